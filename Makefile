@@ -1,0 +1,47 @@
+# `make demo` and `make test` are all a new user needs: each makes its own virtual environment.
+PYTHON ?= python3
+PIP_FLAGS ?=
+VENV ?= .venv
+BIN := $(VENV)/bin
+SUITE ?= core
+NATIVE := CMakeLists.txt $(wildcard cpp/*)
+PIP := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet $(PIP_FLAGS)
+
+.PHONY: demo test check bench prove format clean
+
+$(VENV)/.python:
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+$(VENV)/.core: $(VENV)/.python pyproject.toml constraints.txt $(NATIVE)
+	$(PIP) --editable .
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.core
+	$(PIP) --editable '.[dev]'
+	touch $@
+
+demo: $(VENV)/.core
+	$(BIN)/hdcos cost activations
+
+test: $(VENV)/.dev
+	$(BIN)/pytest
+
+check: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.dev
+	$(BIN)/python benchmarks/bench_core.py
+
+prove: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.prove $(SUITE)
+
+format: $(VENV)/.dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf $(VENV) build

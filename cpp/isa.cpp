@@ -1,0 +1,13 @@
+// The table of one instruction set's kernels.
+#include "isa.h"
+
+namespace hdcos::HDCOS_ISA {
+
+#define HDCOS_TEXT(x) #x
+#define HDCOS_NAME(x) HDCOS_TEXT(x)
+
+const Kernels kernels = {
+    HDCOS_NAME(HDCOS_ISA), matmul, conv2d, walsh_hadamard, round_open, pack, unpack, trig_words, trig_combine, rotate,
+};
+
+}  // namespace hdcos::HDCOS_ISA

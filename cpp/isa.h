@@ -1,0 +1,22 @@
+// Declarations of one instruction set's kernels, for the table in isa.cpp. See kernels.h for the arguments.
+#pragma once
+
+#include "kernels.h"
+
+namespace hdcos::HDCOS_ISA {
+
+void matmul(const u64* a, const u64* b, u64* c, std::size_t n, std::size_t d, std::size_t k);
+void conv2d(const u64* x, const u64* weight, u64* out, const Conv& shape);
+void walsh_hadamard(const u64* x, u64* out, std::size_t rows, std::size_t n);
+void round_open(const u64* x, const void* mask, void* out, std::size_t itemsize, std::size_t count, int drop,
+                int bits);
+void pack(Compact values, std::uint8_t* out, std::size_t count, int bits);
+void unpack(const std::uint8_t* buffer, std::size_t size, void* out, std::size_t itemsize, std::size_t count,
+            int bits);
+void trig_words(Compact phase, i64* cos, i64* sin, std::size_t count, const Trig& trig);
+void trig_combine(Compact phase, const u64* cos_share, const u64* sin_share, u64* out, std::size_t count,
+                  const Trig& trig, const Series& series);
+void rotate(Compact phase, const u64* a, const u64* b, u64* cosine, u64* sine, std::size_t count,
+            const Trig& trig);
+
+}  // namespace hdcos::HDCOS_ISA

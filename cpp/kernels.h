@@ -1,0 +1,64 @@
+// The kernels of one instruction set, as plain functions over raw memory. Ring words wrap modulo 2**64.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace hdcos {
+
+using u64 = std::uint64_t;
+using i64 = std::int64_t;
+
+// Rows of (cos, sin). A direct table has low == nullptr and the scale asked for; split tables have scale 30.
+struct Trig {
+    const std::int32_t* high;
+    const std::int32_t* low;
+    int bits;
+    int low_bits;
+    int scale;
+};
+
+// Values of 1, 2, 4 or 8 bytes.
+struct Compact {
+    const void* data;
+    std::size_t itemsize;
+};
+
+struct Conv {
+    std::size_t images, channels, height, width;
+    std::size_t outputs, window_height, window_width;
+    std::size_t stride, padding;
+    std::size_t out_height() const { return (height + 2 * padding - window_height) / stride + 1; }
+    std::size_t out_width() const { return (width + 2 * padding - window_width) / stride + 1; }
+};
+
+struct Series {
+    const i64* cos;
+    const i64* sin;
+    const i64* harmonics;
+    std::size_t terms;
+};
+
+struct Kernels {
+    const char* name;
+    void (*matmul)(const u64* a, const u64* b, u64* c, std::size_t n, std::size_t d, std::size_t k);
+    void (*conv2d)(const u64* x, const u64* weight, u64* out, const Conv& shape);
+    void (*walsh_hadamard)(const u64* x, u64* out, std::size_t rows, std::size_t n);
+    void (*round_open)(const u64* x, const void* mask, void* out, std::size_t itemsize, std::size_t count,
+                       int drop, int bits);
+    void (*pack)(Compact values, std::uint8_t* out, std::size_t count, int bits);
+    void (*unpack)(const std::uint8_t* buffer, std::size_t size, void* out, std::size_t itemsize,
+                   std::size_t count, int bits);
+    void (*trig_words)(Compact phase, i64* cos, i64* sin, std::size_t count, const Trig& trig);
+    void (*trig_combine)(Compact phase, const u64* cos_share, const u64* sin_share, u64* out,
+                         std::size_t count, const Trig& trig, const Series& series);
+    void (*rotate)(Compact phase, const u64* a, const u64* b, u64* cosine, u64* sine, std::size_t count,
+                   const Trig& trig);
+};
+
+// Each instruction set compiles the same sources in its own namespace and fills one of these.
+namespace baseline { extern const Kernels kernels; }
+namespace v3 { extern const Kernels kernels; }
+namespace v4 { extern const Kernels kernels; }
+
+}  // namespace hdcos

@@ -1,0 +1,121 @@
+// The Python side of the kernels. Shapes are validated in Python; here only memory is handed over.
+#include "dispatch.h"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace hdcos;
+
+template <class T>
+using In = nb::ndarray<const T, nb::c_contig, nb::device::cpu>;
+template <class T>
+using Out = nb::ndarray<T, nb::c_contig, nb::device::cpu>;
+using InAny = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
+using OutAny = nb::ndarray<nb::c_contig, nb::device::cpu>;
+using Release = nb::gil_scoped_release;
+
+static Compact compact(const InAny& x) { return {x.data(), x.itemsize()}; }
+
+// The tables of a phase, as Python keeps them.
+struct Tables {
+    In<std::int32_t> high;
+    std::optional<In<std::int32_t>> low;
+    Trig trig;
+
+    Tables(In<std::int32_t> high_rows, nb::object low_rows, int bits, int scale) : high(high_rows) {
+        if (!low_rows.is_none()) low = nb::cast<In<std::int32_t>>(low_rows);
+        trig = {high.data(), low ? low->data() : nullptr, bits, low ? bits / 2 : 0, scale};
+        const std::size_t rows = low ? std::size_t{1} << (bits - bits / 2) : std::size_t{1} << bits;
+        if (high.size() != 2 * rows || (low && low->size() != std::size_t{2} << (bits / 2)))
+            throw std::invalid_argument("tables do not match the number of bits");
+    }
+};
+
+struct Bound {
+    std::string level;
+    const Kernels& kernels;
+
+    explicit Bound(const std::string& name) : level(name), kernels(kernels_of(name)) {}
+    std::string title() const { return title_of(level); }
+
+    void matmul(In<u64> a, In<u64> b, Out<u64> c) const {
+        const std::size_t n = a.shape(0), d = a.shape(1), k = b.shape(1);
+        Release release;
+        kernels.matmul(a.data(), b.data(), c.data(), n, d, k);
+    }
+    void conv2d(In<u64> x, In<u64> weight, Out<u64> out, std::size_t stride, std::size_t padding) const {
+        const Conv shape{x.shape(0), x.shape(1), x.shape(2), x.shape(3), weight.shape(0), weight.shape(2),
+                         weight.shape(3), stride, padding};
+        Release release;
+        kernels.conv2d(x.data(), weight.data(), out.data(), shape);
+    }
+    void walsh_hadamard(In<u64> x, Out<u64> out, std::size_t n) const {
+        const std::size_t rows = x.size() / n;
+        Release release;
+        kernels.walsh_hadamard(x.data(), out.data(), rows, n);
+    }
+    void round_open(In<u64> x, std::optional<InAny> mask, OutAny out, int drop, int bits) const {
+        const void* masks = mask ? mask->data() : nullptr;
+        const std::size_t itemsize = out.itemsize(), count = x.size();
+        Release release;
+        kernels.round_open(x.data(), masks, out.data(), itemsize, count, drop, bits);
+    }
+    void pack(InAny values, Out<std::uint8_t> out, int bits) const {
+        const std::size_t count = values.size();
+        Release release;
+        kernels.pack(compact(values), out.data(), count, bits);
+    }
+    void unpack(In<std::uint8_t> buffer, OutAny out, int bits) const {
+        const std::size_t size = buffer.size(), count = out.size();
+        Release release;
+        kernels.unpack(buffer.data(), size, out.data(), out.itemsize(), count, bits);
+    }
+    void trig_words(InAny phase, Out<i64> cos, Out<i64> sin, const Tables& tables) const {
+        const std::size_t count = phase.size();
+        Release release;
+        kernels.trig_words(compact(phase), cos.data(), sin.data(), count, tables.trig);
+    }
+    void trig_combine(InAny phase, In<u64> cos_share, In<u64> sin_share, Out<u64> out, const Tables& tables,
+                      In<i64> cos, In<i64> sin, In<i64> harmonics) const {
+        const Series series{cos.data(), sin.data(), harmonics.data(), harmonics.size()};
+        const std::size_t count = phase.size();
+        Release release;
+        kernels.trig_combine(compact(phase), cos_share.data(), sin_share.data(), out.data(), count, tables.trig,
+                             series);
+    }
+    void rotate(InAny phase, In<u64> a, In<u64> b, std::optional<Out<u64>> cosine, std::optional<Out<u64>> sine,
+                const Tables& tables) const {
+        const std::size_t count = phase.size();
+        u64* to_cosine = cosine ? cosine->data() : nullptr;
+        u64* to_sine = sine ? sine->data() : nullptr;
+        Release release;
+        kernels.rotate(compact(phase), a.data(), b.data(), to_cosine, to_sine, count, tables.trig);
+    }
+};
+
+NB_MODULE(_native, m) {
+    m.doc() = "Ring kernels compiled for several instruction sets.";
+    m.def("levels", &levels, "Instruction sets this processor can run, fastest last.");
+    nb::class_<Tables>(m, "Tables").def(nb::init<In<std::int32_t>, nb::object, int, int>(), "high"_a, "low"_a.none(),
+                                        "bits"_a, "scale"_a);
+    nb::class_<Bound>(m, "Kernels")
+        .def(nb::init<const std::string&>(), "level"_a)
+        .def_ro("level", &Bound::level)
+        .def_prop_ro("title", &Bound::title)
+        .def("matmul", &Bound::matmul)
+        .def("conv2d", &Bound::conv2d)
+        .def("walsh_hadamard", &Bound::walsh_hadamard)
+        .def("round_open", &Bound::round_open, "x"_a, "mask"_a.none(), "out"_a, "drop"_a, "bits"_a)
+        .def("pack", &Bound::pack)
+        .def("unpack", &Bound::unpack)
+        .def("trig_words", &Bound::trig_words)
+        .def("trig_combine", &Bound::trig_combine)
+        .def("rotate", &Bound::rotate, "phase"_a, "a"_a, "b"_a, "cosine"_a.none(), "sine"_a.none(), "tables"_a);
+}

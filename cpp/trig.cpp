@@ -1,0 +1,118 @@
+// Integer cosine and sine of public phases, and what is computed with them on the spot.
+//
+// Phases go through in chunks: table rows are looked up one by one, arithmetic is done on whole chunks.
+#include "vector.h"
+
+#include "isa.h"
+
+namespace hdcos::HDCOS_ISA {
+
+constexpr std::size_t CHUNK = 256;
+constexpr int SPLIT_SCALE = 30;
+
+struct Chunk {
+    alignas(64) u64 angle[CHUNK];
+    alignas(64) i64 cos[CHUNK];
+    alignas(64) i64 sin[CHUNK];
+};
+
+static inline u64 row_of(const std::int32_t* table, u64 index) {
+    u64 row;
+    std::memcpy(&row, table + 2 * index, 8);
+    return row;
+}
+static inline i64 cos_of(u64 row) { return static_cast<std::int32_t>(static_cast<std::uint32_t>(row)); }
+static inline i64 sin_of(u64 row) { return static_cast<i64>(row) >> 32; }
+
+// Cosine and sine of the first `count` angles; angles are below 2**bits.
+static void look_up(Chunk& chunk, std::size_t count, const Trig& trig) {
+    alignas(64) u64 row[CHUNK], low[CHUNK];
+    if (!trig.low) {
+        for (std::size_t i = 0; i < count; ++i) row[i] = row_of(trig.high, chunk.angle[i]);
+        for (std::size_t i = 0; i < count; ++i) {
+            chunk.cos[i] = cos_of(row[i]);
+            chunk.sin[i] = sin_of(row[i]);
+        }
+        return;
+    }
+    const u64 keep = (u64{1} << trig.low_bits) - 1;
+    for (std::size_t i = 0; i < count; ++i) row[i] = row_of(trig.high, chunk.angle[i] >> trig.low_bits);
+    for (std::size_t i = 0; i < count; ++i) low[i] = row_of(trig.low, chunk.angle[i] & keep);
+    const int drop = 2 * SPLIT_SCALE - trig.scale;
+    const i64 half = i64{1} << (drop - 1);
+    for (std::size_t i = 0; i < count; ++i) {
+        const i64 ch = cos_of(row[i]), sh = sin_of(row[i]), cl = cos_of(low[i]), sl = sin_of(low[i]);
+        chunk.cos[i] = (ch * cl - sh * sl + half) >> drop;
+        chunk.sin[i] = (sh * cl + ch * sl + half) >> drop;
+    }
+}
+
+template <class T>
+static void widen(const T* phase, u64* angle, std::size_t count, u64 keep) {
+    for (std::size_t i = 0; i < count; ++i) angle[i] = phase[i] & keep;
+}
+
+// Angles [first, first + count) of the phases.
+static void read(Compact phase, std::size_t first, std::size_t count, const Trig& trig, u64* angle) {
+    const u64 keep = (u64{1} << trig.bits) - 1;
+    switch (phase.itemsize) {
+        case 1: return widen(static_cast<const std::uint8_t*>(phase.data) + first, angle, count, keep);
+        case 2: return widen(static_cast<const std::uint16_t*>(phase.data) + first, angle, count, keep);
+        default: return widen(static_cast<const std::uint32_t*>(phase.data) + first, angle, count, keep);
+    }
+}
+
+void trig_words(Compact phase, i64* cos, i64* sin, std::size_t total, const Trig& trig) {
+    Chunk chunk;
+    for (std::size_t first = 0; first < total; first += CHUNK) {
+        const std::size_t count = smaller(CHUNK, total - first);
+        read(phase, first, count, trig, chunk.angle);
+        look_up(chunk, count, trig);
+        std::memcpy(cos + first, chunk.cos, count * sizeof(i64));
+        std::memcpy(sin + first, chunk.sin, count * sizeof(i64));
+    }
+}
+
+void rotate(Compact phase, const u64* a, const u64* b, u64* cosine, u64* sine, std::size_t total,
+            const Trig& trig) {
+    Chunk chunk;
+    const u64* cos = reinterpret_cast<const u64*>(chunk.cos);
+    const u64* sin = reinterpret_cast<const u64*>(chunk.sin);
+    for (std::size_t first = 0; first < total; first += CHUNK) {
+        const std::size_t count = smaller(CHUNK, total - first);
+        read(phase, first, count, trig, chunk.angle);
+        look_up(chunk, count, trig);
+        if (cosine)
+            for (std::size_t i = 0; i < count; ++i) cosine[first + i] = cos[i] * a[first + i] - sin[i] * b[first + i];
+        if (sine)
+            for (std::size_t i = 0; i < count; ++i) sine[first + i] = sin[i] * a[first + i] + cos[i] * b[first + i];
+    }
+}
+
+void trig_combine(Compact phase, const u64* cos_share, const u64* sin_share, u64* out, std::size_t total,
+                  const Trig& trig, const Series& series) {
+    Chunk chunk;
+    u64 angle[CHUNK];
+    const u64 keep = (u64{1} << trig.bits) - 1;
+    for (std::size_t i = 0; i < total; ++i) {
+        if (i % CHUNK == 0) read(phase, i, smaller(CHUNK, total - i), trig, angle);
+        u64 sum = 0;
+        for (std::size_t first = 0; first < series.terms; first += CHUNK) {
+            const std::size_t count = smaller(CHUNK, series.terms - first);
+            const i64* harmonics = series.harmonics + first;
+            for (std::size_t j = 0; j < count; ++j)
+                chunk.angle[j] = angle[i % CHUNK] * static_cast<u64>(harmonics[j]) & keep;
+            look_up(chunk, count, trig);
+            const u64* c = cos_share + i * series.terms + first;
+            const u64* s = sin_share + i * series.terms + first;
+            for (std::size_t j = 0; j < count; ++j) {
+                const u64 p = static_cast<u64>(series.cos[first + j]), q = static_cast<u64>(series.sin[first + j]);
+                const u64 cos = static_cast<u64>(chunk.cos[j]), sin = static_cast<u64>(chunk.sin[j]);
+                sum += (p * cos + q * sin) * c[j] + (q * cos - p * sin) * s[j];
+            }
+        }
+        out[i] = sum;
+    }
+}
+
+}  // namespace hdcos::HDCOS_ISA

@@ -1,0 +1,52 @@
+// Vectors of ring words, as wide as the instruction set this file is compiled for.
+//
+// Sources that are compiled more than once must not use templates or inline functions of the standard library: the
+// linker keeps one copy of those, possibly one that needs instructions the host does not have.
+#pragma once
+
+#include "kernels.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#ifndef HDCOS_ISA
+#error "HDCOS_ISA names the namespace: baseline, v3 or v4"
+#endif
+
+namespace hdcos::HDCOS_ISA {
+
+#if defined(__AVX512DQ__)
+constexpr int LANES = 8;
+#elif defined(__AVX2__)
+constexpr int LANES = 4;
+#else
+constexpr int LANES = 2;
+#endif
+
+typedef u64 Vec __attribute__((vector_size(8 * LANES)));
+typedef u64 LooseVec __attribute__((vector_size(8 * LANES), aligned(8), may_alias));
+
+static inline Vec load(const u64* p) { return *reinterpret_cast<const LooseVec*>(p); }
+static inline void store(u64* p, Vec v) { *reinterpret_cast<LooseVec*>(p) = v; }
+static inline Vec splat(u64 value) { return Vec{} + value; }
+
+static inline std::size_t smaller(std::size_t a, std::size_t b) { return a < b ? a : b; }
+
+// Scratch words, aligned to a cache line.
+class Scratch {
+  public:
+    explicit Scratch(std::size_t words)
+        : data_(static_cast<u64*>(std::aligned_alloc(64, (words * 8 + 63) / 64 * 64 + 64))) {
+        if (!data_) throw std::bad_alloc();
+    }
+    ~Scratch() { std::free(data_); }
+    Scratch(const Scratch&) = delete;
+    Scratch& operator=(const Scratch&) = delete;
+    u64* get() const { return data_; }
+
+  private:
+    u64* data_;
+};
+
+}  // namespace hdcos::HDCOS_ISA

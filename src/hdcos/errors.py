@@ -1,0 +1,92 @@
+"""Every error hdcos raises on purpose, in one tree.
+
+HdcosError
+├── InputError          a value, shape or type the caller passed cannot be used
+│   └── RangeError      a number is outside what its fixed-point scale can hold
+├── ModelError          a model or program cannot be built, read or shared
+├── MaterialExhausted   less correlated randomness in stock than the work needs
+├── MaterialReused      correlated randomness was repeated, skipped or asked for twice
+├── HandshakeError      the peer runs another version, program, table, run or certificate
+├── PeerLost            the peer closed the connection or did not answer in time
+├── FrameError          bytes on a connection are not a well-formed frame
+├── PolicyRefused       an operator's policy forbids what was asked
+├── CheckpointMismatch  a checkpoint does not belong to this run
+└── DataMissing         a data file is not where it was looked for
+
+Messages name shapes, counts, peers and remedies. They never contain share words.
+An error that happens on another node travels there by name and is raised here as the same class.
+"""
+
+from __future__ import annotations
+
+
+class HdcosError(Exception):
+    """Base of all errors that hdcos raises on purpose."""
+
+
+class InputError(HdcosError, ValueError):
+    """A value, shape or type the caller passed cannot be used."""
+
+
+class RangeError(InputError):
+    """A number is outside what its fixed-point scale can hold."""
+
+
+class ModelError(HdcosError):
+    """A model or program cannot be built, read or shared."""
+
+
+class MaterialExhausted(HdcosError):
+    """Less correlated randomness is in stock than the work needs."""
+
+
+class MaterialReused(HdcosError):
+    """Correlated randomness was repeated, skipped or asked for twice."""
+
+
+class HandshakeError(HdcosError):
+    """The peer runs another version, program, table, run or certificate."""
+
+
+class PeerLost(HdcosError, ConnectionError):
+    """The peer closed the connection or did not answer in time."""
+
+
+class FrameError(HdcosError):
+    """Bytes on a connection are not a well-formed frame."""
+
+
+class PolicyRefused(HdcosError):
+    """An operator's policy forbids what was asked."""
+
+
+class CheckpointMismatch(HdcosError):
+    """A checkpoint does not belong to this run."""
+
+
+class DataMissing(HdcosError, FileNotFoundError):
+    """A data file is not where it was looked for."""
+
+
+NAMED: dict[str, type[HdcosError]] = {
+    kind.__name__: kind
+    for kind in (
+        HdcosError,
+        InputError,
+        RangeError,
+        ModelError,
+        MaterialExhausted,
+        MaterialReused,
+        HandshakeError,
+        PeerLost,
+        FrameError,
+        PolicyRefused,
+        CheckpointMismatch,
+        DataMissing,
+    )
+}
+
+
+def remote(name: str, message: str) -> HdcosError:
+    """The error another node reported, as the same class here."""
+    return NAMED.get(name, HdcosError)(message)

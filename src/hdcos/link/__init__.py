@@ -1,0 +1,21 @@
+"""Links between nodes: mutual TLS 1.3 with pinned certificates, framed, metered, and honest about failures.
+
+Modules, each using only those before it: frame, meter, emulation, identity, transport, base (Link), memory,
+pinning, tls, listener (Listener, connect), handshake.
+"""
+
+from hdcos.link.base import Link as Link
+from hdcos.link.emulation import Emulation as Emulation
+from hdcos.link.frame import Frame as Frame
+from hdcos.link.frame import Kind as Kind
+from hdcos.link.handshake import Hello as Hello
+from hdcos.link.handshake import handshake as handshake
+from hdcos.link.identity import Certificate as Certificate
+from hdcos.link.identity import Identity as Identity
+from hdcos.link.listener import Listener as Listener
+from hdcos.link.listener import connect as connect
+from hdcos.link.memory import memory_pair as memory_pair
+from hdcos.link.meter import Count as Count
+from hdcos.link.meter import Meter as Meter
+from hdcos.link.meter import Snapshot as Snapshot
+from hdcos.link.tls import TlsTransport as TlsTransport

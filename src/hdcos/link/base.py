@@ -1,0 +1,290 @@
+"""A link to one peer: frames, rounds, counting and honest errors over a byte transport.
+
+Whatever goes wrong becomes one of the errors of `hdcos.errors`, names the peer and what was being waited for,
+and leaves the link unusable: half a round cannot be repeated, because a mask masks exactly one opening. An
+error found on this side travels to the peer by name (ABORT), so that both ends report the same cause.
+Messages never contain payload bytes. Who watches the wire sees sizes and times of TLS records, nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Sequence
+from time import perf_counter
+from types import TracebackType
+from typing import Any, NoReturn, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdcos import errors
+from hdcos.errors import FrameError, HandshakeError, HdcosError, InputError, PeerLost
+from hdcos.link import frame as frames
+from hdcos.link.frame import HEADER_BYTES, MAX_ABORT, MAX_PAYLOAD, Buffer, Frame, Kind
+from hdcos.link.meter import Meter
+from hdcos.link.transport import GoodbyeError, LostError, SilentError, Transport
+
+LINGER_S = 1.0
+_LINK: Any = object()  # "the link's own timeout"
+
+Bytes = NDArray[np.uint8]
+
+
+class Link:
+    """A connection to one peer. It belongs to one thread at a time; `with link:` closes it."""
+
+    def __init__(
+        self, transport: Transport, peer: str, *, timeout_s: float | None = 30.0, meter: Meter | None = None
+    ) -> None:
+        self.peer = peer
+        self.context = 0
+        self.timeout_s = timeout_s
+        self.meter = Meter() if meter is None else meter
+        self._transport = transport
+        self._frames_sent = self._frames_received = 0
+        self._rounds = 0
+        self._wire_sent = self._wire_received = 0
+        self._ended: str | None = None
+        with self.meter.phase("setup"):
+            self._charge("tls")
+
+    def exchange(self, buffers: Sequence[Any], steps: Sequence[tuple[str, int]] = ()) -> Bytes:
+        """One round: send these bytes, and receive as many from the peer at the same time.
+
+        `steps` says how the payload divides into named steps; without it the round is one step, "round".
+        """
+        if self._ended is not None:
+            self._refuse()
+        size = frames.payload_bytes(buffers)
+        if not steps:
+            steps = (("round", size),)
+        elif sum(part for _, part in steps) != size:
+            raise InputError(f"steps account for {sum(part for _, part in steps)} of {size} payload bytes.")
+        started = perf_counter()
+        transport, timeout_s = self._transport, self.timeout_s
+        answer = np.empty(HEADER_BYTES + size, np.uint8)
+        view = memoryview(answer.data)
+        header = frames.encode(Kind.ROUND, self._frames_sent, self.context, size)
+        try:
+            transport.queue(frames.pieces(header, buffers, size))
+            self._frames_sent += 1
+            got = transport.read(view, timeout_s)
+            while got < HEADER_BYTES:
+                got += transport.read(view[got:], timeout_s)
+            if self._frames_received != self._frames_sent - 1:
+                header = frames.encode(Kind.ROUND, self._frames_received, self.context, size)
+            if view[:HEADER_BYTES] != header:
+                self._unexpected(view[:got], (Kind.ROUND,), size)
+            self._frames_received += 1
+            while got < HEADER_BYTES + size:
+                got += transport.read(view[got:], timeout_s)
+            transport.flush(timeout_s)
+        except BaseException as error:
+            self._fail(error, f"round {self._rounds}")
+        self._rounds += 1
+        self._charge(None, 1, size, size, perf_counter() - started, steps)
+        return answer[HEADER_BYTES:]
+
+    def send(self, kind: Kind, *buffers: Any, step: str | None = None) -> None:
+        """Send one frame. Returns when the operating system has all of it."""
+        if self._ended is not None:
+            self._refuse()
+        size = frames.payload_bytes(buffers)
+        started = perf_counter()
+        try:
+            header = frames.encode(kind, self._frames_sent, self.context, size)
+            self._transport.queue(frames.pieces(header, buffers, size))
+            self._frames_sent += 1
+            self._transport.flush(self.timeout_s)
+        except BaseException as error:
+            self._fail(error, f"sending {kind.name} frame {self._frames_sent}")
+        self._charge(step or kind.name.lower(), 0, size, 0, perf_counter() - started)
+
+    def receive(
+        self,
+        kinds: Kind | Collection[Kind],
+        expected_bytes: int | None = None,
+        limit: int | None = None,
+        timeout_s: float | None = _LINK,
+        step: str | None = None,
+    ) -> tuple[Kind, Bytes]:
+        """Wait for one frame of these kinds. `timeout_s=None` waits for its start forever (idle servers)."""
+        if self._ended is not None:
+            self._refuse()
+        wanted = (kinds,) if isinstance(kinds, Kind) else tuple(kinds)
+        patience = self.timeout_s if timeout_s is _LINK else timeout_s
+        started = perf_counter()
+        try:
+            view = memoryview(bytearray(HEADER_BYTES))
+            got = self._transport.read(view, patience)
+            if got < HEADER_BYTES:
+                self._fill(view[got:])
+            frame = frames.decode(view, MAX_PAYLOAD if limit is None else limit)
+            self._accept(frame, b"", wanted, expected_bytes)
+            payload = np.empty(frame.length, np.uint8)
+            self._fill(payload.data)
+        except BaseException as error:
+            self._fail(
+                error, " or ".join(kind.name for kind in wanted) + f" frame {self._frames_received}", patience
+            )
+        self._charge(step or frame.kind.name.lower(), 0, 0, frame.length, perf_counter() - started)
+        return frame.kind, payload
+
+    def abort(self, error: BaseException) -> None:
+        """Tell the peer why this side gives up, then close. Best effort: never raises.
+
+        Only the message of an HdcosError travels; that of any other exception might quote data.
+        """
+        if self._ended is None:
+            name, message = type(error).__name__, str(error)
+            if not isinstance(error, HdcosError):
+                name, message = (
+                    "HdcosError",
+                    f"internal error ({type(error).__name__}), see the log of that node.",
+                )
+            self._end(f"aborted: {name}", Kind.ABORT, frames.encode_abort(name, message))
+
+    def close(self) -> None:
+        """Say goodbye and close. Best effort: never raises."""
+        if self._ended is None:
+            self._end("closed on this side", Kind.BYE, b"")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.abort(error)
+
+    @property
+    def closed(self) -> bool:
+        return self._ended is not None
+
+    def os_counters(self) -> tuple[int, int] | None:
+        """Bytes sent and received on this socket as the kernel counts them, if it does."""
+        return self._transport.os_counters()
+
+    # ---- below: what the public methods share
+
+    def _fill(self, view: memoryview) -> None:
+        got, size = 0, len(view)
+        while got < size:
+            got += self._transport.read(view[got:], self.timeout_s)
+
+    def _unexpected(self, head: memoryview, kinds: Collection[Kind], size: int) -> NoReturn:
+        """The header is not the one a round must have: say why."""
+        self._accept(frames.decode(head), head[HEADER_BYTES:], kinds, size)
+        raise FrameError("frame header differs from the expected one.")
+
+    def _accept(self, frame: Frame, start: Buffer, kinds: Collection[Kind], size: int | None) -> None:
+        """Check a header; ABORT and BYE end the link. `start` is what was already read of the payload."""
+        frames.check(frame, self._frames_received, self.context, kinds, size)
+        if frame.kind is Kind.ABORT:
+            raise self._verdict(frame, start)
+        if frame.kind is Kind.BYE:
+            raise GoodbyeError("said goodbye")
+        self._frames_received += 1
+
+    def _verdict(self, frame: Frame, start: Buffer) -> _RemoteError:
+        """The error that the peer's ABORT frame reports."""
+        if frame.length > MAX_ABORT:
+            raise FrameError(f"ABORT frame announces {frame.length} bytes, at most {MAX_ABORT} are allowed.")
+        payload = bytearray(frame.length)
+        known = min(len(start), frame.length)
+        payload[:known] = start[:known]
+        self._fill(memoryview(payload)[known:])
+        name, message = frames.decode_abort(payload)
+        return _RemoteError(errors.remote(name, f"{self.peer}: {message}"))
+
+    def _fail(self, error: BaseException, waiting: str, patience: float | None = _LINK) -> NoReturn:
+        """Turn anything that went wrong into the error the caller sees, and end the link."""
+        if isinstance(error, LostError) and not isinstance(error, GoodbyeError):
+            error = self._last_words(error)
+        if isinstance(error, _RemoteError):
+            self._end(str(error.error))
+            raise error.error from None
+        if isinstance(error, SilentError | LostError):
+            if isinstance(error, SilentError):
+                seconds = self.timeout_s if patience is _LINK or patience is None else patience
+                text = f"no answer from {self.peer} within {seconds:g} s, waiting for {waiting}."
+            else:
+                text = f"{self.peer} {error}, waiting for {waiting}."
+            self._end(text)
+            raise PeerLost(text) from None
+        if isinstance(error, FrameError | HandshakeError):
+            known = type(error)(f"{self.peer}: {error}")
+            self._end(str(known), Kind.ABORT, frames.encode_abort(type(error).__name__, str(error)))
+            raise known from None
+        self._end(f"interrupted by {type(error).__name__}")
+        raise error
+
+    def _last_words(self, lost: LostError) -> BaseException:
+        """The connection broke while sending: an ABORT or TLS alert that arrived before explains it."""
+        scratch = memoryview(bytearray(1 << 16))
+        try:
+            for _ in range(64):
+                self._fill(scratch[:HEADER_BYTES])
+                frame = frames.decode(scratch)
+                if frame.kind is Kind.ABORT:
+                    return self._verdict(frame, b"")
+                for start in range(0, frame.length, len(scratch)):
+                    self._fill(scratch[: min(len(scratch), frame.length - start)])
+        except HandshakeError as refused:
+            return refused
+        except (LostError, SilentError, FrameError):
+            pass
+        return lost
+
+    def _end(self, reason: str, kind: Kind | None = None, payload: bytes = b"") -> None:
+        """Close the transport, with a last frame if the peer can still be told."""
+        self._ended = reason
+        transport = self._transport
+        with contextlib.suppress(LostError, SilentError, HdcosError, OSError):
+            if kind is not None:
+                transport.flush(LINGER_S)
+                header = frames.encode(kind, self._frames_sent, self.context, len(payload))
+                transport.queue(iter((header + payload,)))
+                transport.flush(LINGER_S)
+        with contextlib.suppress(OSError):
+            transport.close(LINGER_S if kind is Kind.ABORT else 0.0)
+        with self.meter.phase("control"):
+            self._charge("close", extra=transport.unread)
+
+    def _refuse(self) -> NoReturn:
+        raise PeerLost(f"link to {self.peer} is closed: {self._ended}")
+
+    def _charge(
+        self,
+        step: str | None,
+        rounds: int = 0,
+        sent: int = 0,
+        received: int = 0,
+        seconds: float = 0.0,
+        steps: Sequence[tuple[str, int]] = (),
+        extra: int = 0,
+    ) -> None:
+        """Book everything since the last call."""
+        transport = self._transport
+        wire_sent, wire_received = transport.sent, transport.received + extra
+        self.meter.record(
+            steps if step is None else ((step, sent or received),),
+            rounds,
+            sent,
+            received,
+            wire_sent - self._wire_sent,
+            wire_received - self._wire_received,
+            seconds,
+        )
+        self._wire_sent, self._wire_received = wire_sent, wire_received
+
+
+class _RemoteError(Exception):
+    """Carries the error that the peer reported."""
+
+    def __init__(self, error: HdcosError) -> None:
+        super().__init__(str(error))
+        self.error = error

@@ -1,0 +1,16 @@
+"""Correlated randomness: what it is, how it is dealt, and how each party keeps and spends it."""
+
+from hdcos.offline.dealer import Dealer as Dealer
+from hdcos.offline.kinds import Mask as Mask
+from hdcos.offline.kinds import MaskProduct as MaskProduct
+from hdcos.offline.kinds import MaskTimesTrig as MaskTimesTrig
+from hdcos.offline.kinds import Powers as Powers
+from hdcos.offline.kinds import RoundingMask as RoundingMask
+from hdcos.offline.kinds import TrigPair as TrigPair
+from hdcos.offline.material import Field as Field
+from hdcos.offline.material import Kind as Kind
+from hdcos.offline.material import Need as Need
+from hdcos.offline.material import Plan as Plan
+from hdcos.offline.material import Reference as Reference
+from hdcos.offline.stock import Ration as Ration
+from hdcos.offline.stock import Stock as Stock

@@ -1,0 +1,138 @@
+"""The dealer: makes correlated randomness for two parties and sees nothing else.
+
+Computes  for each scope two root seeds, one per party; for each dealt field the correction
+          value - (party 0's half), which is party 1's half.
+Security  the dealer draws the masks itself, from the operating system, before any input exists; it receives
+          plans (shapes and kinds), never an opened value. A party sees its own root and its own halves, which
+          are uniform. Whoever holds both roots, or one root and the opened values, knows everything: hence
+          the dealer must not collude with a party or read the link between the parties.
+
+A scope can be opened once by each party, and each execution can be dealt once, in order: a repeated or
+skipped request is MaterialReused, so no mask is ever handed out twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from threading import Lock
+
+import numpy as np
+
+from hdcos.errors import HandshakeError, InputError, MaterialReused
+from hdcos.offline.material import Field, Plan, Reference, Values
+from hdcos.ring import Array, compact_dtype, pack
+from hdcos.sharing import Stream, derive, fresh_seed
+
+
+MAX_DEAL_BYTES = 1 << 28
+
+
+def field_stream(root: bytes, position: int, name: str) -> Stream:
+    """The stream that one party's halves of one field of one position come from."""
+    return Stream(derive(root, position, name))
+
+
+@dataclass
+class _Scope:
+    plan: Plan
+    roots: tuple[bytes, bytes] = field(default_factory=lambda: (fresh_seed(), fresh_seed()), repr=False)
+    opened: set[int] = field(default_factory=set)
+    dealt: int = 0
+
+
+class Dealer:
+    """Deals material for any number of scopes; one object serves both parties' connections."""
+
+    def __init__(self) -> None:
+        self._scopes: dict[str, _Scope] = {}
+        self._lock = Lock()
+
+    def open(self, name: str, plan: Plan, rank: int) -> bytes:
+        """Party `rank`'s root seed for a new scope; both parties must bring the same plan."""
+        with self._lock:
+            scope = self._scopes.setdefault(name, _Scope(plan))
+            if scope.plan.fingerprint != plan.fingerprint:
+                raise HandshakeError(
+                    f"the parties planned different material for {name}: "
+                    f"{scope.plan.fingerprint.hex()[:12]} and {plan.fingerprint.hex()[:12]}"
+                )
+            if rank in scope.opened:
+                raise MaterialReused(f"party {rank} has opened the material of {name} before: start a new attempt")
+            scope.opened.add(rank)
+        return scope.roots[rank]
+
+    def close(self, name: str) -> None:
+        """Forget a scope: nothing more can be dealt from it, nor from its name again."""
+        with self._lock:
+            if name in self._scopes:
+                self._scopes[name].roots = (b"", b"")
+
+    def deal(self, name: str, start: int, executions: int) -> list[Array]:
+        """Party 1's halves of every dealt field for executions [start, start + executions), packed."""
+        with self._lock:
+            scope = self._known(name)
+            if executions < 1 or scope.plan.packed_bytes(executions) > MAX_DEAL_BYTES:
+                raise InputError(f"{name}: {executions} executions cannot be dealt at once: ask for fewer")
+            if start != scope.dealt:
+                raise MaterialReused(f"{name}: executions from {start} asked for, next to deal is {scope.dealt}")
+            scope.dealt += executions
+        values: dict[int, Values] = {}
+        parts: list[Array] = []
+        for position, need in enumerate(scope.plan.needs):
+            values[position] = self._plain(name, position, start, executions, values)
+            first, units = start * need.units, executions * need.units
+            for item in need.kind.fields():
+                if item.dealt:
+                    half = _expand(scope.roots[0], position, item, first, units).astype(np.uint64)
+                    rest = (values[position][item.name] - half) & np.uint64((1 << item.bits) - 1)
+                    parts.append(pack(rest.astype(compact_dtype(item.bits)).ravel(), item.bits))
+        return parts
+
+    def _known(self, name: str) -> _Scope:
+        scope = self._scopes.get(name)
+        if scope is None or not scope.roots[0]:
+            raise InputError(f"no material is open under the name {name}")
+        return scope
+
+    def _plain(
+        self, name: str, position: int, start: int, executions: int, known: dict[int, Values]
+    ) -> Values:
+        """The plain values of one position, all fields."""
+        scope = self._known(name)
+        need = scope.plan.needs[position]
+        units = executions * need.units
+        uniform = {
+            item.name: _sum(
+                item, *(_expand(root, position, item, start * need.units, units) for root in scope.roots)
+            )
+            for item in need.kind.fields()
+            if not item.dealt
+        }
+        referred = [
+            self._referred(reference, need.units, executions, scope, known) for reference in need.kind.references()
+        ]
+        return {**uniform, **need.kind.derive(uniform, *referred)}
+
+    def _referred(
+        self, reference: Reference, units: int, executions: int, scope: _Scope, known: dict[int, Values]
+    ) -> Values:
+        if reference.scope:
+            other = self._plain(reference.scope, reference.position, 0, 1, {})
+            return {name: array[0] for name, array in other.items()}
+        if reference.position not in known:
+            raise InputError(f"material refers to position {reference.position}, which comes later")
+        theirs = scope.plan.needs[reference.position].units
+        if reference.whole and theirs == executions == 1:
+            return {name: array[0] for name, array in known[reference.position].items()}
+        if reference.whole or theirs != units:
+            raise InputError(f"{units} units refer to position {reference.position}, which has {theirs} per execution")
+        return known[reference.position]
+
+
+def _expand(root: bytes, position: int, item: Field, first: int, units: int) -> Array:
+    return field_stream(root, position, item.name).words((units, *item.shape), item.bits, first * item.size)
+
+
+def _sum(item: Field, half0: Array, half1: Array) -> Array:
+    return (half0 + half1) & half0.dtype.type((1 << item.bits) - 1)
+

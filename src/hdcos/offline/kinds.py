@@ -1,0 +1,172 @@
+"""The kinds of material that the protocols take.
+
+Every opening in hdcos is D = x + m with m one unit's `mask`; the other fields are what the protocol needs to
+go on from D without talking: powers, products and cosines of the mask.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from hdcos.errors import InputError
+from hdcos.offline.material import Field, Kind, Reference, Values
+from hdcos.ring import Array, conv2d, matmul, trig_words
+
+RING_BITS = 64
+Shape = tuple[int, ...]
+
+
+def _words(values: Array) -> Array:
+    return values.astype(np.uint64)
+
+
+@dataclass(frozen=True)
+class Mask(Kind):
+    """m uniform in Z_2^bits: masks one opening, and may be referred to by products."""
+
+    name: ClassVar[str] = "mask"
+    shape: Shape
+    bits: int = RING_BITS
+
+    def fields(self) -> tuple[Field, ...]:
+        return (Field("mask", self.shape, self.bits),)
+
+
+@dataclass(frozen=True)
+class RoundingMask(Kind):
+    """m uniform in Z_2^bits with what lifts D - m to the whole ring.
+
+    `mask` is uniform in Z_2^64 and only its low `bits` bits are opened; `high` is the rest of it and `top` the
+    uppermost opened bit, both needed modulo 2**(64 - bits) only.
+    """
+
+    name: ClassVar[str] = "rounding_mask"
+    shape: Shape
+    bits: int
+
+    def fields(self) -> tuple[Field, ...]:
+        spare = RING_BITS - self.bits
+        return (
+            Field("mask", self.shape, RING_BITS),
+            Field("high", self.shape, spare, dealt=True),
+            Field("top", self.shape, spare, dealt=True),
+        )
+
+    def derive(self, uniform: Values, *referred: Values) -> Values:
+        mask = uniform["mask"]
+        return {"high": mask >> np.uint64(self.bits), "top": (mask >> np.uint64(self.bits - 1)) & np.uint64(1)}
+
+
+@dataclass(frozen=True)
+class Powers(Kind):
+    """m uniform in Z_2^bits with m**2 up to m**degree, modulo 2**bits."""
+
+    name: ClassVar[str] = "powers"
+    shape: Shape
+    degree: int
+    bits: int = RING_BITS
+
+    def fields(self) -> tuple[Field, ...]:
+        dealt = (Field(f"power{n}", self.shape, self.bits, dealt=True) for n in range(2, self.degree + 1))
+        return (Field("mask", self.shape, self.bits), *dealt)
+
+    def derive(self, uniform: Values, *referred: Values) -> Values:
+        mask = _words(uniform["mask"])
+        return {f"power{n}": mask**n for n in range(2, self.degree + 1)}
+
+
+@dataclass(frozen=True)
+class TrigPair(Kind):
+    """m uniform over one turn of 2**phase_bits steps; cos and sin of k*r for r = -m and each harmonic k."""
+
+    name: ClassVar[str] = "trig_pair"
+    shape: Shape
+    phase_bits: int
+    scale: int
+    harmonics: tuple[int, ...] = (1,)
+
+    def fields(self) -> tuple[Field, ...]:
+        shape = self.shape if self.harmonics == (1,) else (*self.shape, len(self.harmonics))
+        return (
+            Field("mask", self.shape, self.phase_bits),
+            Field("cos", shape, RING_BITS, dealt=True),
+            Field("sin", shape, RING_BITS, dealt=True),
+        )
+
+    def derive(self, uniform: Values, *referred: Values) -> Values:
+        mask = uniform["mask"]
+        turn = mask.dtype.type((1 << self.phase_bits) - 1)
+        r = (np.zeros((), mask.dtype) - mask) & turn
+        if self.harmonics == (1,):
+            cos, sin = trig_words(r, self.phase_bits, self.scale)
+        else:
+            harmonics = np.array(self.harmonics).astype(mask.dtype)
+            cos, sin = trig_words((r[..., None] * harmonics) & turn, self.phase_bits, self.scale)
+        return {"cos": cos.view(np.uint64), "sin": sin.view(np.uint64)}
+
+
+@dataclass(frozen=True)
+class MaskProduct(Kind):
+    """The product of two units' masks: elementwise, `left @ right`, or the convolution of left with right.
+
+    `left` is taken per row; `right` per row too (elementwise only) or once for all rows.
+    """
+
+    name: ClassVar[str] = "mask_product"
+    operation: str
+    shape: Shape
+    left: Reference
+    right: Reference
+    bits: int = RING_BITS
+    stride: int = 1
+    padding: int = 0
+
+    def __post_init__(self) -> None:
+        if self.operation not in ("multiply", "matmul", "conv2d"):
+            raise InputError(f"no product of masks is called {self.operation!r}")
+
+    def fields(self) -> tuple[Field, ...]:
+        return (Field("product", self.shape, self.bits, dealt=True),)
+
+    def references(self) -> tuple[Reference, ...]:
+        return (self.left, self.right)
+
+    def derive(self, uniform: Values, *referred: Values) -> Values:
+        left, right = (_words(values["mask"]) for values in referred)
+        return {"product": bilinear(self.operation, left, right, self.stride, self.padding)}
+
+
+@dataclass(frozen=True)
+class MaskTimesTrig(Kind):
+    """m * cos r and m * sin r for one unit's mask m and another's trig pair."""
+
+    name: ClassVar[str] = "mask_times_trig"
+    shape: Shape
+    mask: Reference
+    trig: Reference
+
+    def fields(self) -> tuple[Field, ...]:
+        return (
+            Field("cos", self.shape, RING_BITS, dealt=True),
+            Field("sin", self.shape, RING_BITS, dealt=True),
+        )
+
+    def references(self) -> tuple[Reference, ...]:
+        return (self.mask, self.trig)
+
+    def derive(self, uniform: Values, *referred: Values) -> Values:
+        mask, trig = referred
+        m = _words(mask["mask"])
+        return {"cos": m * trig["cos"], "sin": m * trig["sin"]}
+
+
+def bilinear(operation: str, left: Array, right: Array, stride: int = 1, padding: int = 0) -> Array:
+    """One of the products that are linear in each factor, modulo 2**64."""
+    if operation == "matmul":
+        return matmul(left, right)
+    if operation == "conv2d":
+        return conv2d(left, right, stride=stride, padding=padding)
+    return left * right

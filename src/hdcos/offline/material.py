@@ -1,0 +1,162 @@
+"""What a piece of material is: typed fields, an address, a plan.
+
+A *kind* describes one unit: its fields, and how the dealt ones follow from the uniform ones. A *plan* lists
+the kinds one execution of a program takes, in order; its position in that list is a unit's address within a
+*scope* (one run, or one version of a model). Units are consumed in order and once.
+
+Uniform fields cost no bandwidth: each party expands its half from a seed it shares with the dealer. Of a
+dealt field party 0 expands its half likewise and party 1 receives the rest, `bits` per element.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from math import prod
+from typing import Any, ClassVar
+
+from hdcos.errors import InputError
+from hdcos.ring import Array
+
+Values = Mapping[str, Array]
+CHUNK_BYTES = 1 << 22
+"""Material is dealt in chunks of about this size: large enough to be efficient, small enough to be ahead."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """One tensor of a unit, shared additively modulo 2**bits."""
+
+    name: str
+    shape: tuple[int, ...]
+    bits: int
+    dealt: bool = False
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Another unit's address: a position in this scope's plan, or in that of the scope named.
+
+    Within the scope, execution i refers to what the position gave execution i: unit by unit, or its only unit
+    for the `whole` execution. A reference to another scope is to the first unit of its position.
+    """
+
+    position: int
+    scope: str = ""
+    whole: bool = False
+
+
+class Kind:
+    """One type of material; subclasses are frozen dataclasses of JSON values."""
+
+    name: ClassVar[str]
+    registry: ClassVar[dict[str, type[Kind]]] = {}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        Kind.registry[cls.name] = cls
+
+    def fields(self) -> tuple[Field, ...]:
+        """The tensors of one unit, in the order `take` returns them."""
+        raise NotImplementedError
+
+    def references(self) -> tuple[Reference, ...]:
+        """The units whose plain values `derive` needs."""
+        return ()
+
+    def derive(self, uniform: Values, *referred: Values) -> Values:
+        """The dealt fields of n units at once (leading axis n) from plain values. Only a dealer calls this."""
+        return {}
+
+    @property
+    def dealt_bits(self) -> int:
+        """What one unit costs on the way from the dealer to party 1."""
+        return sum(field.size * field.bits for field in self.fields() if field.dealt)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.name, **asdict(self)}  # type: ignore[call-overload]
+
+    @staticmethod
+    def from_json(record: Any) -> Kind:
+        try:
+            record = dict(record)
+            kind = Kind.registry[record.pop("kind")]
+            known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+            if set(record) - known:
+                raise InputError(f"material kind {kind.name} has no {sorted(set(record) - known)}")
+            return kind(**{name: _frozen(value) for name, value in record.items()})
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InputError(f"not a kind of material: {type(error).__name__} {error}") from error
+
+
+def _frozen(value: Any) -> Any:
+    """JSON lists as tuples, references as References."""
+    if isinstance(value, list | tuple):
+        return tuple(_frozen(item) for item in value)
+    if isinstance(value, Mapping):
+        return Reference(**value)
+    return value
+
+
+@dataclass(frozen=True)
+class Need:
+    """One position of a plan: `units` units of a kind per execution."""
+
+    kind: Kind
+    units: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The material one execution takes, position by position."""
+
+    needs: tuple[Need, ...]
+
+    def to_json(self) -> list[dict[str, Any]]:
+        return [{**need.kind.to_json(), "units": need.units} for need in self.needs]
+
+    @classmethod
+    def from_json(cls, records: Any) -> Plan:
+        if not isinstance(records, Sequence) or isinstance(records, str):
+            raise InputError("a plan is a list of needs")
+        needs = []
+        for record in records:
+            if not isinstance(record, Mapping) or not isinstance(record.get("units"), int) or record["units"] < 0:
+                raise InputError("each need of a plan states its units")
+            needs.append(Need(Kind.from_json({k: v for k, v in record.items() if k != "units"}), record["units"]))
+        return cls(tuple(needs))
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether a unit serves a whole execution, so that executions are dealt singly."""
+        return any(ref.whole and not ref.scope for need in self.needs for ref in need.kind.references())
+
+    @property
+    def fingerprint(self) -> bytes:
+        return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).digest()
+
+    def chunks(self, executions: int) -> Iterator[int]:
+        """How many executions are dealt at a time."""
+        step = 1 if self.one_by_one else max(1, CHUNK_BYTES // max(1, self.packed_bytes(1)))
+        while executions > 0:
+            yield min(step, executions)
+            executions -= step
+
+    def dealt_bytes(self, executions: int) -> int:
+        """Payload from the dealer to party 1 for so many executions."""
+        return sum(self.packed_bytes(count) for count in self.chunks(executions))
+
+    def packed_bytes(self, executions: int) -> int:
+        """One chunk: each field of each position is packed by itself."""
+        return sum(
+            -(-field.size * field.bits * need.units * executions // 8)
+            for need in self.needs
+            for field in need.kind.fields()
+            if field.dealt
+        )

@@ -1,0 +1,102 @@
+"""A dealer behind a link, and the party's end of that link.
+
+The dealer answers three requests: open a scope (a root seed comes back), deal executions (their corrections come
+back, for party 1), close a scope. It receives plans and counts, nothing that depends on a secret.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+from hdcos.errors import HdcosError, InputError, MaterialReused
+from hdcos.link import Kind, Link
+from hdcos.link.message import answer, decode_message, encode_message, reply_error, request
+from hdcos.offline.dealer import Dealer
+from hdcos.offline.material import Plan
+from hdcos.offline.stock import Stock
+
+WINDOW = 3
+"""Requests a party keeps under way, so that the dealer computes while the party expands."""
+
+
+def serve_dealer(dealer: Dealer, link: Link, rank: int) -> None:
+    """Answer one party's requests until it says goodbye; a request that cannot be met is answered by name."""
+    while True:
+        _, payload = link.receive(Kind.REQUEST, timeout_s=None)
+        try:
+            meta, _ = decode_message(payload)
+            _answer(dealer, link, rank, meta)
+        except HdcosError as error:
+            if link.closed:
+                raise
+            reply_error(link, error)
+
+
+def _answer(dealer: Dealer, link: Link, rank: int, meta: dict[str, Any]) -> None:
+    operation, name = meta.get("operation"), str(meta.get("scope"))
+    if operation == "open":
+        root = dealer.open(name, Plan.from_json(meta.get("plan")), rank)
+        link.send(Kind.REPLY, *encode_message({}, {"root": np.frombuffer(root, np.uint8)}))
+    elif operation == "deal":
+        if rank != 1:
+            raise InputError("only party 1 is sent corrections: party 0 expands all its halves")
+        start, executions = int(meta["start"]), int(meta["executions"])
+        parts = dealer.deal(name, start, executions)
+        link.send(Kind.REPLY, *encode_message({"scope": name, "start": start, "executions": executions}))
+        with link.meter.phase("offline"):
+            link.send(Kind.MATERIAL, *parts)
+    elif operation == "close":
+        dealer.close(name)
+        link.send(Kind.REPLY, *encode_message({}))
+    else:
+        raise InputError(f"a dealer does not know the request {operation!r}")
+
+
+class DealerClient:
+    """A party's connection to the dealer: opens scopes and fills stocks."""
+
+    def __init__(self, link: Link, rank: int) -> None:
+        self.link, self.rank = link, rank
+
+    def open(self, name: str, plan: Plan) -> Stock:
+        """A new, empty stock."""
+        meta = {"operation": "open", "scope": name, "plan": plan.to_json()}
+        _, arrays = request(self.link, meta, timeout_s=self.link.timeout_s)
+        return Stock(name, plan, self.rank, arrays["root"].tobytes())
+
+    def close(self, name: str) -> None:
+        request(self.link, {"operation": "close", "scope": name}, timeout_s=self.link.timeout_s)
+
+    def fill(self, stock: Stock, executions: int) -> None:
+        """Deal so many more executions into the stock, chunk by chunk, some requests ahead of the answers."""
+        start = stock.filled
+        pending: deque[tuple[int, int]] = deque()
+        try:
+            for count in stock.plan.chunks(executions):
+                if self.rank == 0:
+                    stock.fill(start, count, None)
+                else:
+                    meta = {"operation": "deal", "scope": stock.name, "start": start, "executions": count}
+                    self.link.send(Kind.REQUEST, *encode_message(meta))
+                    pending.append((start, count))
+                start += count
+                if len(pending) == WINDOW:
+                    self._receive(stock, *pending.popleft())
+            while pending:
+                self._receive(stock, *pending.popleft())
+        except HdcosError as error:
+            # Answers to requests sent ahead must not be taken for answers to later ones.
+            self.link.abort(error)
+            raise
+
+    def _receive(self, stock: Stock, start: int, count: int) -> None:
+        meta, _ = answer(self.link, self.link.timeout_s)
+        asked = {"scope": stock.name, "start": start, "executions": count}
+        if meta != asked:
+            raise MaterialReused(f"asked the dealer for {asked}, got {meta}")
+        with self.link.meter.phase("offline"):
+            _, corrections = self.link.receive(Kind.MATERIAL, stock.plan.packed_bytes(count))
+        stock.fill(start, count, corrections)

@@ -1,0 +1,186 @@
+"""A party's stock of material for one scope: filled in the offline phase, spent once.
+
+Security  executions are handed out in order and counted as used *before* their first field is read; an
+          execution that fails half-way is burnt, never handed out again. Chunks must arrive in order and
+          whole: a repeated or skipped one is MaterialReused, not a wrong number.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from threading import Condition
+
+import numpy as np
+
+from hdcos.errors import FrameError, HdcosError, MaterialExhausted, MaterialReused
+from hdcos.offline.dealer import field_stream
+from hdcos.offline.material import Field, Kind, Need, Plan
+from hdcos.ring import Array, unpack
+
+Fields = tuple[Array, ...]
+
+
+@dataclass
+class _Chunk:
+    """Consecutive executions: per position the fields of all their units."""
+
+    executions: int
+    positions: list[Fields]
+    spent: int = 0
+
+
+class Stock:
+    """Material of one scope at one party."""
+
+    def __init__(self, name: str, plan: Plan, rank: int, root: bytes) -> None:
+        self.name, self.plan, self.rank = name, plan, rank
+        self._root = root
+        self._chunks: deque[_Chunk] = deque()
+        self._filled = self._used = self._ordered = 0
+        self._failure: HdcosError | None = None
+        self._changed = Condition()
+
+    @property
+    def available(self) -> int:
+        """Executions ready to be spent."""
+        return self._filled - self._used
+
+    @property
+    def filled(self) -> int:
+        """Executions that arrived since the scope was opened."""
+        return self._filled
+
+    @property
+    def used(self) -> int:
+        """Executions handed out since the scope was opened, burnt ones included."""
+        return self._used
+
+    def order(self, executions: int) -> None:
+        """Note that so many more executions are on their way, so that `begin` may wait for them."""
+        with self._changed:
+            self._ordered += executions
+
+    def fill(self, start: int, executions: int, corrections: Array | None) -> None:
+        """Expand executions [start, start + executions); party 1 brings the dealer's corrections."""
+        if start != self._filled:
+            raise MaterialReused(f"{self.name}: executions from {start} arrived, next expected is {self._filled}")
+        read = self._expand if self.rank == 0 else _Unpacker(corrections, self.name)
+        positions = []
+        for position, need in enumerate(self.plan.needs):
+            units = executions * need.units
+            fields = []
+            for item in need.kind.fields():
+                source = read if item.dealt else self._expand
+                fields.append(source(position, need, item, start, units))
+            positions.append(tuple(fields))
+        if isinstance(read, _Unpacker):
+            read.finish()
+        with self._changed:
+            self._chunks.append(_Chunk(executions, positions))
+            self._filled += executions
+            self._changed.notify_all()
+
+    def fail(self, error: HdcosError) -> None:
+        """No more material will come: whoever waits, or begins later, gets the reason."""
+        with self._changed:
+            self._failure = error
+            self._changed.notify_all()
+
+    def begin(self, executions: int, start: int | None = None, timeout_s: float = 30.0) -> Ration:
+        """Set executions [start, start + executions) aside, counted as used from now on.
+
+        `start` is what both parties agreed on; executions before it that were never begun here are burnt, and
+        one that lies before the next unused execution is MaterialReused. Ordered material is waited for.
+        """
+        with self._changed:
+            first = self._used if start is None else start
+            if first < self._used:
+                raise MaterialReused(f"{self.name}: execution {first} asked for, {self._used} are used already")
+            wanted = first + executions
+            if self._filled < wanted <= self._ordered:
+                self._changed.wait_for(lambda: self._filled >= wanted or self._failure is not None, timeout_s)
+            if self._filled < wanted:
+                if self._failure is not None:
+                    raise self._failure
+                raise MaterialExhausted(
+                    f"{executions} executions of {self.name} needed, {self.available} in stock.\n"
+                    f"Prepare more before running, and see that the dealer is up."
+                )
+            self._pop(first - self._used)
+            self._used = wanted
+            pieces = [_cut(self.plan, *piece) for piece in self._pop(executions)]
+        return Ration(self.plan, executions, pieces)
+
+    def _pop(self, executions: int) -> list[tuple[_Chunk, int, int]]:
+        pieces = []
+        while executions:
+            chunk = self._chunks[0]
+            count = min(executions, chunk.executions - chunk.spent)
+            pieces.append((chunk, chunk.spent, count))
+            chunk.spent += count
+            executions -= count
+            if chunk.spent == chunk.executions:
+                self._chunks.popleft()
+        return pieces
+
+    def _expand(self, position: int, need: Need, item: Field, start: int, units: int) -> Array:
+        stream = field_stream(self._root, position, item.name)
+        return stream.words((units, *item.shape), item.bits, start * need.units * item.size)
+
+
+class _Unpacker:
+    """Reads a chunk's corrections field by field, in plan order."""
+
+    def __init__(self, corrections: Array | None, name: str) -> None:
+        self._rest = np.empty(0, np.uint8) if corrections is None else corrections
+        self._name = name
+
+    def __call__(self, position: int, need: Need, item: Field, start: int, units: int) -> Array:
+        length = -(-units * item.size * item.bits // 8)
+        packed, self._rest = self._rest[:length], self._rest[length:]
+        return unpack(packed, units * item.size, item.bits).reshape((units, *item.shape))
+
+    def finish(self) -> None:
+        if len(self._rest):
+            raise FrameError(f"{self._name}: {len(self._rest)} bytes of material too many")
+
+
+class Ration:
+    """The material set aside for one piece of work; each position is taken once, in order."""
+
+    def __init__(self, plan: Plan, executions: int, pieces: list[list[Fields]]) -> None:
+        self._plan, self._executions, self._pieces = plan, executions, pieces
+        self.position = 0
+
+    def take(self, kind: Kind, units: int) -> Fields:
+        """All fields of the next position, leading axis `units`."""
+        if self.position >= len(self._plan.needs):
+            raise MaterialReused(f"the plan has {len(self._plan.needs)} positions and all are taken")
+        need = self._plan.needs[self.position]
+        if need.kind != kind or need.units * self._executions != units:
+            raise MaterialReused(
+                f"position {self.position} of the plan is {need.units * self._executions} x {need.kind}, "
+                f"not {units} x {kind}"
+            )
+        parts = [piece[self.position] for piece in self._pieces]
+        for piece in self._pieces:
+            piece[self.position] = ()
+        self.position += 1
+        if len(parts) == 1:
+            return parts[0]
+        return tuple(np.concatenate(field) for field in zip(*parts, strict=True))
+
+    def finish(self) -> None:
+        """Check that nothing was left over."""
+        if self.position != len(self._plan.needs):
+            raise MaterialReused(f"only {self.position} of {len(self._plan.needs)} planned positions were taken")
+
+
+def _cut(plan: Plan, chunk: _Chunk, first: int, count: int) -> list[Fields]:
+    return [
+        tuple(array[first * need.units : (first + count) * need.units] for array in fields)
+        for need, fields in zip(plan.needs, chunk.positions, strict=True)
+    ]
+
+

@@ -1,0 +1,262 @@
+"""Every function the parties can evaluate by name, with its price, its meaning in floats and its limits.
+
+A *call* names a function and its parameters as plain JSON; both parties build the same program from it, and its
+fingerprint is compared before anything secret is sent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from hdcos.errors import ModelError
+from hdcos.protocol import beaver, cos_paper, cosine, fit, fourier, growing_cos, opening, polynomial
+from hdcos.protocol.fourier import Series
+from hdcos.protocol.party import Party
+from hdcos.protocol.price import Price
+from hdcos.protocol.rounds import Rounds
+from hdcos.ring import Array
+from hdcos.sharing import Share
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of shared tensors: its program, its price from shapes, and what it means."""
+
+    name: str
+    program: Callable[..., Rounds[Share]]
+    price: Callable[..., Price]
+    meaning: Callable[..., Array]
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    input_scale: int = 16
+    paper_rounds: int | None = None
+    interval: tuple[float, float] | None = None
+    """Where its error is quoted."""
+    bounded: bool = False
+    """Whether it means nothing outside the interval: a series folds back there."""
+    largest: Callable[..., float] | None = None
+    """A bound on |result| from the inputs, where a result may outgrow the ring."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function by name with all its parameters, as JSON."""
+
+    function: str
+    parameters: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, name: str, **parameters: Any) -> Call:
+        function = find(name)
+        unknown = set(parameters) - set(function.parameters)
+        if unknown:
+            raise ModelError(f"{name} has no parameter {sorted(unknown)}; it has {sorted(function.parameters)}")
+        return cls(name, {**function.parameters, **parameters})
+
+    def program(self, party: Party, *inputs: Share) -> Rounds[Share]:
+        return find(self.function).program(party, *inputs, **self.parameters)
+
+    def fingerprint(self, *context: Any) -> bytes:
+        """What both parties must agree on before they start."""
+        record = [self.function, dict(self.parameters), *context]
+        return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).digest()
+
+
+def find(name: str) -> Function:
+    if name not in FUNCTIONS:
+        raise ModelError(f"no function is called {name!r}: choose from {', '.join(FUNCTIONS)}")
+    return FUNCTIONS[name]
+
+
+def _none(party: Party, x: Share) -> Rounds[Share]:
+    return x
+    yield
+
+
+def _cos(party: Party, x: Share, phase_bits: int) -> Rounds[Share]:
+    return (yield from cosine.cos(party, cosine.to_turns(x), phase_bits))
+
+
+def _sin(party: Party, x: Share, phase_bits: int) -> Rounds[Share]:
+    return (yield from cosine.sin(party, cosine.to_turns(x), phase_bits))
+
+
+def _cos_paper(party: Party, x: Share) -> Rounds[Share]:
+    return (yield from cos_paper.cos_paper(party, cosine.to_turns(x)))
+
+
+def _fourier(party: Party, x: Share, series: Any, phase_bits: int) -> Rounds[Share]:
+    return (yield from fourier.fourier(party, x, _series(series), phase_bits))
+
+
+def _fourier_price(shape: Shape, series: Any, phase_bits: int) -> Price:
+    return fourier.price(shape, _series(series), phase_bits)
+
+
+def _series(record: Any) -> Series:
+    parts = {name: tuple(value) if isinstance(value, list | tuple) else value for name, value in record.items()}
+    return Series(**parts)
+
+
+def _series_parameters(series: Series, phase_bits: int) -> dict[str, Any]:
+    return {"series": asdict(series), "phase_bits": phase_bits}
+
+
+def _peak(x: Array) -> float:
+    return float(np.abs(x).max(initial=0.0))
+
+
+def _sigmoid(x: Array) -> Array:
+    return 1 / (1 + np.exp(-x))
+
+
+def _conv2d_meaning(x: Array, weight: Array, stride: int = 1, padding: int = 0) -> Array:
+    padded = np.pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, weight.shape[2:], axis=(2, 3))
+    result: Array = np.einsum("nchwij,ocij->nohw", windows[:, :, ::stride, ::stride], weight)
+    return result
+
+
+def _round_lift_price(shape: Shape, drop: int, bits: int) -> Price:
+    return opening.price(shape, bits, lift=True)
+
+
+def _conv2d_price(x: Shape, weight: Shape, stride: int, padding: int) -> Price:
+    size = [(length + 2 * padding - span) // stride + 1 for length, span in zip(x[2:], weight[2:], strict=True)]
+    return beaver.price(x, weight, (x[0], weight[0], *size))
+
+
+_PHASE = {"phase_bits": cosine.PHASE_BITS}
+
+FUNCTIONS: dict[str, Function] = {
+    function.name: function
+    for function in (
+        Function(
+            "none",
+            _none,
+            lambda shape: Price(),
+            lambda x: x,
+            input_scale=24,
+            paper_rounds=0,
+            interval=(-1000.0, 1000.0),
+        ),
+        Function(
+            "square",
+            polynomial.square,
+            lambda shape: polynomial.price(shape, 2),
+            np.square,
+            input_scale=20,
+            paper_rounds=1,
+            interval=(-20.0, 20.0),
+            largest=lambda x: _peak(x) ** 2,
+        ),
+        Function(
+            "expm1",
+            _fourier,
+            _fourier_price,
+            np.expm1,
+            _series_parameters(fit.expm1(), 20),
+            input_scale=20,
+            paper_rounds=1,
+            interval=(-4.0, 4.0),
+            bounded=True,
+        ),
+        Function(
+            "polyfit3",
+            polynomial.polynomial,
+            lambda shape, coefficients, coefficient_scale: polynomial.price(shape, 3),
+            lambda x: np.polynomial.Polynomial(fit.relu_cubic())(x),
+            {"coefficients": list(fit.relu_cubic()), "coefficient_scale": 14},
+            input_scale=14,
+            paper_rounds=2,
+            interval=fit.RELU_INTERVAL,
+            largest=lambda x, coefficients, **_: float(np.polynomial.Polynomial(np.abs(coefficients))(_peak(x))),
+        ),
+        Function(
+            "cos_paper",
+            _cos_paper,
+            cos_paper.price,
+            np.cos,
+            input_scale=24,
+            paper_rounds=2,
+            interval=(-20.0, 20.0),
+        ),
+        Function("cos", _cos, cosine.price, np.cos, _PHASE, input_scale=24, paper_rounds=2, interval=(-20.0, 20.0)),
+        Function("sin", _sin, cosine.price, np.sin, _PHASE, input_scale=24, interval=(-20.0, 20.0)),
+        Function(
+            "growing_cos",
+            growing_cos.growing_cos,
+            growing_cos.price,
+            lambda x: x * np.cos(x),
+            _PHASE,
+            input_scale=20,
+            interval=(-20.0, 20.0),
+            largest=lambda x, phase_bits: _peak(x),
+        ),
+        Function(
+            "sigmoid",
+            _fourier,
+            _fourier_price,
+            _sigmoid,
+            _series_parameters(fit.sigmoid(), 16),
+            input_scale=20,
+            interval=(-8.0, 8.0),
+            bounded=True,
+        ),
+        Function(
+            "tanh",
+            _fourier,
+            _fourier_price,
+            np.tanh,
+            _series_parameters(fit.tanh(), 16),
+            input_scale=20,
+            interval=(-4.0, 4.0),
+            bounded=True,
+        ),
+        Function(
+            "multiply",
+            beaver.multiply,
+            lambda x, y: beaver.price(x, y, x),
+            np.multiply,
+            interval=(-100.0, 100.0),
+            largest=lambda x, y: _peak(x) * _peak(y),
+        ),
+        Function(
+            "matmul",
+            beaver.matmul,
+            lambda x, y: beaver.price(x, y, (x[0], y[1])),
+            np.matmul,
+            interval=(-100.0, 100.0),
+            largest=lambda x, y: _peak(x) * _peak(y) * y.shape[0],
+        ),
+        Function(
+            "conv2d",
+            beaver.conv2d,
+            _conv2d_price,
+            _conv2d_meaning,
+            {"stride": 1, "padding": 0},
+            interval=(-100.0, 100.0),
+            largest=lambda x, weight, **_: _peak(x) * _peak(weight) * weight[0].size,
+        ),
+        Function(
+            "round",
+            opening.round_lift,
+            _round_lift_price,
+            lambda x: x,
+            {"drop": 8, "bits": 40},
+            input_scale=16,
+            interval=(-1000.0, 1000.0),
+        ),
+    )
+}
+"""Functions by name. `paper_rounds` is the paper's Table 1."""
+
+ACTIVATIONS = ("none", "square", "expm1", "polyfit3", "cos_paper", "cos", "sin", "growing_cos", "sigmoid", "tanh")
+"""The rows of the activation table, in its order."""

@@ -1,0 +1,88 @@
+"""Cosine and sine of a shared angle, in one round.
+
+Computes  [x] -> [cos x], [sin x]. Angles are in turns; one turn is 2**x.scale ring units.
+Offline   one TrigPair per element: [r], [cos r], [sin r], r uniform over a turn of 2**phase_bits steps.
+Online    1 round, `phase_bits` per element each way.
+Error     |error| <= 2 pi / 2**phase_bits + 1.5 / 2**scale, always: a ring wrap is a whole number of turns.
+Security  the only message is this party's half of d = x - r modulo one turn; r is uniform there and used
+          once, so d is uniform whatever x is.
+
+cos x = cos d cos r - sin d sin r,  sin x = sin d cos r + cos d sin r,  with d public.
+"""
+
+from __future__ import annotations
+
+from math import pi, prod
+
+from hdcos.errors import InputError
+from hdcos.offline import TrigPair
+from hdcos.protocol.opening import open_half
+from hdcos.protocol.party import Party
+from hdcos.protocol.price import Price, packed
+from hdcos.protocol.rounds import Rounds
+from hdcos.ring import Array, rotate
+from hdcos.sharing import Share
+
+PHASE_BITS = 16
+INVERSE_TURN = 0x28BE60DB9391054A7F09D5F47D4D3770
+"""2**128 / (2 pi), rounded: radians to turns."""
+
+
+def trig_scale(phase_bits: int) -> int:
+    """The scale of tables and dealt cosines that does not spoil a phase of so many bits."""
+    return max(16, phase_bits)
+
+
+def to_turns(x: Share, scale: int = 62) -> Share:
+    """An angle in radians as an angle in turns, by a public factor: local, exact to 2**-(scale - x.scale) relative."""
+    factor_scale = scale - x.scale
+    if factor_scale < 8:
+        raise InputError(f"an angle at scale {x.scale} leaves no room for turns at scale {scale}")
+    factor = (INVERSE_TURN + (1 << (127 - factor_scale))) >> (128 - factor_scale)
+    return (x * factor).rescaled(scale)
+
+
+def cos_sin(party: Party, x: Share, phase_bits: int = PHASE_BITS) -> Rounds[tuple[Share, Share]]:
+    """Cosine and sine from the same opening; the sine is what a backward pass needs."""
+    scale = trig_scale(phase_bits)
+    d, cos_r, sin_r = yield from open_phase(party, x, phase_bits, scale)
+    cos, sin = rotate(d, cos_r, sin_r, phase_bits, scale)
+    return Share(cos, 2 * scale), Share(sin, 2 * scale)
+
+
+def cos(party: Party, x: Share, phase_bits: int = PHASE_BITS) -> Rounds[Share]:
+    """The cosine alone."""
+    scale = trig_scale(phase_bits)
+    d, cos_r, sin_r = yield from open_phase(party, x, phase_bits, scale)
+    words, _ = rotate(d, cos_r, sin_r, phase_bits, scale, sine=False)
+    return Share(words, 2 * scale)
+
+
+def sin(party: Party, x: Share, phase_bits: int = PHASE_BITS) -> Rounds[Share]:
+    """The sine alone."""
+    scale = trig_scale(phase_bits)
+    d, cos_r, sin_r = yield from open_phase(party, x, phase_bits, scale)
+    _, words = rotate(d, cos_r, sin_r, phase_bits, scale, cosine=False)
+    return Share(words, 2 * scale)
+
+
+def open_phase(
+    party: Party, x: Share, phase_bits: int, scale: int, harmonics: tuple[int, ...] = (1,)
+) -> Rounds[tuple[Array, Array, Array]]:
+    """d = x - r in steps of the turn, with this party's halves of cos kr and sin kr at a scale."""
+    if x.scale < phase_bits:
+        raise InputError(f"an angle at scale {x.scale} has fewer than {phase_bits} bits to a turn")
+    kind = TrigPair(x.shape[1:], phase_bits, scale, harmonics)
+    minus_r, cos_r, sin_r = party.take(kind, len(x))
+    d = yield from open_half(party, x, minus_r, x.scale - phase_bits, phase_bits)
+    return d, cos_r, sin_r
+
+
+def error_bound(phase_bits: int) -> float:
+    """The largest error of cos and sin: the phase is off by less than one step, four rounded factors by half a unit."""
+    return float(2 * pi / 2**phase_bits + 1.5 / 2 ** trig_scale(phase_bits))
+
+
+def price(shape: tuple[int, ...], phase_bits: int = PHASE_BITS) -> Price:
+    count = prod(shape)
+    return Price(1, packed(count, phase_bits), 16 * count, ("trig_pair",))

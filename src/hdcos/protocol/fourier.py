@@ -1,0 +1,72 @@
+"""Any trigonometric series of a shared value, in one round: sigmoid, tanh, e^x - 1.
+
+Computes  [x] -> [c + sum over k of a_k cos(2 pi k x / P) + b_k sin(2 pi k x / P)], coefficients public.
+Offline   one TrigPair per element with cos kr and sin kr of each harmonic k.
+Online    1 round, `phase_bits` per element each way, whatever the number of terms.
+Error     the fit's own error on its interval, plus |f'| P / 2**phase_bits for the rounded phase. Outside the
+          interval the series folds back: it is periodic, the function is not.
+Security  the only message is this party's half of d = x - r modulo one period; r is uniform there and used
+          once, so d is uniform whatever x is.
+
+The period is a power of two, so x is an angle as it stands: one turn is P * 2**scale ring units.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import pi, prod
+
+import numpy as np
+
+from hdcos.errors import InputError
+from hdcos.offline import TrigPair
+from hdcos.protocol.cosine import PHASE_BITS, open_phase
+from hdcos.protocol.party import Party
+from hdcos.protocol.price import Price, packed
+from hdcos.protocol.rounds import Rounds
+from hdcos.ring import Array, encode, trig_combine
+from hdcos.sharing import Share
+
+COEFFICIENT_SCALE = 20
+TRIG_SCALE = 18
+
+
+@dataclass(frozen=True)
+class Series:
+    """c + sum of a_k cos(2 pi k x / P) + b_k sin(2 pi k x / P) with P = 2**period_bits; integers over 2**20.
+
+    Integers, because both parties must compute with the same coefficients to the last bit.
+    """
+
+    period_bits: int
+    harmonics: tuple[int, ...]
+    constant: int
+    cos: tuple[int, ...]
+    sin: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not len(self.harmonics) == len(self.cos) == len(self.sin) or not self.harmonics:
+            raise InputError("a series has one cosine and one sine coefficient per harmonic")
+
+    def __call__(self, x: Array) -> Array:
+        """The series in floating point: what the protocol computes, less its rounding."""
+        angle = np.multiply.outer(np.asarray(x), 2 * pi * np.array(self.harmonics) / 2**self.period_bits)
+        total: Array = self.constant + np.cos(angle) @ np.array(self.cos) + np.sin(angle) @ np.array(self.sin)
+        return total / 2**COEFFICIENT_SCALE
+
+
+def fourier(party: Party, x: Share, series: Series, phase_bits: int = PHASE_BITS) -> Rounds[Share]:
+    """The series of x, at scale 2 * TRIG_SCALE + COEFFICIENT_SCALE = 56: values up to 127 fit."""
+    angle = x.rescaled(x.scale + series.period_bits)
+    d, cos_r, sin_r = yield from open_phase(party, angle, phase_bits, TRIG_SCALE, series.harmonics)
+    if series.harmonics == (1,):
+        cos_r, sin_r = cos_r[..., None], sin_r[..., None]
+    words = trig_combine(d, cos_r, sin_r, phase_bits, TRIG_SCALE, series.cos, series.sin, series.harmonics)
+    if party.rank == 0:
+        words = words + encode(series.constant, 2 * TRIG_SCALE)
+    return Share(words, 2 * TRIG_SCALE + COEFFICIENT_SCALE)
+
+
+def price(shape: tuple[int, ...], series: Series, phase_bits: int = PHASE_BITS) -> Price:
+    count = prod(shape)
+    return Price(1, packed(count, phase_bits), 16 * count * len(series.harmonics), (TrigPair.name,))

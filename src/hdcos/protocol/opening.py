@@ -1,0 +1,77 @@
+"""Open a shared value under a mask, rounding it on the way.
+
+Computes  [x] at scale s -> x / 2**drop at scale s - drop, as a Masked value modulo 2**bits (`open_masked`) or as
+          a share in the whole ring (`round_lift`).
+Offline   one Mask (or RoundingMask) per element.
+Online    1 round, `bits` per element each way. drop + bits <= 64.
+Error     unbiased and less than one unit of the new scale, always. `round_lift` needs |x| < 2**(drop + bits - 2)
+          in ring units.
+Security  the only message is this party's half of D = x / 2**drop + m modulo 2**bits; m is uniform there and
+          masks this opening alone, so D is uniform whatever x is.
+
+Each party drops the low bits of its own half: the halves' sum wraps by whole multiples of 2**64, which are
+whole multiples of 2**bits after the shift. Party 0 rounds halves up and party 1 rounds them down, so that the
+two errors cancel exactly in the mean: with x0 uniform, E[error] = 0 for every x and every drop.
+
+Lift: let v = x / 2**drop + 2**(bits-2), which is in [0, 2**(bits-1)), and D = v + m modulo 2**bits. Then
+v = D - m + 2**bits * [D < m], and D < m exactly if m's top bit is set and D's is not.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from hdcos.errors import InputError
+from hdcos.offline import Mask, RoundingMask
+from hdcos.protocol.masked import Masked
+from hdcos.protocol.party import Party
+from hdcos.protocol.price import Price, packed
+from hdcos.protocol.rounds import Rounds, swap
+from hdcos.ring import Array, round_open
+from hdcos.sharing import Share
+
+
+def open_half(party: Party, x: Share, mask: Array, drop: int, bits: int) -> Rounds[Array]:
+    """D = x / 2**drop + mask modulo 2**bits, in the compact dtype of `bits`: the opening all protocols share."""
+    if drop + bits > x.bits:
+        raise InputError(f"a share modulo 2**{x.bits} cannot drop {drop} bits and keep {bits}")
+    mine = round_open(x.words, mask, drop, bits, ties_up=party.rank == 0)
+    theirs = yield from swap(mine, bits)
+    opened = mine + theirs
+    return opened if bits == 8 * opened.dtype.itemsize else opened & opened.dtype.type((1 << bits) - 1)
+
+
+def open_masked(party: Party, x: Share, drop: int = 0, bits: int | None = None, *, whole: bool = False) -> Rounds[Masked]:
+    """x / 2**drop under a fresh mask, modulo 2**bits; one mask per row, or one for the `whole` tensor."""
+    bits = x.bits - drop if bits is None else bits
+    reference = party.next_reference(whole=whole)
+    if whole:
+        (mask,) = party.take_one(Mask(x.shape, bits))
+    else:
+        (mask,) = party.take(Mask(x.shape[1:], bits), len(x))
+    opened = yield from open_half(party, x, mask, drop, bits)
+    return Masked(opened.astype(np.uint64), Share(mask.astype(np.uint64), x.scale - drop, bits), reference)
+
+
+def round_lift(party: Party, x: Share, drop: int, bits: int) -> Rounds[Share]:
+    """x / 2**drop as a share in the whole ring: truncation in one round that cannot fail."""
+    spare = 64 - bits
+    mask, high, top = party.take(RoundingMask(x.shape[1:], bits), len(x))
+    offset = np.uint64(1 << (bits - 2))
+    low = mask + offset if party.rank == 0 else mask
+    opened = (yield from open_half(party, x, low, drop, bits)).astype(np.uint64)
+    no_top_bit = np.uint64(1) - (opened >> np.uint64(bits - 1))
+    wrapped = (high.astype(np.uint64) + no_top_bit * top.astype(np.uint64)) << np.uint64(64 - spare)
+    words = wrapped - mask
+    if party.rank == 0:
+        words = words + opened - offset
+    return Share(words, x.scale - drop)
+
+
+def price(shape: tuple[int, ...], bits: int, *, lift: bool = False) -> Price:
+    count = prod(shape)
+    if not lift:
+        return Price(1, packed(count, bits), 0, ("mask",))
+    return Price(1, packed(count, bits), 2 * packed(count, 64 - bits), ("rounding_mask",))

@@ -1,0 +1,50 @@
+"""One party's view of a computation: who it is, and where its material comes from.
+
+A protocol's first argument. It holds no connection: talking is a `yield`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from hdcos.offline import Kind, Reference
+from hdcos.ring import Array
+from hdcos.sharing import Public, Share
+
+
+class Source(Protocol):
+    """Hands out material in the order it was planned."""
+
+    position: int
+
+    def take(self, kind: Kind, units: int) -> tuple[Array, ...]:
+        """All fields of the next position, leading axis `units`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Party:
+    """Party 0 or party 1, with its material."""
+
+    rank: int
+    source: Source
+
+    def take(self, kind: Kind, rows: int) -> tuple[Array, ...]:
+        """One unit per row; the fields keep the rows as their leading axis."""
+        return self.source.take(kind, rows)
+
+    def take_one(self, kind: Kind) -> tuple[Array, ...]:
+        """A single unit for the whole execution."""
+        return tuple(field[0] for field in self.source.take(kind, 1))
+
+    def next_reference(self, *, whole: bool = False) -> Reference:
+        """The address of the unit that the next `take` returns."""
+        return Reference(self.source.position, whole=whole)
+
+    def constant(self, public: Public) -> Share:
+        """A public value as a share: party 0 holds it, party 1 holds zero."""
+        words = public.words if self.rank == 0 else np.zeros((), np.uint64)
+        return Share(words, public.scale)

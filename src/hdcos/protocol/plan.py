@@ -1,0 +1,79 @@
+"""Plan a program from shapes alone: its material, rounds and bytes, before anything runs.
+
+The very generator that will run is driven with Blanks, arrays that have a shape and no values. Nothing is
+estimated: what it takes and yields is what it will take and yield.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from hdcos.offline import Kind, Need, Plan
+from hdcos.protocol.party import Party
+from hdcos.protocol.rounds import Reply, Rounds
+from hdcos.ring import Array, Blank, compact_dtype
+from hdcos.sharing import Share
+
+Program = Callable[..., Rounds[Any]]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What one execution will cost: rounds, payload bytes each way, its material, and the result's form."""
+
+    rounds: int
+    online_bytes: int
+    material: Plan
+    result: Any
+    steps: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Rounds and bytes of each named step; a merged round counts for each step in it."""
+
+    @property
+    def offline_bytes(self) -> int:
+        return self.material.dealt_bytes(1)
+
+
+class _Recorder:
+    """A source of Blanks that writes down what was taken."""
+
+    def __init__(self) -> None:
+        self.needs: list[Need] = []
+
+    @property
+    def position(self) -> int:
+        return len(self.needs)
+
+    def take(self, kind: Kind, units: int) -> tuple[Array, ...]:
+        self.needs.append(Need(kind, units))
+        return tuple(Blank((units, *item.shape), compact_dtype(item.bits)) for item in kind.fields())  # type: ignore[misc]
+
+
+def blank_share(shape: tuple[int, ...], scale: int, bits: int = 64) -> Share:
+    """A share of which only the form is known."""
+    return Share(Blank(shape), scale, bits)  # type: ignore[arg-type]
+
+
+def plan(program: Program, *inputs: Share, rank: int = 0, **parameters: Any) -> Planned:
+    """Drive program(party, *inputs, **parameters) over shapes; inputs may be blank shares."""
+    recorder = _Recorder()
+    protocol = program(Party(rank, recorder), *inputs, **parameters)
+    rounds = online_bytes = 0
+    steps: dict[str, tuple[int, int]] = {}
+    reply: Reply | None = None
+    while True:
+        try:
+            message = protocol.send(reply)  # type: ignore[arg-type]
+        except StopIteration as finished:
+            material = Plan(tuple(recorder.needs))
+            return Planned(rounds, online_bytes, material, finished.value, steps)
+        rounds += 1
+        sizes: dict[str, int] = {}
+        for part in message:
+            sizes[part.step] = sizes.get(part.step, 0) + part.packed_bytes
+        for step, size in sizes.items():
+            known = steps.get(step, (0, 0))
+            steps[step] = (known[0] + 1, known[1] + size)
+        online_bytes += sum(sizes.values())
+        reply = tuple(Blank(part.values.shape, part.values.dtype) for part in message)  # type: ignore[misc]

@@ -1,0 +1,33 @@
+"""Open a shared value to both parties.
+
+Computes  [x] -> x.
+Offline   nothing.
+Online    1 round, x.bits per element each way.
+Error     none.
+Security  both parties learn x, and nothing else: given x, the peer's half is determined by one's own. Only
+          for values that are meant to be public.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from hdcos.protocol.party import Party
+from hdcos.protocol.price import Price
+from hdcos.protocol.rounds import Rounds, swap
+from hdcos.ring import compact_dtype
+from hdcos.sharing import Public, Share
+
+
+def reveal(party: Party, x: Share) -> Rounds[Public]:
+    """The secret itself, as words modulo 2**x.bits."""
+    mask = np.uint64((1 << x.bits) - 1)
+    mine = (x.words & mask).astype(compact_dtype(x.bits))
+    theirs = yield from swap(mine, x.bits)
+    return Public((mine.astype(np.uint64) + theirs.astype(np.uint64)) & mask, x.scale)
+
+
+def price(shape: tuple[int, ...], bits: int = 64) -> Price:
+    return Price(rounds=1, online_bytes=-(-prod(shape) * bits // 8))

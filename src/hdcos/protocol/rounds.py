@@ -1,0 +1,71 @@
+"""What a protocol is: a generator that yields what it sends and is resumed with what the peer sent.
+
+A *round* is one simultaneous exchange. `yield` is the only way to talk, so a reader counts rounds by counting
+yields; `yield from` composes in sequence and `together` runs protocols side by side in the same rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from hdcos.ring import Array
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Values of `bits` bits each that travel in one round; `step` names what they belong to."""
+
+    values: Array
+    bits: int
+    step: str = ""
+
+    @property
+    def packed_bytes(self) -> int:
+        return -(-int(self.values.size) * self.bits // 8)
+
+
+Message = tuple[Part, ...]
+Reply = tuple[Array, ...]
+Rounds = Generator[Message, Reply, T]
+
+
+def swap(values: Array, bits: int) -> Rounds[Array]:
+    """Send values to the peer and get the peer's: one round."""
+    (theirs,) = yield (Part(values, bits),)
+    return theirs
+
+
+def together(*protocols: Rounds[Any]) -> Rounds[tuple[Any, ...]]:
+    """Run independent protocols in lockstep: round i of each travels in one message."""
+    results: list[Any] = [None] * len(protocols)
+    messages: dict[int, Message] = {}
+    replies: dict[int, Reply | None] = dict.fromkeys(range(len(protocols)))
+    while True:
+        for index, reply in replies.items():
+            try:
+                messages[index] = protocols[index].send(reply)  # type: ignore[arg-type]
+            except StopIteration as finished:
+                results[index] = finished.value
+        if not messages:
+            return tuple(results)
+        merged: Reply = yield tuple(part for message in messages.values() for part in message)
+        replies = {}
+        for index, message in messages.items():
+            replies[index], merged = merged[: len(message)], merged[len(message) :]
+        messages = {}
+
+
+def named(step: str, protocol: Rounds[T]) -> Rounds[T]:
+    """Put everything the protocol sends on the account of a named step."""
+    reply: Reply | None = None
+    while True:
+        try:
+            message: Sequence[Part] = protocol.send(reply)  # type: ignore[arg-type]
+        except StopIteration as finished:
+            result: T = finished.value
+            return result
+        reply = yield tuple(replace(part, step=f"{step}/{part.step}".rstrip("/")) for part in message)

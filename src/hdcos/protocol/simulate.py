@@ -1,0 +1,98 @@
+"""Both parties and the dealer in one thread, with no network: for tests and planning, never for secrets.
+
+The simulation runs the protocols themselves, on real shares and dealt material, through the same packing as the
+link. It can record every opened value, which no production process can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from hdcos.errors import HandshakeError
+from hdcos.offline import Dealer, Plan, Ration, Stock
+from hdcos.protocol.drive import packed_parts, unpacked_parts
+from hdcos.protocol.party import Party
+from hdcos.protocol.plan import Program, plan
+from hdcos.protocol.rounds import Message, Rounds
+from hdcos.ring import Array
+from hdcos.sharing import Share, Stream, split
+
+_numbers: Iterator[int] = count()
+
+
+@dataclass
+class Transcript:
+    """What crossed between the parties: per round and part the halves' sum, modulo the part's width."""
+
+    rounds: list[list[Array]] = field(default_factory=list)
+    sent_bytes: list[int] = field(default_factory=list)
+
+    def record(self, messages: tuple[Message, Message]) -> None:
+        sums = []
+        for part0, part1 in zip(*messages, strict=True):
+            total = part0.values + part1.values
+            if part0.bits < 8 * total.dtype.itemsize:
+                total &= total.dtype.type((1 << part0.bits) - 1)
+            sums.append(total)
+        self.rounds.append(sums)
+        self.sent_bytes.append(sum(part.packed_bytes for part in messages[0]))
+
+
+def share_pair(words: Array, scale: int, bits: int = 64) -> tuple[Share, Share]:
+    """Both halves of a secret, freshly split."""
+    seed, rest = split(words)
+    return Share(Stream(seed).words(tuple(words.shape)), scale, bits), Share(rest, scale, bits)
+
+
+def deal(material: Plan, dealer: Dealer | None = None, name: str | None = None) -> tuple[Ration, Ration]:
+    """Both parties' material for one execution, from a dealer in this process."""
+    dealer = dealer or Dealer()
+    name = name or f"simulation {next(_numbers)}"
+    stocks = [Stock(name, material, rank, dealer.open(name, material, rank)) for rank in (0, 1)]
+    parts = dealer.deal(name, 0, 1)
+    stocks[0].fill(0, 1, None)
+    stocks[1].fill(0, 1, np.concatenate(parts) if parts else None)
+    return stocks[0].begin(1), stocks[1].begin(1)
+
+
+def simulate(
+    program: Program, *inputs: tuple[Share, Share], rations: tuple[Ration, Ration] | None = None, **parameters: Any
+) -> tuple[tuple[Any, Any], Transcript]:
+    """Both parties' results of program(party, *inputs, **parameters), and what they sent each other."""
+    halves = list(zip(*inputs, strict=True)) or [(), ()]
+    if rations is None:
+        rations = deal(plan(program, *halves[0], **parameters).material)
+    protocols = [program(Party(rank, rations[rank]), *halves[rank], **parameters) for rank in (0, 1)]
+    results, transcript = drive_pair(protocols[0], protocols[1])
+    for ration in rations:
+        ration.finish()
+    return results, transcript
+
+
+def drive_pair(protocol0: Rounds[Any], protocol1: Rounds[Any]) -> tuple[tuple[Any, Any], Transcript]:
+    """Run two parties' generators against each other in lockstep."""
+    protocols = (protocol0, protocol1)
+    transcript = Transcript()
+    replies: list[Any] = [None, None]
+    while True:
+        messages: list[Message] = []
+        results: list[Any] = []
+        for protocol, reply in zip(protocols, replies, strict=True):
+            try:
+                messages.append(protocol.send(reply))
+            except StopIteration as finished:
+                results.append(finished.value)
+        if len(results) == 2:
+            return (results[0], results[1]), transcript
+        if results:
+            raise HandshakeError("one party finished while the other was still talking")
+        payloads = [np.concatenate(packed_parts(message)) for message in messages]
+        if payloads[0].size != payloads[1].size:
+            raise HandshakeError(f"the parties sent {payloads[0].size} and {payloads[1].size} bytes in one round")
+        transcript.record((messages[0], messages[1]))
+        replies = [unpacked_parts(messages[rank], payloads[1 - rank]) for rank in (0, 1)]

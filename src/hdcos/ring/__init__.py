@@ -1,0 +1,29 @@
+"""Arithmetic modulo 2**64: the numbers every other layer computes with.
+
+fixed      real numbers to ring words and back
+trig       cosine and sine tables made of integers only, the same on every host
+checks     what the kernels accept, and the errors they raise
+blank      arrays that have a shape and a type but no values, for cost planning
+reference  each kernel in plain NumPy: the specification
+native     the same kernels compiled for this processor
+backend    which of the two is in use
+kernels    the public functions: validate, plan or compute
+"""
+
+from hdcos.ring.backend import SlowKernels as SlowKernels
+from hdcos.ring.backend import backend as backend
+from hdcos.ring.blank import Blank as Blank
+from hdcos.ring.checks import compact_dtype as compact_dtype
+from hdcos.ring.fixed import decode as decode
+from hdcos.ring.fixed import encode as encode
+from hdcos.ring.kernels import conv2d as conv2d
+from hdcos.ring.kernels import matmul as matmul
+from hdcos.ring.kernels import pack as pack
+from hdcos.ring.kernels import rotate as rotate
+from hdcos.ring.kernels import round_open as round_open
+from hdcos.ring.kernels import trig_combine as trig_combine
+from hdcos.ring.kernels import trig_words as trig_words
+from hdcos.ring.kernels import unpack as unpack
+from hdcos.ring.kernels import walsh_hadamard as walsh_hadamard
+from hdcos.ring.trig import table_hash as table_hash
+from hdcos.ring.types import Array as Array

@@ -1,0 +1,175 @@
+"""The public kernels: validate, then plan (Blanks) or compute.
+
+Any Blank among the arrays makes the result a Blank of the shape and dtype the real call would have.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from hdcos.errors import FrameError, InputError
+from hdcos.ring import checks
+from hdcos.ring.backend import implementation
+from hdcos.ring.blank import Blank
+
+_LITTLE = sys.byteorder == "little"
+
+
+def matmul(a: Any, b: Any) -> Any:
+    """(n, d) times (d, k) modulo 2**64."""
+    a, b = checks.words(a, "a", 2), checks.words(b, "b", 2)
+    if a.shape[1] != b.shape[0]:
+        raise InputError(f"cannot multiply shapes {a.shape} and {b.shape}")
+    if checks.is_blank(a, b):
+        return Blank((a.shape[0], b.shape[1]))
+    return implementation().matmul(a, b)
+
+
+def conv2d(x: Any, weight: Any, stride: int = 1, padding: int = 0) -> Any:
+    """Cross-correlation of (n, c, h, w) with (o, c, kh, kw) modulo 2**64."""
+    x, weight = checks.words(x, "x", 4), checks.words(weight, "weight", 4)
+    n, channels, *size = x.shape
+    outputs, inputs, *window = weight.shape
+    if stride < 1 or padding < 0:
+        raise InputError(f"stride must be positive and padding not negative, got {stride} and {padding}")
+    shape = [(length + 2 * padding - span) // stride + 1 for length, span in zip(size, window, strict=True)]
+    if channels != inputs or 0 in window or min(shape) < 1:
+        raise InputError(f"cannot convolve {x.shape} with {weight.shape} at padding {padding}")
+    if checks.is_blank(x, weight):
+        return Blank((n, outputs, *shape))
+    return implementation().conv2d(x, weight, stride, padding)
+
+
+def walsh_hadamard(x: Any, out: Any = None) -> Any:
+    """x times the Hadamard matrix (Sylvester order, not normalised) along the last axis; `out` may be x itself."""
+    x = checks.words(x, "x")
+    if x.ndim == 0 or x.shape[-1] < 1 or x.shape[-1] & (x.shape[-1] - 1):
+        raise InputError(f"the last axis must be a power of two, got shape {x.shape}")
+    if out is not None:
+        if checks.words(out, "out") is not out:
+            raise InputError("out must be C-contiguous")
+        checks.same_shape(x=x, out=out)
+    if checks.is_blank(x, out):
+        return Blank(x.shape)
+    if out is None:
+        out = np.empty(x.shape, np.uint64)
+    elif x is not out and np.may_share_memory(x, out):
+        x = x.copy()
+    implementation().walsh_hadamard(x, out)
+    return out
+
+
+def round_open(x: Any, mask: Any, drop: int, bits: int, ties_up: bool = True) -> Any:
+    """((x + 2**(drop-1)) >> drop) + mask modulo 2**bits, in the compact dtype of `bits`; ties down: one less added."""
+    x = checks.words(x, "x")
+    if drop < 0 or bits < 1 or drop + bits > 64:
+        raise InputError(f"dropping {drop} bits and keeping {bits} does not fit 64")
+    if mask is not None:
+        mask = checks.compact(mask, bits, "mask")
+        checks.same_shape(x=x, mask=mask)
+    if checks.is_blank(x, mask):
+        return Blank(x.shape, checks.compact_dtype(bits))
+    if drop and not ties_up:
+        x = x - np.uint64(1)
+    return implementation().round_open(x, mask, drop, bits)
+
+
+def pack(values: Any, bits: int) -> Any:
+    """The low `bits` bits of each value as a little-endian bit stream; a view where the layouts agree."""
+    values = checks.compact(values, bits, "values")
+    if isinstance(values, Blank):
+        return Blank(packed_size(values.size, bits), np.uint8)
+    if _LITTLE and bits == 8 * values.itemsize:
+        return values.reshape(-1).view(np.uint8)
+    return implementation().pack(values.reshape(-1), bits)
+
+
+def unpack(buffer: Any, count: int, bits: int) -> Any:
+    """The `count` values that pack wrote; a view where the layouts agree."""
+    kind = checks.compact_dtype(bits)
+    if count < 0:
+        raise InputError(f"a count cannot be negative, got {count}")
+    if not isinstance(buffer, Blank | np.ndarray):
+        buffer = np.frombuffer(buffer, np.uint8)
+    if buffer.dtype != np.uint8 or buffer.ndim != 1:
+        raise InputError(f"packed values are a row of uint8, got {checks.described(buffer)}")
+    if buffer.size != packed_size(count, bits):
+        raise FrameError(
+            f"{count} values of {bits} bits take {packed_size(count, bits)} bytes, got {buffer.size}"
+        )
+    if isinstance(buffer, Blank):
+        return Blank(count, kind)
+    buffer = np.ascontiguousarray(buffer)
+    if count * bits % 8 and buffer[-1] >> (count * bits % 8):
+        raise FrameError(f"the padding after {count} values of {bits} bits is not zero")
+    if _LITTLE and bits == 8 * kind.itemsize:
+        values = buffer.view(kind)
+        return values if values.flags.aligned else values.copy()
+    return implementation().unpack(buffer, count, bits)
+
+
+def packed_size(count: int, bits: int) -> int:
+    """Bytes that `count` values of `bits` bits take."""
+    return (count * bits + 7) // 8
+
+
+def trig_words(phase: Any, bits: int, scale: int) -> tuple[Any, Any]:
+    """2**scale times cos and sin of phase / 2**bits turns, as int64 that is the same on every host."""
+    checks.check_trig(bits, scale)
+    phase = checks.compact(phase, bits, "phase")
+    if isinstance(phase, Blank):
+        return Blank(phase.shape, np.int64), Blank(phase.shape, np.int64)
+    cos, sin = implementation().trig_words(phase, bits, scale)
+    return cos, sin
+
+
+def trig_combine(
+    phase: Any,
+    cos_share: Any,
+    sin_share: Any,
+    bits: int,
+    scale: int,
+    cos_coefficients: Any,
+    sin_coefficients: Any,
+    harmonics: Any,
+) -> Any:
+    """Sum over k of (a cos kd + b sin kd) C + (b cos kd - a sin kd) S, with d = phase / 2**bits turns.
+
+    With C = cos kr and S = sin kr of each harmonic k this is the series sum of a cos kx + b sin kx at x = d + r.
+    """
+    checks.check_trig(bits, scale)
+    phase = checks.compact(phase, bits, "phase")
+    cos_share, sin_share = checks.words(cos_share, "cos_share"), checks.words(sin_share, "sin_share")
+    series = [_integers(x) for x in (cos_coefficients, sin_coefficients, harmonics)]
+    checks.same_shape(cos_coefficients=series[0], sin_coefficients=series[1], harmonics=series[2])
+    expected = (*phase.shape, *series[2].shape)
+    if cos_share.shape != expected or sin_share.shape != expected:
+        raise InputError(f"shares of shape {expected} expected, got {cos_share.shape} and {sin_share.shape}")
+    if checks.is_blank(phase, cos_share, sin_share, *series):
+        return Blank(phase.shape)
+    return implementation().trig_combine(phase, cos_share, sin_share, bits, scale, *series)
+
+
+def rotate(
+    phase: Any, a: Any, b: Any, bits: int, scale: int, cosine: bool = True, sine: bool = True
+) -> tuple[Any, Any]:
+    """(cos d * a - sin d * b, sin d * a + cos d * b) with d = phase / 2**bits turns; None for what is not asked."""
+    checks.check_trig(bits, scale)
+    phase, a, b = checks.compact(phase, bits, "phase"), checks.words(a, "a"), checks.words(b, "b")
+    checks.same_shape(phase=phase, a=a, b=b)
+    if checks.is_blank(phase, a, b):
+        return Blank(a.shape) if cosine else None, Blank(a.shape) if sine else None
+    cos, sin = implementation().rotate(phase, a, b, bits, scale, cosine, sine)
+    return cos, sin
+
+
+def _integers(x: Any) -> Any:
+    """A row of int64."""
+    if not isinstance(x, Blank):
+        x = np.asarray(x)
+    if x.dtype.kind not in "iu" or x.ndim != 1:
+        raise InputError(f"a row of integers expected, got {checks.described(x)}")
+    return x if isinstance(x, Blank) else np.ascontiguousarray(x, dtype=np.int64)

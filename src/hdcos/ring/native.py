@@ -1,0 +1,80 @@
+"""The compiled kernels behind the interface of the reference: allocate the result, hand over the memory."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hdcos.errors import InputError
+from hdcos.ring import _native, trig
+from hdcos.ring.checks import Compact, Signed, Words, compact_dtype
+
+
+class Native:
+    """The kernels of one instruction set: "baseline", "v3" or "v4"; by default the fastest this host runs."""
+
+    def __init__(self, level: str | None = None) -> None:
+        levels = _native.levels()
+        if level is not None and level not in levels:
+            raise InputError(f"this host runs kernels for {', '.join(levels)}, not for {level}")
+        self._kernels = _native.Kernels(level or levels[-1])
+        self.name = f"native {self._kernels.title}"
+
+    def matmul(self, a: Words, b: Words) -> Words:
+        out = np.empty((a.shape[0], b.shape[1]), np.uint64)
+        self._kernels.matmul(a, b, out)
+        return out
+
+    def conv2d(self, x: Words, weight: Words, stride: int, padding: int) -> Words:
+        size = [(x.shape[i] + 2 * padding - weight.shape[i]) // stride + 1 for i in (2, 3)]
+        out = np.empty((x.shape[0], weight.shape[0], *size), np.uint64)
+        self._kernels.conv2d(x, weight, out, stride, padding)
+        return out
+
+    def walsh_hadamard(self, x: Words, out: Words) -> None:
+        self._kernels.walsh_hadamard(x, out, x.shape[-1])
+
+    def round_open(self, x: Words, mask: Compact | None, drop: int, bits: int) -> Compact:
+        out = np.empty(x.shape, compact_dtype(bits))
+        self._kernels.round_open(x, mask, out, drop, bits)
+        return out
+
+    def pack(self, values: Compact, bits: int) -> npt.NDArray[np.uint8]:
+        out = np.empty((values.size * bits + 7) // 8, np.uint8)
+        self._kernels.pack(values, out, bits)
+        return out
+
+    def unpack(self, buffer: npt.NDArray[np.uint8], count: int, bits: int) -> Compact:
+        out = np.empty(count, compact_dtype(bits))
+        self._kernels.unpack(buffer, out, bits)
+        return out
+
+    def trig_words(self, phase: Compact, bits: int, scale: int) -> tuple[Signed, Signed]:
+        cos, sin = np.empty(phase.shape, np.int64), np.empty(phase.shape, np.int64)
+        self._kernels.trig_words(phase, cos, sin, _tables(bits, scale))
+        return cos, sin
+
+    def trig_combine(
+        self, phase: Compact, cos_share: Words, sin_share: Words, bits: int, scale: int, *series: Any
+    ) -> Words:
+        out = np.empty(phase.shape, np.uint64)
+        self._kernels.trig_combine(phase, cos_share, sin_share, out, _tables(bits, scale), *series)
+        return out
+
+    def rotate(
+        self, phase: Compact, a: Words, b: Words, bits: int, scale: int, cosine: bool, sine: bool
+    ) -> tuple[Words | None, Words | None]:
+        to_cosine = np.empty(a.shape, np.uint64) if cosine else None
+        to_sine = np.empty(a.shape, np.uint64) if sine else None
+        self._kernels.rotate(phase, a, b, to_cosine, to_sine, _tables(bits, scale))
+        return to_cosine, to_sine
+
+
+@cache
+def _tables(bits: int, scale: int) -> _native.Tables:
+    if bits <= trig.DIRECT_BITS:
+        return _native.Tables(trig.direct_table(bits, scale), None, bits, scale)
+    return _native.Tables(*trig.split_tables(bits), bits, scale)

@@ -1,0 +1,115 @@
+"""Each kernel in plain NumPy: the specification that the compiled kernels must match bit for bit.
+
+Arguments are validated and contiguous. Everything is modulo 2**64.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from hdcos.ring import trig
+from hdcos.ring.checks import Compact, Signed, Words, compact_dtype
+
+
+def matmul(a: Words, b: Words) -> Words:
+    """a @ b."""
+    return np.matmul(a, b)
+
+
+def conv2d(x: Words, weight: Words, stride: int, padding: int) -> Words:
+    """Cross-correlation: y[n,o,i,j] = sum over c,u,v of x[n,c,i*stride+u,j*stride+v] * weight[o,c,u,v]."""
+    x = np.pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
+    windows = np.lib.stride_tricks.sliding_window_view(x, weight.shape[2:], axis=(2, 3))
+    windows = windows[:, :, ::stride, ::stride].transpose(0, 2, 3, 1, 4, 5)
+    n, height, width, *patch = windows.shape
+    outputs, size = len(weight), math.prod(patch)
+    out = windows.reshape(n * height * width, size) @ weight.reshape(outputs, size).T
+    return np.ascontiguousarray(out.reshape(n, height, width, outputs).transpose(0, 3, 1, 2))
+
+
+def walsh_hadamard(x: Words, out: Words) -> None:
+    """out = x times the Sylvester-Hadamard matrix, along the last axis."""
+    n = x.shape[-1]
+    values = x.reshape(-1, n).copy()
+    half = 1
+    while half < n:
+        pairs = values.reshape(-1, n // (2 * half), 2, half)
+        low, high = pairs[:, :, 0], pairs[:, :, 1]
+        values = np.stack((low + high, low - high), axis=2).reshape(-1, n)
+        half *= 2
+    out[...] = values.reshape(x.shape)
+
+
+def round_open(x: Words, mask: Compact | None, drop: int, bits: int) -> Compact:
+    """((x + 2**(drop-1)) >> drop) + mask, modulo 2**bits."""
+    half = np.uint64(1 << (drop - 1) if drop else 0)
+    rounded = (x + half) >> np.uint64(drop)
+    if mask is not None:
+        rounded = rounded + mask.astype(np.uint64)
+    return (rounded & np.uint64(2**bits - 1)).astype(compact_dtype(bits))
+
+
+def pack(values: Compact, bits: int) -> npt.NDArray[np.uint8]:
+    """The low `bits` bits of each value, one after the other, in a little-endian bit stream."""
+    little = values.reshape(-1).astype(values.dtype.newbyteorder("<"))
+    octets = little.view(np.uint8).reshape(values.size, values.itemsize)
+    stream = np.unpackbits(octets, axis=1, count=bits, bitorder="little")
+    return np.packbits(stream.reshape(-1), bitorder="little")
+
+
+def unpack(buffer: npt.NDArray[np.uint8], count: int, bits: int) -> Compact:
+    """The inverse of pack."""
+    kind = compact_dtype(bits)
+    stream = np.unpackbits(buffer, count=count * bits, bitorder="little").reshape(count, bits)
+    octets = np.zeros((count, kind.itemsize), np.uint8)
+    packed = np.packbits(stream, axis=1, bitorder="little")
+    octets[:, : packed.shape[1]] = packed
+    return octets.reshape(-1).view(kind.newbyteorder("<")).astype(kind)
+
+
+def trig_words(phase: Compact, bits: int, scale: int) -> tuple[Signed, Signed]:
+    """2**scale times cos and sin of phase / 2**bits turns."""
+    index = phase.astype(np.int64) & (2**bits - 1)
+    if bits <= trig.DIRECT_BITS:
+        rows = trig.direct_table(bits, scale).astype(np.int64)[index]
+        return np.ascontiguousarray(rows[..., 0]), np.ascontiguousarray(rows[..., 1])
+    high, low = trig.split_tables(bits)
+    low_bits = bits // 2
+    h = high.astype(np.int64)[index >> low_bits]
+    l = low.astype(np.int64)[index & (2**low_bits - 1)]  # noqa: E741
+    drop = 2 * trig.SPLIT_SCALE - scale
+    half = 1 << (drop - 1)
+    cos = h[..., 0] * l[..., 0] - h[..., 1] * l[..., 1]
+    sin = h[..., 1] * l[..., 0] + h[..., 0] * l[..., 1]
+    return (cos + half) >> drop, (sin + half) >> drop
+
+
+def trig_combine(
+    phase: Compact,
+    cos_share: Words,
+    sin_share: Words,
+    bits: int,
+    scale: int,
+    cos_coefficients: Signed,
+    sin_coefficients: Signed,
+    harmonics: Signed,
+) -> Words:
+    """Sum over k of (a cos kd + b sin kd) C + (b cos kd - a sin kd) S: a series in x = d + r, given cos kr and sin kr."""
+    total = np.zeros(phase.shape, np.uint64)
+    for j, k in enumerate(harmonics.astype(np.uint64)):
+        turned = phase.astype(np.uint64) * k & np.uint64(2**bits - 1)
+        cos, sin = (part.view(np.uint64) for part in trig_words(turned, bits, scale))
+        a, b = cos_coefficients[j].astype(np.uint64), sin_coefficients[j].astype(np.uint64)
+        total += (a * cos + b * sin) * cos_share[..., j] + (b * cos - a * sin) * sin_share[..., j]
+    return total
+
+
+def rotate(
+    phase: Compact, a: Words, b: Words, bits: int, scale: int, cosine: bool, sine: bool
+) -> tuple[Words | None, Words | None]:
+    """(cos d * a - sin d * b, sin d * a + cos d * b)."""
+    cos, sin = (part.view(np.uint64) for part in trig_words(phase, bits, scale))
+    return (cos * a - sin * b if cosine else None), (sin * a + cos * b if sine else None)

@@ -1,0 +1,65 @@
+"""What work cost, read off the parties' meters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from hdcos.link import Count
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class PhaseCost:
+    """One phase. Pairs are [party 0, party 1].
+
+    `bytes_sent` is payload without frame headers, `wire_bytes_sent` everything on the sockets. Online they count what
+    a party sent to the other; offline what the dealer sent to that party.
+    """
+
+    rounds: int = 0
+    bytes_sent: Pair = (0, 0)
+    wire_bytes_sent: Pair = (0, 0)
+    seconds: float = 0.0
+
+    @classmethod
+    def of(cls, counts: Sequence[Count], *, received: bool = False) -> PhaseCost:
+        zero, one = counts
+        if received:
+            payload = (zero.bytes_received, one.bytes_received)
+            wire = (zero.wire_bytes_received, one.wire_bytes_received)
+        else:
+            payload = (zero.bytes_sent, one.bytes_sent)
+            wire = (zero.wire_bytes_sent, one.wire_bytes_sent)
+        return cls(max(zero.rounds, one.rounds), payload, wire, max(zero.seconds, one.seconds))
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """One named step of the online phase: a layer, say."""
+
+    name: str
+    online: PhaseCost
+    offline: PhaseCost = PhaseCost()
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Everything since the last reset."""
+
+    online: PhaseCost
+    offline: PhaseCost
+    layers: tuple[StepCost, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def counts_to_json(counts: Mapping[str, Count]) -> dict[str, Any]:
+    return {name: asdict(count) for name, count in counts.items()}
+
+
+def counts_from_json(record: Mapping[str, Any]) -> dict[str, Count]:
+    return {name: Count(**values) for name, values in record.items()}

@@ -1,0 +1,100 @@
+"""One party's half of a secret tensor, and numbers both parties know.
+
+Computes  linear maps of shares with public integers: +, -, * public, sums, reshapes. All are local and exact.
+Security  a half alone is uniform whatever the secret is. Nothing here sends anything; the product of two
+          shares is not a local operation, so `share * share` is a TypeError, not a silent leak.
+
+A real v at scale s is the ring word round(v * 2**s). `bits` says modulo which power of two the words mean
+something: two halves whose bits is 46 add up to the secret modulo 2**46 only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from types import EllipsisType
+from typing import Any
+
+import numpy as np
+
+from hdcos.errors import InputError
+from hdcos.ring import Array, encode
+
+RING_BITS = 64
+Index = int | slice | EllipsisType | None | tuple[int | slice | EllipsisType | None, ...]
+
+
+def ring_word(value: int) -> np.uint64:
+    """A Python integer of any sign as a ring word."""
+    return np.uint64(value % (1 << RING_BITS))
+
+
+@dataclass(frozen=True, eq=False)
+class Public:
+    """Numbers both parties know: ring words at a scale."""
+
+    words: Array
+    scale: int = 0
+
+    @classmethod
+    def of(cls, values: Any, scale: int) -> Public:
+        return cls(encode(values, scale), scale)
+
+
+@dataclass(frozen=True, eq=False)
+class Share:
+    """This party's half: the secret is the sum of both halves' words, modulo 2**bits, over 2**scale."""
+
+    words: Array
+    scale: int
+    bits: int = RING_BITS
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.words.shape)
+
+    @property
+    def size(self) -> int:
+        return int(self.words.size)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __add__(self, other: Share) -> Share:
+        return replace(self, words=self.words + self._aligned(other), bits=min(self.bits, other.bits))
+
+    def __sub__(self, other: Share) -> Share:
+        return replace(self, words=self.words - self._aligned(other), bits=min(self.bits, other.bits))
+
+    def __neg__(self) -> Share:
+        return replace(self, words=np.uint64(0) - self.words)
+
+    def __mul__(self, public: Public | int) -> Share:
+        if isinstance(public, Public):
+            return replace(self, words=self.words * public.words, scale=self.scale + public.scale)
+        if isinstance(public, int | np.integer):
+            return replace(self, words=self.words * ring_word(int(public)))
+        if isinstance(public, Share):
+            raise TypeError("share * share is not local: use hdcos.protocol.beaver.multiply, which costs one round")
+        raise TypeError(f"share * {type(public).__name__}: give a public real a scale with Public.of(values, scale)")
+
+    __rmul__ = __mul__
+
+    def __getitem__(self, index: Index) -> Share:
+        return replace(self, words=self.words[index])
+
+    def reshape(self, *shape: int) -> Share:
+        return replace(self, words=self.words.reshape(*shape))
+
+    def sum(self, axis: int) -> Share:
+        return replace(self, words=self.words.sum(axis=axis, dtype=np.uint64))
+
+    def rescaled(self, scale: int) -> Share:
+        """The same words read at another scale: a free division by a power of two."""
+        return replace(self, scale=scale)
+
+    def _aligned(self, other: Share) -> Array:
+        if not isinstance(other, Share):
+            raise TypeError(f"share + {type(other).__name__}: make it a share with party.constant(...)")
+        if self.scale != other.scale:
+            raise InputError(f"shares at scales {self.scale} and {other.scale} cannot be added")
+        return other.words

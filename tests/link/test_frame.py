@@ -1,0 +1,152 @@
+"""The header, byte by byte; and bytes that are no header."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hdcos.errors import FrameError, HandshakeError, HdcosError
+from hdcos.link import Kind
+from hdcos.link.base import Link
+from hdcos.link.frame import HEADER_BYTES, check, decode, decode_abort, encode, encode_abort, pieces
+from hdcos.link.handshake import Hello
+from hdcos.link.memory import memory_transports
+
+GOOD = encode(Kind.ROUND, 5, 77, 12)
+SECRET = b"SECRET-SHARE-WORDS"
+
+
+def changed(offset, value):
+    return GOOD[:offset] + value + GOOD[offset + len(value) :]
+
+
+def test_a_header_is_these_32_bytes():
+    assert encode(Kind.ROUND, 5, 77, 12) == b"HDCS\x01\x02\x00\x00" + struct.pack("<QQQ", 5, 77, 12)
+    assert decode(GOOD) == (Kind.ROUND, 5, 77, 12)
+
+
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [
+        (GOOD[:31], "31 of 32 bytes"),
+        (changed(0, b"HTTP"), "not a frame header"),
+        (changed(4, b"\x02"), "version 2, this node speaks version 1"),
+        (changed(5, b"\x00"), "kind 0 is unknown"),
+        (changed(5, b"\xff"), "kind 255 is unknown"),
+        (changed(6, b"\x01\x00"), "reserved header field is 1"),
+        (changed(24, struct.pack("<Q", 2**30 + 1)), "1073741825 payload bytes, at most 1073741824"),
+        (changed(24, b"\xff" * 8), "at most 1073741824"),
+    ],
+)
+def test_a_wrong_header_field_is_named_with_its_value(header, said):
+    with pytest.raises(FrameError, match=said):
+        decode(header)
+
+
+@pytest.mark.parametrize(
+    ("sequence", "context", "kinds", "size", "error", "said"),
+    [
+        (6, 77, [Kind.ROUND], 12, FrameError, "repeated: got 5, expected 6"),
+        (4, 77, [Kind.ROUND], 12, FrameError, "skipped: got 5, expected 4"),
+        (5, 78, [Kind.ROUND], 12, HandshakeError, "peer is running another program"),
+        (5, 77, [Kind.REPLY, Kind.MATERIAL], 12, FrameError, "is ROUND, expected MATERIAL or REPLY"),
+        (5, 77, [Kind.ROUND], 13, FrameError, "has 12 payload bytes, expected 13"),
+    ],
+)
+def test_a_frame_that_was_not_waited_for_is_refused(sequence, context, kinds, size, error, said):
+    with pytest.raises(error, match=said):
+        check(decode(GOOD), sequence, context, kinds, size)
+
+
+@pytest.mark.parametrize(
+    ("header", "error", "said"),
+    [
+        (encode(Kind.ROUND, 0, 7, 18), HandshakeError, "another program"),
+        (encode(Kind.ROUND, 1, 9, 18), FrameError, "skipped: got 1, expected 0"),
+        (encode(Kind.ROUND, 0, 9, 19), FrameError, "19 payload bytes, expected 18"),
+        (encode(Kind.ROUND, 0, 9, 1 << 50), FrameError, "at most 1073741824"),
+        (encode(Kind.REPLY, 0, 9, 18), FrameError, "is REPLY, expected ROUND"),
+        (SECRET + SECRET, FrameError, "not a frame header"),
+    ],
+)
+@pytest.mark.parametrize("how", ["exchange", "receive"])
+def test_a_link_reports_it_without_payload_bytes_tells_the_peer_and_is_unusable(header, error, said, how):
+    near, far = memory_transports()
+    link, peer = Link(near, "party 1", timeout_s=5), Link(far, "party 0", timeout_s=5)
+    link.context = 9
+    far.queue(iter((header, SECRET)))
+    with pytest.raises(error, match=said) as caught:
+        link.exchange([SECRET]) if how == "exchange" else link.receive(Kind.ROUND, expected_bytes=18)
+    assert "SECRET" not in str(caught.value)
+    assert SECRET.hex() not in str(caught.value)
+    assert str(caught.value).startswith("party 1: ")
+    with pytest.raises(HdcosError, match="link to party 1 is closed: party 1: "):
+        link.send(Kind.REQUEST)
+    if how == "exchange":
+        peer.context = 9
+        peer.receive(Kind.ROUND)
+    with pytest.raises(error, match="party 0: "):
+        peer.receive(Kind.ROUND)
+
+
+def test_a_repeated_frame_is_refused():
+    near, far = memory_transports()
+    link = Link(near, "party 1", timeout_s=5)
+    for _ in range(2):
+        far.queue(iter((encode(Kind.REQUEST, 0, 0, 1), b"x")))
+    assert link.receive(Kind.REQUEST)[1].tobytes() == b"x"
+    with pytest.raises(FrameError, match="repeated: got 0, expected 1"):
+        link.receive(Kind.REQUEST)
+
+
+def test_a_receive_allows_no_more_than_its_own_limit():
+    near, far = memory_transports()
+    far.queue(iter((encode(Kind.REQUEST, 0, 0, 1001),)))
+    with pytest.raises(FrameError, match="1001 payload bytes, at most 1000"):
+        Link(near, "party 1").receive(Kind.REQUEST, limit=1000)
+
+
+def test_an_abort_text_cannot_drive_a_terminal():
+    assert decode_abort(encode_abort("FrameError", "a\x1b[2Jb\u202ec")) == ("FrameError", "a?[2Jb?c")
+
+
+@settings(max_examples=3000, deadline=None, database=None)
+@given(
+    st.binary(max_size=64),
+    st.lists(st.tuples(st.integers(0, 31), st.integers(0, 255)), max_size=3),
+    st.sampled_from(list(Kind)),
+    st.integers(0, 3),
+    st.integers(0, 60),
+)
+def test_mutated_frames_only_ever_raise_errors_of_the_link(tail, edits, kind, sequence, length):
+    header = bytearray(encode(kind, sequence, 0, length))
+    for place, value in edits:
+        header[place] = value
+    for work in (
+        lambda: check(decode(header), 0, 0, (Kind.ROUND,), 20),
+        lambda: decode(tail),
+        lambda: decode_abort(tail),
+        lambda: Hello.decode(tail * 3),
+    ):
+        with contextlib.suppress(FrameError, HandshakeError):
+            work()
+    near, far = memory_transports()
+    far.queue(iter((header, tail)))
+    far.close()
+    link = Link(near, "party 1", timeout_s=1)
+    with pytest.raises(HdcosError):  # at the latest because the peer is gone
+        link.exchange([bytes(20)])
+
+
+@given(st.lists(st.integers(0, 40000), max_size=6))
+@settings(max_examples=200, deadline=None, database=None)
+def test_pieces_join_to_the_frame_and_are_whole_records_except_the_last(sizes):
+    buffers = [bytes([place]) * size for place, size in enumerate(sizes)]
+    cut = list(pieces(GOOD, buffers, sum(sizes)))
+    assert b"".join(cut) == GOOD + b"".join(buffers)
+    assert all(len(piece) % 16384 == 0 for piece in cut[:-1])
+    assert sum(map(len, cut)) == HEADER_BYTES + sum(sizes)

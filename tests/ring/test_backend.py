@@ -1,0 +1,58 @@
+"""Which kernels are used, and what is said when they are slow."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from hdcos.ring import backend
+
+MULTIPLY = "import numpy as np; x = np.ones((2, 2), np.uint64); ring.matmul(x, x); ring.matmul(x, x);"
+MISSING = "import sys; sys.modules['hdcos.ring._native'] = None;"
+
+
+def run(code, *options, **environment):
+    keep = {k: v for k, v in os.environ.items() if k not in ("HDCOS_KERNELS", "HDCOS_ISA")}
+    return subprocess.run(
+        [sys.executable, *options, "-c", code],
+        env={**keep, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_backend_has_a_name():
+    assert backend() == "reference" or backend().startswith("native ")
+
+
+def test_the_reference_can_be_asked_for_and_is_then_silent():
+    code = f"from hdcos import ring; {MULTIPLY} print(ring.backend())"
+    done = run(code, "-W", "error", HDCOS_KERNELS="reference")
+    assert (done.stdout, done.stderr) == ("reference\n", "")
+
+
+def test_missing_kernels_warn_once_at_first_use_and_not_at_import():
+    code = (
+        "import warnings\nfrom hdcos import ring\nring.backend(); print('imported', flush=True)\n"
+        f"with warnings.catch_warnings(record=True) as seen:\n    warnings.simplefilter('always'); {MULTIPLY}\n"
+        "print(*[w.category.__name__ for w in seen])"
+    )
+    done = run(MISSING + code, "-W", "error")
+    assert (done.stdout, done.stderr) == ("imported\nSlowKernels\n", "")
+
+
+def test_an_unknown_instruction_set_or_backend_is_an_error():
+    code = "from hdcos import ring; print(ring.backend())"
+    assert "HDCOS_KERNELS must be" in run(code, HDCOS_KERNELS="gpu").stderr
+    if backend() != "reference":
+        assert "not for v9" in run(code, HDCOS_ISA="v9").stderr
+
+
+def test_the_instruction_set_can_be_capped():
+    if backend() == "reference":
+        pytest.fail("the compiled kernels are missing: install a C++ compiler and reinstall hdcos")
+    code = f"from hdcos import ring; {MULTIPLY} print(ring.backend())"
+    done = run(code, "-W", "error", HDCOS_ISA="baseline")
+    assert done.stdout in ("native x86-64\n", "native aarch64\n")

@@ -1,0 +1,129 @@
+"""Every compiled kernel equals the reference bit for bit, at every instruction set of this host."""
+
+import numpy as np
+import pytest
+
+from hdcos.ring import compact_dtype, reference
+
+ONES = np.uint64(2**64 - 1)
+
+
+def same(left, right):
+    for a, b in zip(left, right, strict=True):
+        np.testing.assert_array_equal(a, b)
+        assert a.dtype == b.dtype
+
+
+@pytest.mark.parametrize(
+    "shape", [(1, 1, 1), (6, 5, 32), (7, 300, 33), (13, 257, 70), (3, 17, 64), (1, 64, 128)]
+)
+def test_matmul_equals_the_reference(kernels, words, shape):
+    n, d, k = shape
+    a, b = words(n, d), words(d, k)
+    same([kernels.matmul(a, b)], [reference.matmul(a, b)])
+
+
+@pytest.mark.parametrize("rows", range(1, 14))
+def test_matmul_equals_the_reference_at_every_edge_of_the_tile(kernels, words, rows):
+    for columns in range(1, 36):
+        a, b = words(rows, 3), words(3, columns)
+        same([kernels.matmul(a, b)], [reference.matmul(a, b)])
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 4), (3, 0, 4), (3, 4, 0)])
+def test_matmul_of_nothing_is_zero(kernels, words, shape):
+    n, d, k = shape
+    result = kernels.matmul(words(n, d), words(d, k))
+    assert result.shape == (n, k)
+    assert not result.any()
+
+
+def test_matmul_wraps_words_of_all_ones(kernels):
+    a, b = np.full((9, 600), ONES), np.full((600, 37), ONES)
+    assert (kernels.matmul(a, b) == 600).all()
+
+
+@pytest.mark.parametrize(
+    ("x", "weight", "stride", "padding"),
+    [
+        ((2, 1, 28, 28), (6, 1, 5, 5), 1, 0),
+        ((2, 6, 12, 12), (16, 6, 5, 5), 1, 0),
+        ((1, 3, 7, 9), (4, 3, 3, 2), 2, 1),
+        ((1, 33, 5, 5), (7, 33, 3, 3), 1, 1),
+        ((2, 2, 6, 6), (3, 2, 1, 1), 3, 2),
+        ((1, 1, 1, 1), (1, 1, 1, 1), 1, 0),
+        ((1, 2, 40, 41), (3, 2, 3, 3), 1, 0),
+        ((0, 2, 4, 4), (3, 2, 3, 3), 1, 0),
+        ((2, 0, 4, 4), (3, 0, 3, 3), 1, 0),
+        ((2, 2, 4, 4), (0, 2, 3, 3), 1, 0),
+    ],
+)
+def test_conv2d_equals_the_reference(kernels, words, x, weight, stride, padding):
+    arguments = words(*x), words(*weight), stride, padding
+    same([kernels.conv2d(*arguments)], [reference.conv2d(*arguments)])
+
+
+@pytest.mark.parametrize("levels", range(15))
+def test_walsh_hadamard_equals_the_reference_and_works_in_place(kernels, words, levels):
+    x = words(3, 2**levels)
+    expected, result = np.empty_like(x), np.empty_like(x)
+    reference.walsh_hadamard(x, expected)
+    kernels.walsh_hadamard(x, result)
+    same([result], [expected])
+    kernels.walsh_hadamard(x, x)
+    same([x], [expected])
+
+
+@pytest.mark.parametrize("bits", range(1, 65))
+def test_packing_and_opening_equal_the_reference(kernels, words, bits):
+    for count in (0, 1, 7, 8, 9, 24, 100, 333):
+        values = words(count, bits=bits).astype(compact_dtype(bits))
+        packed = reference.pack(values, bits)
+        same([kernels.pack(values, bits)], [packed])
+        same([kernels.unpack(packed, count, bits)], [values])
+        x = words(count)
+        for drop in {0, 1, 64 - bits} if bits < 64 else {0}:
+            same([kernels.round_open(x, values, drop, bits)], [reference.round_open(x, values, drop, bits)])
+            same([kernels.round_open(x, None, drop, bits)], [reference.round_open(x, None, drop, bits)])
+
+
+def test_packing_takes_only_the_low_bits_of_a_value(kernels):
+    values = np.full(50, 2**16 - 1, np.uint16)
+    same([kernels.pack(values, 11)], [reference.pack(values & np.uint16(2**11 - 1), 11)])
+
+
+@pytest.mark.parametrize("bits", range(1, 33))
+def test_trigonometry_equals_the_reference(kernels, words, bits):
+    phase = words(5, 77, bits=bits).astype(compact_dtype(bits))
+    a, b, cos_share, sin_share = words(5, 77), words(5, 77), words(5, 77, 7), words(5, 77, 7)
+    series = [words(7).astype(np.int64) for _ in range(2)] + [np.arange(-3, 11, 2)]
+    for scale in (0, 16, 30):
+        same(kernels.trig_words(phase, bits, scale), reference.trig_words(phase, bits, scale))
+        turn = phase, a, b, bits, scale, True, True
+        same(kernels.rotate(*turn), reference.rotate(*turn))
+        combine = phase, cos_share, sin_share, bits, scale, *series
+        same([kernels.trig_combine(*combine)], [reference.trig_combine(*combine)])
+
+
+def test_a_series_of_many_or_no_terms_equals_the_reference(kernels, words):
+    phase = words(300, bits=20).astype(np.uint32)
+    for terms in (0, 1, 300):
+        series = [np.arange(terms), -np.arange(terms), np.arange(terms)]
+        combine = phase, words(300, terms), words(300, terms), 20, 16, *series
+        same([kernels.trig_combine(*combine)], [reference.trig_combine(*combine)])
+
+
+def test_rotate_computes_only_what_is_asked(kernels, words):
+    phase, a, b = words(9, bits=16).astype(np.uint16), words(9), words(9)
+    both = kernels.rotate(phase, a, b, 16, 16, True, True)
+    cosine, nothing = kernels.rotate(phase, a, b, 16, 16, True, False)
+    assert nothing is None
+    same([cosine], [both[0]])
+    nothing, sine = kernels.rotate(phase, a, b, 16, 16, False, True)
+    assert nothing is None
+    same([sine], [both[1]])
+
+
+def test_phase_bits_above_the_width_are_ignored(kernels):
+    phase = np.full(3, 255, np.uint8)
+    same(kernels.trig_words(phase, 5, 16), reference.trig_words(phase & np.uint8(31), 5, 16))

@@ -1,0 +1,54 @@
+"""Where nothing can be compiled, installing still works and the reference computes."""
+
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+USE = """
+import warnings
+import numpy as np
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    from hdcos import ring
+    print(ring.backend(), ring.matmul(np.full((1, 1), 3, np.uint64), np.full((1, 1), 5, np.uint64)).tolist())
+print(*[w.category.__name__ for w in seen], ring.__file__)
+"""
+
+
+@pytest.mark.parametrize("editable", [False, True], ids=["normal", "editable"])
+def test_an_install_without_a_compiler_works_and_warns(tmp_path, editable):
+    venv.create(tmp_path / "venv", symlinks=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    site = tmp_path / "venv" / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
+    # Build backend and NumPy come from the environment of the tests, behind the packages installed here.
+    (site / "tests.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    options = (
+        "--no-build-isolation --no-deps --no-index --ignore-installed --disable-pip-version-check".split()
+    )
+    environment = {
+        k: v for k, v in os.environ.items() if k not in ("HDCOS_KERNELS", "HDCOS_ISA", "PYTHONPATH")
+    }
+    environment |= {"CC": "/bin/false", "CXX": "/bin/false"}
+    build = [
+        f"--config-settings=build-dir={tmp_path / 'build'}",
+        *(["--editable"] if editable else []),
+        str(ROOT),
+    ]
+    subprocess.run(
+        [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", *options, *build],
+        env=environment,
+        check=True,
+    )
+    done = subprocess.run(
+        [str(python), "-c", USE], env=environment, cwd=tmp_path, check=True, capture_output=True, text=True
+    )
+    first, second = done.stdout.splitlines()
+    assert first == "reference [[15]]"
+    home = ROOT / "src" if editable else site
+    assert second == f"SlowKernels {home / 'hdcos' / 'ring' / '__init__.py'}"
