@@ -26,10 +26,10 @@ struct Padded {
 
 // Offsets of the top left corners of output pixels [first, first + columns).
 static void corners(const Conv& s, const Padded& image, std::size_t first, std::size_t columns, std::size_t* out) {
-    std::size_t y = first / s.out_width(), x = first % s.out_width();
+    std::size_t y = first / s.out_width, x = first % s.out_width;
     for (std::size_t j = 0; j < columns; ++j) {
         out[j] = y * s.stride * image.width + x * s.stride;
-        if (++x == s.out_width()) x = 0, ++y;
+        if (++x == s.out_width) x = 0, ++y;
     }
 }
 
@@ -55,7 +55,7 @@ static void gather(const u64* from, const std::size_t* corner, const std::size_t
 
 void conv2d(const u64* x, const u64* weight, u64* out, const Conv& s) {
     const std::size_t window = s.window_height * s.window_width;
-    const std::size_t total = s.channels * window, pixels = s.out_height() * s.out_width();
+    const std::size_t total = s.channels * window, pixels = s.out_height * s.out_width;
     if (total == 0) {
         std::memset(out, 0, s.images * s.outputs * pixels * sizeof(u64));
         return;

@@ -9,7 +9,7 @@ void matmul(const u64* a, const u64* b, u64* c, std::size_t n, std::size_t d, st
 void conv2d(const u64* x, const u64* weight, u64* out, const Conv& shape);
 void walsh_hadamard(const u64* x, u64* out, std::size_t rows, std::size_t n);
 void round_open(const u64* x, const void* mask, void* out, std::size_t itemsize, std::size_t count, int drop,
-                int bits);
+                int bits, bool ties_up);
 void pack(Compact values, std::uint8_t* out, std::size_t count, int bits);
 void unpack(const std::uint8_t* buffer, std::size_t size, void* out, std::size_t itemsize, std::size_t count,
             int bits);

@@ -28,8 +28,7 @@ struct Conv {
     std::size_t images, channels, height, width;
     std::size_t outputs, window_height, window_width;
     std::size_t stride, padding;
-    std::size_t out_height() const { return (height + 2 * padding - window_height) / stride + 1; }
-    std::size_t out_width() const { return (width + 2 * padding - window_width) / stride + 1; }
+    std::size_t out_height, out_width;
 };
 
 struct Series {
@@ -45,7 +44,7 @@ struct Kernels {
     void (*conv2d)(const u64* x, const u64* weight, u64* out, const Conv& shape);
     void (*walsh_hadamard)(const u64* x, u64* out, std::size_t rows, std::size_t n);
     void (*round_open)(const u64* x, const void* mask, void* out, std::size_t itemsize, std::size_t count,
-                       int drop, int bits);
+                       int drop, int bits, bool ties_up);
     void (*pack)(Compact values, std::uint8_t* out, std::size_t count, int bits);
     void (*unpack)(const std::uint8_t* buffer, std::size_t size, void* out, std::size_t itemsize,
                    std::size_t count, int bits);

@@ -9,6 +9,10 @@
 
 #include <optional>
 
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
+
 namespace nb = nanobind;
 using namespace nb::literals;
 using namespace hdcos;
@@ -20,6 +24,14 @@ using Out = nb::ndarray<T, nb::c_contig, nb::device::cpu>;
 using InAny = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 using OutAny = nb::ndarray<nb::c_contig, nb::device::cpu>;
 using Release = nb::gil_scoped_release;
+
+// The first touch of a fresh page costs more than the arithmetic on it.
+static void keep_memory() {
+#if defined(__GLIBC__)
+    mallopt(M_MMAP_THRESHOLD, 32 << 20);
+    mallopt(M_TRIM_THRESHOLD, 1 << 30);
+#endif
+}
 
 static Compact compact(const InAny& x) { return {x.data(), x.itemsize()}; }
 
@@ -52,7 +64,7 @@ struct Bound {
     }
     void conv2d(In<u64> x, In<u64> weight, Out<u64> out, std::size_t stride, std::size_t padding) const {
         const Conv shape{x.shape(0), x.shape(1), x.shape(2), x.shape(3), weight.shape(0), weight.shape(2),
-                         weight.shape(3), stride, padding};
+                         weight.shape(3), stride, padding, out.shape(2), out.shape(3)};
         Release release;
         kernels.conv2d(x.data(), weight.data(), out.data(), shape);
     }
@@ -61,11 +73,11 @@ struct Bound {
         Release release;
         kernels.walsh_hadamard(x.data(), out.data(), rows, n);
     }
-    void round_open(In<u64> x, std::optional<InAny> mask, OutAny out, int drop, int bits) const {
+    void round_open(In<u64> x, std::optional<InAny> mask, OutAny out, int drop, int bits, bool ties_up) const {
         const void* masks = mask ? mask->data() : nullptr;
         const std::size_t itemsize = out.itemsize(), count = x.size();
         Release release;
-        kernels.round_open(x.data(), masks, out.data(), itemsize, count, drop, bits);
+        kernels.round_open(x.data(), masks, out.data(), itemsize, count, drop, bits, ties_up);
     }
     void pack(InAny values, Out<std::uint8_t> out, int bits) const {
         const std::size_t count = values.size();
@@ -101,8 +113,10 @@ struct Bound {
 };
 
 NB_MODULE(_native, m) {
+    nb::set_leak_warnings(false);  // Python keeps tables and kernels in caches until the process ends
     m.doc() = "Ring kernels compiled for several instruction sets.";
     m.def("levels", &levels, "Instruction sets this processor can run, fastest last.");
+    m.def("keep_memory", &keep_memory, "Keep freed pages in the process.");
     nb::class_<Tables>(m, "Tables").def(nb::init<In<std::int32_t>, nb::object, int, int>(), "high"_a, "low"_a.none(),
                                         "bits"_a, "scale"_a);
     nb::class_<Bound>(m, "Kernels")
@@ -112,7 +126,7 @@ NB_MODULE(_native, m) {
         .def("matmul", &Bound::matmul)
         .def("conv2d", &Bound::conv2d)
         .def("walsh_hadamard", &Bound::walsh_hadamard)
-        .def("round_open", &Bound::round_open, "x"_a, "mask"_a.none(), "out"_a, "drop"_a, "bits"_a)
+        .def("round_open", &Bound::round_open, "x"_a, "mask"_a.none(), "out"_a, "drop"_a, "bits"_a, "ties_up"_a)
         .def("pack", &Bound::pack)
         .def("unpack", &Bound::unpack)
         .def("trig_words", &Bound::trig_words)

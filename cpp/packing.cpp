@@ -19,8 +19,9 @@ static inline u64 read_word(const Byte* p) {
 static inline void write_word(Byte* p, u64 word) { std::memcpy(p, &word, 8); }
 
 template <class T>
-static void round_open_as(const u64* x, const T* mask, T* out, std::size_t count, int drop, int bits) {
-    const u64 half = drop ? u64{1} << (drop - 1) : 0, keep = low_bits(bits);
+static void round_open_as(const u64* x, const T* mask, T* out, std::size_t count, int drop, int bits,
+                          bool ties_up) {
+    const u64 half = drop ? (u64{1} << (drop - 1)) - !ties_up : 0, keep = low_bits(bits);
     if (mask)
         for (std::size_t i = 0; i < count; ++i) out[i] = static_cast<T>((((x[i] + half) >> drop) + mask[i]) & keep);
     else
@@ -100,8 +101,8 @@ static void unpack_as(const Byte* buffer, std::size_t size, T* out, std::size_t 
     }
 
 void round_open(const u64* x, const void* mask, void* out, std::size_t itemsize, std::size_t count, int drop,
-                int bits) {
-    HDCOS_BY_SIZE(itemsize, round_open_as(x, static_cast<const T*>(mask), static_cast<T*>(out), count, drop, bits))
+                int bits, bool ties_up) {
+    HDCOS_BY_SIZE(itemsize, round_open_as(x, static_cast<const T*>(mask), static_cast<T*>(out), count, drop, bits, ties_up))
 }
 
 void pack(Compact values, Byte* out, std::size_t count, int bits) {

@@ -31,6 +31,13 @@ static inline Vec load(const u64* p) { return *reinterpret_cast<const LooseVec*>
 static inline void store(u64* p, Vec v) { *reinterpret_cast<LooseVec*>(p) = v; }
 static inline Vec splat(u64 value) { return Vec{} + value; }
 
+// The lanes of a and b, counted through, at the given places.
+#if defined(__clang__)
+#define HDCOS_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define HDCOS_SHUFFLE(a, b, ...) __builtin_shuffle(a, b, Vec{__VA_ARGS__})
+#endif
+
 static inline std::size_t smaller(std::size_t a, std::size_t b) { return a < b ? a : b; }
 
 // Scratch words, aligned to a cache line.

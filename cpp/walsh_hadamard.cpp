@@ -14,20 +14,20 @@ constexpr std::size_t RADIX = LANES == 8 ? 16 : 8;
 
 static inline Vec within(Vec v) {
 #if defined(__AVX512DQ__)
-    Vec t = __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6);
-    v = __builtin_shufflevector(t + v, t - v, 0, 9, 2, 11, 4, 13, 6, 15);
-    t = __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5);
-    v = __builtin_shufflevector(t + v, t - v, 0, 1, 10, 11, 4, 5, 14, 15);
-    t = __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3);
-    return __builtin_shufflevector(t + v, t - v, 0, 1, 2, 3, 12, 13, 14, 15);
+    Vec t = HDCOS_SHUFFLE(v, v, 1, 0, 3, 2, 5, 4, 7, 6);
+    v = HDCOS_SHUFFLE(t + v, t - v, 0, 9, 2, 11, 4, 13, 6, 15);
+    t = HDCOS_SHUFFLE(v, v, 2, 3, 0, 1, 6, 7, 4, 5);
+    v = HDCOS_SHUFFLE(t + v, t - v, 0, 1, 10, 11, 4, 5, 14, 15);
+    t = HDCOS_SHUFFLE(v, v, 4, 5, 6, 7, 0, 1, 2, 3);
+    return HDCOS_SHUFFLE(t + v, t - v, 0, 1, 2, 3, 12, 13, 14, 15);
 #elif defined(__AVX2__)
-    Vec t = __builtin_shufflevector(v, v, 1, 0, 3, 2);
-    v = __builtin_shufflevector(t + v, t - v, 0, 5, 2, 7);
-    t = __builtin_shufflevector(v, v, 2, 3, 0, 1);
-    return __builtin_shufflevector(t + v, t - v, 0, 1, 6, 7);
+    Vec t = HDCOS_SHUFFLE(v, v, 1, 0, 3, 2);
+    v = HDCOS_SHUFFLE(t + v, t - v, 0, 5, 2, 7);
+    t = HDCOS_SHUFFLE(v, v, 2, 3, 0, 1);
+    return HDCOS_SHUFFLE(t + v, t - v, 0, 1, 6, 7);
 #else
-    const Vec t = __builtin_shufflevector(v, v, 1, 0);
-    return __builtin_shufflevector(t + v, t - v, 0, 3);
+    const Vec t = HDCOS_SHUFFLE(v, v, 1, 0);
+    return HDCOS_SHUFFLE(t + v, t - v, 0, 3);
 #endif
 }
 

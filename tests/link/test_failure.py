@@ -158,7 +158,7 @@ def test_a_silent_peer_is_lost_at_the_timeout(tls_pair):
 
 def test_a_peer_that_stops_reading_is_lost_at_the_timeout(tls_pair):
     zero, _ = tls_pair(timeout_s=0.2)
-    with pytest.raises(PeerLost, match=r"within 0\.2 s, waiting for sending MATERIAL"):
+    with pytest.raises(PeerLost, match=r"within 0\.2 s, sending a MATERIAL frame of 67108864 bytes"):
         zero.send(Kind.MATERIAL, bytes(64 << 20))
 
 
@@ -207,6 +207,13 @@ def test_an_abort_travels_by_name(tls_pair, both, waits):
     result, _ = both(work, lambda: one.abort(MaterialExhausted("128 rows needed, 96 in stock.")))
     assert type(result) is MaterialExhausted
     assert str(result) == "party 1: 128 rows needed, 96 in stock."
+
+
+def test_an_abort_is_heard_where_only_a_short_frame_is_allowed(tls_pair, both):
+    zero, one = tls_pair()
+    error = MaterialExhausted("x" * 3000)
+    result, _ = both(lambda: zero.receive(Kind.REPLY, expected_bytes=5, limit=5), lambda: one.abort(error))
+    assert type(result) is MaterialExhausted
 
 
 def test_an_error_inside_a_with_block_reaches_the_peer_but_foreign_messages_do_not(tls_pair, both):

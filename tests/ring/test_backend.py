@@ -36,7 +36,8 @@ def test_the_reference_can_be_asked_for_and_is_then_silent():
 def test_missing_kernels_warn_once_at_first_use_and_not_at_import():
     code = (
         "import warnings\nfrom hdcos import ring\nring.backend(); print('imported', flush=True)\n"
-        f"with warnings.catch_warnings(record=True) as seen:\n    warnings.simplefilter('always'); {MULTIPLY}\n"
+        "with warnings.catch_warnings(record=True) as seen:\n"
+        f"    warnings.simplefilter('always'); {MULTIPLY}\n"
         "print(*[w.category.__name__ for w in seen])"
     )
     done = run(MISSING + code, "-W", "error")
@@ -56,3 +57,8 @@ def test_the_instruction_set_can_be_capped():
     code = f"from hdcos import ring; {MULTIPLY} print(ring.backend())"
     done = run(code, "-W", "error", HDCOS_ISA="baseline")
     assert done.stdout in ("native x86-64\n", "native aarch64\n")
+
+
+def test_kept_memory_changes_no_result():
+    done = run(f"from hdcos import ring; ring.keep_memory(); {MULTIPLY} print(ring.matmul(x, x).tolist())")
+    assert (done.stdout, done.stderr) == ("[[2, 2], [2, 2]]\n", "")

@@ -14,9 +14,10 @@ def same(left, right):
         assert a.dtype == b.dtype
 
 
-@pytest.mark.parametrize(
-    "shape", [(1, 1, 1), (6, 5, 32), (7, 300, 33), (13, 257, 70), (3, 17, 64), (1, 64, 128)]
-)
+SHAPES = [(1, 1, 1), (6, 5, 32), (7, 300, 33), (13, 257, 70), (3, 17, 64), (1, 64, 128)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
 def test_matmul_equals_the_reference(kernels, words, shape):
     n, d, k = shape
     a, b = words(n, d), words(d, k)
@@ -83,8 +84,10 @@ def test_packing_and_opening_equal_the_reference(kernels, words, bits):
         same([kernels.unpack(packed, count, bits)], [values])
         x = words(count)
         for drop in {0, 1, 64 - bits} if bits < 64 else {0}:
-            same([kernels.round_open(x, values, drop, bits)], [reference.round_open(x, values, drop, bits)])
-            same([kernels.round_open(x, None, drop, bits)], [reference.round_open(x, None, drop, bits)])
+            for mask in (values, None):
+                for ties_up in (True, False):
+                    opening = x, mask, drop, bits, ties_up
+                    same([kernels.round_open(*opening)], [reference.round_open(*opening)])
 
 
 def test_packing_takes_only_the_low_bits_of_a_value(kernels):

@@ -36,7 +36,7 @@ def test_numbers_at_the_limit_are_a_range_error(value):
 
 
 def test_a_range_error_names_the_number_the_scale_and_the_limit():
-    with pytest.raises(RangeError, match="largest magnitude 9 does not fit: scale 12 in 16 bits .* below 8"):
+    with pytest.raises(RangeError, match=r"largest magnitude 9 does not fit: scale 12 in 16 bits .* below 8"):
         encode([1.0, -9.0], 12, bits=16)
     with pytest.raises(RangeError):
         encode([7.9999], 12, bits=16)  # rounds up to the limit

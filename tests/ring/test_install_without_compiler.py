@@ -28,20 +28,13 @@ def test_an_install_without_a_compiler_works_and_warns(tmp_path, editable):
     site = tmp_path / "venv" / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
     # Build backend and NumPy come from the environment of the tests, behind the packages installed here.
     (site / "tests.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    options = (
-        "--no-build-isolation --no-deps --no-index --ignore-installed --disable-pip-version-check".split()
-    )
-    environment = {
-        k: v for k, v in os.environ.items() if k not in ("HDCOS_KERNELS", "HDCOS_ISA", "PYTHONPATH")
-    }
-    environment |= {"CC": "/bin/false", "CXX": "/bin/false"}
-    build = [
-        f"--config-settings=build-dir={tmp_path / 'build'}",
-        *(["--editable"] if editable else []),
-        str(ROOT),
-    ]
+    options = ["--no-build-isolation", "--no-deps", "--no-index", "--ignore-installed", "--quiet"]
+    ours = {"HDCOS_KERNELS", "HDCOS_ISA", "PYTHONPATH"}
+    environment = {k: v for k, v in os.environ.items() if k not in ours}
+    environment |= {"CC": "/bin/false", "CXX": "/bin/false", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    build = [f"--config-settings=build-dir={tmp_path / 'build'}", *["--editable"] * editable, str(ROOT)]
     subprocess.run(
-        [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", *options, *build],
+        [sys.executable, "-m", "pip", "--python", str(python), "install", *options, *build],
         env=environment,
         check=True,
     )

@@ -56,6 +56,12 @@ def test_round_open_follows_its_definition(x, mask, bits, data):
     assert ring.round_open(word, masks.astype(ring.compact_dtype(bits)), drop, bits).tolist() == [expected]
 
 
+@pytest.mark.parametrize(("ties_up", "expected"), [(True, [0, 1, 1, 2]), (False, [0, 0, 1, 1])])
+def test_round_open_rounds_ties_as_told(ties_up, expected):
+    assert ring.round_open(np.array([0, 2, 4, 6], np.uint64), None, 2, 8, ties_up).tolist() == expected
+    assert ring.round_open(np.array([7], np.uint64), None, 0, 8, ties_up).tolist() == [7]
+
+
 def test_two_halves_rounded_and_masked_open_to_the_rounded_sum(words):
     x, share, m = words(1000), words(1000), words(1000, bits=20)
     opened = (
@@ -95,6 +101,11 @@ def test_a_buffer_of_the_wrong_size_or_padding_is_a_frame_error():
     with pytest.raises(FrameError, match="padding"):
         ring.unpack(bytes([0, 0, 0, 0, 16]), 3, 12)
     assert ring.unpack(bytes([0, 0, 0, 0, 15]), 3, 12).tolist() == [0, 0, 15 * 2**8]
+
+
+def test_out_must_be_contiguous(words):
+    with pytest.raises(InputError, match="contiguous"):
+        ring.walsh_hadamard(words(4, 4), out=words(4, 4).T)
 
 
 @pytest.mark.parametrize("bits", [16, 20])
@@ -141,7 +152,6 @@ def test_arrays_in_any_layout_are_accepted(words):
         (lambda w: ring.conv2d(w(1, 1, 2, 2), w(1, 1, 1, 1), stride=0), "stride"),
         (lambda w: ring.walsh_hadamard(w(2, 6)), r"power of two, got shape \(2, 6\)"),
         (lambda w: ring.walsh_hadamard(w(2, 4), out=w(1, 4)), r"x \(2, 4\), out \(1, 4\)"),
-        (lambda w: ring.walsh_hadamard(w(4, 4), out=w(4, 4).T), "contiguous"),
         (lambda w: ring.round_open(w(2), w(2), 40, 32), "does not fit 64"),
         (lambda w: ring.round_open(w(2), w(3), 4, 32), r"x \(2,\), mask \(3,\)"),
         (lambda w: ring.round_open(w(2), w(2).astype(np.int64), 4, 32), "unsigned"),

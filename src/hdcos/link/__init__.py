@@ -1,7 +1,7 @@
 """Links between nodes: mutual TLS 1.3 with pinned certificates, framed, metered, and honest about failures.
 
 Modules, each using only those before it: frame, meter, emulation, identity, transport, base (Link), memory,
-pinning, tls, listener (Listener, connect), handshake.
+pinning, tcp, tls, listener (Listener, connect), handshake.
 """
 
 from hdcos.link.base import Link as Link

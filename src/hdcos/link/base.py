@@ -80,7 +80,7 @@ class Link:
                 got += transport.read(view[got:], timeout_s)
             transport.flush(timeout_s)
         except BaseException as error:
-            self._fail(error, f"round {self._rounds}")
+            self._fail(error, f"waiting for round {self._rounds}")
         self._rounds += 1
         self._charge(None, 1, size, size, perf_counter() - started, steps)
         return answer[HEADER_BYTES:]
@@ -97,7 +97,7 @@ class Link:
             self._frames_sent += 1
             self._transport.flush(self.timeout_s)
         except BaseException as error:
-            self._fail(error, f"sending {kind.name} frame {self._frames_sent}")
+            self._fail(error, f"sending a {kind.name} frame of {size} bytes")
         self._charge(step or kind.name.lower(), 0, size, 0, perf_counter() - started)
 
     def receive(
@@ -119,14 +119,17 @@ class Link:
             got = self._transport.read(view, patience)
             if got < HEADER_BYTES:
                 self._fill(view[got:])
-            frame = frames.decode(view, MAX_PAYLOAD if limit is None else limit)
+            frame = frames.decode(view, MAX_PAYLOAD if limit is None else max(limit, MAX_ABORT))
             self._accept(frame, b"", wanted, expected_bytes)
+            if limit is not None and frame.length > limit:
+                raise FrameError(
+                    f"frame announces {frame.length} payload bytes, at most {limit} are allowed here."
+                )
             payload = np.empty(frame.length, np.uint8)
             self._fill(payload.data)
         except BaseException as error:
-            self._fail(
-                error, " or ".join(kind.name for kind in wanted) + f" frame {self._frames_received}", patience
-            )
+            names = " or ".join(kind.name for kind in wanted)
+            self._fail(error, f"waiting for {names} frame {self._frames_received}", patience)
         self._charge(step or frame.kind.name.lower(), 0, 0, frame.length, perf_counter() - started)
         return frame.kind, payload
 
@@ -138,10 +141,8 @@ class Link:
         if self._ended is None:
             name, message = type(error).__name__, str(error)
             if not isinstance(error, HdcosError):
-                name, message = (
-                    "HdcosError",
-                    f"internal error ({type(error).__name__}), see the log of that node.",
-                )
+                name = "HdcosError"
+                message = f"internal error ({type(error).__name__}), see the log of that node."
             self._end(f"aborted: {name}", Kind.ABORT, frames.encode_abort(name, message))
 
     def close(self) -> None:
@@ -200,7 +201,7 @@ class Link:
         name, message = frames.decode_abort(payload)
         return _RemoteError(errors.remote(name, f"{self.peer}: {message}"))
 
-    def _fail(self, error: BaseException, waiting: str, patience: float | None = _LINK) -> NoReturn:
+    def _fail(self, error: BaseException, doing: str, patience: float | None = _LINK) -> NoReturn:
         """Turn anything that went wrong into the error the caller sees, and end the link."""
         if isinstance(error, LostError) and not isinstance(error, GoodbyeError):
             error = self._last_words(error)
@@ -210,9 +211,9 @@ class Link:
         if isinstance(error, SilentError | LostError):
             if isinstance(error, SilentError):
                 seconds = self.timeout_s if patience is _LINK or patience is None else patience
-                text = f"no answer from {self.peer} within {seconds:g} s, waiting for {waiting}."
+                text = f"no answer from {self.peer} within {seconds:g} s, {doing}."
             else:
-                text = f"{self.peer} {error}, waiting for {waiting}."
+                text = f"{self.peer} {error}, {doing}."
             self._end(text)
             raise PeerLost(text) from None
         if isinstance(error, FrameError | HandshakeError):

@@ -22,7 +22,7 @@ from hdcos.link.base import Link
 from hdcos.link.frame import Kind
 
 _LENGTH = struct.Struct("<I")
-_DTYPES = {"u1": np.dtype("<u1"), "u2": np.dtype("<u2"), "u4": np.dtype("<u4"), "u8": np.dtype("<u8")}
+_DTYPES: dict[str, np.dtype[Any]] = {code: np.dtype(f"<{code}") for code in ("u1", "u2", "u4", "u8")}
 MAX_HEADER_BYTES = 1 << 26
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -44,7 +44,7 @@ def encode_message(meta: Mapping[str, Any], arrays: Arrays | None = None) -> lis
 def decode_message(payload: NDArray[np.uint8]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """The header without its list of arrays, and the arrays as views of the payload."""
     try:
-        (length,) = _LENGTH.unpack_from(payload)
+        (length,) = _LENGTH.unpack_from(payload.data)
         if length > MAX_HEADER_BYTES:
             raise FrameError(f"a message header of {length} bytes is longer than {MAX_HEADER_BYTES}")
         meta = json.loads(payload[_LENGTH.size : _LENGTH.size + length].tobytes())

@@ -16,7 +16,6 @@ from __future__ import annotations
 import select
 import socket
 import ssl
-import struct
 from collections.abc import Callable, Iterator
 from time import perf_counter, sleep
 
@@ -25,6 +24,7 @@ from hdcos.link import pinning
 from hdcos.link.emulation import Emulation, Pacer
 from hdcos.link.frame import HEADER_BYTES, RECORD_BYTES, Buffer
 from hdcos.link.identity import Certificate
+from hdcos.link.tcp import tcp_bytes, tune
 from hdcos.link.transport import LostError, SilentError
 
 RECORD_OVERHEAD = 22  # 5 header, 1 content type, 16 tag
@@ -32,9 +32,6 @@ SEAL_BYTES = 1 << 17
 READ_BYTES = 1 << 18
 BACKLOG_BYTES = 1 << 23
 SPIN = 20  # looks at the socket before going to sleep: about 20 us, a sleep and a wake-up cost more
-
-_TCP_INFO_BYTES = 216
-_FIN_ARRIVED = (6, 8, 9, 11)  # TIME_WAIT, CLOSE_WAIT, LAST_ACK, CLOSING: the FIN counts as one byte
 
 
 def wire_bytes(payload_bytes: int) -> int:
@@ -48,7 +45,7 @@ class TlsTransport:
 
     def __init__(self, sock: socket.socket, settings: ssl.SSLContext, server: bool, spin: int = SPIN) -> None:
         sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        tune(sock)
         self.spin = spin
         self.sent = 0
         self._sock = sock
@@ -80,16 +77,10 @@ class TlsTransport:
         return self._incoming.pending
 
     def os_counters(self) -> tuple[int, int] | None:
-        """Bytes handed to and taken from TCP, as the kernel counts them (retransmissions not included)."""
+        """What the kernel counted; after `close`, what it counted until then."""
         if self._sock.fileno() < 0:
             return self._counters
-        info = self._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
-        if len(info) < _TCP_INFO_BYTES:
-            return None
-        (arrived,) = struct.unpack_from("=Q", info, 128)
-        (unsent,) = struct.unpack_from("=I", info, 144)
-        out, again = struct.unpack_from("=QQ", info, 200)
-        return out - again + unsent, arrived - (info[0] in _FIN_ARRIVED)
+        return tcp_bytes(self._sock)
 
     # ---- TLS handshake
 

@@ -23,7 +23,6 @@ from hdcos.offline.material import Field, Plan, Reference, Values
 from hdcos.ring import Array, compact_dtype, pack
 from hdcos.sharing import Stream, derive, fresh_seed
 
-
 MAX_DEAL_BYTES = 1 << 28
 
 
@@ -134,5 +133,6 @@ def _expand(root: bytes, position: int, item: Field, first: int, units: int) -> 
 
 
 def _sum(item: Field, half0: Array, half1: Array) -> Array:
-    return (half0 + half1) & half0.dtype.type((1 << item.bits) - 1)
+    total: Array = (half0 + half1) & half0.dtype.type((1 << item.bits) - 1)
+    return total
 

@@ -39,7 +39,7 @@ class Mask(Kind):
 class RoundingMask(Kind):
     """m uniform in Z_2^bits with what lifts D - m to the whole ring.
 
-    `mask` is uniform in Z_2^64 and only its low `bits` bits are opened; `high` is the rest of it and `top` the
+    `mask` is uniform in Z_2^64 and only its low `bits` bits are opened; `high` is the rest and `top` the
     uppermost opened bit, both needed modulo 2**(64 - bits) only.
     """
 
@@ -165,8 +165,11 @@ class MaskTimesTrig(Kind):
 
 def bilinear(operation: str, left: Array, right: Array, stride: int = 1, padding: int = 0) -> Array:
     """One of the products that are linear in each factor, modulo 2**64."""
+    result: Array
     if operation == "matmul":
-        return matmul(left, right)
-    if operation == "conv2d":
-        return conv2d(left, right, stride=stride, padding=padding)
-    return left * right
+        result = matmul(left, right)
+    elif operation == "conv2d":
+        result = conv2d(left, right, stride=stride, padding=padding)
+    else:
+        result = left * right
+    return result

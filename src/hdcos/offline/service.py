@@ -7,16 +7,18 @@ back, for party 1), close a scope. It receives plans and counts, nothing that de
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from hdcos.errors import HdcosError, InputError, MaterialReused
-from hdcos.link import Kind, Link
+from hdcos.link import Kind, Link, Meter
 from hdcos.link.message import answer, decode_message, encode_message, reply_error, request
 from hdcos.offline.dealer import Dealer
 from hdcos.offline.material import Plan
 from hdcos.offline.stock import Stock
+from hdcos.ring import Array
 
 WINDOW = 3
 """Requests a party keeps under way, so that the dealer computes while the party expands."""
@@ -56,23 +58,38 @@ def _answer(dealer: Dealer, link: Link, rank: int, meta: dict[str, Any]) -> None
 
 
 class DealerClient:
-    """A party's connection to the dealer: opens scopes and fills stocks."""
+    """A party's connection to the dealer: opens scopes and fills stocks. Dials again after a failure."""
 
-    def __init__(self, link: Link, rank: int) -> None:
-        self.link, self.rank = link, rank
+    def __init__(self, dial: Callable[[Meter], Link], rank: int) -> None:
+        self._dial, self.rank = dial, rank
+        self.meter = Meter()
+        self._link = dial(self.meter)
+
+    @property
+    def link(self) -> Link:
+        if self._link.closed:
+            self._link = self._dial(self.meter)
+        return self._link
+
+    def leave(self) -> None:
+        self._link.close()
 
     def open(self, name: str, plan: Plan) -> Stock:
         """A new, empty stock."""
         meta = {"operation": "open", "scope": name, "plan": plan.to_json()}
-        _, arrays = request(self.link, meta, timeout_s=self.link.timeout_s)
+        _, arrays = self._ask(meta)
         return Stock(name, plan, self.rank, arrays["root"].tobytes())
 
     def close(self, name: str) -> None:
-        request(self.link, {"operation": "close", "scope": name}, timeout_s=self.link.timeout_s)
+        self._ask({"operation": "close", "scope": name})
+
+    def _ask(self, meta: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Array]]:
+        link = self.link
+        return request(link, meta, timeout_s=link.timeout_s)
 
     def fill(self, stock: Stock, executions: int) -> None:
         """Deal so many more executions into the stock, chunk by chunk, some requests ahead of the answers."""
-        start = stock.filled
+        start, link = stock.filled, self.link
         pending: deque[tuple[int, int]] = deque()
         try:
             for count in stock.plan.chunks(executions):
@@ -80,23 +97,23 @@ class DealerClient:
                     stock.fill(start, count, None)
                 else:
                     meta = {"operation": "deal", "scope": stock.name, "start": start, "executions": count}
-                    self.link.send(Kind.REQUEST, *encode_message(meta))
+                    link.send(Kind.REQUEST, *encode_message(meta))
                     pending.append((start, count))
                 start += count
                 if len(pending) == WINDOW:
-                    self._receive(stock, *pending.popleft())
+                    self._receive(link, stock, *pending.popleft())
             while pending:
-                self._receive(stock, *pending.popleft())
+                self._receive(link, stock, *pending.popleft())
         except HdcosError as error:
             # Answers to requests sent ahead must not be taken for answers to later ones.
-            self.link.abort(error)
+            link.abort(error)
             raise
 
-    def _receive(self, stock: Stock, start: int, count: int) -> None:
-        meta, _ = answer(self.link, self.link.timeout_s)
+    def _receive(self, link: Link, stock: Stock, start: int, count: int) -> None:
+        meta, _ = answer(link, link.timeout_s)
         asked = {"scope": stock.name, "start": start, "executions": count}
         if meta != asked:
             raise MaterialReused(f"asked the dealer for {asked}, got {meta}")
-        with self.link.meter.phase("offline"):
-            _, corrections = self.link.receive(Kind.MATERIAL, stock.plan.packed_bytes(count))
+        with link.meter.phase("offline"):
+            _, corrections = link.receive(Kind.MATERIAL, stock.plan.packed_bytes(count))
         stock.fill(start, count, corrections)

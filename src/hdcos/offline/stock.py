@@ -59,7 +59,8 @@ class Stock:
     def order(self, executions: int) -> None:
         """Note that so many more executions are on their way, so that `begin` may wait for them."""
         with self._changed:
-            self._ordered += executions
+            self._ordered = max(self._ordered, self._filled) + executions
+            self._failure = None
 
     def fill(self, start: int, executions: int, corrections: Array | None) -> None:
         """Expand executions [start, start + executions); party 1 brings the dealer's corrections."""
@@ -85,6 +86,7 @@ class Stock:
         """No more material will come: whoever waits, or begins later, gets the reason."""
         with self._changed:
             self._failure = error
+            self._ordered = self._filled
             self._changed.notify_all()
 
     def begin(self, executions: int, start: int | None = None, timeout_s: float = 30.0) -> Ration:
@@ -139,7 +141,8 @@ class _Unpacker:
     def __call__(self, position: int, need: Need, item: Field, start: int, units: int) -> Array:
         length = -(-units * item.size * item.bits // 8)
         packed, self._rest = self._rest[:length], self._rest[length:]
-        return unpack(packed, units * item.size, item.bits).reshape((units, *item.shape))
+        values: Array = unpack(packed, units * item.size, item.bits).reshape((units, *item.shape))
+        return values
 
     def finish(self) -> None:
         if len(self._rest):

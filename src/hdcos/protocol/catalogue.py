@@ -101,7 +101,9 @@ def _fourier_price(shape: Shape, series: Any, phase_bits: int) -> Price:
 
 
 def _series(record: Any) -> Series:
-    parts = {name: tuple(value) if isinstance(value, list | tuple) else value for name, value in record.items()}
+    parts: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list | tuple) else value for name, value in record.items()
+    }
     return Series(**parts)
 
 

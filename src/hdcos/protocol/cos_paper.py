@@ -3,7 +3,7 @@
 Computes  [x] -> [cos x]. Angles are in turns; one turn is 2**x.scale ring units.
 Offline   two Beaver triples per element.
 Online    2 rounds: a 32-byte seed, then 32 bytes per element, each way.
-Error     |error| <= 2**-17 + 2**-27: each party's cosine and sine are rounded to 16 + 4 bits.
+Error     |error| <= 1.5 / 2**20 + 4 pi / 2**28: each party rounds its own angle, cosine and sine.
 Security  step 2 sends a PRG seed that is independent of the secret; step 3 opens cos x_i and sin x_i under
           fresh Beaver masks, uniform in the ring.
 
@@ -15,7 +15,7 @@ Security  step 2 sends a PRG seed that is independent of the secret; step 3 open
 
 from __future__ import annotations
 
-from math import prod
+from math import pi, prod
 
 import numpy as np
 
@@ -50,7 +50,13 @@ def cos_paper(party: Party, x: Share) -> Rounds[Share]:
     # 3. multiplication
     cos_cos, sin_sin = yield from together(multiply(party, cos_0, cos_1), multiply(party, sin_0, sin_1))
     # 4. final computation
-    return cos_cos - sin_sin
+    result: Share = cos_cos - sin_sin
+    return result
+
+
+def error_bound() -> float:
+    """The largest error: two local angles rounded to half a step, four factors to half a unit."""
+    return float(4 * pi / 2**LOCAL_BITS + 1.5 / 2**SCALE)
 
 
 def price(shape: tuple[int, ...]) -> Price:

@@ -51,8 +51,9 @@ class Series:
     def __call__(self, x: Array) -> Array:
         """The series in floating point: what the protocol computes, less its rounding."""
         angle = np.multiply.outer(np.asarray(x), 2 * pi * np.array(self.harmonics) / 2**self.period_bits)
-        total: Array = self.constant + np.cos(angle) @ np.array(self.cos) + np.sin(angle) @ np.array(self.sin)
-        return total / 2**COEFFICIENT_SCALE
+        total = self.constant + np.cos(angle) @ np.array(self.cos) + np.sin(angle) @ np.array(self.sin)
+        value: Array = total / 2**COEFFICIENT_SCALE
+        return value
 
 
 def fourier(party: Party, x: Share, series: Series, phase_bits: int = PHASE_BITS) -> Rounds[Share]:
@@ -65,6 +66,14 @@ def fourier(party: Party, x: Share, series: Series, phase_bits: int = PHASE_BITS
     if party.rank == 0:
         words = words + encode(series.constant, 2 * TRIG_SCALE)
     return Share(words, 2 * TRIG_SCALE + COEFFICIENT_SCALE)
+
+
+def error_bound(series: Series, phase_bits: int) -> float:
+    """The largest distance from the series in floats: the phase is off by less than one step, each term's four
+    factors by half a unit of the trig scale, and the sum of |coefficients| multiplies that."""
+    sizes = [np.hypot(a, b) / 2**COEFFICIENT_SCALE for a, b in zip(series.cos, series.sin, strict=True)]
+    slope = sum(k * size for k, size in zip(series.harmonics, sizes, strict=True))
+    return float(slope * 2 * pi / 2**phase_bits + 1.5 * sum(sizes) / 2**TRIG_SCALE)
 
 
 def price(shape: tuple[int, ...], series: Series, phase_bits: int = PHASE_BITS) -> Price:

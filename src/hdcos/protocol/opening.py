@@ -39,11 +39,15 @@ def open_half(party: Party, x: Share, mask: Array, drop: int, bits: int) -> Roun
         raise InputError(f"a share modulo 2**{x.bits} cannot drop {drop} bits and keep {bits}")
     mine = round_open(x.words, mask, drop, bits, ties_up=party.rank == 0)
     theirs = yield from swap(mine, bits)
-    opened = mine + theirs
-    return opened if bits == 8 * opened.dtype.itemsize else opened & opened.dtype.type((1 << bits) - 1)
+    opened: Array = mine + theirs
+    if bits < 8 * opened.dtype.itemsize:
+        opened = opened & opened.dtype.type((1 << bits) - 1)
+    return opened
 
 
-def open_masked(party: Party, x: Share, drop: int = 0, bits: int | None = None, *, whole: bool = False) -> Rounds[Masked]:
+def open_masked(
+    party: Party, x: Share, drop: int = 0, bits: int | None = None, *, whole: bool = False
+) -> Rounds[Masked]:
     """x / 2**drop under a fresh mask, modulo 2**bits; one mask per row, or one for the `whole` tensor."""
     bits = x.bits - drop if bits is None else bits
     reference = party.next_reference(whole=whole)

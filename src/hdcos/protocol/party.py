@@ -18,7 +18,10 @@ from hdcos.sharing import Public, Share
 class Source(Protocol):
     """Hands out material in the order it was planned."""
 
-    position: int
+    @property
+    def position(self) -> int:
+        """How many positions of the plan were taken so far."""
+        ...
 
     def take(self, kind: Kind, units: int) -> tuple[Array, ...]:
         """All fields of the next position, leading axis `units`."""

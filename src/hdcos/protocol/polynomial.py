@@ -42,7 +42,7 @@ def polynomial(party: Party, x: Share, coefficients: Sequence[float], coefficien
     D = (yield from open_half(party, x, mask, 0, x.bits)).astype(np.uint64)
     m = (mask.astype(np.uint64), *dealt)
     scale = degree * x.scale + coefficient_scale
-    words = encode(coefficients[0], scale) if party.rank == 0 else np.zeros((), np.uint64)
+    words: Array = encode(coefficients[0], scale) if party.rank == 0 else np.zeros((), np.uint64)
     for n in range(1, degree + 1):
         # Lower powers are shifted up so that all terms meet at one scale.
         factor = encode(coefficients[n], coefficient_scale + (degree - n) * x.scale)

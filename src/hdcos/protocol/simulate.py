@@ -25,11 +25,19 @@ from hdcos.sharing import Share, Stream, split
 _numbers: Iterator[int] = count()
 
 
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """The sum of both parties' halves of one part of a round, modulo 2**bits."""
+
+    values: Array
+    bits: int
+
+
 @dataclass
 class Transcript:
-    """What crossed between the parties: per round and part the halves' sum, modulo the part's width."""
+    """What crossed between the parties: what each part of each round opened, and the bytes of each round."""
 
-    rounds: list[list[Array]] = field(default_factory=list)
+    rounds: list[list[Opened]] = field(default_factory=list)
     sent_bytes: list[int] = field(default_factory=list)
 
     def record(self, messages: tuple[Message, Message]) -> None:
@@ -38,7 +46,7 @@ class Transcript:
             total = part0.values + part1.values
             if part0.bits < 8 * total.dtype.itemsize:
                 total &= total.dtype.type((1 << part0.bits) - 1)
-            sums.append(total)
+            sums.append(Opened(total, part0.bits))
         self.rounds.append(sums)
         self.sent_bytes.append(sum(part.packed_bytes for part in messages[0]))
 

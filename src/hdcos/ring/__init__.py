@@ -3,6 +3,7 @@
 fixed      real numbers to ring words and back
 trig       cosine and sine tables made of integers only, the same on every host
 checks     what the kernels accept, and the errors they raise
+types      the array type that signatures name
 blank      arrays that have a shape and a type but no values, for cost planning
 reference  each kernel in plain NumPy: the specification
 native     the same kernels compiled for this processor
@@ -12,6 +13,7 @@ kernels    the public functions: validate, plan or compute
 
 from hdcos.ring.backend import SlowKernels as SlowKernels
 from hdcos.ring.backend import backend as backend
+from hdcos.ring.backend import keep_memory as keep_memory
 from hdcos.ring.blank import Blank as Blank
 from hdcos.ring.checks import compact_dtype as compact_dtype
 from hdcos.ring.fixed import decode as decode

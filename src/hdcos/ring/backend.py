@@ -26,6 +26,16 @@ def backend() -> str:
     return native.name if native else "reference"
 
 
+def keep_memory() -> None:
+    """Keep freed memory in the process; for programs that compute for long, called once at their start.
+
+    Arrays of megabytes otherwise come as fresh pages each time, which costs more than computing on them.
+    """
+    native = _native()
+    if native:
+        native.keep_memory()
+
+
 @cache
 def implementation() -> Any:
     """The module or object whose functions compute; warns once where nothing was compiled."""

@@ -48,7 +48,7 @@ def words(x: Any, name: str, ndim: int | None = None) -> Any:
 
 
 def compact(x: Any, bits: int, name: str) -> Any:
-    """C-contiguous values in the compact dtype of `bits`, or a Blank of that dtype; wider dtypes lose high bits."""
+    """C-contiguous values in the compact dtype of `bits`, or a Blank of it; wider dtypes lose high bits."""
     kind = compact_dtype(bits)
     if not isinstance(x, np.ndarray | Blank) or x.dtype.kind != "u":
         raise InputError(f"{name} must be an array of unsigned integers, got {described(x)}")

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from hdcos.errors import InputError, RangeError
 from hdcos.ring.blank import Blank
-from hdcos.ring.checks import Words
+from hdcos.ring.checks import Compact, Words
 
 
 @overload
@@ -48,9 +48,7 @@ def _encode_integers(integers: npt.NDArray[Any], scale_bits: int, bits: int) -> 
 @overload
 def decode(words: Blank, scale_bits: int, bits: int = 64) -> Blank: ...
 @overload
-def decode(
-    words: npt.NDArray[np.unsignedinteger[Any]], scale_bits: int, bits: int = 64
-) -> npt.NDArray[np.float64]: ...
+def decode(words: Compact, scale_bits: int, bits: int = 64) -> npt.NDArray[np.float64]: ...
 def decode(words: Any, scale_bits: int, bits: int = 64) -> Any:
     """Real values of ring words, read as signed numbers of `bits` bits."""
     _check_scale(scale_bits, bits)

@@ -44,7 +44,7 @@ def conv2d(x: Any, weight: Any, stride: int = 1, padding: int = 0) -> Any:
 
 
 def walsh_hadamard(x: Any, out: Any = None) -> Any:
-    """x times the Hadamard matrix (Sylvester order, not normalised) along the last axis; `out` may be x itself."""
+    """x times the unnormalised Sylvester-Hadamard matrix along the last axis; `out` may be x itself."""
     x = checks.words(x, "x")
     if x.ndim == 0 or x.shape[-1] < 1 or x.shape[-1] & (x.shape[-1] - 1):
         raise InputError(f"the last axis must be a power of two, got shape {x.shape}")
@@ -63,7 +63,10 @@ def walsh_hadamard(x: Any, out: Any = None) -> Any:
 
 
 def round_open(x: Any, mask: Any, drop: int, bits: int, ties_up: bool = True) -> Any:
-    """((x + 2**(drop-1)) >> drop) + mask modulo 2**bits, in the compact dtype of `bits`; ties down: one less added."""
+    """((x + half) >> drop) + mask modulo 2**bits, in the compact dtype of `bits`.
+
+    Half is 2**(drop-1), or one less to round ties down; nothing is added where nothing is dropped.
+    """
     x = checks.words(x, "x")
     if drop < 0 or bits < 1 or drop + bits > 64:
         raise InputError(f"dropping {drop} bits and keeping {bits} does not fit 64")
@@ -72,9 +75,7 @@ def round_open(x: Any, mask: Any, drop: int, bits: int, ties_up: bool = True) ->
         checks.same_shape(x=x, mask=mask)
     if checks.is_blank(x, mask):
         return Blank(x.shape, checks.compact_dtype(bits))
-    if drop and not ties_up:
-        x = x - np.uint64(1)
-    return implementation().round_open(x, mask, drop, bits)
+    return implementation().round_open(x, mask, drop, bits, ties_up)
 
 
 def pack(values: Any, bits: int) -> Any:
@@ -138,7 +139,7 @@ def trig_combine(
 ) -> Any:
     """Sum over k of (a cos kd + b sin kd) C + (b cos kd - a sin kd) S, with d = phase / 2**bits turns.
 
-    With C = cos kr and S = sin kr of each harmonic k this is the series sum of a cos kx + b sin kx at x = d + r.
+    With C = cos kr and S = sin kr of each harmonic k this is the sum of a cos kx + b sin kx at x = d + r.
     """
     checks.check_trig(bits, scale)
     phase = checks.compact(phase, bits, "phase")
@@ -156,7 +157,7 @@ def trig_combine(
 def rotate(
     phase: Any, a: Any, b: Any, bits: int, scale: int, cosine: bool = True, sine: bool = True
 ) -> tuple[Any, Any]:
-    """(cos d * a - sin d * b, sin d * a + cos d * b) with d = phase / 2**bits turns; None for what is not asked."""
+    """(cos d * a - sin d * b, sin d * a + cos d * b) at d = phase / 2**bits turns; None if not asked for."""
     checks.check_trig(bits, scale)
     phase, a, b = checks.compact(phase, bits, "phase"), checks.words(a, "a"), checks.words(b, "b")
     checks.same_shape(phase=phase, a=a, b=b)

@@ -23,6 +23,9 @@ class Native:
         self._kernels = _native.Kernels(level or levels[-1])
         self.name = f"native {self._kernels.title}"
 
+    def keep_memory(self) -> None:
+        _native.keep_memory()
+
     def matmul(self, a: Words, b: Words) -> Words:
         out = np.empty((a.shape[0], b.shape[1]), np.uint64)
         self._kernels.matmul(a, b, out)
@@ -37,9 +40,9 @@ class Native:
     def walsh_hadamard(self, x: Words, out: Words) -> None:
         self._kernels.walsh_hadamard(x, out, x.shape[-1])
 
-    def round_open(self, x: Words, mask: Compact | None, drop: int, bits: int) -> Compact:
+    def round_open(self, x: Words, mask: Compact | None, drop: int, bits: int, ties_up: bool) -> Compact:
         out = np.empty(x.shape, compact_dtype(bits))
-        self._kernels.round_open(x, mask, out, drop, bits)
+        self._kernels.round_open(x, mask, out, drop, bits, ties_up)
         return out
 
     def pack(self, values: Compact, bits: int) -> npt.NDArray[np.uint8]:

@@ -16,7 +16,8 @@ from hdcos.ring.checks import Compact, Signed, Words, compact_dtype
 
 def matmul(a: Words, b: Words) -> Words:
     """a @ b."""
-    return np.matmul(a, b)
+    product: Words = np.matmul(a, b)
+    return product
 
 
 def conv2d(x: Words, weight: Words, stride: int, padding: int) -> Words:
@@ -43,9 +44,9 @@ def walsh_hadamard(x: Words, out: Words) -> None:
     out[...] = values.reshape(x.shape)
 
 
-def round_open(x: Words, mask: Compact | None, drop: int, bits: int) -> Compact:
-    """((x + 2**(drop-1)) >> drop) + mask, modulo 2**bits."""
-    half = np.uint64(1 << (drop - 1) if drop else 0)
+def round_open(x: Words, mask: Compact | None, drop: int, bits: int, ties_up: bool) -> Compact:
+    """((x + half) >> drop) + mask modulo 2**bits; half is 2**(drop-1), or one less to round ties down."""
+    half = np.uint64((1 << (drop - 1)) - (not ties_up) if drop else 0)
     rounded = (x + half) >> np.uint64(drop)
     if mask is not None:
         rounded = rounded + mask.astype(np.uint64)
@@ -97,7 +98,7 @@ def trig_combine(
     sin_coefficients: Signed,
     harmonics: Signed,
 ) -> Words:
-    """Sum over k of (a cos kd + b sin kd) C + (b cos kd - a sin kd) S: a series in x = d + r, given cos kr and sin kr."""
+    """Sum over k of (a cos kd + b sin kd) C + (b cos kd - a sin kd) S."""
     total = np.zeros(phase.shape, np.uint64)
     for j, k in enumerate(harmonics.astype(np.uint64)):
         turned = phase.astype(np.uint64) * k & np.uint64(2**bits - 1)

@@ -1,7 +1,7 @@
 """Cosine and sine tables made of integers only, so that every host has the same words.
 
-Base   four tables of 256 exact rotations, by 2**-8, 2**-16, 2**-24 and 2**-32 of a turn, as Python integers with
-       PRECISION fractional bits: Machin's pi, a Taylor series, then powers by complex multiplication.
+Base   four tables of 256 rotations, by multiples of 2**-8, 2**-16, 2**-24 and 2**-32 of a turn, as integers
+       with PRECISION fractional bits: Machin's pi, a Taylor series, then powers by complex multiplication.
 Direct up to 16 bits of phase: one table at the scale asked for, each entry rounded from the base.
 Split  17 to 32 bits of phase: a table for the high half and one for the low half of the bits, at SPLIT_SCALE;
        cos(h + l) = cos h cos l - sin h sin l in int64, then one rounding shift.
@@ -59,7 +59,7 @@ def _rows(count: int, bits: int, scale: int) -> Table:
 
 
 def _whole_turn(bits: int, scale: int) -> Table:
-    """All rows, mirrored from the first eighth: no entry but 0 and 1 is rational, so rounding has no ties to break."""
+    """All rows, mirrored from the first eighth: only 0 and 1 are rational there, so no rounding is a tie."""
     if bits < 3:
         return _rows(1 << bits, bits, scale)
     eighth = _rows((1 << (bits - 3)) + 1, bits, scale)

@@ -15,8 +15,8 @@ Pair = tuple[int, int]
 class PhaseCost:
     """One phase. Pairs are [party 0, party 1].
 
-    `bytes_sent` is payload without frame headers, `wire_bytes_sent` everything on the sockets. Online they count what
-    a party sent to the other; offline what the dealer sent to that party.
+    `bytes_sent` is payload without frame headers, `wire_bytes_sent` everything on the sockets. Online they count
+    what a party sent to the other; offline what the dealer sent to that party.
     """
 
     rounds: int = 0

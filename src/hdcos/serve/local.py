@@ -277,7 +277,7 @@ class PrivateFunction:
     def _executions(self, arrays: Sequence[Array]) -> int:
         if len(arrays) != len(self._shapes):
             raise InputError(f"{self._call.function} takes {len(self._shapes)} inputs, got {len(arrays)}")
-        counts = set()
+        counts: set[int] = set()
         for array, shape in zip(arrays, self._shapes, strict=True):
             if array.ndim != len(shape) or array.shape[1:] != shape[1:] or array.shape[0] % shape[0]:
                 raise InputError(f"{self._call.function} is open for rows of shape {shape}, got {array.shape}")

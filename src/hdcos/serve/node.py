@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hdcos._version import __version__
-from hdcos.errors import HandshakeError, PeerLost
+from hdcos.errors import HandshakeError, HdcosError, PeerLost
 from hdcos.link import Certificate, Emulation, Hello, Identity, Link, Listener, Meter, connect, handshake
 from hdcos.offline import Dealer
 from hdcos.offline.service import DealerClient, serve_dealer
@@ -85,24 +85,19 @@ class Node:
 
 
 def run_dealer(node: Node) -> None:
-    """Serve both parties until both have left."""
+    """Serve whichever party connects, each connection in a thread of its own, for as long as the process lives."""
     dealer = Dealer()
-    threads = []
     with node.listen("party0", "party1") as listener:
-        for _ in range(2):
+        while True:
             link = listener.accept(None)
-            node.greet(link)
-            thread = threading.Thread(target=_deal_until_goodbye, args=(dealer, link))
-            thread.start()
-            threads.append(thread)
-        for thread in threads:
-            thread.join()
+            threading.Thread(target=_deal_until_goodbye, args=(node, dealer, link), daemon=True).start()
 
 
-def _deal_until_goodbye(dealer: Dealer, link: Link) -> None:
+def _deal_until_goodbye(node: Node, dealer: Dealer, link: Link) -> None:
     try:
+        node.greet(link)
         serve_dealer(dealer, link, int(link.peer == "party1"))
-    except PeerLost as error:
+    except HdcosError as error:
         print(f"dealer: {error}", file=sys.stderr)
 
 
@@ -133,11 +128,15 @@ def run_party(node: Node, rank: int) -> None:
             nonces = sorted([(mine.role, mine.nonce), (theirs.role, theirs.nonce)])
             return link, hashlib.sha256(b"".join(nonce for _, nonce in nonces)).digest()
 
-        dealer = node.dial("dealer")
-        node.greet(dealer)
+        def dial_dealer(meter: Meter) -> Link:
+            link = node.dial("dealer", meter)
+            node.greet(link)
+            return link
+
+        dealer = DealerClient(dial_dealer, rank)
         client = accept("client")
         node.greet(client)
-        party = PartyNode(rank, connect_peer, DealerClient(dealer, rank), meter)
+        party = PartyNode(rank, connect_peer, dealer, meter)
         try:
             party.serve(client)
         except PeerLost as error:

@@ -58,7 +58,7 @@ class PartyNode:
         self._works: dict[str, _Work] = {}
         # The dealer's link belongs to this one thread, which fills stocks while rounds go on.
         self._supply = ThreadPoolExecutor(1, thread_name_prefix="supply")
-        self._start = (meter.snapshot(), dealer.link.meter.snapshot())
+        self._start = (meter.snapshot(), dealer.meter.snapshot())
         self._seconds = {"online": 0.0, "offline": 0.0}
 
     def serve(self, client: Link) -> None:
@@ -96,7 +96,7 @@ class PartyNode:
         self._supply.shutdown(cancel_futures=True)
         if self._peer is not None:
             self._peer.close()
-        self._dealer.link.close()
+        self._dealer.leave()
 
     def _open(self, meta: Meta, arrays: dict[str, Array]) -> tuple[Meta, dict[str, Array]]:
         call = Call.of(meta["function"], **meta["parameters"])
@@ -181,14 +181,14 @@ class PartyNode:
     def _cost(self, meta: Meta, arrays: dict[str, Array]) -> tuple[Meta, dict[str, Array]]:
         self._supply.submit(lambda: None).result()
         online = self.meter.snapshot() - self._start[0]
-        offline = self._dealer.link.meter.snapshot() - self._start[1]
+        offline = self._dealer.meter.snapshot() - self._start[1]
         phases = {"online": online.phases["online"], "offline": offline.phases["offline"]}
         answer = counts_to_json({name: _timed(count, self._seconds[name]) for name, count in phases.items()})
         return {**answer, "steps": counts_to_json(online.steps.get("online", {}))}, {}
 
     def _reset(self, meta: Meta, arrays: dict[str, Array]) -> tuple[Meta, dict[str, Array]]:
         self._supply.submit(lambda: None).result()
-        self._start = (self.meter.snapshot(), self._dealer.link.meter.snapshot())
+        self._start = (self.meter.snapshot(), self._dealer.meter.snapshot())
         self._seconds = dict.fromkeys(self._seconds, 0.0)
         return {}, {}
 

@@ -49,7 +49,7 @@ class Stream:
         self._key = _checked(seed)
 
     def words(self, shape: tuple[int, ...], bits: int = 64, offset: int = 0) -> Array:
-        """Elements [offset, offset + size) of the stream of `bits`-wide uniform values, in their compact dtype."""
+        """Elements [offset, offset + size) of the stream of uniform values of `bits` bits."""
         dtype = compact_dtype(bits)
         count = int(np.prod(shape, dtype=np.int64))
         values = self._bytes(offset * dtype.itemsize, count * dtype.itemsize).view(dtype)
@@ -62,7 +62,7 @@ class Stream:
         out = np.empty(skip + count + _BLOCK_BYTES, np.uint8)
         counter = modes.CTR(block.to_bytes(_BLOCK_BYTES, "big"))
         cipher = Cipher(algorithms.AES(self._key), counter).encryptor()
-        view, written, wanted = memoryview(out), 0, skip + count
+        view, written, wanted = out.data, 0, skip + count
         while written < wanted:
             piece = min(len(_ZEROS), wanted - written)
             written += cipher.update_into(_ZEROS[:piece].data, view[written:])

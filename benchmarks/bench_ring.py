@@ -1,0 +1,58 @@
+"""How the ring kernels compare with what NumPy does to floating-point arrays of the same size.
+
+matmul_ratio          multiply-adds per second of the ring product over those of one-thread float64 `A @ B`
+walsh_hadamard_ratio  time of the transform over the time of np.copyto on the same array
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import numpy as np
+
+from hdcos import ring
+
+
+def timed(work: Callable[[], object], repeats: int) -> list[float]:
+    """Seconds of each of `repeats` runs, after one to warm up."""
+    work()
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - start)
+    return seconds
+
+
+def measure(repeats: int = 30) -> dict[str, float | str]:
+    """Milliseconds of each kernel and its yardstick on 128 x 1024 words, and the ratios."""
+    rng = np.random.default_rng(1)
+    floats = rng.normal(size=(128, 1024)), rng.normal(size=(1024, 1024))
+    a, b, c = (rng.integers(0, 2**64, (n, 1024), dtype=np.uint64) for n in (128, 1024, 128))
+    phase, out = rng.integers(0, 2**16, (128, 1024), dtype=np.uint16), np.zeros_like(a)
+    seconds = {
+        "float_matmul": timed(lambda: floats[0] @ floats[1], repeats),
+        "ring_matmul": timed(lambda: ring.matmul(a, b), repeats),
+        "copy": timed(lambda: np.copyto(out, a), 5 * repeats),
+        "walsh_hadamard": timed(lambda: ring.walsh_hadamard(a, out=out), 5 * repeats),
+        "rotate": timed(lambda: ring.rotate(phase, a, c, 16, 16, sine=False), 5 * repeats),
+    }
+    result: dict[str, float | str] = {"backend": ring.backend()}
+    for name, runs in seconds.items():
+        result[f"{name}_min_ms"] = 1e3 * min(runs)
+        result[f"{name}_median_ms"] = 1e3 * statistics.median(runs)
+    for kind, best in (("min", min), ("median", statistics.median)):
+        time_of = {name: best(runs) for name, runs in seconds.items()}
+        result[f"matmul_ratio_{kind}"] = time_of["float_matmul"] / time_of["ring_matmul"]
+        result[f"walsh_hadamard_ratio_{kind}"] = time_of["walsh_hadamard"] / time_of["copy"]
+    return result
+
+
+if __name__ == "__main__":
+    for name, value in measure().items():
+        print(f"{name:28} {value if isinstance(value, str) else format(value, '.3f')}")

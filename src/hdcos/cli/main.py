@@ -1,0 +1,31 @@
+"""`hdcos`: the group of commands."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from hdcos._version import __version__
+from hdcos.cli.cost import cost
+from hdcos.errors import HdcosError
+
+
+class _Commands(click.Group):
+    """Shows an error of ours as its name and message, without a trace: it was written to be read."""
+
+    def invoke(self, context: click.Context) -> object:
+        try:
+            return super().invoke(context)
+        except HdcosError as error:
+            click.echo(f"{type(error).__name__}: {error}", err=True)
+            sys.exit(1)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="hdcos")
+def main() -> None:
+    """Train and serve neural networks on data that no single machine sees."""
+
+
+main.add_command(cost)

@@ -1,0 +1,63 @@
+"""Is the answer right, against the float specification, with a tolerance derived from the bits?"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hdcos.protocol.simulate import share_pair, simulate
+from hdcos.ring import decode, encode
+from hdcos.sharing import Share, join
+from protocol_cases import CASES, Case
+
+
+def _joined(half0: Share, half1: Share) -> np.ndarray:
+    assert (half0.scale, half0.bits, half0.shape) == (half1.scale, half1.bits, half1.shape)
+    return decode(join(half0.words, half1.words, half0.bits), half0.scale, half0.bits)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_joined_result_is_the_specification_within_its_bound(case: Case) -> None:
+    for seed in range(3):
+        secrets = case.secrets(seed)
+        shares = [share_pair(encode(values, case.scale), case.scale) for values in secrets]
+        (result0, result1), _ = simulate(case.program, *shares)
+        expected = case.meaning(*secrets)
+        if isinstance(result0, Share):
+            result0, result1, expected = (result0,), (result1,), (expected,)
+        for half0, half1, exact in zip(result0, result1, expected, strict=True):
+            error = np.abs(_joined(half0, half1) - exact)
+            assert (error <= case.tolerance(*secrets)).all(), f"largest error {error.max():.3g}"
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_halves_chosen_to_wrap_change_nothing(case: Case) -> None:
+    """The answer may not depend on how the secret was split: halves at the ends of the ring wrap every time."""
+    secrets = case.secrets()
+    edge = np.uint64(2**63)
+    shares = []
+    for values in secrets:
+        words = encode(values, case.scale)
+        shares.append((Share(words - edge, case.scale), Share(np.full_like(words, edge), case.scale)))
+    (result0, result1), _ = simulate(case.program, *shares)
+    expected = case.meaning(*secrets)
+    if isinstance(result0, Share):
+        result0, result1, expected = (result0,), (result1,), (expected,)
+    for half0, half1, exact in zip(result0, result1, expected, strict=True):
+        assert (np.abs(_joined(half0, half1) - exact) <= case.tolerance(*secrets)).all()
+
+
+def test_rounding_is_unbiased_and_off_by_less_than_one_unit_for_every_number_of_dropped_bits() -> None:
+    from hdcos.protocol.opening import open_masked
+
+    def program(party, x, drop, bits):
+        return (yield from open_masked(party, x, drop, bits)).share(party)
+
+    for drop in (1, 2, 3, 8, 24, 40):
+        words = np.random.default_rng(drop).integers(0, 2**62, (64, 1024), dtype=np.uint64) - np.uint64(2**61)
+        (half0, half1), _ = simulate(program, share_pair(words, 0), drop=drop, bits=64 - drop)
+        rounded = (join(half0.words, half1.words, 64 - drop) << np.uint64(drop)).astype(np.int64)
+        error = (rounded - words.astype(np.int64)) / 2.0**drop
+        assert np.abs(error).max() < 1
+        # The error is at most 1 and has mean zero: five standard deviations of the mean of 65,536.
+        assert abs(error.mean()) < 5 * error.std() / 256, f"bias {error.mean()} at drop {drop}"

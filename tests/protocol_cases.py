@@ -1,0 +1,205 @@
+"""Every protocol once, with secrets, the exact answer, a tolerance derived from bits, and its declared price."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hdcos.protocol import beaver, cos_paper, cosine, fit, fourier, growing_cos, masked, opening, polynomial, reveal
+from hdcos.protocol.fourier import Series
+from hdcos.protocol.party import Party
+from hdcos.protocol.price import Price
+from hdcos.protocol.rounds import Rounds, together
+from hdcos.sharing import Share
+
+SHAPE = (16, 32)
+SCALE = 16
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program of shares, what it must compute, how far off it may be, and what it says it costs."""
+
+    name: str
+    program: Callable[..., Rounds[Any]]
+    meaning: Callable[..., Any]
+    price: Price
+    tolerance: Callable[..., Any] = lambda *secrets: 0.0
+    shapes: tuple[tuple[int, ...], ...] = (SHAPE,)
+    scale: int = SCALE
+    bound: float = 8.0
+
+    def secrets(self, seed: int = 0) -> list[Array]:
+        """Reals that are exact at the case's scale, so that linear protocols have no excuse."""
+        generator = np.random.default_rng(seed)
+        reals = [generator.uniform(-self.bound, self.bound, shape) for shape in self.shapes]
+        return [np.rint(values * 2**self.scale) / 2**self.scale for values in reals]
+
+
+def _revealed(party: Party, x: Share) -> Rounds[Share]:
+    public = yield from reveal.reveal(party, x)
+    return Share(public.words if party.rank == 0 else public.words * np.uint64(0), public.scale)
+
+
+def _open(party: Party, x: Share, drop: int, bits: int) -> Rounds[Share]:
+    value = yield from opening.open_masked(party, x, drop, bits)
+    return value.share(party)
+
+
+def _masked_products(party: Party, x: Share, y: Share) -> Rounds[tuple[Share, Share]]:
+    """One masked value in two products: its opening is paid once."""
+    X, Y = yield from together(opening.open_masked(party, x), opening.open_masked(party, y, whole=True))
+    return masked.product(party, X, Y, "matmul"), masked.product(party, X, X)
+
+
+def _cos_twice(party: Party, x: Share, y: Share) -> Rounds[tuple[Any, ...]]:
+    return (yield from together(cosine.cos(party, x), cosine.cos(party, y)))
+
+
+def _turns(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    return lambda x: function(2 * np.pi * x)
+
+
+def _series_case(name: str, series: Series, bound: float, phase_bits: int) -> Case:
+    return Case(
+        name,
+        lambda party, x: fourier.fourier(party, x, series, phase_bits),
+        series,
+        fourier.price(SHAPE, series, phase_bits),
+        lambda x: fourier.error_bound(series, phase_bits),
+        bound=bound,
+        scale=20,
+    )
+
+
+def _cos_case(phase_bits: int, bound: float) -> Case:
+    return Case(
+        f"cos at {phase_bits} bits, up to {bound:g} turns",
+        lambda party, x: cosine.cos(party, x, phase_bits),
+        _turns(np.cos),
+        cosine.price(SHAPE, phase_bits),
+        lambda x: cosine.error_bound(phase_bits),
+        scale=32,
+        bound=bound,
+    )
+
+
+_CUBIC = fit.relu_cubic()
+_SIZE = SHAPE[0] * SHAPE[1]
+
+CASES = [
+    Case("reveal", _revealed, lambda x: x, reveal.price(SHAPE)),
+    Case("open masked", lambda p, x: _open(p, x, 0, 64), lambda x: x, opening.price(SHAPE, 64)),
+    Case(
+        "open rounded",
+        lambda p, x: _open(p, x, 9, 21),
+        lambda x: x,
+        opening.price(SHAPE, 21),
+        lambda x: 2.0**-7,
+    ),
+    Case(
+        "round and lift",
+        lambda p, x: opening.round_lift(p, x, 9, 27),
+        lambda x: x,
+        opening.price(SHAPE, 27, lift=True),
+        lambda x: 2.0**-7,
+    ),
+    Case(
+        "multiply",
+        beaver.multiply,
+        np.multiply,
+        beaver.price(SHAPE, SHAPE, SHAPE),
+        shapes=(SHAPE, SHAPE),
+    ),
+    Case(
+        "multiply by a row",
+        beaver.multiply,
+        np.multiply,
+        beaver.price(SHAPE, SHAPE[1:], SHAPE),
+        shapes=(SHAPE, SHAPE[1:]),
+    ),
+    Case("matmul", beaver.matmul, np.matmul, beaver.price(SHAPE, (32, 5), (16, 5)), shapes=(SHAPE, (32, 5))),
+    Case(
+        "conv2d",
+        lambda p, x, w: beaver.conv2d(p, x, w, stride=2, padding=1),
+        lambda x, w: _convolved(x, w),
+        beaver.price((3, 2, 8, 8), (4, 2, 3, 3), (3, 4, 4, 4)),
+        shapes=((3, 2, 8, 8), (4, 2, 3, 3)),
+    ),
+    Case(
+        "masked products",
+        _masked_products,
+        lambda x, y: (x @ y, x * x),
+        Price(1, 8 * (_SIZE + 32 * 5), 8 * (16 * 5 + _SIZE), ("mask", "mask", "mask_product", "mask_product")),
+        shapes=(SHAPE, (32, 5)),
+    ),
+    Case("square", polynomial.square, np.square, polynomial.price(SHAPE, 2)),
+    Case(
+        "cubic",
+        lambda p, x: polynomial.polynomial(p, x, _CUBIC, 10),
+        np.polynomial.Polynomial(_CUBIC),
+        polynomial.price(SHAPE, 3),
+        lambda x: sum(2.0 ** -(11 + (3 - n) * 12) * np.abs(x) ** n for n in range(4)),
+        scale=12,
+    ),
+    Case(
+        "cos and sin",
+        cosine.cos_sin,
+        lambda x: (np.cos(2 * np.pi * x), np.sin(2 * np.pi * x)),
+        cosine.price(SHAPE),
+        lambda x: cosine.error_bound(16),
+        scale=32,
+    ),
+    _cos_case(16, 4.0),
+    _cos_case(16, 1e6),
+    _cos_case(20, 4.0),
+    _cos_case(24, 4.0),
+    _cos_case(11, 4.0),
+    Case(
+        "sin",
+        cosine.sin,
+        _turns(np.sin),
+        cosine.price(SHAPE),
+        lambda x: cosine.error_bound(16),
+        scale=32,
+    ),
+    Case(
+        "growing cos",
+        growing_cos.growing_cos,
+        lambda x: x * np.cos(x),
+        growing_cos.price(SHAPE),
+        lambda x: np.abs(x) * (cosine.error_bound(16) + 1e-9),
+    ),
+    Case(
+        "cos by the paper",
+        cos_paper.cos_paper,
+        _turns(np.cos),
+        cos_paper.price(SHAPE),
+        lambda x: cos_paper.error_bound(),
+        scale=32,
+    ),
+    _series_case("sigmoid", fit.sigmoid(), 8.0, 16),
+    _series_case("sigmoid of 40 terms", fit.sigmoid(5, 40), 32.0, 20),
+    _series_case("tanh", fit.tanh(), 4.0, 16),
+    _series_case("expm1", fit.expm1(), 4.0, 20),
+    _series_case("one harmonic", Series(3, (1,), 5, (1 << 20,), (0,)), 4.0, 16),
+    Case(
+        "two cosines together",
+        _cos_twice,
+        lambda x, y: (np.cos(2 * np.pi * x), np.cos(2 * np.pi * y)),
+        Price(1, 2 * (_SIZE + 7), 16 * (_SIZE + 7), ("trig_pair", "trig_pair")),
+        lambda x, y: cosine.error_bound(16),
+        shapes=(SHAPE, (7,)),
+        scale=32,
+    ),
+]
+
+
+def _convolved(x: Array, w: Array) -> Array:
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, w.shape[2:], axis=(2, 3))[:, :, ::2, ::2]
+    return np.einsum("nchwij,ocij->nohw", windows, w)
