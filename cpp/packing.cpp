@@ -51,7 +51,8 @@ static void pack_as(const T* values, Byte* out, std::size_t count, int bits) {
     if (bits < 32) {
         const u64 keep = low_bits(bits);
         const int pair = 2 * bits, odd = 4 * (bits & 1);
-        for (; i + 16 + 64 / bits <= count; i += 8, out += bits) {  // the stores overshoot by less than 16 bytes
+        const Byte* end = out + (count * bits + 7) / 8;  // the stores overshoot the group, never the buffer
+        for (; i + 8 <= count && end - out >= bits / 2 + 16; i += 8, out += bits) {
             u64 word[4];
             for (int j = 0; j < 4; ++j) {
                 const u64 first = values[i + 2 * j] & keep, second = values[i + 2 * j + 1] & keep;
@@ -102,7 +103,8 @@ static void unpack_as(const Byte* buffer, std::size_t size, T* out, std::size_t 
 
 void round_open(const u64* x, const void* mask, void* out, std::size_t itemsize, std::size_t count, int drop,
                 int bits, bool ties_up) {
-    HDCOS_BY_SIZE(itemsize, round_open_as(x, static_cast<const T*>(mask), static_cast<T*>(out), count, drop, bits, ties_up))
+    HDCOS_BY_SIZE(itemsize, round_open_as(x, static_cast<const T*>(mask), static_cast<T*>(out), count, drop, bits,
+                                          ties_up))
 }
 
 void pack(Compact values, Byte* out, std::size_t count, int bits) {

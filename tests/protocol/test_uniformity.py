@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from math import prod
 
 import numpy as np
 import pytest
@@ -84,7 +85,7 @@ def openings(case: Case, word: int, runs: int, rationing: Rationing = fresh) -> 
 
 
 def runs_needed(case: Case) -> int:
-    return max(2, -(-SAMPLES // (case.shapes[0][0] * case.shapes[0][-1])))
+    return max(2, -(-SAMPLES // prod(case.shapes[0])))
 
 
 def p_value(values: np.ndarray, bits: int) -> float:
@@ -108,7 +109,8 @@ def differences_within(runs: Runs) -> list[tuple[list[np.ndarray], int]]:
     """Neighbouring elements of one opening, and any two openings of one run."""
     samples = []
     for i, first in enumerate(runs[0]):
-        samples.append(([np.diff(run[i].values.ravel()[: run[i].values.size // 2 * 2])[::2] for run in runs], first.bits))
+        even = first.values.size // 2 * 2
+        samples.append(([np.diff(run[i].values.ravel()[:even])[::2] for run in runs], first.bits))
         for j in range(i):
             size = min(first.values.size, runs[0][j].values.size)
             bits = min(first.bits, runs[0][j].bits)

@@ -59,9 +59,7 @@ def test_every_kernel_plans_the_shape_it_computes(kernel, arguments):
             agree(kernel(*arguments[:position], like(argument), *arguments[position + 1 :]), real)
 
 
-@pytest.mark.parametrize(
-    "f", [operator.add, operator.mul, operator.sub, operator.and_, operator.rshift, operator.lt]
-)
+@pytest.mark.parametrize("f", [operator.add, operator.mul, operator.sub, operator.and_, operator.rshift, operator.lt])
 @pytest.mark.parametrize("other", [np.ones((3, 1), U16), 3, np.uint64(3), np.ones((2, 1, 4), U64)])
 def test_operators_broadcast_and_promote_as_numpy_does(f, other):
     x = np.ones((3, 4), U64)

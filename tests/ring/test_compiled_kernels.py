@@ -90,6 +90,16 @@ def test_packing_and_opening_equal_the_reference(kernels, words, bits):
                     same([kernels.round_open(*opening)], [reference.round_open(*opening)])
 
 
+@pytest.mark.parametrize("bits", range(1, 65))
+def test_packing_writes_nothing_past_its_buffer(kernels, words, bits):
+    pack = kernels._kernels.pack if hasattr(kernels, "_kernels") else None
+    for count in range(200) if pack else ():
+        size = (count * bits + 7) // 8
+        memory = np.full(size + 32, 0xA5, np.uint8)
+        pack(words(count, bits=bits).astype(compact_dtype(bits)), memory[:size], bits)
+        assert (memory[size:] == 0xA5).all()
+
+
 def test_packing_takes_only_the_low_bits_of_a_value(kernels):
     values = np.full(50, 2**16 - 1, np.uint16)
     same([kernels.pack(values, 11)], [reference.pack(values & np.uint16(2**11 - 1), 11)])

@@ -64,9 +64,7 @@ def test_round_open_rounds_ties_as_told(ties_up, expected):
 
 def test_two_halves_rounded_and_masked_open_to_the_rounded_sum(words):
     x, share, m = words(1000), words(1000), words(1000, bits=20)
-    opened = (
-        ring.round_open(share, m, 30, 20) + ring.round_open(x - share, None, 30, 20) - m.astype(np.uint32)
-    )
+    opened = ring.round_open(share, m, 30, 20) + ring.round_open(x - share, None, 30, 20) - m.astype(np.uint32)
     error = (opened - (x >> np.uint64(30)).astype(np.uint32) + np.uint32(1)) & np.uint32(2**20 - 1)
     assert error.max() <= 2
 
@@ -132,9 +130,7 @@ def test_trig_combine_evaluates_a_series_of_the_sum_of_angles():
 
 def test_arrays_in_any_layout_are_accepted(words):
     a, b, x = words(6, 8), words(4, 6), words(8, 8)
-    np.testing.assert_array_equal(
-        ring.matmul(a.T, b.T), np.ascontiguousarray(a.T) @ np.ascontiguousarray(b.T)
-    )
+    np.testing.assert_array_equal(ring.matmul(a.T, b.T), np.ascontiguousarray(a.T) @ np.ascontiguousarray(b.T))
     np.testing.assert_array_equal(ring.walsh_hadamard(x.T), ring.walsh_hadamard(x.T.copy()))
     every_second = words(20, bits=12).astype(np.uint16)[::2]
     np.testing.assert_array_equal(ring.pack(every_second, 12), ring.pack(every_second.copy(), 12))

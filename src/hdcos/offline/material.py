@@ -38,6 +38,12 @@ class Field:
     def size(self) -> int:
         return prod(self.shape)
 
+    def check(self) -> None:
+        """InputError unless this is a tensor somebody could want: plans arrive over the network."""
+        sizes = (*self.shape, self.bits)
+        if not all(type(n) is int and n >= 0 for n in sizes) or not 1 <= self.bits <= 64 or self.size > 1 << 32:
+            raise InputError(f"no material has a field of shape {self.shape} and {self.bits} bits")
+
 
 @dataclass(frozen=True)
 class Reference:
@@ -90,7 +96,10 @@ class Kind:
             known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
             if set(record) - known:
                 raise InputError(f"material kind {kind.name} has no {sorted(set(record) - known)}")
-            return kind(**{name: _frozen(value) for name, value in record.items()})
+            made = kind(**{name: _frozen(value) for name, value in record.items()})
+            for item in made.fields():
+                item.check()
+            return made
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(f"not a kind of material: {type(error).__name__} {error}") from error
 

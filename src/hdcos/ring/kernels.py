@@ -98,9 +98,7 @@ def unpack(buffer: Any, count: int, bits: int) -> Any:
     if buffer.dtype != np.uint8 or buffer.ndim != 1:
         raise InputError(f"packed values are a row of uint8, got {checks.described(buffer)}")
     if buffer.size != packed_size(count, bits):
-        raise FrameError(
-            f"{count} values of {bits} bits take {packed_size(count, bits)} bytes, got {buffer.size}"
-        )
+        raise FrameError(f"{count} values of {bits} bits take {packed_size(count, bits)} bytes, got {buffer.size}")
     if isinstance(buffer, Blank):
         return Blank(count, kind)
     buffer = np.ascontiguousarray(buffer)

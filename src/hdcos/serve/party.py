@@ -184,7 +184,13 @@ class PartyNode:
         offline = self._dealer.meter.snapshot() - self._start[1]
         phases = {"online": online.phases["online"], "offline": offline.phases["offline"]}
         answer = counts_to_json({name: _timed(count, self._seconds[name]) for name, count in phases.items()})
-        return {**answer, "steps": counts_to_json(online.steps.get("online", {}))}, {}
+        # The socket to the peer as this party's meter and as the operating system counted it, from its start.
+        total = self.meter.snapshot().total
+        sockets = {
+            "metered": [total.wire_bytes_sent, total.wire_bytes_received],
+            "counted": self._peer and self._peer.os_counters(),
+        }
+        return {**answer, "steps": counts_to_json(online.steps.get("online", {})), "socket": sockets}, {}
 
     def _reset(self, meta: Meta, arrays: dict[str, Array]) -> tuple[Meta, dict[str, Array]]:
         self._supply.submit(lambda: None).result()

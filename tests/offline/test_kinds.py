@@ -1,0 +1,157 @@
+"""Do the joined halves of every kind satisfy the relation they stand for?"""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from hdcos.errors import InputError
+from hdcos.offline import Dealer, Kind, Mask, MaskProduct, MaskTimesTrig, Need, Plan, Powers, Reference
+from hdcos.offline import RoundingMask, Stock, TrigPair
+from hdcos.ring import matmul, trig_words
+
+ROWS = 50
+PLAN = Plan(
+    (
+        Need(Mask((6,)), ROWS),
+        Need(Mask((6, 4)), 1),
+        Need(MaskProduct("matmul", (4,), Reference(0), Reference(1, whole=True)), ROWS),
+        Need(MaskProduct("multiply", (6,), Reference(0), Reference(0)), ROWS),
+        Need(RoundingMask((3,), 26), ROWS),
+        Need(Powers((5,), 3), ROWS),
+        Need(Powers((5,), 2, 41), ROWS),
+        Need(TrigPair((6,), 16, 16), ROWS),
+        Need(TrigPair((2,), 20, 18, (1, 3, 5)), ROWS),
+        Need(MaskTimesTrig((6,), Reference(0), Reference(7)), ROWS),
+    )
+)
+
+
+def filled(plan: Plan, executions: int = 1, name: str = "test") -> tuple[Stock, Stock]:
+    dealer = Dealer()
+    stocks = tuple(Stock(name, plan, rank, dealer.open(name, plan, rank)) for rank in (0, 1))
+    start = 0
+    for count in plan.chunks(executions):
+        parts = dealer.deal(name, start, count)
+        stocks[0].fill(start, count, None)
+        stocks[1].fill(start, count, np.concatenate(parts) if parts else None)
+        start += count
+    return stocks
+
+
+def joined(plan: Plan, stocks: tuple[Stock, Stock], executions: int = 1) -> list[list[np.ndarray]]:
+    """The plain fields of every position."""
+    rations = [stock.begin(executions) for stock in stocks]
+    plain = []
+    for need in plan.needs:
+        halves = [ration.take(need.kind, need.units * executions) for ration in rations]
+        plain.append(
+            [
+                (zero.astype(np.uint64) + one.astype(np.uint64)) & np.uint64((1 << item.bits) - 1)
+                for item, zero, one in zip(need.kind.fields(), *halves, strict=True)
+            ]
+        )
+    for ration in rations:
+        ration.finish()
+    return plain
+
+
+def test_every_kind_satisfies_its_relation_when_joined() -> None:
+    values = joined(PLAN, filled(PLAN))
+    (m,), (w,), (mw,), (mm,) = values[:4]
+    assert (mw == matmul(m, w[0])).all()
+    assert (mm == m * m).all()
+    mask, high, top = values[4]
+    assert (high == mask >> np.uint64(26)).all()
+    assert (top == (mask >> np.uint64(25)) & np.uint64(1)).all()
+    p, p2, p3 = values[5]
+    assert (p2 == p * p).all()
+    assert (p3 == p * p * p).all()
+    q, q2 = values[6]
+    assert (q2 == q * q & np.uint64(2**41 - 1)).all()
+    minus_r, cos, sin = values[7]
+    r = (np.uint64(0) - minus_r) & np.uint64(0xFFFF)
+    expected_cos, expected_sin = trig_words(r.astype(np.uint16), 16, 16)
+    assert (cos.astype(np.int64) == expected_cos).all()
+    assert (sin.astype(np.int64) == expected_sin).all()
+    minus_r, cos_k, sin_k = values[8]
+    for index, k in enumerate((1, 3, 5)):
+        kr = (np.uint64(0) - np.uint64(k) * minus_r) & np.uint64(2**20 - 1)
+        expected_cos, expected_sin = trig_words(kr.astype(np.uint32), 20, 18)
+        assert (cos_k[..., index].astype(np.int64) == expected_cos).all()
+        assert (sin_k[..., index].astype(np.int64) == expected_sin).all()
+    m_cos, m_sin = values[9]
+    assert (m_cos == m * cos).all()
+    assert (m_sin == m * sin).all()
+
+
+def test_the_cosines_that_are_dealt_are_cosines() -> None:
+    minus_r, cos, sin = joined(PLAN, filled(PLAN))[7]
+    angle = -2 * np.pi * minus_r.astype(float) / 2**16
+    assert np.abs(cos.astype(np.int64) / 2**16 - np.cos(angle)).max() <= 2**-16
+    assert np.abs(sin.astype(np.int64) / 2**16 - np.sin(angle)).max() <= 2**-16
+
+
+def test_executions_with_a_whole_unit_are_dealt_one_by_one() -> None:
+    stocks = filled(PLAN, executions=3)
+    seen = []
+    for _ in range(3):
+        values = joined(PLAN, stocks)
+        assert (values[2][0] == matmul(values[0][0], values[1][0][0])).all()
+        seen.append(values[1][0])
+    assert not (seen[0] == seen[1]).any()
+
+
+def test_a_mask_of_another_scope_can_be_referred_to() -> None:
+    """A model's weight mask serves every later execution, each with a fresh sharing of the product."""
+    dealer = Dealer()
+    model = Plan((Need(Mask((6, 4)), 1),))
+    work = Plan((Need(Mask((6,)), 1), Need(MaskProduct("matmul", (4,), Reference(0), Reference(0, "model")), 1)))
+    stocks = {}
+    for name, plan in (("model", model), ("work", work)):
+        stocks[name] = [Stock(name, plan, rank, dealer.open(name, plan, rank)) for rank in (0, 1)]
+    stocks["model"][0].fill(0, 1, None)
+    stocks["model"][1].fill(0, 1, None)
+    stocks["work"][0].fill(0, 7, None)
+    stocks["work"][1].fill(0, 7, np.concatenate(dealer.deal("work", 0, 7)))
+    ((w,),) = joined(model, stocks["model"])
+    (m,), (mw,) = joined(work, stocks["work"], executions=7)
+    assert (mw == matmul(m, w[0])).all()
+
+
+def test_a_plan_survives_its_journey_as_json() -> None:
+    copy = Plan.from_json(json.loads(json.dumps(PLAN.to_json())))
+    assert copy == PLAN
+    assert copy.fingerprint == PLAN.fingerprint
+    assert Plan(PLAN.needs[:-1]).fingerprint != PLAN.fingerprint
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        "mask",
+        [{"kind": "mask", "shape": [2]}],
+        [{"kind": "mask", "shape": [2], "units": -1}],
+        [{"kind": "mask", "shape": [2], "units": 1, "colour": "red"}],
+        [{"kind": "no such kind", "units": 1}],
+        [{"kind": "mask", "shape": ["a"], "units": 1}],
+        [{"kind": "mask", "shape": [-3], "units": 1}],
+        [{"kind": "mask", "shape": [1 << 40], "units": 1}],
+        [{"kind": "mask", "shape": [2], "bits": 65, "units": 1}],
+        [{"kind": "trig_pair", "shape": 7, "units": 1}],
+        [{"kind": "mask_product", "operation": "divide", "shape": [1], "left": {}, "right": {}, "units": 1}],
+        [{"kind": "mask_product", "operation": "matmul", "shape": [1], "left": {"x": 1}, "right": {}, "units": 1}],
+        [7],
+        None,
+        {"kind": "mask"},
+    ],
+)
+def test_what_is_not_a_plan_is_refused_by_name(record: object) -> None:
+    with pytest.raises(InputError):
+        Plan.from_json(record)
+
+
+def test_every_kind_is_covered_here() -> None:
+    assert {need.kind.name for need in PLAN.needs} == set(Kind.registry)

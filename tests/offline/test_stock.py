@@ -1,0 +1,190 @@
+"""Is all material consumed exactly once? A repeated, skipped or missing item is an error, not a wrong number."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from hdcos.errors import FrameError, HandshakeError, InputError, MaterialExhausted, MaterialReused, PeerLost
+from hdcos.offline import Dealer, Mask, Need, Plan, Reference, Stock, TrigPair
+from hdcos.offline.kinds import MaskProduct
+
+PLAN = Plan((Need(TrigPair((8,), 16, 16), 1), Need(Mask((8,), 20), 1)))
+
+
+def opened(plan: Plan = PLAN, name: str = "test") -> tuple[Dealer, Stock, Stock]:
+    dealer = Dealer()
+    return dealer, *(Stock(name, plan, rank, dealer.open(name, plan, rank)) for rank in (0, 1))
+
+
+def deal(dealer: Dealer, zero: Stock, one: Stock, executions: int) -> None:
+    start = one.filled
+    zero.fill(start, executions, None)
+    one.fill(start, executions, np.concatenate(dealer.deal(one.name, start, executions)))
+
+
+def test_any_batches_that_sum_to_n_consume_what_was_dealt_for_n() -> None:
+    dealer, zero, one = opened()
+    deal(dealer, zero, one, 10)
+    deal(dealer, zero, one, 7)
+    pieces = []
+    for batch in (1, 4, 6, 5, 1):
+        rations = zero.begin(batch), one.begin(batch)
+        for need in PLAN.needs:
+            fields = [ration.take(need.kind, batch) for ration in rations]
+            if need.kind.name == "trig_pair":
+                pieces.append(fields[0][1] + fields[1][1])
+        for ration in rations:
+            ration.finish()
+    assert sum(len(piece) for piece in pieces) == 17
+    assert zero.available == one.available == 0
+
+    # A second pair of stocks from the same roots gives the same values in one piece: batching changed nothing.
+    whole0 = Stock("test", PLAN, 0, zero._root)
+    whole0.fill(0, 17, None)
+    (_, cos0, _) = whole0.begin(17).take(PLAN.needs[0].kind, 17)
+    assert cos0.shape == (17, 8)
+
+
+def test_more_than_in_stock_is_exhausted_and_nothing_is_lost() -> None:
+    dealer, zero, one = opened()
+    deal(dealer, zero, one, 3)
+    with pytest.raises(MaterialExhausted, match="4 executions of test needed, 3 in stock"):
+        zero.begin(4)
+    zero.begin(3)
+    with pytest.raises(MaterialExhausted, match="0 in stock"):
+        zero.begin(1)
+
+
+def test_a_used_execution_is_never_handed_out_again() -> None:
+    dealer, zero, one = opened()
+    deal(dealer, zero, one, 5)
+    zero.begin(2, start=0)
+    with pytest.raises(MaterialReused, match="execution 1 asked for, 2 are used"):
+        zero.begin(1, start=1)
+    assert zero.used == 2
+
+
+def test_executions_one_party_never_began_are_burnt_so_that_both_stay_together() -> None:
+    dealer, zero, one = opened()
+    deal(dealer, zero, one, 5)
+    zero.begin(2, start=0)  # party 1 failed before it could begin these
+    ration0, ration1 = zero.begin(1, start=2), one.begin(1, start=2)
+    _, cos0, sin0 = ration0.take(PLAN.needs[0].kind, 1)
+    _, cos1, sin1 = ration1.take(PLAN.needs[0].kind, 1)
+    norm = (cos0 + cos1).astype(np.int64) ** 2 + (sin0 + sin1).astype(np.int64) ** 2
+    assert np.abs(norm / 2**32 - 1).max() < 1e-4
+    assert one.used == 3
+
+
+def test_a_position_is_taken_once_in_order_and_as_planned() -> None:
+    dealer, zero, one = opened()
+    deal(dealer, zero, one, 4)
+    ration = zero.begin(1)
+    with pytest.raises(MaterialReused, match="position 0"):
+        ration.take(PLAN.needs[1].kind, 1)
+    with pytest.raises(MaterialReused, match="not 2 x"):
+        ration.take(PLAN.needs[0].kind, 2)
+    ration.take(PLAN.needs[0].kind, 1)
+    with pytest.raises(MaterialReused, match="only 1 of 2"):
+        ration.finish()
+    ration.take(PLAN.needs[1].kind, 1)
+    ration.finish()
+    with pytest.raises(MaterialReused, match="all are taken"):
+        ration.take(PLAN.needs[1].kind, 1)
+
+
+def test_a_repeated_or_skipped_chunk_is_refused() -> None:
+    dealer, zero, one = opened()
+    deal(dealer, zero, one, 2)
+    with pytest.raises(MaterialReused, match="executions from 0 arrived, next expected is 2"):
+        one.fill(0, 2, np.zeros(256, np.uint8))
+    with pytest.raises(MaterialReused, match="from 5 arrived"):
+        one.fill(5, 1, np.zeros(128, np.uint8))
+    with pytest.raises(MaterialReused, match="next to deal is 2"):
+        dealer.deal("test", 0, 2)
+    with pytest.raises(MaterialReused, match="next to deal is 2"):
+        dealer.deal("test", 3, 1)
+
+
+def test_a_chunk_that_is_too_short_or_too_long_is_refused_and_leaves_the_stock_as_it_was() -> None:
+    dealer, _, one = opened()
+    corrections = np.concatenate(dealer.deal("test", 0, 1))
+    for wrong in (corrections[:-1], np.append(corrections, np.uint8(0)), None):
+        with pytest.raises(FrameError):
+            one.fill(0, 1, wrong)
+    assert one.filled == 0
+    one.fill(0, 1, corrections)
+
+
+def test_ordered_material_is_waited_for() -> None:
+    dealer, zero, _ = opened()
+    zero.order(1)
+    threading.Timer(0.1, zero.fill, (0, 1, None)).start()
+    zero.begin(1, timeout_s=10)
+    assert zero.used == 1
+
+
+def test_waiting_ends_with_the_reason_when_the_dealer_is_lost() -> None:
+    _, zero, _ = opened()
+    zero.order(1)
+    threading.Timer(0.1, zero.fail, (PeerLost("dealer is gone"),)).start()
+    started = time.monotonic()
+    with pytest.raises(PeerLost, match="dealer is gone"):
+        zero.begin(1, timeout_s=10)
+    assert time.monotonic() - started < 5
+
+
+def test_waiting_ends_when_its_time_is_up() -> None:
+    _, zero, _ = opened()
+    zero.order(1)
+    with pytest.raises(MaterialExhausted):
+        zero.begin(1, timeout_s=0.05)
+
+
+def test_a_scope_is_opened_once_by_each_party_with_one_plan() -> None:
+    dealer, *_ = opened()
+    with pytest.raises(MaterialReused, match="party 0 has opened"):
+        dealer.open("test", PLAN, 0)
+    other = Plan(PLAN.needs[:1])
+    dealer.open("second", PLAN, 0)
+    with pytest.raises(HandshakeError, match="planned different material"):
+        dealer.open("second", other, 1)
+
+
+def test_a_closed_scope_deals_nothing_and_cannot_be_opened_again() -> None:
+    dealer, *_ = opened()
+    dealer.close("test")
+    with pytest.raises(InputError, match="no material is open"):
+        dealer.deal("test", 0, 1)
+    with pytest.raises(MaterialReused):
+        dealer.open("test", PLAN, 1)
+
+
+def test_an_unreasonable_order_is_refused() -> None:
+    dealer, *_ = opened()
+    for executions in (0, -1, 1 << 40):
+        with pytest.raises(InputError, match="cannot be dealt at once"):
+            dealer.deal("test", 0, executions)
+
+
+def test_a_reference_that_points_ahead_or_does_not_fit_is_refused() -> None:
+    for needs in (
+        (Need(MaskProduct("multiply", (2,), Reference(1), Reference(1)), 1), Need(Mask((2,)), 1)),
+        (Need(Mask((2,)), 3), Need(MaskProduct("multiply", (2,), Reference(0), Reference(0)), 2)),
+    ):
+        dealer, *_ = opened(Plan(needs))
+        with pytest.raises(InputError, match="position"):
+            dealer.deal("test", 0, 1)
+
+
+def test_roots_and_streams_of_two_scopes_differ() -> None:
+    _, zero, _ = opened(name="a")
+    _, other, _ = opened(name="b")
+    zero.fill(0, 1, None)
+    other.fill(0, 1, None)
+    kind = PLAN.needs[0].kind
+    assert not (zero.begin(1).take(kind, 1)[1] == other.begin(1).take(kind, 1)[1]).any()

@@ -1,0 +1,245 @@
+"""Three real processes: right answers, metered cost, and no process left behind whatever happens."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hdcos
+from hdcos.errors import HdcosError, InputError, MaterialExhausted, ModelError, PeerLost, RangeError
+from hdcos.protocol.catalogue import ACTIVATIONS, FUNCTIONS, find
+from hdcos.protocol.cosine import error_bound
+
+INPUTS = {
+    "multiply": [(6, 5), (6, 5)],
+    "matmul": [(6, 5), (5, 3)],
+    "conv2d": [(2, 1, 6, 6), (3, 1, 3, 3)],
+}
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with hdcos.local(timeout_s=20) as running:
+        yield running
+
+
+def inputs_of(name: str, seed: int = 0) -> list[np.ndarray]:
+    generator = np.random.default_rng(seed)
+    low, high = find(name).interval
+    return [generator.uniform(low, high, shape) for shape in INPUTS.get(name, [(16, 33)])]
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def gone_within(pids: list[int], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while any(alive(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return not any(alive(pid) for pid in pids)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_function_runs_on_shares_at_its_declared_price(cluster, name: str) -> None:
+    function, inputs = find(name), inputs_of(name)
+    cluster.reset_cost()
+    result = cluster.evaluate(name, *inputs)
+    cost = cluster.cost
+    declared = function.price(*(array.shape for array in inputs), **function.parameters)
+    assert cost.online.rounds == declared.rounds
+    assert cost.online.bytes_sent == (declared.online_bytes,) * 2
+    assert cost.offline.bytes_sent == (0, declared.offline_bytes)
+    expected = function.meaning(*inputs)
+    assert result.shape == expected.shape
+    tolerance = {"expm1": 4e-3, "matmul": 0.02, "multiply": 0.004, "conv2d": 0.03, "round": 2**-7, "growing_cos": 4e-3}
+    assert np.abs(result - expected).max() <= tolerance.get(name, 1e-3)
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_the_wire_bytes_metered_are_those_the_operating_system_counted(cluster, name: str) -> None:
+    cluster.evaluate(name, *inputs_of(name))
+    for meta, _ in cluster.ask({"operation": "cost"}):
+        socket = meta["socket"]
+        assert socket["metered"] == socket["counted"]
+
+
+def test_the_activations_take_the_rounds_they_should(cluster) -> None:
+    rounds = {}
+    for name in ACTIVATIONS:
+        cluster.reset_cost()
+        cluster.evaluate(name, *inputs_of(name))
+        rounds[name] = cluster.cost.online.rounds
+    assert rounds == {name: {"none": 0, "cos_paper": 2}.get(name, 1) for name in ACTIVATIONS}
+
+
+@pytest.mark.parametrize(("bound", "phase_bits", "limit"), [(20, 16, 2.5e-4), (1000, 16, 2.5e-4), (20, 24, 4e-6)])
+def test_cosine_is_as_precise_as_promised(cluster, bound: float, phase_bits: int, limit: float) -> None:
+    x = np.random.default_rng(1).uniform(-bound, bound, (64, 1024))
+    cluster.reset_cost()
+    result = cluster.evaluate("cos", x, phase_bits=phase_bits)
+    error = np.abs(result - np.cos(x)).max()
+    assert error <= limit
+    assert error <= error_bound(phase_bits) + 2.0**-23
+    assert cluster.cost.online.bytes_sent == (x.size * phase_bits // 8,) * 2
+
+
+def test_material_is_dealt_per_row_and_any_batches_consume_it(cluster) -> None:
+    x = np.random.default_rng(2).uniform(-3, 3, (10, 7))
+    with cluster.function("cos", (1, 7)) as cos:
+        cos.prepare(10)
+        for batch in (x[:1], x[1:5], x[5:]):
+            assert np.abs(cos(batch) - np.cos(batch)).max() < 2e-4
+        with pytest.raises(MaterialExhausted, match="0 in stock"):
+            cos(x[:1])
+        cos.prepare(1)
+        assert np.abs(cos(x[:1]) - np.cos(x[:1])).max() < 2e-4
+
+
+def test_the_dealer_streams_ahead_of_demand(cluster) -> None:
+    x = np.random.default_rng(3).uniform(-3, 3, (4, 8))
+    with cluster.function("sin", (4, 8), ahead=2) as sin:
+        for _ in range(12):
+            assert np.abs(sin(x) - np.sin(x)).max() < 2e-4
+
+
+def test_material_made_in_the_background_is_waited_for(cluster) -> None:
+    x = np.random.default_rng(4).uniform(-3, 3, (512, 512))
+    with cluster.function("cos", x.shape) as cos:
+        cos.prepare(3, wait=False)
+        for _ in range(3):
+            assert np.abs(cos(x) - np.cos(x)).max() < 2e-4
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "error", "words"),
+    [
+        ("cos", [[[np.nan, 1.0]]], InputError, "NaN"),
+        ("cos", [[[np.inf]]], InputError, "infinity"),
+        ("cos", [[[1e15]]], RangeError, "scale"),
+        ("cos", [[["a"]]], InputError, "numbers"),
+        ("cos", [3.0], InputError, "row"),
+        ("cos", [np.zeros((0, 3))], InputError, "row"),
+        ("sigmoid", [[[9.0]]], RangeError, r"\[-8, 8\]"),
+        ("square", [[[4000.0]]], RangeError, "square may reach"),
+        ("matmul", [np.zeros((2, 3)), np.zeros((4, 2))], InputError, r"\(2, 3\)"),
+        ("multiply", [np.zeros((2, 3)), np.zeros((3, 2))], InputError, r"\(3, 2\)"),
+        ("matmul", [np.full((2, 300), 1e4), np.full((300, 2), 1e4)], RangeError, "matmul may reach"),
+        ("no such", [[[1.0]]], ModelError, "choose from"),
+    ],
+)
+def test_bad_input_is_refused_by_name_before_anything_is_sent(cluster, name, inputs, error, words) -> None:
+    cluster.reset_cost()
+    with pytest.raises(error, match=words):
+        cluster.evaluate(name, *inputs)
+    assert cluster.cost.online.bytes_sent == (0, 0)
+    assert np.abs(cluster.evaluate("cos", [[1.0]]) - np.cos(1.0)).max() < 2e-4
+
+
+def test_an_unknown_parameter_is_refused(cluster) -> None:
+    with pytest.raises(ModelError, match="no parameter"):
+        cluster.evaluate("cos", [[1.0]], phase_bit=3)
+
+
+def test_rows_of_another_shape_are_refused(cluster) -> None:
+    with cluster.function("cos", (2, 3)) as cos:
+        for wrong in (np.zeros((2, 4)), np.zeros((3, 3)), np.zeros(2)):
+            with pytest.raises(InputError, match="open for rows"):
+                cos(wrong)
+        with pytest.raises(InputError, match="takes 1 inputs"):
+            cos(np.zeros((2, 3)), np.zeros((2, 3)))
+
+
+def test_an_emulated_network_slows_the_online_phase_by_its_delay() -> None:
+    with hdcos.local(rtt_ms=60, timeout_s=20) as slow:
+        x = np.linspace(-1, 1, 8).reshape(1, 8)
+        assert np.abs(slow.evaluate("cos_paper", x) - np.cos(x)).max() < 1e-4
+        slow.reset_cost()
+        slow.evaluate("cos_paper", x)
+        assert slow.cost.online.rounds == 2
+        assert slow.cost.online.seconds >= 2 * 0.030
+
+
+def test_nothing_is_left_after_the_block() -> None:
+    with hdcos.local() as running:
+        pids = list(running.pids.values())
+        assert all(alive(pid) for pid in pids)
+    assert not any(alive(pid) for pid in pids)
+
+
+def test_nothing_is_left_after_an_exception() -> None:
+    with pytest.raises(ZeroDivisionError), hdcos.local() as running:
+        pids = list(running.pids.values())
+        raise ZeroDivisionError
+    assert not any(alive(pid) for pid in pids)
+
+
+SCRIPT = """
+    import sys, time, hdcos
+    with hdcos.local() as cluster:
+        print(*cluster.pids.values(), flush=True)
+        time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_after_the_caller_is_interrupted_or_killed(sign: signal.Signals) -> None:
+    caller = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(SCRIPT)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    with caller:
+        assert caller.stdout is not None
+        pids = [int(pid) for pid in caller.stdout.readline().split()]
+        assert len(pids) == 3
+        os.kill(caller.pid, sign)
+        assert gone_within([caller.pid, *pids], 10)
+
+
+@pytest.mark.parametrize("victim", ["party0", "party1", "dealer"])
+def test_a_node_that_is_killed_is_named_within_the_timeout(victim: str) -> None:
+    started = time.monotonic()
+    with pytest.raises(PeerLost) as caught, hdcos.local(timeout_s=3) as running:
+        running.evaluate("cos", [[1.0]])
+        os.kill(running.pids[victim], signal.SIGKILL)
+        running.evaluate("cos", [[1.0]])
+    assert time.monotonic() - started < 15
+    assert victim in str(caught.value)
+
+
+def test_a_party_killed_while_the_other_waits_in_a_round_is_named_within_the_timeout() -> None:
+    with hdcos.local(timeout_s=3, rtt_ms=2000) as running:
+        cos = running.function("cos", (1, 4))
+        cos.prepare(2)
+        cos(np.ones((1, 4)))
+        os.kill(running.pids["party1"], signal.SIGSTOP)
+        started = time.monotonic()
+        import threading
+
+        threading.Timer(0.5, os.kill, (running.pids["party1"], signal.SIGKILL)).start()
+        with pytest.raises(PeerLost):
+            cos(np.ones((1, 4)))
+        assert time.monotonic() - started < 12
+        running.shutdown = lambda: None  # half of the cluster is dead already
+
+
+def test_a_cluster_without_a_dealer_says_that_it_is_not_there_yet() -> None:
+    with pytest.raises(InputError, match="dealer=True"), hdcos.local(dealer=False):
+        raise AssertionError("unreachable")
+
+
+def test_errors_never_quote_shares(cluster) -> None:
+    marker = 123.456789
+    with pytest.raises(HdcosError) as caught:
+        cluster.evaluate("sigmoid", [[marker]])
+    assert "Share(" not in str(caught.value)
