@@ -51,9 +51,7 @@ def tls_pair(nodes: dict[str, Identity], both: Any) -> Iterator[Callable[..., tu
         with Listener(zero, {one.certificate: "party 1"}, **options) as listener:
             links = both(
                 lambda: listener.accept(10.0),
-                lambda: connect(
-                    one, {zero.certificate: "party 0"}, "127.0.0.1", listener.port, 10.0, **options
-                ),
+                lambda: connect(one, {zero.certificate: "party 0"}, "127.0.0.1", listener.port, 10.0, **options),
             )
         for link in links:
             assert isinstance(link, Link), link

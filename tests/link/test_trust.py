@@ -115,9 +115,7 @@ def test_equal_hellos_are_accepted_and_counted_as_setup(tls_pair, both):
     theirs, mine = both(lambda: handshake(zero, HELLO), lambda: handshake(one, other))
     assert theirs == other
     assert mine == HELLO
-    assert (
-        Hello("a", b"p" * 32, b"t" * 32, b"r" * 32).nonce != Hello("a", b"p" * 32, b"t" * 32, b"r" * 32).nonce
-    )
+    assert Hello("a", b"p" * 32, b"t" * 32, b"r" * 32).nonce != Hello("a", b"p" * 32, b"t" * 32, b"r" * 32).nonce
     counted = zero.meter.snapshot()
     assert counted.phases["setup"] == counted.total
     assert set(counted.steps["setup"]) == {"tls", "hello"}
@@ -171,9 +169,7 @@ def test_scanners_garbage_and_clients_that_hang_do_not_stop_the_next_peer(nodes,
             strays.append(stray)
         socket.create_connection(address).close()
         started = time.monotonic()
-        link, peer = both(
-            lambda: listener.accept(10.0), lambda: connect(one, {zero.certificate: "party 0"}, *address)
-        )
+        link, peer = both(lambda: listener.accept(10.0), lambda: connect(one, {zero.certificate: "party 0"}, *address))
         assert time.monotonic() - started < 3.0
         a, b = both(lambda: link.exchange([b"x"]), lambda: peer.exchange([b"y"]))
         assert (a.tobytes(), b.tobytes()) == (b"y", b"x")

@@ -8,8 +8,20 @@ import numpy as np
 import pytest
 
 from hdcos.errors import InputError
-from hdcos.offline import Dealer, Kind, Mask, MaskProduct, MaskTimesTrig, Need, Plan, Powers, Reference
-from hdcos.offline import RoundingMask, Stock, TrigPair
+from hdcos.offline import (
+    Dealer,
+    Kind,
+    Mask,
+    MaskProduct,
+    MaskTimesTrig,
+    Need,
+    Plan,
+    Powers,
+    Reference,
+    RoundingMask,
+    Stock,
+    TrigPair,
+)
 from hdcos.ring import matmul, trig_words
 
 ROWS = 50

@@ -121,7 +121,7 @@ def test_a_chunk_that_is_too_short_or_too_long_is_refused_and_leaves_the_stock_a
 
 
 def test_ordered_material_is_waited_for() -> None:
-    dealer, zero, _ = opened()
+    _, zero, _ = opened()
     zero.order(1)
     threading.Timer(0.1, zero.fill, (0, 1, None)).start()
     zero.begin(1, timeout_s=10)

@@ -218,7 +218,7 @@ def test_a_node_that_is_killed_is_named_within_the_timeout(victim: str) -> None:
 
 
 def test_a_party_killed_while_the_other_waits_in_a_round_is_named_within_the_timeout() -> None:
-    with hdcos.local(timeout_s=3, rtt_ms=2000) as running:
+    with hdcos.local(timeout_s=3) as running:
         cos = running.function("cos", (1, 4))
         cos.prepare(2)
         cos(np.ones((1, 4)))
@@ -231,6 +231,21 @@ def test_a_party_killed_while_the_other_waits_in_a_round_is_named_within_the_tim
             cos(np.ones((1, 4)))
         assert time.monotonic() - started < 12
         running.shutdown = lambda: None  # half of the cluster is dead already
+
+
+@pytest.mark.parametrize("silent", ["party0", "party1"])
+def test_a_party_that_stays_silent_is_named_within_the_timeout(silent: str) -> None:
+    with hdcos.local(timeout_s=1) as running:
+        cos = running.function("cos", (1, 4))
+        cos.prepare(2)
+        cos(np.ones((1, 4)))
+        os.kill(running.pids[silent], signal.SIGSTOP)
+        started = time.monotonic()
+        with pytest.raises(PeerLost, match=silent):
+            cos(np.ones((1, 4)))
+        assert time.monotonic() - started < 10
+        os.kill(running.pids[silent], signal.SIGKILL)
+        running.shutdown = lambda: None
 
 
 def test_a_cluster_without_a_dealer_says_that_it_is_not_there_yet() -> None:

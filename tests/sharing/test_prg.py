@@ -25,9 +25,7 @@ def test_a_stream_read_in_pieces_is_the_stream(bits: int, offset: int, count: in
 
 def test_a_stream_is_the_same_on_every_host() -> None:
     assert Stream(SEED).words((2,)).tolist() == [15032814528976949490, 9256919087594533801]
-    assert derive(SEED, 1, "mask").hex() == (
-        "bdc63f2b5d09f309baae27e220e312755f9fd131eb4db58b311842cbf824702b"
-    )
+    assert derive(SEED, 1, "mask").hex() == ("bdc63f2b5d09f309baae27e220e312755f9fd131eb4db58b311842cbf824702b")
 
 
 def test_pieces_longer_than_the_internal_buffer_join_seamlessly() -> None:

@@ -122,9 +122,7 @@ class Link:
             frame = frames.decode(view, MAX_PAYLOAD if limit is None else max(limit, MAX_ABORT))
             self._accept(frame, b"", wanted, expected_bytes)
             if limit is not None and frame.length > limit:
-                raise FrameError(
-                    f"frame announces {frame.length} payload bytes, at most {limit} are allowed here."
-                )
+                raise FrameError(f"frame announces {frame.length} payload bytes, at most {limit} are allowed here.")
             payload = np.empty(frame.length, np.uint8)
             self._fill(payload.data)
         except BaseException as error:
@@ -149,6 +147,10 @@ class Link:
         """Say goodbye and close. Best effort: never raises."""
         if self._ended is None:
             self._end("closed on this side", Kind.BYE, b"")
+
+    def cancel(self) -> None:
+        """End a wait from another thread: whoever waits on this link gets PeerLost."""
+        self._transport.interrupt()
 
     def __enter__(self) -> Self:
         return self

@@ -71,9 +71,7 @@ def decode(data: Buffer, limit: int = MAX_PAYLOAD) -> Frame:
         raise FrameError(f"frame header cut short: {len(data)} of {HEADER_BYTES} bytes.")
     magic, version, kind, reserved, sequence, context, length = _HEADER.unpack_from(data)
     if magic != MAGIC:
-        raise FrameError(
-            f"these {HEADER_BYTES} bytes are not a frame header: they do not start with {MAGIC!r}."
-        )
+        raise FrameError(f"these {HEADER_BYTES} bytes are not a frame header: they do not start with {MAGIC!r}.")
     if version != VERSION:
         raise FrameError(f"frame version {version}, this node speaks version {VERSION}.")
     if kind not in _KINDS:
@@ -104,8 +102,7 @@ def check(
         raise FrameError(f"frame {frame.sequence} is {frame.kind.name}, expected {wanted}.")
     if expected_bytes is not None and frame.length != expected_bytes:
         raise FrameError(
-            f"{frame.kind.name} frame {frame.sequence} has {frame.length} payload bytes, "
-            f"expected {expected_bytes}."
+            f"{frame.kind.name} frame {frame.sequence} has {frame.length} payload bytes, expected {expected_bytes}."
         )
 
 

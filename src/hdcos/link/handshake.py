@@ -78,9 +78,7 @@ class Hello:
             raise FrameError(f"hello cut short: {len(data)} of at least {_HELLO.size} bytes.")
         version, role, run, reserved, attempt, program, table, nonce = _HELLO.unpack_from(data)
         if reserved or len(data) != _HELLO.size + role + run:
-            raise FrameError(
-                f"hello of {len(data)} bytes announces {_HELLO.size + role + run}, reserved {reserved}."
-            )
+            raise FrameError(f"hello of {len(data)} bytes announces {_HELLO.size + role + run}, reserved {reserved}.")
         text = data[_HELLO.size :]
         try:
             return cls(text[:role].decode(), program, table, text[role:], attempt, version, nonce)
@@ -112,9 +110,7 @@ def compare(mine: Hello, theirs: Hello, peer: str) -> None:
     if theirs.role == mine.role:
         raise HandshakeError(f"role differs from what it must be: both sides say they are {mine.role!r}.")
     if theirs.role != peer:
-        raise HandshakeError(
-            f"role differs: the peer with the certificate of {peer!r} says it is {theirs.role!r}."
-        )
+        raise HandshakeError(f"role differs: the peer with the certificate of {peer!r} says it is {theirs.role!r}.")
 
 
 def _short(value: bytes | int) -> str:

@@ -129,9 +129,7 @@ class Identity:
         pem = _read(folder / KEY_FILE)
         mode = (folder / KEY_FILE).stat().st_mode & 0o777
         if mode & 0o077:
-            raise PolicyRefused(
-                f"{folder / KEY_FILE} has mode {mode:o}: others can read it. Run `chmod 600` on it."
-            )
+            raise PolicyRefused(f"{folder / KEY_FILE} has mode {mode:o}: others can read it. Run `chmod 600` on it.")
         certificate = Certificate.read(folder / CERTIFICATE_FILE)
         common = certificate._parsed.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value
         return cls(str(common).removeprefix("hdcos "), certificate, pem)

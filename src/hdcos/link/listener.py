@@ -120,9 +120,7 @@ class Listener:
             sleep(0.001)
             return
         if len(self._visitors) >= MAX_PENDING:
-            self._forget(
-                min(self._visitors.values(), key=lambda v: v.deadline), "made room for a newer connection"
-            )
+            self._forget(min(self._visitors.values(), key=lambda v: v.deadline), "made room for a newer connection")
         try:
             transport = TlsTransport(sock, self._settings, server=True, spin=self._spin)
         except OSError:
@@ -209,15 +207,11 @@ def connect(
             transport.emulate(emulation)
             return Link(transport, name, timeout_s=link_timeout_s, meter=meter)
         except (OSError, LostError) as error:
-            reason = (
-                str(error) if isinstance(error, LostError) else f"is out of reach ({error.strerror or error})"
-            )
+            reason = str(error) if isinstance(error, LostError) else f"is out of reach ({error.strerror or error})"
         except (HandshakeError, FrameError) as error:
             raise type(error)(f"{host}:{port}: {error}") from None
         if not retry or monotonic() + pause >= deadline:
-            raise PeerLost(
-                f"{host}:{port} {reason}, gave up after {timeout_s:g} s. Is the node running there?"
-            )
+            raise PeerLost(f"{host}:{port} {reason}, gave up after {timeout_s:g} s. Is the node running there?")
         sleep(pause)
         pause = min(2 * pause, 0.5)
 

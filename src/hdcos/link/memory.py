@@ -68,6 +68,9 @@ class MemoryTransport:
                 pipe.closed = True
                 pipe.ready.notify()
 
+    def interrupt(self) -> None:
+        self.close()
+
     def os_counters(self) -> tuple[int, int] | None:
         return None
 
@@ -78,9 +81,7 @@ def memory_transports() -> tuple[MemoryTransport, MemoryTransport]:
     return MemoryTransport(back, there), MemoryTransport(there, back)
 
 
-def memory_pair(
-    names: tuple[str, str] = ("party 0", "party 1"), timeout_s: float | None = 30.0
-) -> tuple[Link, Link]:
+def memory_pair(names: tuple[str, str] = ("party 0", "party 1"), timeout_s: float | None = 30.0) -> tuple[Link, Link]:
     """The link of party 0 and the link of party 1, each talking to the other."""
     first, second = memory_transports()
     return Link(first, names[1], timeout_s=timeout_s), Link(second, names[0], timeout_s=timeout_s)

@@ -37,26 +37,20 @@ def pinned(certificate: Certificate, names: Mapping[str, str]) -> str:
     """The name that belongs to a peer's certificate. `names` maps fingerprints."""
     name = names.get(certificate.fingerprint)
     if name is None:
-        raise HandshakeError(
-            f"the peer's certificate {certificate.fingerprint[:16]} is not allowed here. {_COMPARE}"
-        )
+        raise HandshakeError(f"the peer's certificate {certificate.fingerprint[:16]} is not allowed here. {_COMPARE}")
     return name
 
 
 def unverified(error: ssl.SSLCertVerificationError) -> HandshakeError:
     """Why the peer's certificate was refused here."""
     if error.verify_code == _EXPIRED:
-        return HandshakeError(
-            "the peer's certificate has expired. Make a new one there with `hdcos node init`."
-        )
+        return HandshakeError("the peer's certificate has expired. Make a new one there with `hdcos node init`.")
     return HandshakeError(
         f"the peer's certificate is not one this node was told to trust ({error.verify_message}). {_COMPARE}"
     )
 
 
-def explained(
-    error: ssl.SSLError, kind: type[HandshakeError] | type[FrameError]
-) -> HandshakeError | FrameError:
+def explained(error: ssl.SSLError, kind: type[HandshakeError] | type[FrameError]) -> HandshakeError | FrameError:
     """What an OpenSSL error means to a user. An alert is what the peer says about us."""
     reason = error.reason or "unknown reason"
     if "ALERT" in reason and any(word in reason for word in _CERTIFICATE_ALERTS):

@@ -13,6 +13,7 @@ Security  only TLS 1.3, both sides show a certificate, and only pinned certifica
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket
 import ssl
@@ -244,6 +245,10 @@ class TlsTransport:
         self._incoming.write(self._buffer[:size])
         self._fresh = True
         return True
+
+    def interrupt(self) -> None:
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
 
     def close(self, linger_s: float = 0.0) -> None:
         if self._sock.fileno() < 0:

@@ -49,4 +49,7 @@ class Transport(Protocol):
     def close(self, linger_s: float = 0.0) -> None:
         """Stop. With a linger, first let the peer read what was sent (for at most that long)."""
 
+    def interrupt(self) -> None:
+        """End the stream from any thread; a read that waits finds it closed."""
+
     def os_counters(self) -> tuple[int, int] | None: ...

@@ -93,17 +93,13 @@ class Dealer:
             raise InputError(f"no material is open under the name {name}")
         return scope
 
-    def _plain(
-        self, name: str, position: int, start: int, executions: int, known: dict[int, Values]
-    ) -> Values:
+    def _plain(self, name: str, position: int, start: int, executions: int, known: dict[int, Values]) -> Values:
         """The plain values of one position, all fields."""
         scope = self._known(name)
         need = scope.plan.needs[position]
         units = executions * need.units
         uniform = {
-            item.name: _sum(
-                item, *(_expand(root, position, item, start * need.units, units) for root in scope.roots)
-            )
+            item.name: _sum(item, *(_expand(root, position, item, start * need.units, units) for root in scope.roots))
             for item in need.kind.fields()
             if not item.dealt
         }
@@ -135,4 +131,3 @@ def _expand(root: bytes, position: int, item: Field, first: int, units: int) -> 
 def _sum(item: Field, half0: Array, half1: Array) -> Array:
     total: Array = (half0 + half1) & half0.dtype.type((1 << item.bits) - 1)
     return total
-

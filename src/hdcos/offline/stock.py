@@ -185,5 +185,3 @@ def _cut(plan: Plan, chunk: _Chunk, first: int, count: int) -> list[Fields]:
         tuple(array[first * need.units : (first + count) * need.units] for array in fields)
         for need, fields in zip(plan.needs, chunk.positions, strict=True)
     ]
-
-

@@ -62,5 +62,3 @@ def _power(party: Party, n: int, D: Array, m: Sequence[Array]) -> Array:
 def price(shape: tuple[int, ...], degree: int) -> Price:
     count = prod(shape)
     return Price(1, packed(count, 64), (degree - 1) * packed(count, 64), ("powers",))
-
-

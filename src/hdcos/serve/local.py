@@ -14,7 +14,8 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hdcos.errors import HdcosError, InputError, PeerLost, RangeError
-from hdcos.link import Emulation, Hello, Identity, Kind, Link, connect, handshake
-from hdcos.link.message import answer, encode_message
+from hdcos.link import Emulation, Hello, Identity, Link, connect, handshake
+from hdcos.link.message import request
 from hdcos.protocol import catalogue
 from hdcos.protocol.catalogue import Call
 from hdcos.protocol.plan import blank_share, plan
@@ -35,6 +36,7 @@ from hdcos.sharing import join, split
 
 ROLES = ("dealer", "party0", "party1")
 STOP_S = 5.0
+GRACE_S = 2.0
 
 
 @contextmanager
@@ -81,7 +83,7 @@ def local(
             stack.callback(link.close)
             handshake(link, Hello("client", SOFTWARE, table_hash(), run))
             links.append(link)
-        cluster = Cluster(links, processes, phase_bits)
+        cluster = Cluster(links, processes, phase_bits, timeout_s)
         yield cluster
         cluster.shutdown()
 
@@ -123,9 +125,11 @@ def _process(role: str, config: Mapping[str, Any], log: Path) -> Iterator[_Proce
 class Cluster:
     """The caller's end: splits inputs, asks both parties, joins answers."""
 
-    def __init__(self, links: Sequence[Link], processes: Sequence[_Process], phase_bits: int) -> None:
+    def __init__(self, links: Sequence[Link], processes: Sequence[_Process], phase_bits: int, timeout_s: float) -> None:
         self._links, self._processes = links, processes
+        self._timeout_s = timeout_s
         self.phase_bits = phase_bits
+        self._callers = ThreadPoolExecutor(len(links), thread_name_prefix="caller")
 
     @property
     def pids(self) -> dict[str, int]:
@@ -174,36 +178,35 @@ class Cluster:
         self, meta: Mapping[str, Any], arrays: Sequence[Mapping[str, Array]] = ({}, {})
     ) -> list[tuple[dict[str, Any], dict[str, Array]]]:
         """One request to both parties at once. If both fail, the error that explains more is raised."""
-        failures: list[HdcosError] = []
-        answers = []
-        for link, part in zip(self._links, arrays, strict=True):
-            try:
-                link.send(Kind.REQUEST, *encode_message(meta, part))
-            except PeerLost as error:
-                failures.append(self._explained(error))
-        for link in self._links:
-            try:
-                answers.append(answer(link))
-            except PeerLost as error:
-                failures.append(self._explained(error))
-            except HdcosError as error:
-                failures.append(error)
+        calls = [self._callers.submit(_ask, link, meta, part) for link, part in zip(self._links, arrays, strict=True)]
+        done, _ = wait(calls, return_when=FIRST_EXCEPTION)
+        if len(done) < len(calls):
+            # One party failed. The other gives up by itself within its timeout, unless it is lost as well.
+            done, hanging = wait(calls, self._timeout_s + GRACE_S)
+            for call in hanging:
+                self._links[calls.index(call)].cancel()
+        first = [call for call in calls if call in done] + [call for call in calls if call not in done]
+        failures = [error for call in first if (error := call.exception()) is not None]
         if failures:
-            raise min(failures, key=lambda error: isinstance(error, PeerLost))
-        return answers
+            raise self._explained(min(failures, key=lambda error: isinstance(error, PeerLost)))
+        return [call.result() for call in calls]
 
     def shutdown(self) -> None:
         """Ask both parties to end in good order."""
         self.ask({"operation": "shutdown"})
 
-    def _explained(self, error: PeerLost) -> PeerLost:
-        """The error with the last line of a process that died."""
-        for process in self._processes:
+    def _explained(self, error: BaseException) -> BaseException:
+        """A lost peer with the last line of the process that died, if one did."""
+        for process in self._processes if isinstance(error, PeerLost) else ():
             if process.popen.poll() is not None:
                 lines = process.log.read_text(errors="replace").strip().splitlines()
                 last = lines[-1] if lines else f"exit status {process.popen.returncode}"
                 return PeerLost(f"{error} {process.role} has ended: {last}")
         return error
+
+
+def _ask(link: Link, meta: Mapping[str, Any], arrays: Mapping[str, Array]) -> tuple[dict[str, Any], dict[str, Array]]:
+    return request(link, meta, arrays)
 
 
 class PrivateFunction:
@@ -233,9 +236,13 @@ class PrivateFunction:
 
     def prepare(self, executions: int, wait: bool = True) -> None:
         """Have material for so many more executions made; without `wait`, in the background."""
-        self._cluster.ask(
-            {"operation": "prepare", "scope": self._scope, "executions": executions, "wait": wait}
-        )
+        self._cluster.ask({"operation": "prepare", "scope": self._scope, "executions": executions, "wait": wait})
+
+    @property
+    def stock(self) -> list[tuple[int, int]]:
+        """Executions used and available, for each party."""
+        answers = self._cluster.ask({"operation": "stock", "scope": self._scope})
+        return [(meta["used"], meta["available"]) for meta, _ in answers]
 
     def __call__(self, *inputs: ArrayLike) -> Array:
         """The function of private inputs; a batch of k times the opened rows takes k executions of material."""
@@ -268,8 +275,14 @@ class PrivateFunction:
             halves[0][f"seed{index}"] = np.frombuffer(seed, np.uint8)
             halves[1][f"words{index}"] = rest
         meta = {"operation": "run", "scope": self._scope, "start": self._next, "executions": executions}
+        try:
+            (zero, half0), (one, half1) = self._cluster.ask(meta, halves)
+        except HdcosError:
+            # A run that failed may have burnt its executions at one party, at both, or at none.
+            with suppress(PeerLost):
+                self._next = max(used for used, _ in self.stock)
+            raise
         self._next += executions
-        (zero, half0), (one, half1) = self._cluster.ask(meta, halves)
         if zero != one:
             raise HdcosError("the parties disagree about the form of the result")
         return decode(join(half0["words"], half1["words"], zero["bits"]), zero["scale"], zero["bits"])

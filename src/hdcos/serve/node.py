@@ -20,7 +20,7 @@ from hdcos.errors import HandshakeError, HdcosError, PeerLost
 from hdcos.link import Certificate, Emulation, Hello, Identity, Link, Listener, Meter, connect, handshake
 from hdcos.offline import Dealer
 from hdcos.offline.service import DealerClient, serve_dealer
-from hdcos.ring import table_hash
+from hdcos.ring import keep_memory, table_hash
 from hdcos.serve.party import PartyNode
 
 SOFTWARE = hashlib.sha256(f"hdcos {__version__}".encode()).digest()
@@ -146,6 +146,7 @@ def run_party(node: Node, rank: int) -> None:
 
 
 def main() -> None:
+    keep_memory()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever started this process
     node = Node.from_json(json.loads(sys.stdin.readline()))
     threading.Thread(target=_end_with_input, daemon=True).start()

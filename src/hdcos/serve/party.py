@@ -67,6 +67,7 @@ class PartyNode:
             "open": self._open,
             "prepare": self._prepare,
             "run": self._run,
+            "stock": self._stock,
             "close": self._close,
             "ping": self._ping,
             "cost": self._cost,
@@ -163,6 +164,10 @@ class PartyNode:
         words = round_open(fresh.words, None, drop, bits, ties_up=self.rank == 0)
         return {"scale": result.scale - drop, "bits": bits}, {"words": words}
 
+    def _stock(self, meta: Meta, arrays: dict[str, Array]) -> tuple[Meta, dict[str, Array]]:
+        stock = self._work(meta).stock
+        return {"used": stock.used, "available": stock.available}, {}
+
     def _close(self, meta: Meta, arrays: dict[str, Array]) -> tuple[Meta, dict[str, Array]]:
         work = self._work(meta)
         del self._works[meta["scope"]]
@@ -222,5 +227,3 @@ def _timed(count: Count, seconds: float) -> Count:
     return Count(
         count.rounds, count.bytes_sent, count.bytes_received, count.wire_bytes_sent, count.wire_bytes_received, seconds
     )
-
-

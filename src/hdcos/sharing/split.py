@@ -34,4 +34,3 @@ def refresh(share: Share, rank: int, pair_seed: bytes, address: str) -> Share:
     """Add the sharing of zero at a fresh address, from the seed only the two parties know."""
     zero = Stream(derive(pair_seed, "refresh", address)).words(share.shape)
     return Share(share.words + zero if rank == 0 else share.words - zero, share.scale, share.bits)
-
