@@ -32,12 +32,14 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m benchmarks.tables --check
 
 bench: $(VENV)/.dev
-	$(BIN)/python benchmarks/bench_core.py
+	$(BIN)/python -m benchmarks.core
 
 prove: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.prove $(SUITE)
+	$(BIN)/python -m benchmarks.tables
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .

@@ -8,13 +8,15 @@ import subprocess
 import sys
 import textwrap
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import hdcos
-from hdcos.errors import HdcosError, InputError, MaterialExhausted, ModelError, PeerLost, RangeError
+from hdcos.errors import HandshakeError, HdcosError, InputError, MaterialExhausted, ModelError, PeerLost, RangeError
+from hdcos.link.message import request
 from hdcos.protocol.catalogue import ACTIVATIONS, FUNCTIONS, find
 from hdcos.protocol.cosine import error_bound
 
@@ -159,6 +161,24 @@ def test_rows_of_another_shape_are_refused(cluster) -> None:
                 cos(wrong)
         with pytest.raises(InputError, match="takes 1 inputs"):
             cos(np.zeros((2, 3)), np.zeros((2, 3)))
+
+
+def test_parties_that_mean_different_executions_stop_at_the_first_frame_and_recover(cluster) -> None:
+    x = np.zeros((1, 4))
+    with cluster.function("cos", x.shape) as cos:
+        cos.prepare(4)
+        meta = {"operation": "run", "scope": cos._scope, "executions": 1}
+        halves = [{"seed0": np.zeros(32, np.uint8)}, {"words0": np.zeros((1, 4), np.uint64)}]
+        with ThreadPoolExecutor(2) as pool:
+            for future in [
+                pool.submit(request, link, {**meta, "start": start}, part)
+                for link, start, part in zip(cluster._links, (0, 1), halves, strict=True)
+            ]:
+                with pytest.raises(HandshakeError, match="another program"):
+                    future.result()
+        assert [used for used, _ in cos.stock] == [1, 2]
+        cos._next = 2
+        assert np.abs(cos(x) - 1).max() < 2e-4
 
 
 def test_an_emulated_network_slows_the_online_phase_by_its_delay() -> None:

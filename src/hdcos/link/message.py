@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdcos import errors
-from hdcos.errors import FrameError, HdcosError
+from hdcos.errors import FrameError, HdcosError, InputError
 from hdcos.link.base import Link
 from hdcos.link.frame import Kind
 
@@ -66,6 +66,22 @@ def decode_message(payload: NDArray[np.uint8]) -> tuple[dict[str, Any], dict[str
     except (struct.error, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise FrameError(f"not a message: {type(error).__name__}") from None
     return meta, arrays
+
+
+def integer(meta: Mapping[str, Any], name: str) -> int:
+    """A whole number of a request, not negative."""
+    value = meta.get(name)
+    if type(value) is not int or not 0 <= value < 1 << 63:
+        raise InputError(f"a request must state {name} as a whole number")
+    return value
+
+
+def text(meta: Mapping[str, Any], name: str) -> str:
+    """A string of a request."""
+    value = meta.get(name)
+    if not isinstance(value, str):
+        raise InputError(f"a request must state {name} as a string")
+    return value
 
 
 def request(

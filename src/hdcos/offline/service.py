@@ -14,7 +14,7 @@ import numpy as np
 
 from hdcos.errors import HdcosError, InputError, MaterialReused
 from hdcos.link import Kind, Link, Meter
-from hdcos.link.message import answer, decode_message, encode_message, reply_error, request
+from hdcos.link.message import answer, decode_message, encode_message, integer, reply_error, request, text
 from hdcos.offline.dealer import Dealer
 from hdcos.offline.material import Plan
 from hdcos.offline.stock import Stock
@@ -38,14 +38,14 @@ def serve_dealer(dealer: Dealer, link: Link, rank: int) -> None:
 
 
 def _answer(dealer: Dealer, link: Link, rank: int, meta: dict[str, Any]) -> None:
-    operation, name = meta.get("operation"), str(meta.get("scope"))
+    operation, name = meta.get("operation"), text(meta, "scope")
     if operation == "open":
         root = dealer.open(name, Plan.from_json(meta.get("plan")), rank)
         link.send(Kind.REPLY, *encode_message({}, {"root": np.frombuffer(root, np.uint8)}))
     elif operation == "deal":
         if rank != 1:
             raise InputError("only party 1 is sent corrections: party 0 expands all its halves")
-        start, executions = int(meta["start"]), int(meta["executions"])
+        start, executions = integer(meta, "start"), integer(meta, "executions")
         parts = dealer.deal(name, start, executions)
         link.send(Kind.REPLY, *encode_message({"scope": name, "start": start, "executions": executions}))
         with link.meter.phase("offline"):

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +129,7 @@ class Cluster:
         self._links, self._processes = links, processes
         self._timeout_s = timeout_s
         self.phase_bits = phase_bits
+        self.online_s = 0.0
         self._callers = ThreadPoolExecutor(len(links), thread_name_prefix="caller")
 
     @property
@@ -159,14 +160,16 @@ class Cluster:
         (zero, _), (one, _) = self.ask({"operation": "cost"})
         sides = [counts_from_json({name: meta[name] for name in ("online", "offline")}) for meta in (zero, one)]
         steps = [counts_from_json(meta["steps"]) for meta in (zero, one)]
+        online = PhaseCost.of([side["online"] for side in sides])
         return Cost(
-            PhaseCost.of([side["online"] for side in sides]),
+            replace(online, seconds=self.online_s),
             PhaseCost.of([side["offline"] for side in sides], received=True),
             tuple(StepCost(name, PhaseCost.of([side[name] for side in steps])) for name in steps[0]),
         )
 
     def reset_cost(self) -> None:
         """Start counting anew."""
+        self.online_s = 0.0
         self.ask({"operation": "reset"})
 
     def round_trip_s(self, rounds: int = 100) -> float:
@@ -283,6 +286,8 @@ class PrivateFunction:
                 self._next = max(used for used, _ in self.stock)
             raise
         self._next += executions
+        # The online phase starts when both parties hold the input: the party that started last saw all of it.
+        self._cluster.online_s += min(zero.pop("seconds"), one.pop("seconds"))
         if zero != one:
             raise HdcosError("the parties disagree about the form of the result")
         return decode(join(half0["words"], half1["words"], zero["bits"]), zero["scale"], zero["bits"])
@@ -295,6 +300,8 @@ class PrivateFunction:
             if array.ndim != len(shape) or array.shape[1:] != shape[1:] or array.shape[0] % shape[0]:
                 raise InputError(f"{self._call.function} is open for rows of shape {shape}, got {array.shape}")
             counts.add(array.shape[0] // shape[0])
+        if self.planned.material.one_by_one and counts != {1}:
+            raise InputError(f"{self._call.function} is open for exactly the shapes {self._shapes}")
         if len(counts) != 1:
             raise InputError(f"the inputs have different numbers of rows: {[array.shape for array in arrays]}")
         return counts.pop()

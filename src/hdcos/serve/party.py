@@ -12,13 +12,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
-from hdcos.errors import HdcosError, InputError
-from hdcos.link import Count, Kind, Link, Meter
-from hdcos.link.message import decode_message, encode_message, reply_error
+import numpy as np
+
+from hdcos.errors import HdcosError, InputError, ModelError
+from hdcos.link import Kind, Link, Meter
+from hdcos.link.message import decode_message, encode_message, integer, reply_error, text
 from hdcos.offline import Stock
 from hdcos.offline.service import DealerClient
 from hdcos.protocol.catalogue import Call
@@ -59,7 +61,7 @@ class PartyNode:
         # The dealer's link belongs to this one thread, which fills stocks while rounds go on.
         self._supply = ThreadPoolExecutor(1, thread_name_prefix="supply")
         self._start = (meter.snapshot(), dealer.meter.snapshot())
-        self._seconds = {"online": 0.0, "offline": 0.0}
+        self._offline_s = 0.0
 
     def serve(self, client: Link) -> None:
         """Answer one client's requests until it asks to shut down or leaves."""
@@ -100,20 +102,23 @@ class PartyNode:
         self._dealer.leave()
 
     def _open(self, meta: Meta, arrays: dict[str, Array]) -> tuple[Meta, dict[str, Array]]:
-        call = Call.of(meta["function"], **meta["parameters"])
-        shapes = tuple(tuple(shape) for shape in meta["shapes"])
-        scales = tuple(meta["scales"])
-        planned = plan(call.program, *(blank_share(*form) for form in zip(shapes, scales, strict=True)))
-        scope = meta["scope"]
+        scope, ahead = text(meta, "scope"), integer(meta, "ahead")
+        try:
+            call = Call.of(text(meta, "function"), **meta["parameters"])
+            shapes = tuple(tuple(shape) for shape in meta["shapes"])
+            scales = tuple(meta["scales"])
+            planned = plan(call.program, *(blank_share(*form) for form in zip(shapes, scales, strict=True)))
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise ModelError(f"not a program that can be planned: {type(error).__name__} {error}") from error
         stock = self._supply.submit(self._dealer.open, scope, planned.material).result()
         fingerprint = call.fingerprint(shapes, scales, planned.material.fingerprint.hex())
-        self._works[scope] = _Work(call, shapes, scales, fingerprint, stock, meta["ahead"])
-        self._order(self._works[scope], meta["ahead"])
+        self._works[scope] = _Work(call, shapes, scales, fingerprint, stock, ahead)
+        self._order(self._works[scope], ahead)
         return {"rounds": planned.rounds, "online_bytes": planned.online_bytes}, {}
 
     def _prepare(self, meta: Meta, arrays: dict[str, Array]) -> tuple[Meta, dict[str, Array]]:
-        filling = self._order(self._work(meta), meta["executions"])
-        if meta["wait"]:
+        filling = self._order(self._work(meta), integer(meta, "executions"))
+        if meta.get("wait"):
             filling.result()
         return {}, {}
 
@@ -128,10 +133,12 @@ class PartyNode:
         except HdcosError as error:
             stock.fail(error)
             raise
-        self._seconds["offline"] += perf_counter() - started
+        self._offline_s += perf_counter() - started
 
     def _run(self, meta: Meta, arrays: dict[str, Array]) -> tuple[Meta, dict[str, Array]]:
-        work, start, executions = self._work(meta), int(meta["start"]), int(meta["executions"])
+        work, start, executions = self._work(meta), integer(meta, "start"), integer(meta, "executions")
+        if executions < 1:
+            raise InputError("a run takes at least one execution")
         inputs = [
             Share(self._half(arrays, index, (shape[0] * executions, *shape[1:])), scale)
             for index, (shape, scale) in enumerate(zip(work.shapes, work.scales, strict=True))
@@ -145,7 +152,7 @@ class PartyNode:
             with self.meter.phase("online"):
                 started = perf_counter()
                 result = run(work.call.program(Party(self.rank, ration), *inputs), peer)
-                self._seconds["online"] += perf_counter() - started
+                seconds = perf_counter() - started
             ration.finish()
         except BaseException as error:
             # The peer must not wait for a round that will not come; both sides make a new link for the next run.
@@ -154,7 +161,8 @@ class PartyNode:
         missing = work.ahead - work.stock.available
         if missing > 0:
             self._order(work, missing)
-        return self._leaving(result, address)
+        answer, words = self._leaving(result, address)
+        return {**answer, "seconds": seconds}, words
 
     def _leaving(self, result: Share, address: str) -> tuple[Meta, dict[str, Array]]:
         """The result as it leaves for the client: refreshed, rounded to the output scale."""
@@ -178,17 +186,18 @@ class PartyNode:
         """The mean time of an exchange of nothing: one round trip as the protocols see it."""
         peer = self._linked()
         peer.context = 0
+        rounds = integer(meta, "rounds")
         started = perf_counter()
-        for _ in range(meta["rounds"]):
+        for _ in range(rounds):
             peer.exchange([])
-        return {"seconds": (perf_counter() - started) / meta["rounds"]}, {}
+        return {"seconds": (perf_counter() - started) / max(1, rounds)}, {}
 
     def _cost(self, meta: Meta, arrays: dict[str, Array]) -> tuple[Meta, dict[str, Array]]:
         self._supply.submit(lambda: None).result()
         online = self.meter.snapshot() - self._start[0]
         offline = self._dealer.meter.snapshot() - self._start[1]
-        phases = {"online": online.phases["online"], "offline": offline.phases["offline"]}
-        answer = counts_to_json({name: _timed(count, self._seconds[name]) for name, count in phases.items()})
+        dealt = replace(offline.phases["offline"], seconds=self._offline_s)
+        answer = counts_to_json({"online": online.phases["online"], "offline": dealt})
         # The socket to the peer as this party's meter and as the operating system counted it, from its start.
         total = self.meter.snapshot().total
         sockets = {
@@ -200,7 +209,7 @@ class PartyNode:
     def _reset(self, meta: Meta, arrays: dict[str, Array]) -> tuple[Meta, dict[str, Array]]:
         self._supply.submit(lambda: None).result()
         self._start = (self.meter.snapshot(), self._dealer.meter.snapshot())
-        self._seconds = dict.fromkeys(self._seconds, 0.0)
+        self._offline_s = 0.0
         return {}, {}
 
     def _linked(self) -> Link:
@@ -209,21 +218,19 @@ class PartyNode:
         return self._peer
 
     def _work(self, meta: Meta) -> _Work:
-        work = self._works.get(meta["scope"])
+        scope = text(meta, "scope")
+        work = self._works.get(scope)
         if work is None:
-            raise InputError(f"nothing is open under the name {meta['scope']}")
+            raise InputError(f"nothing is open under the name {scope}")
         return work
 
     def _half(self, arrays: dict[str, Array], index: int, shape: tuple[int, ...]) -> Array:
+        name = f"seed{index}" if self.rank == 0 else f"words{index}"
+        half = arrays.get(name)
+        if half is None:
+            raise InputError(f"party {self.rank} was sent no {name}")
         if self.rank == 0:
-            return Stream(arrays[f"seed{index}"].tobytes()).words(shape)
-        words = arrays[f"words{index}"]
-        if words.shape != shape:
-            raise InputError(f"input {index} has shape {words.shape}, not {shape}")
-        return words
-
-
-def _timed(count: Count, seconds: float) -> Count:
-    return Count(
-        count.rounds, count.bytes_sent, count.bytes_received, count.wire_bytes_sent, count.wire_bytes_received, seconds
-    )
+            return Stream(half.tobytes()).words(shape)
+        if half.shape != shape or half.dtype != np.uint64:
+            raise InputError(f"{name} is {half.dtype} of shape {half.shape}, not uint64 of shape {shape}")
+        return half

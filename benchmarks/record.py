@@ -1,0 +1,85 @@
+"""One line of a proof: what was measured, its limit, and what it takes to measure it again."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from hdcos.ring import backend
+
+RESULTS = Path(__file__).parent / "results"
+
+
+@dataclass(frozen=True)
+class Line:
+    """A required figure as measured. `limit` says how it is compared: "<= 2", ">= 0.5", "== 1"."""
+
+    line: str
+    value: Any
+    limit: str
+    ok: bool
+
+
+def at_most(line: str, value: float, limit: float) -> Line:
+    return Line(line, value, f"<= {limit:g}", value <= limit)
+
+
+def at_least(line: str, value: float, limit: float) -> Line:
+    return Line(line, value, f">= {limit:g}", value >= limit)
+
+
+def exactly(line: str, value: Any, expected: Any) -> Line:
+    return Line(line, value, f"== {expected}", value == expected)
+
+
+def machine() -> str:
+    """The processor, its cores and the kernels in use."""
+    model = platform.processor() or platform.machine()
+    for text in Path("/proc/cpuinfo").read_text().splitlines():
+        if text.startswith("model name"):
+            model = text.split(":", 1)[1].strip()
+            break
+    return f"{model}, {os.cpu_count()} cores, kernels {backend()}"
+
+
+def commit() -> str:
+    """The commit measured; "+" if the working tree differs from it."""
+    head = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)
+    changes = ["git", "status", "--porcelain", "--", "src", "cpp", "benchmarks", ":!benchmarks/results"]
+    dirty = subprocess.run(changes, capture_output=True, text=True, check=True)
+    return head.stdout.strip() + ("+" if dirty.stdout.strip() else "")
+
+
+def write(suite: str, lines: Iterable[Line], seed: int) -> bool:
+    """Write a suite's lines to results/SUITE.json and show them. True if all are within their limits."""
+    lines = list(lines)
+    context = {
+        "command": f"make prove SUITE={suite}",
+        "commit": commit(),
+        "machine": machine(),
+        "seed": seed,
+    }
+    RESULTS.mkdir(exist_ok=True)
+    records = [{**asdict(line), **context} for line in lines]
+    (RESULTS / f"{suite}.json").write_text(json.dumps(records, indent=1) + "\n")
+    show(f"{suite}, seed {seed}, on {context['machine']}", lines)
+    return all(line.ok for line in lines)
+
+
+def show(title: str, lines: Iterable[Line]) -> None:
+    table = Table(title=title)
+    for heading in ("line", "value", "limit", ""):
+        table.add_column(heading)
+    for line in lines:
+        value = f"{line.value:.4g}" if isinstance(line.value, float) else str(line.value)
+        table.add_row(line.line, value, line.limit, "ok" if line.ok else "MISSED")
+    Console(width=150).print(table)

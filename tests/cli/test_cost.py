@@ -1,0 +1,58 @@
+"""The command line as a person and as a program use it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from hdcos import __version__
+from hdcos.protocol.catalogue import ACTIVATIONS
+
+HDCOS = [sys.executable, "-c", "from hdcos.cli import main; main()"]
+FIELDS = {
+    "activation",
+    "paper_rounds",
+    "rounds",
+    "bytes_per_element",
+    "offline_bytes_per_element",
+    "max_abs_error",
+    "interval",
+    "ms",
+}
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*HDCOS, *arguments], capture_output=True, text=True, timeout=100, check=False)
+
+
+def test_the_activation_table_as_json_has_every_row_and_field() -> None:
+    finished = run("cost", "activations", "--json")
+    assert finished.returncode == 0, finished.stderr
+    rows = {row["activation"]: row for row in json.loads(finished.stdout)}
+    assert tuple(rows) == ACTIVATIONS
+    assert all(set(row) == FIELDS for row in rows.values())
+    assert {name: row["rounds"] for name, row in rows.items()} == {
+        name: {"none": 0, "cos_paper": 2}.get(name, 1) for name in ACTIVATIONS
+    }
+    assert rows["cos"]["bytes_per_element"] == 2
+    assert rows["cos"]["max_abs_error"] <= 2.5e-4
+    assert rows["polyfit3"]["paper_rounds"] == 2
+    assert finished.stderr == "", "quiet where nobody watches"
+
+
+def test_the_table_is_printed_for_people_and_feels_an_emulated_network() -> None:
+    finished = run("cost", "activations", "--rtt-ms", "20")
+    assert finished.returncode == 0, finished.stderr
+    assert "cos_paper" in finished.stdout
+    assert "empty round trip took 1" in finished.stdout  # 10 ms and a little: a round is half a round-trip time
+
+
+def test_the_version_is_the_package_version() -> None:
+    assert __version__ in run("--version").stdout
+
+
+def test_an_error_is_shown_by_name_without_a_trace() -> None:
+    finished = run("cost", "activations", "--mbps", "-3")
+    assert finished.returncode == 2
+    assert "Traceback" not in finished.stderr

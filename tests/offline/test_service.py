@@ -1,0 +1,120 @@
+"""A dealer behind a real TLS link: it answers by name, deals in order, and survives nonsense."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from hdcos.errors import HdcosError, InputError, MaterialReused
+from hdcos.link import Kind, Meter
+from hdcos.link.message import encode_message, request
+from hdcos.offline import Dealer, Need, Plan, Stock, TrigPair
+from hdcos.offline.service import DealerClient, serve_dealer
+from tls_pair import tls_pair
+
+PLAN = Plan((Need(TrigPair((1024,), 16, 16), 64),))
+
+
+@contextmanager
+def served(dealer: Dealer, rank: int):
+    """A client of a dealer that serves in a thread."""
+    with tls_pair() as (there, here):
+        errors = []
+
+        def serve() -> None:
+            try:
+                serve_dealer(dealer, there, rank)
+            except HdcosError as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield DealerClient(lambda meter: here, rank)
+        here.close()
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def test_material_streams_in_chunks_and_costs_what_was_planned() -> None:
+    dealer = Dealer()
+    with served(dealer, 0) as zero, served(dealer, 1) as one, ThreadPoolExecutor(2) as pool:
+        stocks = [client.open("work", PLAN) for client in (zero, one)]
+        assert len(list(PLAN.chunks(20))) > 3, "several chunks, some ahead of the answers"
+        for future in [pool.submit(client.fill, stock, 20) for client, stock in zip((zero, one), stocks, strict=True)]:
+            future.result()
+        assert [stock.available for stock in stocks] == [20, 20]
+        received = one.link.meter.snapshot().phases["offline"].bytes_received
+        assert received == PLAN.dealt_bytes(20)
+        assert zero.link.meter.snapshot().phases["offline"].bytes_received == 0
+        rations = [stock.begin(20) for stock in stocks]
+        (_, cos0, sin0), (_, cos1, sin1) = (ration.take(PLAN.needs[0].kind, 20 * 64) for ration in rations)
+        norm = ((cos0 + cos1).astype(np.int64) / 2**16) ** 2 + ((sin0 + sin1).astype(np.int64) / 2**16) ** 2
+        assert np.abs(norm - 1).max() < 1e-4
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        {},
+        {"operation": "sing"},
+        {"operation": "open", "scope": "x"},
+        {"operation": "open", "scope": "x", "plan": [{"kind": "mask"}]},
+        {"operation": "deal", "scope": "never opened", "start": 0, "executions": 1},
+        {"operation": "deal", "scope": "x"},
+        {"operation": "deal", "scope": "x", "start": "a", "executions": None},
+        {"operation": "deal", "scope": [], "start": {}, "executions": []},
+    ],
+)
+def test_nonsense_is_answered_by_name_and_the_dealer_goes_on(meta) -> None:
+    with served(Dealer(), 1) as client:
+        with pytest.raises(HdcosError):
+            request(client.link, meta, timeout_s=5)
+        client.open("after", PLAN)
+
+
+def test_party_0_is_sent_no_corrections() -> None:
+    dealer = Dealer()
+    with served(dealer, 0) as client:
+        client.open("work", PLAN)
+        with pytest.raises(InputError, match="only party 1"):
+            request(client.link, {"operation": "deal", "scope": "work", "start": 0, "executions": 1}, timeout_s=5)
+
+
+def test_an_answer_to_another_question_is_refused() -> None:
+    with tls_pair() as (there, here):
+        client = DealerClient(lambda meter: here, 1)
+        stock = Stock("work", PLAN, 1, bytes(32))
+
+        def lie() -> None:
+            there.receive(Kind.REQUEST)
+            there.send(Kind.REPLY, *encode_message({"scope": "work", "start": 7, "executions": 1}))
+
+        thread = threading.Thread(target=lie)
+        thread.start()
+        with pytest.raises(MaterialReused, match="'start': 7"):
+            client.fill(stock, 1)
+        thread.join(5)
+        assert stock.filled == 0
+
+
+def test_a_refused_order_leaves_the_client_able_to_dial_again() -> None:
+    dealer = Dealer()
+    dials = []
+    with served(dealer, 1) as first, served(dealer, 1) as second:
+        links = iter([first.link, second.link])
+
+        def dial(meter: Meter):
+            dials.append(meter)
+            return next(links)
+
+        client = DealerClient(dial, 1)
+        with pytest.raises(InputError, match="no material is open"):
+            client.fill(Stock("unknown", PLAN, 1, bytes(32)), 10)
+        stock = client.open("known", PLAN)
+        client.fill(stock, 2)
+        assert stock.available == 2
+        assert len(dials) == 2
