@@ -2,6 +2,7 @@
 
 matmul_ratio          multiply-adds per second of the ring product over those of one-thread float64 `A @ B`
 walsh_hadamard_ratio  time of the transform over the time of np.copyto on the same array
+*_call_us             time of a call on one element: what a kernel costs before it computes
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import os
 import statistics
 import time
+import timeit
 from collections.abc import Callable
+from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
@@ -41,6 +44,10 @@ def measure(repeats: int = 30) -> dict[str, float | str]:
         "copy": timed(lambda: np.copyto(out, a), 5 * repeats),
         "walsh_hadamard": timed(lambda: ring.walsh_hadamard(a, out=out), 5 * repeats),
         "rotate": timed(lambda: ring.rotate(phase, a, c, 16, 16, sine=False), 5 * repeats),
+        "hadamard_cos": timed(lambda: ring.hadamard_cos(phase, a, c, 16, 16, 1024, 1024, c[0]), 5 * repeats),
+        "hadamard_cos_open": timed(lambda: opened_layer(phase, a, c, c[0]), 5 * repeats),
+        "hadamard_cos_open_row": timed(lambda: opened_layer(phase[:1], a[:1], c[:1], c[0]), 50 * repeats),
+        "row_matmul": timed(lambda: ring.matmul(a[:1], b), 5 * repeats),
     }
     result: dict[str, float | str] = {"backend": ring.backend()}
     for name, runs in seconds.items():
@@ -50,7 +57,28 @@ def measure(repeats: int = 30) -> dict[str, float | str]:
         time_of = {name: best(runs) for name, runs in seconds.items()}
         result[f"matmul_ratio_{kind}"] = time_of["float_matmul"] / time_of["ring_matmul"]
         result[f"walsh_hadamard_ratio_{kind}"] = time_of["walsh_hadamard"] / time_of["copy"]
-    return result
+    return result | call_overheads(repeats)
+
+
+def opened_layer(phase: Any, a: Any, b: Any, bias: Any) -> Any:
+    """A Hadamard layer as wide as its input, rounded to the width of the phases and masked by them."""
+    size = a.shape[1]
+    return ring.hadamard_cos_open(phase, a, b, 16, 16, size, size, bias, None, phase, 40, 16)
+
+
+def call_overheads(repeats: int) -> dict[str, float]:
+    """Microseconds of each call on one element."""
+    x, phase = np.ones((1, 1), np.uint64), np.ones((1, 1), np.uint16)
+    packed = ring.pack(phase, 12).tobytes()
+    calls: dict[str, Callable[[], object]] = {
+        "round_open": lambda: ring.round_open(x, phase, 40, 16),
+        "rotate": lambda: ring.rotate(phase, x, x, 16, 16, sine=False),
+        "pack": lambda: ring.pack(phase, 12),
+        "unpack": lambda: ring.unpack(packed, 1, 12),
+        "hadamard_cos_open": lambda: opened_layer(phase, x, x, x[0]),
+    }
+    best = {name: min(timeit.repeat(call, number=100, repeat=repeats)) for name, call in calls.items()}
+    return {f"{name}_call_us": 1e6 * seconds / 100 for name, seconds in best.items()}
 
 
 if __name__ == "__main__":

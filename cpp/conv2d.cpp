@@ -1,4 +1,7 @@
-// Convolution modulo 2**64: the weights times panels of image patches, gathered as they are needed.
+// Convolution modulo 2**64: the weights times panels of image patches.
+//
+// Where every vector of output pixels comes from neighbours in the image, patches are read from the image itself;
+// otherwise a panel of them is gathered first.
 #include "tile.h"
 
 #include "isa.h"
@@ -53,32 +56,52 @@ static void gather(const u64* from, const std::size_t* corner, const std::size_t
             store(row + j, load(from + corner[start[run]] + (j - start[run])));
 }
 
+// A panel that was never gathered: each vector of pixels has a corner, each row of the patches an offset from it.
+struct InImage {
+    const u64* words;
+    const std::size_t* offset;
+    const std::size_t* corner;
+
+    Vec at(std::size_t row, int vector) const { return load(words + offset[row] + corner[vector * LANES]); }
+};
+
+// Offsets of the window's words from its top left corner, channel after channel.
+static void offsets(const Conv& s, const Padded& image, std::size_t* out) {
+    for (std::size_t c = 0; c < s.channels; ++c)
+        for (std::size_t u = 0; u < s.window_height; ++u)
+            for (std::size_t v = 0; v < s.window_width; ++v) *out++ = (c * image.height + u) * image.width + v;
+}
+
 void conv2d(const u64* x, const u64* weight, u64* out, const Conv& s) {
-    const std::size_t window = s.window_height * s.window_width;
-    const std::size_t total = s.channels * window, pixels = s.out_height * s.out_width;
+    const std::size_t total = s.channels * s.window_height * s.window_width, pixels = s.out_height * s.out_width;
     if (total == 0) {
         std::memset(out, 0, s.images * s.outputs * pixels * sizeof(u64));
         return;
     }
     Padded image(s);
-    const Scratch panel((DEPTH + 1) * PANEL);
+    const bool direct = s.stride == 1 && s.out_width % LANES == 0;
+    const Scratch panel(direct ? 0 : (DEPTH + 1) * PANEL), places(total);
+    std::size_t* const offset = reinterpret_cast<std::size_t*>(places.get());
+    offsets(s, image, offset);
     std::size_t corner[PANEL], start[PANEL + 1];
     for (std::size_t n = 0; n < s.images; ++n) {
         image.fill(x + n * s.channels * s.height * s.width, s);
         for (std::size_t first = 0; first < pixels; first += PANEL) {
             const std::size_t columns = smaller(PANEL, pixels - first);
+            u64* const to = out + n * s.outputs * pixels + first;
             corners(s, image, first, columns, corner);
+            if (direct) {
+                const InImage patches{image.words.get(), offset, corner};
+                multiply_panel(s.outputs, weight, total, patches, total, to, pixels, columns, false);
+                continue;
+            }
             const std::size_t runs = runs_of(corner, columns, start);
             for (std::size_t p = 0; p < total; p += DEPTH) {
                 const std::size_t depth = smaller(DEPTH, total - p);
-                for (std::size_t q = 0; q < depth; ++q) {
-                    const std::size_t c = (p + q) / window, u = (p + q) % window / s.window_width;
-                    const std::size_t v = (p + q) % s.window_width;
-                    gather(image.words.get() + (c * image.height + u) * image.width + v, corner, start, runs,
-                           columns, panel.get() + q * PANEL);
-                }
-                multiply_panel(s.outputs, weight + p, total, panel.get(), PANEL, depth,
-                               out + n * s.outputs * pixels + first, pixels, columns, p != 0);
+                for (std::size_t q = 0; q < depth; ++q)
+                    gather(image.words.get() + offset[p + q], corner, start, runs, columns, panel.get() + q * PANEL);
+                multiply_panel(s.outputs, weight + p, total, Panel{panel.get(), PANEL}, depth, to, pixels, columns,
+                               p != 0);
             }
         }
     }

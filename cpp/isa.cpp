@@ -7,7 +7,18 @@ namespace hdcos::HDCOS_ISA {
 #define HDCOS_NAME(x) HDCOS_TEXT(x)
 
 const Kernels kernels = {
-    HDCOS_NAME(HDCOS_ISA), matmul, conv2d, walsh_hadamard, round_open, pack, unpack, trig_words, trig_combine, rotate,
+    HDCOS_NAME(HDCOS_ISA),
+    matmul,
+    conv2d,
+    walsh_hadamard,
+    round_open,
+    pack,
+    unpack,
+    trig_words,
+    trig_combine,
+    rotate,
+    hadamard_cos,
+    hadamard_cos_open,
 };
 
 }  // namespace hdcos::HDCOS_ISA

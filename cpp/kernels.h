@@ -31,11 +31,38 @@ struct Conv {
     std::size_t out_height, out_width;
 };
 
+// Coefficients times cosines are rounded to `shift` bits fewer before they multiply the shares.
 struct Series {
     const i64* cos;
     const i64* sin;
     const i64* harmonics;
     std::size_t terms;
+    int shift;
+};
+
+// cos d * a - sin d * b at public phases d.
+struct Cosine {
+    Compact phase;
+    const u64* a;
+    const u64* b;
+};
+
+// Units as channels of images, summed over window x window blocks; a window of 1 changes nothing.
+struct Pool {
+    std::size_t channels, height, width, window;
+};
+
+struct HadamardLayer {
+    std::size_t rows, units, size, outputs;
+    Pool pool;
+};
+
+// What round_open does to words; `mask` may be nullptr.
+struct Opening {
+    const void* mask;
+    std::size_t itemsize;
+    int drop, bits;
+    bool ties_up;
 };
 
 struct Kernels {
@@ -53,6 +80,9 @@ struct Kernels {
                          std::size_t count, const Trig& trig, const Series& series);
     void (*rotate)(Compact phase, const u64* a, const u64* b, u64* cosine, u64* sine, std::size_t count,
                    const Trig& trig);
+    void (*hadamard_cos)(const Cosine& z, const u64* bias, u64* out, const HadamardLayer& shape, const Trig& trig);
+    void (*hadamard_cos_open)(const Cosine& z, const u64* bias, void* out, const HadamardLayer& shape,
+                              const Trig& trig, const Opening& opening);
 };
 
 // Each instruction set compiles the same sources in its own namespace and fills one of these.

@@ -3,10 +3,12 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <array>
 #include <optional>
 
 #if defined(__GLIBC__)
@@ -95,8 +97,8 @@ struct Bound {
         kernels.trig_words(compact(phase), cos.data(), sin.data(), count, tables.trig);
     }
     void trig_combine(InAny phase, In<u64> cos_share, In<u64> sin_share, Out<u64> out, const Tables& tables,
-                      In<i64> cos, In<i64> sin, In<i64> harmonics) const {
-        const Series series{cos.data(), sin.data(), harmonics.data(), harmonics.size()};
+                      In<i64> cos, In<i64> sin, In<i64> harmonics, int shift) const {
+        const Series series{cos.data(), sin.data(), harmonics.data(), harmonics.size(), shift};
         const std::size_t count = phase.size();
         Release release;
         kernels.trig_combine(compact(phase), cos_share.data(), sin_share.data(), out.data(), count, tables.trig,
@@ -109,6 +111,30 @@ struct Bound {
         u64* to_sine = sine ? sine->data() : nullptr;
         Release release;
         kernels.rotate(compact(phase), a.data(), b.data(), to_cosine, to_sine, count, tables.trig);
+    }
+    void hadamard_cos(InAny phase, In<u64> a, In<u64> b, std::optional<In<u64>> bias, Out<u64> out,
+                      const Tables& tables, std::size_t size, std::array<std::size_t, 4> pool) const {
+        const HadamardLayer shape = layer(a, out, size, pool);
+        const u64* biases = bias ? bias->data() : nullptr;
+        Release release;
+        kernels.hadamard_cos({compact(phase), a.data(), b.data()}, biases, out.data(), shape, tables.trig);
+    }
+    void hadamard_cos_open(InAny phase, In<u64> a, In<u64> b, std::optional<In<u64>> bias, OutAny out,
+                           const Tables& tables, std::size_t size, std::array<std::size_t, 4> pool,
+                           std::optional<InAny> mask, int drop, int bits, bool ties_up) const {
+        const HadamardLayer shape = layer(a, out, size, pool);
+        const u64* biases = bias ? bias->data() : nullptr;
+        const Opening opening{mask ? mask->data() : nullptr, out.itemsize(), drop, bits, ties_up};
+        Release release;
+        kernels.hadamard_cos_open({compact(phase), a.data(), b.data()}, biases, out.data(), shape, tables.trig,
+                                  opening);
+    }
+
+  private:
+    template <class Array>
+    static HadamardLayer layer(const In<u64>& a, const Array& out, std::size_t size,
+                               const std::array<std::size_t, 4>& pool) {
+        return {a.shape(0), a.shape(1), size, out.shape(1), {pool[0], pool[1], pool[2], pool[3]}};
     }
 };
 
@@ -131,5 +157,9 @@ NB_MODULE(_native, m) {
         .def("unpack", &Bound::unpack)
         .def("trig_words", &Bound::trig_words)
         .def("trig_combine", &Bound::trig_combine)
-        .def("rotate", &Bound::rotate, "phase"_a, "a"_a, "b"_a, "cosine"_a.none(), "sine"_a.none(), "tables"_a);
+        .def("rotate", &Bound::rotate, "phase"_a, "a"_a, "b"_a, "cosine"_a.none(), "sine"_a.none(), "tables"_a)
+        .def("hadamard_cos", &Bound::hadamard_cos, "phase"_a, "a"_a, "b"_a, "bias"_a.none(), "out"_a, "tables"_a,
+             "size"_a, "pool"_a)
+        .def("hadamard_cos_open", &Bound::hadamard_cos_open, "phase"_a, "a"_a, "b"_a, "bias"_a.none(), "out"_a,
+             "tables"_a, "size"_a, "pool"_a, "mask"_a.none(), "drop"_a, "bits"_a, "ties_up"_a);
 }

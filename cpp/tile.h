@@ -1,6 +1,7 @@
 // The register tile: rows of A times a panel of B, kept in registers over the whole depth.
 //
-// A panel holds `depth` rows of PANEL words. The tile is ROWS x PANEL accumulators.
+// A panel is `depth` rows of PANEL words, in one piece or wherever its class finds them. The tile is ROWS x PANEL
+// accumulators.
 #pragma once
 
 #include "product.h"
@@ -17,15 +18,23 @@ constexpr int SPAN = 2;
 constexpr std::size_t PANEL = SPAN * LANES;
 constexpr std::size_t DEPTH = 256;
 
-// A tile of R rows and S vectors; `stride` words lie between rows of the panel.
-template <int R, int S>
-static void tile(const u64* a, std::size_t lda, const u64* panel, std::size_t stride, std::size_t depth, u64* c,
-                 std::size_t ldc, std::size_t columns, bool add) {
+// A panel whose rows lie `stride` words apart.
+struct Panel {
+    const u64* words;
+    std::size_t stride;
+
+    Vec at(std::size_t row, int vector) const { return load(words + row * stride + vector * LANES); }
+};
+
+// A tile of R rows and S vectors.
+template <int R, int S, class B>
+static void tile(const u64* a, std::size_t lda, const B& panel, std::size_t depth, u64* c, std::size_t ldc,
+                 std::size_t columns, bool add) {
     Sum sum[R][S];
     for (std::size_t p = 0; p < depth; ++p) {
         Vec b[S];
 #pragma GCC unroll 4
-        for (int s = 0; s < S; ++s) b[s] = load(panel + p * stride + s * LANES);
+        for (int s = 0; s < S; ++s) b[s] = panel.at(p, s);
 #pragma GCC unroll 6
         for (int r = 0; r < R; ++r) {
             const Left left(a[r * lda + p]);
@@ -47,28 +56,29 @@ static void tile(const u64* a, std::size_t lda, const u64* panel, std::size_t st
     }
 }
 
-template <int S, int R = ROWS>
-static void rows_of(std::size_t rows, const u64* a, std::size_t lda, const u64* panel, std::size_t stride,
-                    std::size_t depth, u64* c, std::size_t ldc, std::size_t columns, bool add) {
-    if (rows == std::size_t{R}) return tile<R, S>(a, lda, panel, stride, depth, c, ldc, columns, add);
-    if constexpr (R > 1) rows_of<S, R - 1>(rows, a, lda, panel, stride, depth, c, ldc, columns, add);
+template <int S, int R, class B>
+static void rows_of(std::size_t rows, const u64* a, std::size_t lda, const B& panel, std::size_t depth, u64* c,
+                    std::size_t ldc, std::size_t columns, bool add) {
+    if (rows == std::size_t{R}) return tile<R, S>(a, lda, panel, depth, c, ldc, columns, add);
+    if constexpr (R > 1) rows_of<S, R - 1>(rows, a, lda, panel, depth, c, ldc, columns, add);
 }
 
-template <int S = SPAN>
-static void tile_of(std::size_t rows, const u64* a, std::size_t lda, const u64* panel, std::size_t stride,
-                    std::size_t depth, u64* c, std::size_t ldc, std::size_t columns, bool add) {
+template <int S, class B>
+static void tile_of(std::size_t rows, const u64* a, std::size_t lda, const B& panel, std::size_t depth, u64* c,
+                    std::size_t ldc, std::size_t columns, bool add) {
     if constexpr (S > 1) {
         if (columns <= std::size_t{(S - 1) * LANES})
-            return tile_of<S - 1>(rows, a, lda, panel, stride, depth, c, ldc, columns, add);
+            return tile_of<S - 1>(rows, a, lda, panel, depth, c, ldc, columns, add);
     }
-    rows_of<S>(rows, a, lda, panel, stride, depth, c, ldc, columns, add);
+    rows_of<S, ROWS>(rows, a, lda, panel, depth, c, ldc, columns, add);
 }
 
 // c (rows, columns) = or += a (rows, depth) times the panel; columns <= PANEL.
-static void multiply_panel(std::size_t rows, const u64* a, std::size_t lda, const u64* panel, std::size_t stride,
-                           std::size_t depth, u64* c, std::size_t ldc, std::size_t columns, bool add) {
+template <class B>
+static void multiply_panel(std::size_t rows, const u64* a, std::size_t lda, const B& panel, std::size_t depth, u64* c,
+                           std::size_t ldc, std::size_t columns, bool add) {
     for (std::size_t i = 0; i < rows; i += ROWS)
-        tile_of<>(smaller(ROWS, rows - i), a + i * lda, lda, panel, stride, depth, c + i * ldc, ldc, columns, add);
+        tile_of<SPAN>(smaller(ROWS, rows - i), a + i * lda, lda, panel, depth, c + i * ldc, ldc, columns, add);
 }
 
 }  // namespace hdcos::HDCOS_ISA

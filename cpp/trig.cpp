@@ -73,6 +73,23 @@ void trig_words(Compact phase, i64* cos, i64* sin, std::size_t total, const Trig
     }
 }
 
+// Both results of a place are computed before either is written: a result may lie where a or b does.
+template <bool COSINE, bool SINE>
+static void turn(const u64* cos, const u64* sin, const u64* a, const u64* b, u64* cosine, u64* sine,
+                 std::size_t count) {
+    std::size_t i = 0;
+    for (; i + LANES <= count; i += LANES) {
+        const Vec c = load(cos + i), s = load(sin + i), x = load(a + i), y = load(b + i);
+        if constexpr (COSINE) store(cosine + i, c * x - s * y);
+        if constexpr (SINE) store(sine + i, s * x + c * y);
+    }
+    for (; i < count; ++i) {
+        const u64 x = a[i], y = b[i];
+        if constexpr (COSINE) cosine[i] = cos[i] * x - sin[i] * y;
+        if constexpr (SINE) sine[i] = sin[i] * x + cos[i] * y;
+    }
+}
+
 void rotate(Compact phase, const u64* a, const u64* b, u64* cosine, u64* sine, std::size_t total,
             const Trig& trig) {
     Chunk chunk;
@@ -82,15 +99,19 @@ void rotate(Compact phase, const u64* a, const u64* b, u64* cosine, u64* sine, s
         const std::size_t count = smaller(CHUNK, total - first);
         read(phase, first, count, trig, chunk.angle);
         look_up(chunk, count, trig);
-        if (cosine)
-            for (std::size_t i = 0; i < count; ++i) cosine[first + i] = cos[i] * a[first + i] - sin[i] * b[first + i];
-        if (sine)
-            for (std::size_t i = 0; i < count; ++i) sine[first + i] = sin[i] * a[first + i] + cos[i] * b[first + i];
+        if (cosine && sine) turn<true, true>(cos, sin, a + first, b + first, cosine + first, sine + first, count);
+        else if (cosine) turn<true, false>(cos, sin, a + first, b + first, cosine + first, nullptr, count);
+        else if (sine) turn<false, true>(cos, sin, a + first, b + first, nullptr, sine + first, count);
     }
 }
 
-void trig_combine(Compact phase, const u64* cos_share, const u64* sin_share, u64* out, std::size_t total,
-                  const Trig& trig, const Series& series) {
+template <bool ROUNDED>
+static void combine(Compact phase, const u64* cos_share, const u64* sin_share, u64* out, std::size_t total,
+                    const Trig& trig, const Series& series) {
+    const u64 half = ROUNDED ? u64{1} << (series.shift - 1) : 0;
+    const auto rounded = [&](u64 x) {
+        return ROUNDED ? static_cast<u64>(static_cast<i64>(x + half) >> series.shift) : x;
+    };
     Chunk chunk;
     u64 angle[CHUNK];
     const u64 keep = (u64{1} << trig.bits) - 1;
@@ -108,11 +129,17 @@ void trig_combine(Compact phase, const u64* cos_share, const u64* sin_share, u64
             for (std::size_t j = 0; j < count; ++j) {
                 const u64 p = static_cast<u64>(series.cos[first + j]), q = static_cast<u64>(series.sin[first + j]);
                 const u64 cos = static_cast<u64>(chunk.cos[j]), sin = static_cast<u64>(chunk.sin[j]);
-                sum += (p * cos + q * sin) * c[j] + (q * cos - p * sin) * s[j];
+                sum += rounded(p * cos + q * sin) * c[j] + rounded(q * cos - p * sin) * s[j];
             }
         }
         out[i] = sum;
     }
+}
+
+void trig_combine(Compact phase, const u64* cos_share, const u64* sin_share, u64* out, std::size_t total,
+                  const Trig& trig, const Series& series) {
+    if (series.shift) combine<true>(phase, cos_share, sin_share, out, total, trig, series);
+    else combine<false>(phase, cos_share, sin_share, out, total, trig, series);
 }
 
 }  // namespace hdcos::HDCOS_ISA

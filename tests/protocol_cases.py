@@ -172,7 +172,7 @@ CASES = [
         growing_cos.growing_cos,
         lambda x: x * np.cos(x),
         growing_cos.price(SHAPE),
-        lambda x: np.abs(x) * (cosine.error_bound(16) + 1e-9),
+        lambda x: np.abs(x) * (2 * np.pi / 2**16 + 1.5 / 2**18),
     ),
     Case(
         "cos by the paper",

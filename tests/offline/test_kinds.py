@@ -6,14 +6,18 @@ import json
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from hdcos.errors import InputError
 from hdcos.offline import (
     Dealer,
+    FusedTrig,
+    GrowingTrig,
     Kind,
+    LiftedPowers,
+    LiftedProduct,
     Mask,
     MaskProduct,
-    MaskTimesTrig,
     Need,
     Plan,
     Powers,
@@ -36,7 +40,14 @@ PLAN = Plan(
         Need(Powers((5,), 2, 41), ROWS),
         Need(TrigPair((6,), 16, 16), ROWS),
         Need(TrigPair((2,), 20, 18, (1, 3, 5)), ROWS),
-        Need(MaskTimesTrig((6,), Reference(0), Reference(7)), ROWS),
+        Need(Mask((4,)), 1),
+        Need(FusedTrig((4,), 16, 16, Reference(9, whole=True)), ROWS),
+        Need(FusedTrig((16,), 16, 16, Reference(9, whole=True), (1, 4, 4, 2)), ROWS),
+        Need(GrowingTrig((5,), 24, 16, 14), ROWS),
+        Need(LiftedPowers((5,), 3, 24), ROWS),
+        Need(LiftedProduct((4,), 26, Reference(9, whole=True)), ROWS),
+        Need(Mask((6,)), 1),
+        Need(MaskProduct("circulant", (5,), Reference(0), Reference(15, whole=True)), ROWS),
     )
 )
 
@@ -94,9 +105,82 @@ def test_every_kind_satisfies_its_relation_when_joined() -> None:
         expected_cos, expected_sin = trig_words(kr.astype(np.uint32), 20, 18)
         assert (cos_k[..., index].astype(np.int64) == expected_cos).all()
         assert (sin_k[..., index].astype(np.int64) == expected_sin).all()
-    m_cos, m_sin = values[9]
+    ((w,),) = values[9]
+    for position, weight in ((10, w), (11, np.kron(w.reshape(2, 2), np.ones((2, 2), np.uint64)).ravel())):
+        minus_r, cos, sin, w_cos, w_sin = values[position]
+        assert_trig(minus_r, cos, sin, 16)
+        assert (w_cos == weight * cos).all()
+        assert (w_sin == weight * sin).all()
+    m, phase, cos, sin, m_cos, m_sin, b_cos, b_sin = values[12]
+    b = m >> np.uint64(23)
+    assert_trig(phase, cos, sin, 14)
     assert (m_cos == m * cos).all()
     assert (m_sin == m * sin).all()
+    assert (b_cos == b * cos).all()
+    assert (b_sin == b * sin).all()
+    m, integer, top, m2, mb, m3, m2b = values[13]
+    b = m >> np.uint64(23)
+    for dealt, expected in ((integer, m), (top, b), (m2, m * m), (mb, m * b), (m3, m**3), (m2b, m * m * b)):
+        assert (dealt == expected).all()
+    m, integer, top, mw, bw = values[14]
+    b = m >> np.uint64(25)
+    for dealt, expected in ((integer, m), (top, b), (mw, m * w), (bw, b * w)):
+        assert (dealt == expected).all()
+    ((r,),), (product,) = values[15], values[16]
+    matrix = np.array([[r[(i - j) % 6] for i in range(5)] for j in range(6)])
+    assert (product == matmul(values[0][0], matrix)).all()
+
+
+def assert_trig(minus_r: np.ndarray, cos: np.ndarray, sin: np.ndarray, scale: int) -> None:
+    r = ((np.uint64(0) - minus_r) & np.uint64(0xFFFF)).astype(np.uint16)
+    expected_cos, expected_sin = trig_words(r, 16, scale)
+    assert (cos.astype(np.int64) == expected_cos).all()
+    assert (sin.astype(np.int64) == expected_sin).all()
+
+
+def test_each_party_alone_sees_uniform_fields_that_are_unrelated() -> None:
+    """Every half of every field, and every difference of two fields of one party, in several windows of bits."""
+    executions = 40
+    stocks = filled(PLAN, executions)
+    views: list[dict[tuple[int, str], np.ndarray]] = [{}, {}]
+    for rank, stock in enumerate(stocks):
+        taken: dict[tuple[int, str], list[np.ndarray]] = {}
+        for _ in range(executions):
+            ration = stock.begin(1)
+            for position, need in enumerate(PLAN.needs):
+                fields = ration.take(need.kind, need.units)
+                for item, half in zip(need.kind.fields(), fields, strict=True):
+                    taken.setdefault((position, item.name), []).append(half.astype(np.uint64).ravel())
+        views[rank] = {name: np.concatenate(halves) for name, halves in taken.items()}
+    widths = {(p, item.name): item.bits for p, need in enumerate(PLAN.needs) for item in need.kind.fields()}
+    for view in views:
+        names = list(view)
+        for i, name in enumerate(names):
+            assert_uniform(view[name], widths[name], f"{name}")
+            for other in names[:i]:
+                size = min(view[name].size, view[other].size)
+                difference = view[name][:size] - view[other][:size]
+                assert_uniform(difference, min(widths[name], widths[other]), f"{name} - {other}")
+    for name, half in views[0].items():
+        assert_uniform(half - views[1][name], widths[name], f"{name} of both parties", unless=name[1] != "mask")
+
+
+def assert_uniform(values: np.ndarray, bits: int, what: str, unless: bool = False) -> None:
+    if unless or values.size < 1000:
+        return
+    for shift in {0, (bits - 5) // 2, bits - 5}:
+        window = (values >> np.uint64(shift)) & np.uint64(31)
+        p = stats.chisquare(np.bincount(window.astype(int), minlength=32)).pvalue
+        assert p > 1e-10, f"{what}: bits {shift} to {shift + 4} are not uniform"
+
+
+def test_two_dealers_deal_different_material_for_one_name() -> None:
+    plan = Plan((Need(TrigPair((50,), 16, 16), 4),))
+    first, second = (filled(plan) for _ in range(2))
+    for rank in (0, 1):
+        halves = [stocks[rank].begin(1).take(plan.needs[0].kind, 4) for stocks in (first, second)]
+        for one, other in zip(*halves, strict=True):
+            assert (one == other).mean() < 0.05
 
 
 def test_the_cosines_that_are_dealt_are_cosines() -> None:

@@ -105,9 +105,28 @@ def test_a_repeated_or_skipped_chunk_is_refused() -> None:
     with pytest.raises(MaterialReused, match="from 5 arrived"):
         one.fill(5, 1, np.zeros(128, np.uint8))
     with pytest.raises(MaterialReused, match="next to deal is 2"):
-        dealer.deal("test", 0, 2)
-    with pytest.raises(MaterialReused, match="next to deal is 2"):
         dealer.deal("test", 3, 1)
+
+
+def test_a_chunk_lost_on_the_way_is_dealt_again_as_it_was() -> None:
+    dealer, zero, one = opened()
+    lost = np.concatenate(dealer.deal("test", 0, 3))
+    again = np.concatenate(dealer.deal("test", 0, 3))
+    assert (lost == again).all()
+    zero.fill(0, 3, None)
+    one.fill(0, 3, again)
+
+
+@pytest.mark.parametrize("executions", [0, -1])
+def test_a_stock_never_runs_backwards(executions: int) -> None:
+    dealer, zero, one = opened()
+    deal(dealer, zero, one, 5)
+    zero.begin(2)
+    with pytest.raises(InputError, match="cannot be begun"):
+        zero.begin(executions, start=2)
+    with pytest.raises(MaterialReused):
+        zero.fill(5, executions, None)
+    assert zero.used == 2
 
 
 def test_a_chunk_that_is_too_short_or_too_long_is_refused_and_leaves_the_stock_as_it_was() -> None:

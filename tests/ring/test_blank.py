@@ -30,6 +30,7 @@ def agree(blank, real):
 U64, U16 = np.uint64, np.uint16
 CALLS = [
     (ring.matmul, (np.ones((2, 3), U64), np.ones((3, 4), U64))),
+    (ring.matmul, (np.ones((2, 3), U64), np.ones((3, 4), U64), np.ones((2, 4), U64))),
     (ring.conv2d, (np.ones((2, 3, 8, 9), U64), np.ones((5, 3, 3, 2), U64), 2, 1)),
     (ring.walsh_hadamard, (np.ones((2, 3, 8), U64),)),
     (ring.walsh_hadamard, (np.ones((2, 8), U64), np.ones((2, 8), U64))),

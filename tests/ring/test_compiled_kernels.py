@@ -31,7 +31,14 @@ def test_matmul_equals_the_reference_at_every_edge_of_the_tile(kernels, words, r
         same([kernels.matmul(a, b)], [reference.matmul(a, b)])
 
 
-@pytest.mark.parametrize("shape", [(0, 3, 4), (3, 0, 4), (3, 4, 0)])
+@pytest.mark.parametrize("depth", [1, 7, 8, 9, 40])
+@pytest.mark.parametrize("columns", [1, 7, 8, 9, 100, 2047, 2049, 4100])
+def test_matmul_of_one_row_equals_the_reference(kernels, words, depth, columns):
+    a, b = words(1, depth), words(depth, columns)
+    same([kernels.matmul(a, b)], [reference.matmul(a, b)])
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 4), (3, 0, 4), (1, 0, 4), (3, 4, 0), (1, 4, 0)])
 def test_matmul_of_nothing_is_zero(kernels, words, shape):
     n, d, k = shape
     result = kernels.matmul(words(n, d), words(d, k))
@@ -114,15 +121,16 @@ def test_trigonometry_equals_the_reference(kernels, words, bits):
         same(kernels.trig_words(phase, bits, scale), reference.trig_words(phase, bits, scale))
         turn = phase, a, b, bits, scale, True, True
         same(kernels.rotate(*turn), reference.rotate(*turn))
-        combine = phase, cos_share, sin_share, bits, scale, *series
-        same([kernels.trig_combine(*combine)], [reference.trig_combine(*combine)])
+        for shift in (0, 1, 16, 63):
+            combine = phase, cos_share, sin_share, bits, scale, *series, shift
+            same([kernels.trig_combine(*combine)], [reference.trig_combine(*combine)])
 
 
 def test_a_series_of_many_or_no_terms_equals_the_reference(kernels, words):
     phase = words(300, bits=20).astype(np.uint32)
     for terms in (0, 1, 300):
         series = [np.arange(terms), -np.arange(terms), np.arange(terms)]
-        combine = phase, words(300, terms), words(300, terms), 20, 16, *series
+        combine = phase, words(300, terms), words(300, terms), 20, 16, *series, 0
         same([kernels.trig_combine(*combine)], [reference.trig_combine(*combine)])
 
 
@@ -135,6 +143,17 @@ def test_rotate_computes_only_what_is_asked(kernels, words):
     nothing, sine = kernels.rotate(phase, a, b, 16, 16, False, True)
     assert nothing is None
     same([sine], [both[1]])
+
+
+def test_rotate_may_write_over_what_it_reads(kernels, words):
+    for count in (1, 8, 300):
+        phase, a, b = words(count, bits=16).astype(np.uint16), words(count), words(count)
+        expected = reference.rotate(phase, a, b, 16, 16, True, True)
+        for to in ((0, 1), (1, 0)):
+            both = a.copy(), b.copy()
+            turned = kernels.rotate(phase, *both, 16, 16, True, True, both[to[0]], both[to[1]])
+            assert [id(x) for x in turned] == [id(both[i]) for i in to]
+            same(turned, expected)
 
 
 def test_phase_bits_above_the_width_are_ignored(kernels):

@@ -101,9 +101,36 @@ def test_a_buffer_of_the_wrong_size_or_padding_is_a_frame_error():
     assert ring.unpack(bytes([0, 0, 0, 0, 15]), 3, 12).tolist() == [0, 0, 15 * 2**8]
 
 
-def test_out_must_be_contiguous(words):
+def test_out_must_be_contiguous_and_writable(words):
     with pytest.raises(InputError, match="contiguous"):
         ring.walsh_hadamard(words(4, 4), out=words(4, 4).T)
+    fixed = words(4, 4)
+    fixed.flags.writeable = False
+    with pytest.raises(InputError, match="written"):
+        ring.matmul(words(4, 4), words(4, 4), out=fixed)
+
+
+def test_matmul_writes_where_it_is_told(words):
+    a, b, out = words(3, 4), words(4, 4), words(3, 4)
+    expected = ring.matmul(a, b)
+    assert ring.matmul(a, b, out=out) is out
+    np.testing.assert_array_equal(out, expected)
+    assert ring.matmul(a, b, out=a) is a
+    np.testing.assert_array_equal(a, expected)
+
+
+def test_rotate_writes_where_it_is_told(words):
+    phase, joined = words(50, bits=16), words(51)
+    a, b, out = joined[:50], words(50), words(50)
+    cosine, sine = ring.rotate(phase, a, b, 16, 16)
+    result = ring.rotate(phase, a, b, 16, 16, out=(None, out))
+    assert result[1] is out
+    np.testing.assert_array_equal(result, (cosine, sine))
+    np.testing.assert_array_equal(ring.rotate(phase, a, b, 16, 16, out=(joined[1:], b)), (cosine, sine))
+    only, nothing = ring.rotate(phase, words(50), out, 16, 16, sine=False, out=(out, None))
+    assert (only is out, nothing) == (True, None)
+    blank, _ = ring.rotate(ring.Blank(50), ring.Blank(50), ring.Blank(50), 16, 16, out=(ring.Blank(50), None))
+    assert (blank.shape, blank.dtype) == ((50,), np.uint64)
 
 
 @pytest.mark.parametrize("bits", [16, 20])
@@ -128,6 +155,21 @@ def test_trig_combine_evaluates_a_series_of_the_sum_of_angles():
     np.testing.assert_allclose(ring.decode(result, 48), expected, atol=3 * 4 * 2**-16)
 
 
+@pytest.mark.parametrize("shift", [0, 1, 5, 63])
+def test_trig_combine_rounds_its_coefficients(words, shift):
+    phase, c, s = words(9, bits=16).astype(np.uint16), words(9, 2), words(9, 2)
+    a, b, harmonics = [3_000_001, -77], [-5, 123_456_789_012], [1, 2]
+    result = ring.trig_combine(phase, c, s, 16, 20, a, b, harmonics, coefficient_shift=shift)
+    for i, value in enumerate(result.tolist()):
+        expected = 0
+        for j, k in enumerate(harmonics):
+            cos, sin = (int(part[0]) for part in ring.trig_words(phase[i : i + 1] * np.uint16(k), 16, 20))
+            u, v = a[j] * cos + b[j] * sin, b[j] * cos - a[j] * sin
+            half = 2 ** (shift - 1) if shift else 0
+            expected += ((u + half) >> shift) * int(c[i, j]) + ((v + half) >> shift) * int(s[i, j])
+        assert value == expected % MODULUS
+
+
 def test_arrays_in_any_layout_are_accepted(words):
     a, b, x = words(6, 8), words(4, 6), words(8, 8)
     np.testing.assert_array_equal(ring.matmul(a.T, b.T), np.ascontiguousarray(a.T) @ np.ascontiguousarray(b.T))
@@ -147,7 +189,13 @@ def test_arrays_in_any_layout_are_accepted(words):
         (lambda w: ring.conv2d(w(1, 1, 2, 2), w(1, 1, 3, 3)), "cannot convolve"),
         (lambda w: ring.conv2d(w(1, 1, 2, 2), w(1, 1, 1, 1), stride=0), "stride"),
         (lambda w: ring.walsh_hadamard(w(2, 6)), r"power of two, got shape \(2, 6\)"),
-        (lambda w: ring.walsh_hadamard(w(2, 4), out=w(1, 4)), r"x \(2, 4\), out \(1, 4\)"),
+        (lambda w: ring.walsh_hadamard(w(2, 4), out=w(1, 4)), r"out must have shape \(2, 4\), got \(1, 4\)"),
+        (lambda w: ring.matmul(w(2, 3), w(3, 2), out=w(2, 3)), r"out must have shape \(2, 2\), got \(2, 3\)"),
+        (lambda w: ring.rotate(w(2), w(2), w(2), 16, 16, out=(None, w(3))), r"shape \(2,\), got \(3,\)"),
+        (
+            lambda w: ring.trig_combine(w(2), w(2, 1), w(2, 1), 16, 16, [1], [1], [1], coefficient_shift=64),
+            "0 to 63 bits, got 64",
+        ),
         (lambda w: ring.round_open(w(2), w(2), 40, 32), "does not fit 64"),
         (lambda w: ring.round_open(w(2), w(3), 4, 32), r"x \(2,\), mask \(3,\)"),
         (lambda w: ring.round_open(w(2), w(2).astype(np.int64), 4, 32), "unsigned"),

@@ -13,12 +13,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import hdcos
 from hdcos.errors import HandshakeError, HdcosError, InputError, MaterialExhausted, ModelError, PeerLost, RangeError
 from hdcos.link.message import request
 from hdcos.protocol.catalogue import ACTIVATIONS, FUNCTIONS, find
-from hdcos.protocol.cosine import error_bound
+from hdcos.protocol.cosine import error_bound, trig_scale
+from hdcos.ring import decode, rotate, trig_words
 
 INPUTS = {
     "multiply": [(6, 5), (6, 5)],
@@ -93,7 +95,7 @@ def test_cosine_is_as_precise_as_promised(cluster, bound: float, phase_bits: int
     result = cluster.evaluate("cos", x, phase_bits=phase_bits)
     error = np.abs(result - np.cos(x)).max()
     assert error <= limit
-    assert error <= error_bound(phase_bits) + 2.0**-23
+    assert error <= error_bound(phase_bits) + 2.0 ** -(trig_scale(phase_bits) - 8)
     assert cluster.cost.online.bytes_sent == (x.size * phase_bits // 8,) * 2
 
 
@@ -179,6 +181,53 @@ def test_parties_that_mean_different_executions_stop_at_the_first_frame_and_reco
         assert [used for used, _ in cos.stock] == [1, 2]
         cos._next = 2
         assert np.abs(cos(x) - 1).max() < 2e-4
+
+
+def test_the_halves_a_client_receives_are_fresh_and_uniform(cluster) -> None:
+    x = np.full((64, 64), 0.5)
+    halves: list[list[np.ndarray]] = []
+    original = cluster.ask
+
+    def watching(meta, arrays=({}, {})):
+        answers = original(meta, arrays)
+        if meta["operation"] == "run":
+            halves.append([parts["words"] for _, parts in answers])
+        return answers
+
+    cluster.ask = watching
+    try:
+        for _ in range(2):
+            cluster.evaluate("cos", x)
+    finally:
+        del cluster.ask
+    for first, second in zip(*halves, strict=True):
+        assert (first == second).mean() < 0.01
+        for half in (first, second, first - second):
+            counts = np.bincount((half.ravel() & half.dtype.type(31)).astype(int), minlength=32)
+            assert stats.chisquare(counts).pvalue > 1e-9
+
+
+def test_a_client_that_is_a_party_learns_no_sign_from_the_low_bits_of_a_cosine(cluster) -> None:
+    """cos is even, so its value must not tell x from -x, even to someone who knows the opening d.
+
+    The result's rounding noise is a function of (d, r). It must lie far below the scale at which results leave:
+    candidates r = x - d and r = -x - d then explain the result equally well.
+    """
+    from hdcos.protocol.catalogue import Call
+
+    call = Call.of("cos")
+    scale = trig_scale(16)
+    generator = np.random.default_rng(5)
+    steps = generator.integers(0, 2**16, 20_000).astype(np.uint16)
+    d = generator.integers(0, 2**16, 20_000).astype(np.uint16)
+    results = []
+    for x in (steps, np.uint16(0) - steps):
+        cos_r, sin_r = (half.astype(np.uint64) for half in trig_words(x - d, 16, scale))
+        words, _ = rotate(d, cos_r, sin_r, 16, scale, sine=False)
+        results.append(decode(words, 2 * scale))
+    unit = 2.0**-call.output_scale
+    different = np.rint(results[0] / unit) != np.rint(results[1] / unit)
+    assert different.mean() < 0.02
 
 
 def test_an_emulated_network_slows_the_online_phase_by_its_delay() -> None:

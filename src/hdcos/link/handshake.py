@@ -53,7 +53,7 @@ class Hello:
     run: bytes
     attempt: int = 0
     version: int = PROTOCOL_VERSION
-    nonce: bytes = field(default_factory=_nonce)
+    nonce: bytes = field(default_factory=_nonce, repr=False)
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.role.encode()) <= 64:

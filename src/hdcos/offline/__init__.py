@@ -1,9 +1,12 @@
 """Correlated randomness: what it is, how it is dealt, and how each party keeps and spends it."""
 
 from hdcos.offline.dealer import Dealer as Dealer
+from hdcos.offline.kinds import FusedTrig as FusedTrig
+from hdcos.offline.kinds import GrowingTrig as GrowingTrig
+from hdcos.offline.kinds import LiftedPowers as LiftedPowers
+from hdcos.offline.kinds import LiftedProduct as LiftedProduct
 from hdcos.offline.kinds import Mask as Mask
 from hdcos.offline.kinds import MaskProduct as MaskProduct
-from hdcos.offline.kinds import MaskTimesTrig as MaskTimesTrig
 from hdcos.offline.kinds import Powers as Powers
 from hdcos.offline.kinds import RoundingMask as RoundingMask
 from hdcos.offline.kinds import TrigPair as TrigPair

@@ -7,8 +7,9 @@ Security  the dealer draws the masks itself, from the operating system, before a
           are uniform. Whoever holds both roots, or one root and the opened values, knows everything: hence
           the dealer must not collude with a party or read the link between the parties.
 
-A scope can be opened once by each party, and each execution can be dealt once, in order: a repeated or
-skipped request is MaterialReused, so no mask is ever handed out twice.
+A scope can be opened once by each party, and executions are dealt in order; a skipped one is MaterialReused.
+An execution may be asked for again, after a connection broke, and is then the same bytes again: that it is
+spent once is the stock's business.
 """
 
 from __future__ import annotations
@@ -72,15 +73,17 @@ class Dealer:
             scope = self._known(name)
             if executions < 1 or scope.plan.packed_bytes(executions) > MAX_DEAL_BYTES:
                 raise InputError(f"{name}: {executions} executions cannot be dealt at once: ask for fewer")
-            if start != scope.dealt:
+            if start > scope.dealt:
                 raise MaterialReused(f"{name}: executions from {start} asked for, next to deal is {scope.dealt}")
-            scope.dealt += executions
+            scope.dealt = max(scope.dealt, start + executions)
         values: dict[int, Values] = {}
         parts: list[Array] = []
         for position, need in enumerate(scope.plan.needs):
             values[position] = self._plain(name, position, start, executions, values)
             first, units = start * need.units, executions * need.units
             for item in need.kind.fields():
+                if values[position][item.name].shape != (units, *item.shape):
+                    raise InputError(f"{name}: position {position} does not have the shape it states")
                 if item.dealt:
                     half = _expand(scope.roots[0], position, item, first, units).astype(np.uint64)
                     rest = (values[position][item.name] - half) & np.uint64((1 << item.bits) - 1)

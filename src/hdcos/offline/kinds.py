@@ -13,10 +13,11 @@ import numpy as np
 
 from hdcos.errors import InputError
 from hdcos.offline.material import Field, Kind, Reference, Values
-from hdcos.ring import Array, conv2d, matmul, trig_words
+from hdcos.ring import Array, Blank, conv2d, matmul, trig_words
 
 RING_BITS = 64
 Shape = tuple[int, ...]
+OPERATIONS = ("multiply", "matmul", "conv2d", "circulant")
 
 
 def _words(values: Array) -> Array:
@@ -110,7 +111,7 @@ class TrigPair(Kind):
 
 @dataclass(frozen=True)
 class MaskProduct(Kind):
-    """The product of two units' masks: elementwise, `left @ right`, or the convolution of left with right.
+    """The product of two units' masks: elementwise, `left @ right`, convolution, or by a circulant matrix.
 
     `left` is taken per row; `right` per row too (elementwise only) or once for all rows.
     """
@@ -125,7 +126,7 @@ class MaskProduct(Kind):
     padding: int = 0
 
     def __post_init__(self) -> None:
-        if self.operation not in ("multiply", "matmul", "conv2d"):
+        if self.operation not in OPERATIONS:
             raise InputError(f"no product of masks is called {self.operation!r}")
 
     def fields(self) -> tuple[Field, ...]:
@@ -136,40 +137,143 @@ class MaskProduct(Kind):
 
     def derive(self, uniform: Values, *referred: Values) -> Values:
         left, right = (_words(values["mask"]) for values in referred)
-        return {"product": bilinear(self.operation, left, right, self.stride, self.padding)}
+        return {"product": bilinear(self.operation, left, right, self.stride, self.padding, self.shape[0])}
 
 
 @dataclass(frozen=True)
-class MaskTimesTrig(Kind):
-    """m * cos r and m * sin r for one unit's mask m and another's trig pair."""
+class FusedTrig(Kind):
+    """A trig pair with its products by a weight's mask: cos r, sin r, m_w cos r, m_w sin r for r = -m.
 
-    name: ClassVar[str] = "mask_times_trig"
+    The weight has one value per unit, or one per window of `pool` = (channels, height, width, window) units.
+    """
+
+    name: ClassVar[str] = "fused_trig"
     shape: Shape
-    mask: Reference
-    trig: Reference
+    phase_bits: int
+    scale: int
+    weight: Reference
+    pool: Shape = ()
 
     def fields(self) -> tuple[Field, ...]:
-        return (
-            Field("cos", self.shape, RING_BITS, dealt=True),
-            Field("sin", self.shape, RING_BITS, dealt=True),
-        )
+        names = ("cos", "sin", "weight_cos", "weight_sin")
+        dealt = (Field(name, self.shape, RING_BITS, dealt=True) for name in names)
+        return (Field("mask", self.shape, self.phase_bits), *dealt)
 
     def references(self) -> tuple[Reference, ...]:
-        return (self.mask, self.trig)
+        return (self.weight,)
 
     def derive(self, uniform: Values, *referred: Values) -> Values:
-        mask, trig = referred
-        m = _words(mask["mask"])
-        return {"cos": m * trig["cos"], "sin": m * trig["sin"]}
+        pair = TrigPair(self.shape, self.phase_bits, self.scale).derive(uniform)
+        weight = spread(_words(referred[0]["mask"]), self.pool)
+        return {**pair, "weight_cos": weight * pair["cos"], "weight_sin": weight * pair["sin"]}
 
 
-def bilinear(operation: str, left: Array, right: Array, stride: int = 1, padding: int = 0) -> Array:
+@dataclass(frozen=True)
+class GrowingTrig(Kind):
+    """For x cos x: a mask m of x that can be lifted, a phase's mask, and the products of m and of its top bit b.
+
+    cos, sin, m cos, m sin, b cos, b sin of r = -phase, where m is the low `bits` bits of `mask`.
+    """
+
+    name: ClassVar[str] = "growing_trig"
+    shape: Shape
+    bits: int
+    phase_bits: int
+    scale: int
+
+    def fields(self) -> tuple[Field, ...]:
+        names = ("cos", "sin", "mask_cos", "mask_sin", "top_cos", "top_sin")
+        dealt = (Field(name, self.shape, RING_BITS, dealt=True) for name in names)
+        return (Field("mask", self.shape, self.bits), Field("phase", self.shape, self.phase_bits), *dealt)
+
+    def derive(self, uniform: Values, *referred: Values) -> Values:
+        pair = TrigPair(self.shape, self.phase_bits, self.scale).derive({"mask": uniform["phase"]})
+        m = _words(uniform["mask"])
+        top = m >> np.uint64(self.bits - 1)
+        products = {"mask_cos": m * pair["cos"], "mask_sin": m * pair["sin"]}
+        return {**pair, **products, "top_cos": top * pair["cos"], "top_sin": top * pair["sin"]}
+
+
+@dataclass(frozen=True)
+class LiftedPowers(Kind):
+    """For polynomials of a lifted value: m, its top bit b, m^2, m b and so on, in the whole ring.
+
+    Powers of M = m - t b, with t known only online, are public combinations of these: b^2 = b.
+    """
+
+    name: ClassVar[str] = "lifted_powers"
+    shape: Shape
+    degree: int
+    bits: int
+
+    def fields(self) -> tuple[Field, ...]:
+        names = ["integer", "top"]
+        for n in range(2, self.degree + 1):
+            names += [f"power{n}", f"power{n - 1}_top"]
+        dealt = (Field(name, self.shape, RING_BITS, dealt=True) for name in names)
+        return (Field("mask", self.shape, self.bits), *dealt)
+
+    def derive(self, uniform: Values, *referred: Values) -> Values:
+        m = _words(uniform["mask"])
+        top = m >> np.uint64(self.bits - 1)
+        derived = {"integer": m, "top": top}
+        for n in range(2, self.degree + 1):
+            derived |= {f"power{n}": m**n, f"power{n - 1}_top": m ** (n - 1) * top}
+        return derived
+
+
+@dataclass(frozen=True)
+class LiftedProduct(Kind):
+    """For the product of a lifted value by a masked weight: m, b, m m_w and b m_w, in the whole ring."""
+
+    name: ClassVar[str] = "lifted_product"
+    shape: Shape
+    bits: int
+    weight: Reference
+
+    def fields(self) -> tuple[Field, ...]:
+        names = ("integer", "top", "integer_weight", "top_weight")
+        dealt = (Field(name, self.shape, RING_BITS, dealt=True) for name in names)
+        return (Field("mask", self.shape, self.bits), *dealt)
+
+    def references(self) -> tuple[Reference, ...]:
+        return (self.weight,)
+
+    def derive(self, uniform: Values, *referred: Values) -> Values:
+        m, weight = _words(uniform["mask"]), _words(referred[0]["mask"])
+        top = m >> np.uint64(self.bits - 1)
+        return {"integer": m, "top": top, "integer_weight": m * weight, "top_weight": top * weight}
+
+
+def spread(weight: Array, pool: Shape) -> Array:
+    """A value per window of pooled units as a value per unit, in the units' order."""
+    if not pool:
+        return weight
+    channels, height, width, window = pool
+    grid = weight.reshape(channels, height // window, 1, width // window, 1)
+    full: Array = grid * np.ones((1, 1, window, 1, window), np.uint64)
+    return full.reshape(-1)
+
+
+def circulant(weight: Array, inputs: int, outputs: int) -> Array:
+    """The matrix M of x @ M with M[j, i] = weight[(i - j) mod n], n the number of weights."""
+    n = weight.shape[0]
+    index = (np.arange(outputs)[None, :] - np.arange(inputs)[:, None]) % n
+    if isinstance(weight, Blank):
+        return Blank(index.shape)
+    matrix: Array = weight[index]
+    return matrix
+
+
+def bilinear(operation: str, left: Array, right: Array, stride: int = 1, padding: int = 0, outputs: int = 0) -> Array:
     """One of the products that are linear in each factor, modulo 2**64."""
     result: Array
     if operation == "matmul":
         result = matmul(left, right)
     elif operation == "conv2d":
         result = conv2d(left, right, stride=stride, padding=padding)
+    elif operation == "circulant":
+        result = matmul(left, circulant(right, left.shape[1], outputs))
     else:
         result = left * right
     return result

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from math import prod
 from typing import Any, ClassVar
@@ -21,6 +21,9 @@ from hdcos.errors import InputError
 from hdcos.ring import Array
 
 Values = Mapping[str, Array]
+Fields = tuple[Array, ...]
+Finish = Callable[[Fields, Callable[[int], Fields]], Fields]
+"""What a party computes from a unit before the input arrives: its fields, and those of earlier positions."""
 CHUNK_BYTES = 1 << 22
 """Material is dealt in chunks of about this size: large enough to be efficient, small enough to be ahead."""
 
@@ -56,6 +59,14 @@ class Reference:
     position: int
     scope: str = ""
     whole: bool = False
+
+    def __post_init__(self) -> None:
+        if type(self.position) is not int or self.position < 0 or not isinstance(self.scope, str):
+            raise InputError("a reference is to a position of a scope")
+
+
+MAX_ELEMENTS = 1 << 28
+"""Elements of one position in one execution: what a dealer computes at once must fit its memory."""
 
 
 class Kind:
@@ -134,11 +145,17 @@ class Plan:
     def from_json(cls, records: Any) -> Plan:
         if not isinstance(records, Sequence) or isinstance(records, str):
             raise InputError("a plan is a list of needs")
-        needs = []
+        needs: list[Need] = []
         for record in records:
             if not isinstance(record, Mapping) or not isinstance(record.get("units"), int) or record["units"] < 0:
                 raise InputError("each need of a plan states its units")
-            needs.append(Need(Kind.from_json({k: v for k, v in record.items() if k != "units"}), record["units"]))
+            kind = Kind.from_json({k: v for k, v in record.items() if k != "units"})
+            for reference in kind.references():
+                if not reference.scope and reference.position >= len(needs):
+                    raise InputError(f"material refers to position {reference.position}, which comes later")
+            if sum(item.size for item in kind.fields()) * record["units"] > MAX_ELEMENTS:
+                raise InputError(f"{record['units']} units of {kind.name} are too many for one execution")
+            needs.append(Need(kind, record["units"]))
         return cls(tuple(needs))
 
     @property

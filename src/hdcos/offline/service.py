@@ -7,16 +7,16 @@ back, for party 1), close a scope. It receives plans and counts, nothing that de
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from hdcos.errors import HdcosError, InputError, MaterialReused
+from hdcos.errors import InputError, MaterialReused
 from hdcos.link import Kind, Link, Meter
 from hdcos.link.message import answer, decode_message, encode_message, integer, reply_error, request, text
 from hdcos.offline.dealer import Dealer
-from hdcos.offline.material import Plan
+from hdcos.offline.material import Finish, Plan
 from hdcos.offline.stock import Stock
 from hdcos.ring import Array
 
@@ -31,7 +31,8 @@ def serve_dealer(dealer: Dealer, link: Link, rank: int) -> None:
         try:
             meta, _ = decode_message(payload)
             _answer(dealer, link, rank, meta)
-        except HdcosError as error:
+        except Exception as error:
+            # Plans come from outside: one that makes no sense, in whatever way, must not end the dealer.
             if link.closed:
                 raise
             reply_error(link, error)
@@ -74,11 +75,11 @@ class DealerClient:
     def leave(self) -> None:
         self._link.close()
 
-    def open(self, name: str, plan: Plan) -> Stock:
+    def open(self, name: str, plan: Plan, finishes: Mapping[int, Finish] | None = None) -> Stock:
         """A new, empty stock."""
         meta = {"operation": "open", "scope": name, "plan": plan.to_json()}
         _, arrays = self._ask(meta)
-        return Stock(name, plan, self.rank, arrays["root"].tobytes())
+        return Stock(name, plan, self.rank, arrays["root"].tobytes(), finishes)
 
     def close(self, name: str) -> None:
         self._ask({"operation": "close", "scope": name})
@@ -104,7 +105,7 @@ class DealerClient:
                     self._receive(link, stock, *pending.popleft())
             while pending:
                 self._receive(link, stock, *pending.popleft())
-        except HdcosError as error:
+        except BaseException as error:
             # Answers to requests sent ahead must not be taken for answers to later ones.
             link.abort(error)
             raise

@@ -8,17 +8,16 @@ Security  executions are handed out in order and counted as used *before* their 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from threading import Condition
 
 import numpy as np
 
-from hdcos.errors import FrameError, HdcosError, MaterialExhausted, MaterialReused
+from hdcos.errors import FrameError, HdcosError, InputError, MaterialExhausted, MaterialReused
 from hdcos.offline.dealer import field_stream
-from hdcos.offline.material import Field, Kind, Need, Plan
+from hdcos.offline.material import Field, Fields, Finish, Kind, Need, Plan
 from hdcos.ring import Array, unpack
-
-Fields = tuple[Array, ...]
 
 
 @dataclass
@@ -33,9 +32,11 @@ class _Chunk:
 class Stock:
     """Material of one scope at one party."""
 
-    def __init__(self, name: str, plan: Plan, rank: int, root: bytes) -> None:
+    def __init__(
+        self, name: str, plan: Plan, rank: int, root: bytes, finishes: Mapping[int, Finish] | None = None
+    ) -> None:
         self.name, self.plan, self.rank = name, plan, rank
-        self._root = root
+        self._root, self._finishes = root, finishes or {}
         self._chunks: deque[_Chunk] = deque()
         self._filled = self._used = self._ordered = 0
         self._failure: HdcosError | None = None
@@ -52,35 +53,51 @@ class Stock:
         return self._filled
 
     @property
+    def expected(self) -> int:
+        """Executions that arrived or are on their way."""
+        return max(self._ordered, self._filled)
+
+    @property
     def used(self) -> int:
         """Executions handed out since the scope was opened, burnt ones included."""
         return self._used
 
     def order(self, executions: int) -> None:
         """Note that so many more executions are on their way, so that `begin` may wait for them."""
+        if executions < 0:
+            raise InputError(f"{self.name}: {executions} executions cannot be ordered")
         with self._changed:
             self._ordered = max(self._ordered, self._filled) + executions
             self._failure = None
 
     def fill(self, start: int, executions: int, corrections: Array | None) -> None:
         """Expand executions [start, start + executions); party 1 brings the dealer's corrections."""
-        if start != self._filled:
-            raise MaterialReused(f"{self.name}: executions from {start} arrived, next expected is {self._filled}")
+        if start != self._filled or executions < 1:
+            raise MaterialReused(
+                f"{self.name}: {executions} executions from {start} arrived, next expected is {self._filled}"
+            )
         read = self._expand if self.rank == 0 else _Unpacker(corrections, self.name)
-        positions = []
+        positions: list[Fields] = []
         for position, need in enumerate(self.plan.needs):
             units = executions * need.units
             fields = []
             for item in need.kind.fields():
                 source = read if item.dealt else self._expand
                 fields.append(source(position, need, item, start, units))
-            positions.append(tuple(fields))
+            finish = self._finishes.get(position)
+            positions.append(finish(tuple(fields), positions.__getitem__) if finish else tuple(fields))
         if isinstance(read, _Unpacker):
             read.finish()
         with self._changed:
             self._chunks.append(_Chunk(executions, positions))
             self._filled += executions
             self._changed.notify_all()
+
+    def uniform(self, position: int, start: int, executions: int) -> Array:
+        """This party's half of a uniform field of executions [start, start + executions), dealt or not."""
+        need = self.plan.needs[position]
+        item = need.kind.fields()[0]
+        return self._expand(position, need, item, start, executions * need.units)
 
     def fail(self, error: HdcosError) -> None:
         """No more material will come: whoever waits, or begins later, gets the reason."""
@@ -97,22 +114,35 @@ class Stock:
         """
         with self._changed:
             first = self._used if start is None else start
-            if first < self._used:
-                raise MaterialReused(f"{self.name}: execution {first} asked for, {self._used} are used already")
+            self._check(first, executions)
             wanted = first + executions
             if self._filled < wanted <= self._ordered:
                 self._changed.wait_for(lambda: self._filled >= wanted or self._failure is not None, timeout_s)
             if self._filled < wanted:
-                if self._failure is not None:
-                    raise self._failure
-                raise MaterialExhausted(
-                    f"{executions} executions of {self.name} needed, {self.available} in stock.\n"
-                    f"Prepare more before running, and see that the dealer is up."
-                )
+                raise self._failure or self._exhausted(executions)
             self._pop(first - self._used)
             self._used = wanted
             pieces = [_cut(self.plan, *piece) for piece in self._pop(executions)]
         return Ration(self.plan, executions, pieces)
+
+    def check(self, start: int, executions: int) -> None:
+        """Raise what `begin` would raise at once, without beginning."""
+        with self._changed:
+            self._check(start, executions)
+
+    def _check(self, start: int, executions: int) -> None:
+        if executions < 1:
+            raise InputError(f"{self.name}: {executions} executions cannot be begun")
+        if start < self._used:
+            raise MaterialReused(f"{self.name}: execution {start} asked for, {self._used} are used already")
+        if start + executions > self.expected:
+            raise self._failure or self._exhausted(executions)
+
+    def _exhausted(self, executions: int) -> MaterialExhausted:
+        return MaterialExhausted(
+            f"{executions} executions of {self.name} needed, {self.available} in stock.\n"
+            f"Prepare more before running, and see that the dealer is up."
+        )
 
     def _pop(self, executions: int) -> list[tuple[_Chunk, int, int]]:
         pieces = []
@@ -156,8 +186,8 @@ class Ration:
         self._plan, self._executions, self._pieces = plan, executions, pieces
         self.position = 0
 
-    def take(self, kind: Kind, units: int) -> Fields:
-        """All fields of the next position, leading axis `units`."""
+    def take(self, kind: Kind, units: int, finish: Finish | None = None) -> Fields:
+        """All fields of the next position, leading axis `units`; what `finish` makes of them was made before."""
         if self.position >= len(self._plan.needs):
             raise MaterialReused(f"the plan has {len(self._plan.needs)} positions and all are taken")
         need = self._plan.needs[self.position]
@@ -173,6 +203,11 @@ class Ration:
         if len(parts) == 1:
             return parts[0]
         return tuple(np.concatenate(field) for field in zip(*parts, strict=True))
+
+    def peek(self, position: int) -> Fields:
+        """The fields of a position that was not taken yet, if they lie in one piece."""
+        (piece,) = self._pieces
+        return piece[position]
 
     def finish(self) -> None:
         """Check that nothing was left over."""

@@ -43,6 +43,8 @@ class Function:
     """Whether it means nothing outside the interval: a series folds back there."""
     largest: Callable[..., float] | None = None
     """A bound on |result| from the inputs, where a result may outgrow the ring."""
+    output_scale: Callable[..., int] = lambda **parameters: 24
+    """Where results are rounded before they leave: NOISE_BITS above the rounding noise of approximate functions."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,10 @@ class Call:
 
     def program(self, party: Party, *inputs: Share) -> Rounds[Share]:
         return find(self.function).program(party, *inputs, **self.parameters)
+
+    @property
+    def output_scale(self) -> int:
+        return find(self.function).output_scale(**self.parameters)
 
     def fingerprint(self, *context: Any) -> bytes:
         """What both parties must agree on before they start."""
@@ -136,6 +142,16 @@ def _conv2d_price(x: Shape, weight: Shape, stride: int, padding: int) -> Price:
 
 
 _PHASE = {"phase_bits": cosine.PHASE_BITS}
+NOISE_BITS = 8
+
+
+def _below_trig(phase_bits: int) -> int:
+    return cosine.trig_scale(phase_bits) - NOISE_BITS
+
+
+def _below_series(**parameters: Any) -> int:
+    return fourier.TRIG_SCALE - NOISE_BITS
+
 
 FUNCTIONS: dict[str, Function] = {
     function.name: function
@@ -169,6 +185,7 @@ FUNCTIONS: dict[str, Function] = {
             paper_rounds=1,
             interval=(-4.0, 4.0),
             bounded=True,
+            output_scale=_below_series,
         ),
         Function(
             "polyfit3",
@@ -189,18 +206,39 @@ FUNCTIONS: dict[str, Function] = {
             input_scale=24,
             paper_rounds=2,
             interval=(-20.0, 20.0),
+            output_scale=lambda: cos_paper.SCALE - NOISE_BITS,
         ),
-        Function("cos", _cos, cosine.price, np.cos, _PHASE, input_scale=24, paper_rounds=2, interval=(-20.0, 20.0)),
-        Function("sin", _sin, cosine.price, np.sin, _PHASE, input_scale=24, interval=(-20.0, 20.0)),
+        Function(
+            "cos",
+            _cos,
+            cosine.price,
+            np.cos,
+            _PHASE,
+            input_scale=24,
+            paper_rounds=2,
+            interval=(-20.0, 20.0),
+            output_scale=_below_trig,
+        ),
+        Function(
+            "sin",
+            _sin,
+            cosine.price,
+            np.sin,
+            _PHASE,
+            input_scale=24,
+            interval=(-20.0, 20.0),
+            output_scale=_below_trig,
+        ),
         Function(
             "growing_cos",
             growing_cos.growing_cos,
             growing_cos.price,
             lambda x: x * np.cos(x),
-            _PHASE,
-            input_scale=20,
+            {"drop": 0, "bits": 32, **_PHASE},
+            input_scale=16,
             interval=(-20.0, 20.0),
-            largest=lambda x, phase_bits: _peak(x),
+            largest=lambda x, **_: _peak(x),
+            output_scale=lambda **_: growing_cos.TRIG_SCALE - NOISE_BITS,
         ),
         Function(
             "sigmoid",
@@ -211,6 +249,7 @@ FUNCTIONS: dict[str, Function] = {
             input_scale=20,
             interval=(-8.0, 8.0),
             bounded=True,
+            output_scale=_below_series,
         ),
         Function(
             "tanh",
@@ -221,6 +260,7 @@ FUNCTIONS: dict[str, Function] = {
             input_scale=20,
             interval=(-4.0, 4.0),
             bounded=True,
+            output_scale=_below_series,
         ),
         Function(
             "multiply",

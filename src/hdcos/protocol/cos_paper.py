@@ -3,7 +3,7 @@
 Computes  [x] -> [cos x]. Angles are in turns; one turn is 2**x.scale ring units.
 Offline   two Beaver triples per element.
 Online    2 rounds: a 32-byte seed, then 32 bytes per element, each way.
-Error     |error| <= 1.5 / 2**20 + 4 pi / 2**28: each party rounds its own angle, cosine and sine.
+Error     |error| <= 1.5 / 2**28 + 4 pi / 2**28: each party rounds its own angle, cosine and sine.
 Security  step 2 sends a PRG seed that is independent of the secret; step 3 opens cos x_i and sin x_i under
           fresh Beaver masks, uniform in the ring.
 
@@ -29,7 +29,7 @@ from hdcos.sharing import SEED_BYTES, Share, fresh_seed
 from hdcos.sharing.prg import expand
 
 LOCAL_BITS = 28
-SCALE = 20
+SCALE = 28
 
 
 def cos_paper(party: Party, x: Share) -> Rounds[Share]:

@@ -16,6 +16,7 @@ from math import pi, prod
 
 from hdcos.errors import InputError
 from hdcos.offline import TrigPair
+from hdcos.protocol.hadamard import HadamardCosine
 from hdcos.protocol.opening import open_half
 from hdcos.protocol.party import Party
 from hdcos.protocol.price import Price, packed
@@ -24,13 +25,14 @@ from hdcos.ring import Array, rotate
 from hdcos.sharing import Share
 
 PHASE_BITS = 16
+Angle = Share | HadamardCosine
 INVERSE_TURN = 0x28BE60DB9391054A7F09D5F47D4D3770
 """2**128 / (2 pi), rounded: radians to turns."""
 
 
 def trig_scale(phase_bits: int) -> int:
-    """The scale of tables and dealt cosines that does not spoil a phase of so many bits."""
-    return max(16, phase_bits)
+    """The scale of tables and dealt cosines: it costs no traffic, so rounding noise lies far below a phase step."""
+    return min(30, max(24, phase_bits + 6))
 
 
 def to_turns(x: Share, scale: int = 62) -> Share:
@@ -50,9 +52,11 @@ def cos_sin(party: Party, x: Share, phase_bits: int = PHASE_BITS) -> Rounds[tupl
     return Share(cos, 2 * scale), Share(sin, 2 * scale)
 
 
-def cos(party: Party, x: Share, phase_bits: int = PHASE_BITS) -> Rounds[Share]:
-    """The cosine alone."""
-    scale = trig_scale(phase_bits)
+def cos(
+    party: Party, x: Angle, phase_bits: int = PHASE_BITS, scale: int | None = None
+) -> Rounds[Share]:
+    """The cosine alone, at twice the scale of its factors."""
+    scale = trig_scale(phase_bits) if scale is None else scale
     d, cos_r, sin_r = yield from open_phase(party, x, phase_bits, scale)
     words, _ = rotate(d, cos_r, sin_r, phase_bits, scale, sine=False)
     return Share(words, 2 * scale)
@@ -67,7 +71,7 @@ def sin(party: Party, x: Share, phase_bits: int = PHASE_BITS) -> Rounds[Share]:
 
 
 def open_phase(
-    party: Party, x: Share, phase_bits: int, scale: int, harmonics: tuple[int, ...] = (1,)
+    party: Party, x: Angle, phase_bits: int, scale: int, harmonics: tuple[int, ...] = (1,)
 ) -> Rounds[tuple[Array, Array, Array]]:
     """d = x - r in steps of the turn, with this party's halves of cos kr and sin kr at a scale."""
     if x.scale < phase_bits:

@@ -28,7 +28,7 @@ from hdcos.ring import Array, encode, trig_combine
 from hdcos.sharing import Share
 
 COEFFICIENT_SCALE = 20
-TRIG_SCALE = 18
+TRIG_SCALE = 24
 
 
 @dataclass(frozen=True)
@@ -56,24 +56,40 @@ class Series:
         return value
 
 
-def fourier(party: Party, x: Share, series: Series, phase_bits: int = PHASE_BITS) -> Rounds[Share]:
-    """The series of x, at scale 2 * TRIG_SCALE + COEFFICIENT_SCALE = 56: values up to 127 fit."""
+def fourier(
+    party: Party, x: Share, series: Series, phase_bits: int = PHASE_BITS, trig_scale: int = TRIG_SCALE
+) -> Rounds[Share]:
+    """The series of x, at scale 2 * trig_scale. The public factors are rounded to trig_scale, so coefficients are free."""
     angle = x.rescaled(x.scale + series.period_bits)
-    d, cos_r, sin_r = yield from open_phase(party, angle, phase_bits, TRIG_SCALE, series.harmonics)
+    d, cos_r, sin_r = yield from open_phase(party, angle, phase_bits, trig_scale, series.harmonics)
     if series.harmonics == (1,):
         cos_r, sin_r = cos_r[..., None], sin_r[..., None]
-    words = trig_combine(d, cos_r, sin_r, phase_bits, TRIG_SCALE, series.cos, series.sin, series.harmonics)
+    words = trig_combine(
+        d,
+        cos_r,
+        sin_r,
+        phase_bits,
+        trig_scale,
+        series.cos,
+        series.sin,
+        series.harmonics,
+        coefficient_shift=COEFFICIENT_SCALE,
+    )
     if party.rank == 0:
-        words = words + encode(series.constant, 2 * TRIG_SCALE)
-    return Share(words, 2 * TRIG_SCALE + COEFFICIENT_SCALE)
+        words = words + encode(series.constant / 2**COEFFICIENT_SCALE, 2 * trig_scale)
+    return Share(words, 2 * trig_scale)
 
 
-def error_bound(series: Series, phase_bits: int) -> float:
-    """The largest distance from the series in floats: the phase is off by less than one step, each term's four
-    factors by half a unit of the trig scale, and the sum of |coefficients| multiplies that."""
+def error_bound(series: Series, phase_bits: int, trig_scale: int = TRIG_SCALE) -> float:
+    """The largest distance from the series in floats.
+
+    The phase is off by less than one step; of each term the table and the dealt factors are off by half a unit of the
+    trig scale times the coefficient, and the rounded public factors by half a unit.
+    """
     sizes = [np.hypot(a, b) / 2**COEFFICIENT_SCALE for a, b in zip(series.cos, series.sin, strict=True)]
     slope = sum(k * size for k, size in zip(series.harmonics, sizes, strict=True))
-    return float(slope * 2 * pi / 2**phase_bits + 1.5 * sum(sizes) / 2**TRIG_SCALE)
+    units = 1.5 * sum(sizes) + 0.75 * len(sizes)
+    return float(slope * 2 * pi / 2**phase_bits + units / 2**trig_scale)
 
 
 def price(shape: tuple[int, ...], series: Series, phase_bits: int = PHASE_BITS) -> Price:

@@ -1,45 +1,59 @@
 """The growing cosine unit x * cos x of a shared value, in one round.
 
-Computes  [x] in radians -> [x cos x].
-Offline   per element a Mask m, a TrigPair, and [m cos r], [m sin r].
-Online    1 round, 8 bytes for x and `phase_bits` for its phase, each way.
-Error     |x| times the cosine's error.
-Security  two openings of the same x under independent masks: D = x + m in Z_2^64 and d = x - r modulo one turn.
-          (m, r) is uniform in the product group and used once, so (D, d) is uniform whatever x is.
+Computes  [x] in radians -> [x cos x]; or [x] in turns -> [x cos 2 pi x].
+Offline   one GrowingTrig per element: a mask of x that can be lifted, a trig pair, and their products.
+Online    1 round, `bits` for x and `phase_bits` for its phase, each way.
+Error     |x| times the cosine's error, and one unit of x's opened scale. |x| < 2**(drop + bits - 2) ring units.
+Security  two openings of the same x under independent masks: D = x / 2**drop + m modulo 2**bits and d = x - r
+          modulo one turn. (m, r) is uniform in the product group and used once, so (D, d) is uniform whatever x is.
 
-x cos x = (D - m)(cos d C - sin d S) = cos d (D C - [m C]) - sin d (D S - [m S]).
+With D lifted, x = E - m + t b where E = D - 2**(bits-2) and t are public (see opening), and
+x cos x = cos d (E C - [m C] + t [b C]) - sin d (E S - [m S] + t [b S]) with C = cos r, S = sin r.
 """
 
 from __future__ import annotations
 
 from math import prod
 
-from hdcos.offline import MaskTimesTrig
-from hdcos.protocol.cosine import PHASE_BITS, open_phase, to_turns, trig_scale
-from hdcos.protocol.opening import open_masked
+import numpy as np
+
+from hdcos.offline import GrowingTrig
+from hdcos.protocol.cosine import PHASE_BITS, to_turns
+from hdcos.protocol.opening import lifted, open_half
 from hdcos.protocol.party import Party
 from hdcos.protocol.price import Price, packed
 from hdcos.protocol.rounds import Rounds, together
 from hdcos.ring import rotate
 from hdcos.sharing import Share
 
-
-def growing_cos(party: Party, x: Share, phase_bits: int = PHASE_BITS) -> Rounds[Share]:
-    """x * cos x, at scale x.scale + 2 * trig_scale(phase_bits)."""
-    scale = trig_scale(phase_bits)
-    mask_address = party.next_reference()
-    opening = open_masked(party, x)
-    phase = open_phase(party, to_turns(x), phase_bits, scale)
-    masked, (d, cos_r, sin_r) = yield from together(opening, phase)
-    trig_address = type(mask_address)(mask_address.position + 1)
-    m_cos, m_sin = party.take(MaskTimesTrig(x.shape[1:], mask_address, trig_address), len(x))
-    A = masked.opened * cos_r - m_cos
-    B = masked.opened * sin_r - m_sin
-    words, _ = rotate(d, A, B, phase_bits, scale, sine=False)
-    return Share(words, x.scale + 2 * scale)
+TRIG_SCALE = 18
 
 
-def price(shape: tuple[int, ...], phase_bits: int = PHASE_BITS) -> Price:
+def growing_cos(
+    party: Party, x: Share, drop: int = 0, bits: int = 32, phase_bits: int = PHASE_BITS, trig_scale: int = TRIG_SCALE
+) -> Rounds[Share]:
+    """x * cos x for x in radians, at scale x.scale - drop + 2 * trig_scale."""
+    return (yield from growing_cos_turns(party, x, to_turns(x), drop, bits, phase_bits, trig_scale))
+
+
+def growing_cos_turns(
+    party: Party, x: Share, turns: Share, drop: int, bits: int, phase_bits: int, trig_scale: int
+) -> Rounds[Share]:
+    """x * cos(2 pi turns); in a network x and turns are one share, and the next weights bring the factor 2 pi."""
+    kind = GrowingTrig(x.shape[1:], bits, phase_bits, trig_scale)
+    mask, phase, cos_r, sin_r, m_cos, m_sin, b_cos, b_sin = party.take(kind, len(x))
+    offset = mask.dtype.type(1 << (bits - 2))
+    D, d = yield from together(
+        open_half(party, x, mask + offset if party.rank == 0 else mask, drop, bits),
+        open_half(party, turns, phase, turns.scale - phase_bits, phase_bits),
+    )
+    E, t = lifted(D.astype(np.uint64), bits)
+    A = E * cos_r - m_cos + t * b_cos
+    B = E * sin_r - m_sin + t * b_sin
+    words, _ = rotate(d, A, B, phase_bits, trig_scale, sine=False)
+    return Share(words, x.scale - drop + 2 * trig_scale)
+
+
+def price(shape: tuple[int, ...], drop: int = 0, bits: int = 32, phase_bits: int = PHASE_BITS) -> Price:
     count = prod(shape)
-    online = packed(count, 64) + packed(count, phase_bits)
-    return Price(1, online, 32 * count, ("mask", "trig_pair", "mask_times_trig"))
+    return Price(1, packed(count, bits) + packed(count, phase_bits), 48 * count, ("growing_trig",))

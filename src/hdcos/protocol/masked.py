@@ -12,7 +12,8 @@ x y = D_x D_y - D_x [m_y] - [m_x] D_y + [m_x m_y].
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from math import prod
 
 import numpy as np
@@ -20,6 +21,7 @@ import numpy as np
 from hdcos.errors import InputError
 from hdcos.offline import MaskProduct, Reference
 from hdcos.offline.kinds import bilinear
+from hdcos.offline.material import Fields
 from hdcos.protocol.party import Party
 from hdcos.protocol.price import Price, packed
 from hdcos.ring import Array
@@ -30,9 +32,13 @@ from hdcos.sharing import Share
 class Masked:
     """x with D = x + m known to both parties and m shared; `reference` is the mask's address."""
 
-    opened: Array
+    opened: Array = field(repr=False)
     mask: Share
     reference: Reference
+
+    def of_scope(self, scope: str) -> Masked:
+        """The same value for programs of other scopes: its mask is addressed by its own scope's name."""
+        return replace(self, reference=Reference(self.reference.position, scope, whole=True))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -53,21 +59,38 @@ class Masked:
 
 
 def product(
-    party: Party, x: Masked, y: Masked, operation: str = "multiply", stride: int = 1, padding: int = 0
+    party: Party,
+    x: Masked,
+    y: Masked,
+    operation: str = "multiply",
+    stride: int = 1,
+    padding: int = 0,
+    outputs: int = 0,
 ) -> Share:
-    """x * y, x @ y or the convolution of x with y; x is masked per row, y per row or whole."""
+    """x * y, x @ y, the convolution of x with y, or x by the circulant matrix of y with so many outputs.
+
+    x is masked per row; y per row or whole.
+    """
     if x.reference.whole:
         raise InputError("the left factor of a product is masked per row, not whole")
     if operation == "multiply" and x.shape != y.shape and x.shape[1:] != y.shape:
         raise InputError(f"cannot multiply shapes {x.shape} and {y.shape} element by element")
-    # D_x (D_y - m_y) - m_x D_y for party 0; party 1 leaves the public product out.
+    # D_x (D_y - m_y) for party 0; party 1 leaves the public product out.
     right = y.opened - y.mask.words if party.rank == 0 else np.uint64(0) - y.mask.words
-    words = bilinear(operation, x.opened, right, stride, padding)
-    words = words - bilinear(operation, x.mask.words, y.opened, stride, padding)
+    words = bilinear(operation, x.opened, right, stride, padding, outputs)
     bits = min(x.bits, y.bits)
     kind = MaskProduct(operation, tuple(words.shape[1:]), x.reference, y.reference, bits, stride, padding)
-    (dealt,) = party.take(kind, words.shape[0])
-    return Share(words + dealt, x.scale + y.scale, bits)
+    if y.reference.scope and not x.reference.scope:
+        # y is known before x: so is [m_x m_y] - [m_x] D_y, and only one product is left for when x arrives.
+        def finish(fields: Fields, earlier: Callable[[int], Fields]) -> Fields:
+            mask = earlier(x.reference.position)[0].astype(np.uint64)
+            return (fields[0].astype(np.uint64) - bilinear(operation, mask, y.opened, stride, padding, outputs),)
+
+        (rest,) = party.take(kind, words.shape[0], finish)
+    else:
+        (dealt,) = party.take(kind, words.shape[0])
+        rest = dealt - bilinear(operation, x.mask.words, y.opened, stride, padding, outputs)
+    return Share(words + rest, x.scale + y.scale, bits)
 
 
 def price(output_shape: tuple[int, ...], bits: int = 64) -> Price:

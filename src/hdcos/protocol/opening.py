@@ -20,6 +20,7 @@ v = D - m + 2**bits * [D < m], and D < m exactly if m's top bit is set and D's i
 from __future__ import annotations
 
 from math import prod
+from typing import Protocol
 
 import numpy as np
 
@@ -29,15 +30,26 @@ from hdcos.protocol.masked import Masked
 from hdcos.protocol.party import Party
 from hdcos.protocol.price import Price, packed
 from hdcos.protocol.rounds import Rounds, swap
-from hdcos.ring import Array, round_open
+from hdcos.ring import Array
 from hdcos.sharing import Share
 
 
-def open_half(party: Party, x: Share, mask: Array, drop: int, bits: int) -> Rounds[Array]:
+class Openable(Protocol):
+    """What can be opened: a share, or something that becomes one as it is rounded."""
+
+    @property
+    def bits(self) -> int: ...
+
+    def rounded(self, mask: Array, drop: int, bits: int, ties_up: bool) -> Array:
+        """This half over 2**drop, rounded, plus the mask, modulo 2**bits."""
+        ...
+
+
+def open_half(party: Party, x: Openable, mask: Array, drop: int, bits: int) -> Rounds[Array]:
     """D = x / 2**drop + mask modulo 2**bits, in the compact dtype of `bits`: the opening all protocols share."""
     if drop + bits > x.bits:
         raise InputError(f"a share modulo 2**{x.bits} cannot drop {drop} bits and keep {bits}")
-    mine = round_open(x.words, mask, drop, bits, ties_up=party.rank == 0)
+    mine = x.rounded(mask, drop, bits, party.rank == 0)
     theirs = yield from swap(mine, bits)
     opened: Array = mine + theirs
     if bits < 8 * opened.dtype.itemsize:
@@ -61,17 +73,21 @@ def open_masked(
 
 def round_lift(party: Party, x: Share, drop: int, bits: int) -> Rounds[Share]:
     """x / 2**drop as a share in the whole ring: truncation in one round that cannot fail."""
-    spare = 64 - bits
+    if not 2 <= bits < 64:
+        raise InputError(f"a lift opens 2 to 63 bits, not {bits}")
     mask, high, top = party.take(RoundingMask(x.shape[1:], bits), len(x))
-    offset = np.uint64(1 << (bits - 2))
-    low = mask + offset if party.rank == 0 else mask
+    low = mask + np.uint64(1 << (bits - 2)) if party.rank == 0 else mask
     opened = (yield from open_half(party, x, low, drop, bits)).astype(np.uint64)
-    no_top_bit = np.uint64(1) - (opened >> np.uint64(bits - 1))
-    wrapped = (high.astype(np.uint64) + no_top_bit * top.astype(np.uint64)) << np.uint64(64 - spare)
-    words = wrapped - mask
-    if party.rank == 0:
-        words = words + opened - offset
-    return Share(words, x.scale - drop)
+    E, t = lifted(opened, bits)
+    words = (high.astype(np.uint64) << np.uint64(bits)) - mask + t * top.astype(np.uint64)
+    return Share(words + E if party.rank == 0 else words, x.scale - drop)
+
+
+def lifted(opened: Array, bits: int) -> tuple[Array, Array]:
+    """The public E = D - 2**(bits-2) and t of x = E - m + t b, for D opened with 2**(bits-2) added by party 0."""
+    one = np.uint64(1)
+    t = (one - (opened >> np.uint64(bits - 1))) << np.uint64(bits)
+    return opened - np.uint64(1 << (bits - 2)), t
 
 
 def price(shape: tuple[int, ...], bits: int, *, lift: bool = False) -> Price:

@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from hdcos.offline import Kind, Reference
-from hdcos.ring import Array
+from hdcos.offline.material import Fields, Finish
 from hdcos.sharing import Public, Share
 
 
@@ -23,8 +23,8 @@ class Source(Protocol):
         """How many positions of the plan were taken so far."""
         ...
 
-    def take(self, kind: Kind, units: int) -> tuple[Array, ...]:
-        """All fields of the next position, leading axis `units`."""
+    def take(self, kind: Kind, units: int, finish: Finish | None = None) -> Fields:
+        """All fields of the next position, leading axis `units`, or what `finish` makes of them."""
         ...
 
 
@@ -35,11 +35,14 @@ class Party:
     rank: int
     source: Source
 
-    def take(self, kind: Kind, rows: int) -> tuple[Array, ...]:
-        """One unit per row; the fields keep the rows as their leading axis."""
-        return self.source.take(kind, rows)
+    def take(self, kind: Kind, rows: int, finish: Finish | None = None) -> Fields:
+        """One unit per row; the fields keep the rows as their leading axis.
 
-    def take_one(self, kind: Kind) -> tuple[Array, ...]:
+        With `finish`, what it makes of the fields: it is called when the material arrives, before any input does.
+        """
+        return self.source.take(kind, rows, finish)
+
+    def take_one(self, kind: Kind) -> Fields:
         """A single unit for the whole execution."""
         return tuple(field[0] for field in self.source.take(kind, 1))
 

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hdcos.offline import Kind, Need, Plan
+from hdcos.offline.material import Fields, Finish
 from hdcos.protocol.party import Party
 from hdcos.protocol.rounds import Reply, Rounds
-from hdcos.ring import Array, Blank, compact_dtype
+from hdcos.ring import Blank, compact_dtype
 from hdcos.sharing import Share
 
 Program = Callable[..., Rounds[Any]]
@@ -29,6 +30,8 @@ class Planned:
     result: Any
     steps: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Rounds and bytes of each named step; a merged round counts for each step in it."""
+    finishes: dict[int, Finish] = field(default_factory=dict)
+    """What to make of the material of some positions as soon as it arrives."""
 
     @property
     def offline_bytes(self) -> int:
@@ -40,14 +43,21 @@ class _Recorder:
 
     def __init__(self) -> None:
         self.needs: list[Need] = []
+        self.taken: list[Fields] = []
+        self.finishes: dict[int, Finish] = {}
 
     @property
     def position(self) -> int:
         return len(self.needs)
 
-    def take(self, kind: Kind, units: int) -> tuple[Array, ...]:
+    def take(self, kind: Kind, units: int, finish: Finish | None = None) -> Fields:
+        fields: Fields = tuple(Blank((units, *item.shape), compact_dtype(item.bits)) for item in kind.fields())  # type: ignore[misc]
+        if finish is not None:
+            self.finishes[len(self.needs)] = finish
+            fields = finish(fields, self.taken.__getitem__)
         self.needs.append(Need(kind, units))
-        return tuple(Blank((units, *item.shape), compact_dtype(item.bits)) for item in kind.fields())  # type: ignore[misc]
+        self.taken.append(fields)
+        return fields
 
 
 def blank_share(shape: tuple[int, ...], scale: int, bits: int = 64) -> Share:
@@ -67,7 +77,7 @@ def plan(program: Program, *inputs: Share, rank: int = 0, **parameters: Any) -> 
             message = protocol.send(reply)  # type: ignore[arg-type]
         except StopIteration as finished:
             material = Plan(tuple(recorder.needs))
-            return Planned(rounds, online_bytes, material, finished.value, steps)
+            return Planned(rounds, online_bytes, material, finished.value, steps, recorder.finishes)
         rounds += 1
         sizes: dict[str, int] = {}
         for part in message:

@@ -18,8 +18,8 @@ from math import comb, prod
 import numpy as np
 
 from hdcos.errors import InputError
-from hdcos.offline import Powers
-from hdcos.protocol.opening import open_half
+from hdcos.offline import LiftedPowers, Powers
+from hdcos.protocol.opening import lifted, open_half
 from hdcos.protocol.party import Party
 from hdcos.protocol.price import Price, packed
 from hdcos.protocol.rounds import Rounds
@@ -35,20 +35,57 @@ def square(party: Party, x: Share) -> Rounds[Share]:
 
 def polynomial(party: Party, x: Share, coefficients: Sequence[float], coefficient_scale: int = 16) -> Rounds[Share]:
     """c0 + c1 x + c2 x^2 + c3 x^3, at scale degree * x.scale + coefficient_scale."""
+    degree = _degree(coefficients)
+    mask, *dealt = party.take(Powers(x.shape[1:], degree, x.bits), len(x))
+    D = (yield from open_half(party, x, mask, 0, x.bits)).astype(np.uint64)
+    result = _combined(party, coefficients, coefficient_scale, x.scale, D, (mask.astype(np.uint64), *dealt))
+    return Share(result.words, result.scale, x.bits)
+
+
+def lifted_polynomial(
+    party: Party, x: Share, coefficients: Sequence[float], drop: int, bits: int, coefficient_scale: int
+) -> Rounds[Share]:
+    """The polynomial of x / 2**drop, lifted: exact in the whole ring for |x| < 2**(drop + bits - 2) ring units.
+
+    Offline LiftedPowers per element, online 1 round and `bits` per element. x = E - M with M = m - t b, and since b is
+    a bit, M^2 = m^2 - 2 t m b + t^2 b and M^3 = m^3 - 3 t m^2 b + 3 t^2 m b - t^3 b.
+    """
+    degree = _degree(coefficients)
+    kind = LiftedPowers(x.shape[1:], degree, bits)
+    mask, m, b, *higher = party.take(kind, len(x))
+    low = mask + mask.dtype.type(1 << (bits - 2)) if party.rank == 0 else mask
+    E, t = lifted((yield from open_half(party, x, low, drop, bits)).astype(np.uint64), bits)
+    M = [m - t * b]
+    if degree >= 2:
+        m2, mb = higher[:2]
+        M.append(m2 - t * mb * np.uint64(2) + t * t * b)
+    if degree == 3:
+        m3, m2b = higher[2:]
+        three = np.uint64(3)
+        M.append(m3 - t * m2b * three + t * t * mb * three - t * t * t * b)
+    return _combined(party, coefficients, coefficient_scale, x.scale - drop, E, M)
+
+
+def _degree(coefficients: Sequence[float]) -> int:
     degree = len(coefficients) - 1
     if not 2 <= degree <= 3:
         raise InputError(f"polynomials of degree 2 and 3 take a round, this one has degree {degree}")
-    mask, *dealt = party.take(Powers(x.shape[1:], degree, x.bits), len(x))
-    D = (yield from open_half(party, x, mask, 0, x.bits)).astype(np.uint64)
-    m = (mask.astype(np.uint64), *dealt)
-    scale = degree * x.scale + coefficient_scale
-    words: Array = encode(coefficients[0], scale) if party.rank == 0 else np.zeros((), np.uint64)
+    return degree
+
+
+def _combined(
+    party: Party, coefficients: Sequence[float], coefficient_scale: int, scale: int, D: Array, m: Sequence[Array]
+) -> Share:
+    """The polynomial of D - m from shares of m, m^2, m^3."""
+    degree = len(coefficients) - 1
+    total = degree * scale + coefficient_scale
+    words: Array = encode(coefficients[0], total) if party.rank == 0 else np.zeros((), np.uint64)
     for n in range(1, degree + 1):
         # Lower powers are shifted up so that all terms meet at one scale.
-        factor = encode(coefficients[n], coefficient_scale + (degree - n) * x.scale)
+        factor = encode(coefficients[n], coefficient_scale + (degree - n) * scale)
         if coefficients[n]:
             words = words + _power(party, n, D, m) * factor
-    return Share(words, scale, x.bits)
+    return Share(words, total)
 
 
 def _power(party: Party, n: int, D: Array, m: Sequence[Array]) -> Array:
@@ -57,6 +94,11 @@ def _power(party: Party, n: int, D: Array, m: Sequence[Array]) -> Array:
     for k in range(1, n + 1):
         words = words + D ** (n - k) * m[k - 1] * ring_word((-1) ** k * comb(n, k))
     return words
+
+
+def lifted_price(shape: tuple[int, ...], degree: int, bits: int) -> Price:
+    count = prod(shape)
+    return Price(1, packed(count, bits), 16 * degree * count, ("lifted_powers",))
 
 
 def price(shape: tuple[int, ...], degree: int) -> Price:

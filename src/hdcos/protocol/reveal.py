@@ -5,7 +5,8 @@ Offline   nothing.
 Online    1 round, x.bits per element each way.
 Error     none.
 Security  both parties learn x, and nothing else: given x, the peer's half is determined by one's own. Only
-          for values that are meant to be public.
+          for values that are meant to be public, to the last bit: the low bits of an approximate result are noise
+          that depends on masks, so such a result is rounded to well above its noise first.
 """
 
 from __future__ import annotations

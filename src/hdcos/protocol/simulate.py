@@ -6,7 +6,7 @@ link. It can record every opened value, which no production process can.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -15,6 +15,7 @@ import numpy as np
 
 from hdcos.errors import HandshakeError
 from hdcos.offline import Dealer, Plan, Ration, Stock
+from hdcos.offline.material import Finish
 from hdcos.protocol.drive import packed_parts, unpacked_parts
 from hdcos.protocol.party import Party
 from hdcos.protocol.plan import Program, plan
@@ -57,15 +58,22 @@ def share_pair(words: Array, scale: int, bits: int = 64) -> tuple[Share, Share]:
     return Share(Stream(seed).words(tuple(words.shape)), scale, bits), Share(rest, scale, bits)
 
 
-def deal(material: Plan, dealer: Dealer | None = None, name: str | None = None) -> tuple[Ration, Ration]:
-    """Both parties' material for one execution, from a dealer in this process."""
+def deal(
+    material: Plan,
+    dealer: Dealer | None = None,
+    name: str | None = None,
+    finishes: Sequence[Mapping[int, Finish]] = ({}, {}),
+    executions: int = 1,
+) -> tuple[Ration, Ration]:
+    """Both parties' material for one piece of work, from a dealer in this process."""
     dealer = dealer or Dealer()
     name = name or f"simulation {next(_numbers)}"
-    stocks = [Stock(name, material, rank, dealer.open(name, material, rank)) for rank in (0, 1)]
-    parts = dealer.deal(name, 0, 1)
-    stocks[0].fill(0, 1, None)
-    stocks[1].fill(0, 1, np.concatenate(parts) if parts else None)
-    return stocks[0].begin(1), stocks[1].begin(1)
+    roots = [dealer.open(name, material, rank) for rank in (0, 1)]
+    stocks = [Stock(name, material, rank, roots[rank], finishes[rank]) for rank in (0, 1)]
+    parts = dealer.deal(name, 0, executions)
+    stocks[0].fill(0, executions, None)
+    stocks[1].fill(0, executions, np.concatenate(parts) if parts else None)
+    return stocks[0].begin(executions), stocks[1].begin(executions)
 
 
 def simulate(
@@ -74,7 +82,8 @@ def simulate(
     """Both parties' results of program(party, *inputs, **parameters), and what they sent each other."""
     halves = list(zip(*inputs, strict=True)) or [(), ()]
     if rations is None:
-        rations = deal(plan(program, *halves[0], **parameters).material)
+        planned = [plan(program, *halves[rank], rank=rank, **parameters) for rank in (0, 1)]
+        rations = deal(planned[0].material, finishes=[each.finishes for each in planned])
     protocols = [program(Party(rank, rations[rank]), *halves[rank], **parameters) for rank in (0, 1)]
     results, transcript = drive_pair(protocols[0], protocols[1])
     for ration in rations:

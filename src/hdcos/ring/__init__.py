@@ -9,6 +9,7 @@ reference  each kernel in plain NumPy: the specification
 native     the same kernels compiled for this processor
 backend    which of the two is in use
 kernels    the public functions: validate, plan or compute
+fused      the public functions that are a whole layer
 """
 
 from hdcos.ring.backend import SlowKernels as SlowKernels
@@ -18,6 +19,8 @@ from hdcos.ring.blank import Blank as Blank
 from hdcos.ring.checks import compact_dtype as compact_dtype
 from hdcos.ring.fixed import decode as decode
 from hdcos.ring.fixed import encode as encode
+from hdcos.ring.fused import hadamard_cos as hadamard_cos
+from hdcos.ring.fused import hadamard_cos_open as hadamard_cos_open
 from hdcos.ring.kernels import conv2d as conv2d
 from hdcos.ring.kernels import matmul as matmul
 from hdcos.ring.kernels import pack as pack

@@ -38,8 +38,35 @@ class Kernels:
         cos: Signed,
         sin: Signed,
         harmonics: Signed,
+        shift: int,
         /,
     ) -> None: ...
     def rotate(
         self, phase: Compact, a: Words, b: Words, cosine: Words | None, sine: Words | None, tables: Tables
+    ) -> None: ...
+    def hadamard_cos(
+        self,
+        phase: Compact,
+        a: Words,
+        b: Words,
+        bias: Words | None,
+        out: Words,
+        tables: Tables,
+        size: int,
+        pool: tuple[int, int, int, int],
+    ) -> None: ...
+    def hadamard_cos_open(
+        self,
+        phase: Compact,
+        a: Words,
+        b: Words,
+        bias: Words | None,
+        out: Compact,
+        tables: Tables,
+        size: int,
+        pool: tuple[int, int, int, int],
+        mask: Compact | None,
+        drop: int,
+        bits: int,
+        ties_up: bool,
     ) -> None: ...

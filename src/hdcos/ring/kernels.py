@@ -18,14 +18,21 @@ from hdcos.ring.blank import Blank
 _LITTLE = sys.byteorder == "little"
 
 
-def matmul(a: Any, b: Any) -> Any:
-    """(n, d) times (d, k) modulo 2**64."""
+def matmul(a: Any, b: Any, out: Any = None) -> Any:
+    """(n, d) times (d, k) modulo 2**64; `out` is where the product goes."""
     a, b = checks.words(a, "a", 2), checks.words(b, "b", 2)
     if a.shape[1] != b.shape[0]:
         raise InputError(f"cannot multiply shapes {a.shape} and {b.shape}")
-    if checks.is_blank(a, b):
-        return Blank((a.shape[0], b.shape[1]))
-    return implementation().matmul(a, b)
+    shape = (a.shape[0], b.shape[1])
+    if out is None:
+        return Blank(shape) if checks.is_blank(a, b) else implementation().matmul(a, b)
+    checks.target(out, shape, "out")
+    if checks.is_blank(a, b, out):
+        return Blank(shape)
+    if np.may_share_memory(out, a) or np.may_share_memory(out, b):
+        out[...] = implementation().matmul(a, b)
+        return out
+    return implementation().matmul(a, b, out)
 
 
 def conv2d(x: Any, weight: Any, stride: int = 1, padding: int = 0) -> Any:
@@ -49,9 +56,7 @@ def walsh_hadamard(x: Any, out: Any = None) -> Any:
     if x.ndim == 0 or x.shape[-1] < 1 or x.shape[-1] & (x.shape[-1] - 1):
         raise InputError(f"the last axis must be a power of two, got shape {x.shape}")
     if out is not None:
-        if checks.words(out, "out") is not out:
-            raise InputError("out must be C-contiguous")
-        checks.same_shape(x=x, out=out)
+        checks.target(out, x.shape, "out")
     if checks.is_blank(x, out):
         return Blank(x.shape)
     if out is None:
@@ -68,11 +73,11 @@ def round_open(x: Any, mask: Any, drop: int, bits: int, ties_up: bool = True) ->
     Half is 2**(drop-1), or one less to round ties down; nothing is added where nothing is dropped.
     """
     x = checks.words(x, "x")
-    if drop < 0 or bits < 1 or drop + bits > 64:
-        raise InputError(f"dropping {drop} bits and keeping {bits} does not fit 64")
+    checks.check_opening(drop, bits)
     if mask is not None:
         mask = checks.compact(mask, bits, "mask")
-        checks.same_shape(x=x, mask=mask)
+        if x.shape != mask.shape:
+            checks.same_shape(x=x, mask=mask)
     if checks.is_blank(x, mask):
         return Blank(x.shape, checks.compact_dtype(bits))
     return implementation().round_open(x, mask, drop, bits, ties_up)
@@ -93,16 +98,17 @@ def unpack(buffer: Any, count: int, bits: int) -> Any:
     kind = checks.compact_dtype(bits)
     if count < 0:
         raise InputError(f"a count cannot be negative, got {count}")
-    if not isinstance(buffer, Blank | np.ndarray):
-        buffer = np.frombuffer(buffer, np.uint8)
-    if buffer.dtype != np.uint8 or buffer.ndim != 1:
+    if not isinstance(buffer, checks.ARRAYS):
+        buffer = np.frombuffer(buffer, checks.UINT8)
+    if buffer.dtype != checks.UINT8 or buffer.ndim != 1:
         raise InputError(f"packed values are a row of uint8, got {checks.described(buffer)}")
     if buffer.size != packed_size(count, bits):
         raise FrameError(f"{count} values of {bits} bits take {packed_size(count, bits)} bytes, got {buffer.size}")
     if isinstance(buffer, Blank):
         return Blank(count, kind)
     buffer = np.ascontiguousarray(buffer)
-    if count * bits % 8 and buffer[-1] >> (count * bits % 8):
+    rest = count * bits % 8
+    if rest and int(buffer[-1]) >> rest:
         raise FrameError(f"the padding after {count} values of {bits} bits is not zero")
     if _LITTLE and bits == 8 * kind.itemsize:
         values = buffer.view(kind)
@@ -134,12 +140,17 @@ def trig_combine(
     cos_coefficients: Any,
     sin_coefficients: Any,
     harmonics: Any,
+    *,
+    coefficient_shift: int = 0,
 ) -> Any:
     """Sum over k of (a cos kd + b sin kd) C + (b cos kd - a sin kd) S, with d = phase / 2**bits turns.
 
     With C = cos kr and S = sin kr of each harmonic k this is the sum of a cos kx + b sin kx at x = d + r.
+    The two factors in brackets are rounded to `coefficient_shift` bits fewer, ties up, before they multiply.
     """
     checks.check_trig(bits, scale)
+    if not 0 <= coefficient_shift < 64:
+        raise InputError(f"coefficients can be shifted by 0 to 63 bits, got {coefficient_shift}")
     phase = checks.compact(phase, bits, "phase")
     cos_share, sin_share = checks.words(cos_share, "cos_share"), checks.words(sin_share, "sin_share")
     series = [_integers(x) for x in (cos_coefficients, sin_coefficients, harmonics)]
@@ -149,20 +160,43 @@ def trig_combine(
         raise InputError(f"shares of shape {expected} expected, got {cos_share.shape} and {sin_share.shape}")
     if checks.is_blank(phase, cos_share, sin_share, *series):
         return Blank(phase.shape)
-    return implementation().trig_combine(phase, cos_share, sin_share, bits, scale, *series)
+    return implementation().trig_combine(phase, cos_share, sin_share, bits, scale, *series, coefficient_shift)
 
 
 def rotate(
-    phase: Any, a: Any, b: Any, bits: int, scale: int, cosine: bool = True, sine: bool = True
+    phase: Any,
+    a: Any,
+    b: Any,
+    bits: int,
+    scale: int,
+    cosine: bool = True,
+    sine: bool = True,
+    out: tuple[Any, Any] = (None, None),
 ) -> tuple[Any, Any]:
-    """(cos d * a - sin d * b, sin d * a + cos d * b) at d = phase / 2**bits turns; None if not asked for."""
+    """(cos d * a - sin d * b, sin d * a + cos d * b) at d = phase / 2**bits turns; None if not asked for.
+
+    `out` is where the two go, None for a new array; a result may take the place of a or b.
+    """
     checks.check_trig(bits, scale)
     phase, a, b = checks.compact(phase, bits, "phase"), checks.words(a, "a"), checks.words(b, "b")
-    checks.same_shape(phase=phase, a=a, b=b)
-    if checks.is_blank(phase, a, b):
+    if not phase.shape == a.shape == b.shape:
+        checks.same_shape(phase=phase, a=a, b=b)
+    if out[0] is not None or out[1] is not None:
+        for target in out:
+            if target is not None:
+                checks.target(target, a.shape, "out")
+        a, b = _apart(a, out), _apart(b, out)
+    if checks.is_blank(phase, a, b, *out):
         return Blank(a.shape) if cosine else None, Blank(a.shape) if sine else None
-    cos, sin = implementation().rotate(phase, a, b, bits, scale, cosine, sine)
+    cos, sin = implementation().rotate(phase, a, b, bits, scale, cosine, sine, *out)
     return cos, sin
+
+
+def _apart(x: Any, targets: tuple[Any, Any]) -> Any:
+    """x, or a copy of it where a target overlaps it without being it."""
+    if isinstance(x, Blank) or not any(t is not None and t is not x and np.may_share_memory(x, t) for t in targets):
+        return x
+    return x.copy()
 
 
 def _integers(x: Any) -> Any:

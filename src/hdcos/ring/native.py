@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from hdcos.errors import InputError
 from hdcos.ring import _native, trig
-from hdcos.ring.checks import Compact, Signed, Words, compact_dtype
+from hdcos.ring.checks import UINT8, UINT64, Compact, Pool, Signed, Words, compact_dtype
 
 
 class Native:
@@ -26,14 +26,15 @@ class Native:
     def keep_memory(self) -> None:
         _native.keep_memory()
 
-    def matmul(self, a: Words, b: Words) -> Words:
-        out = np.empty((a.shape[0], b.shape[1]), np.uint64)
+    def matmul(self, a: Words, b: Words, out: Words | None = None) -> Words:
+        if out is None:
+            out = np.empty((a.shape[0], b.shape[1]), UINT64)
         self._kernels.matmul(a, b, out)
         return out
 
     def conv2d(self, x: Words, weight: Words, stride: int, padding: int) -> Words:
         size = [(x.shape[i] + 2 * padding - weight.shape[i]) // stride + 1 for i in (2, 3)]
-        out = np.empty((x.shape[0], weight.shape[0], *size), np.uint64)
+        out = np.empty((x.shape[0], weight.shape[0], *size), UINT64)
         self._kernels.conv2d(x, weight, out, stride, padding)
         return out
 
@@ -46,7 +47,7 @@ class Native:
         return out
 
     def pack(self, values: Compact, bits: int) -> npt.NDArray[np.uint8]:
-        out = np.empty((values.size * bits + 7) // 8, np.uint8)
+        out = np.empty((values.size * bits + 7) // 8, UINT8)
         self._kernels.pack(values, out, bits)
         return out
 
@@ -63,17 +64,69 @@ class Native:
     def trig_combine(
         self, phase: Compact, cos_share: Words, sin_share: Words, bits: int, scale: int, *series: Any
     ) -> Words:
-        out = np.empty(phase.shape, np.uint64)
+        out = np.empty(phase.shape, UINT64)
         self._kernels.trig_combine(phase, cos_share, sin_share, out, _tables(bits, scale), *series)
         return out
 
     def rotate(
-        self, phase: Compact, a: Words, b: Words, bits: int, scale: int, cosine: bool, sine: bool
+        self,
+        phase: Compact,
+        a: Words,
+        b: Words,
+        bits: int,
+        scale: int,
+        cosine: bool,
+        sine: bool,
+        to_cosine: Words | None = None,
+        to_sine: Words | None = None,
     ) -> tuple[Words | None, Words | None]:
-        to_cosine = np.empty(a.shape, np.uint64) if cosine else None
-        to_sine = np.empty(a.shape, np.uint64) if sine else None
+        if not cosine:
+            to_cosine = None
+        elif to_cosine is None:
+            to_cosine = np.empty(a.shape, UINT64)
+        if not sine:
+            to_sine = None
+        elif to_sine is None:
+            to_sine = np.empty(a.shape, UINT64)
         self._kernels.rotate(phase, a, b, to_cosine, to_sine, _tables(bits, scale))
         return to_cosine, to_sine
+
+    def hadamard_cos(
+        self,
+        phase: Compact,
+        a: Words,
+        b: Words,
+        bits: int,
+        scale: int,
+        size: int,
+        outputs: int,
+        bias: Words | None,
+        pool: Pool,
+    ) -> Words:
+        out = np.empty((a.shape[0], outputs), UINT64)
+        self._kernels.hadamard_cos(phase, a, b, bias, out, _tables(bits, scale), size, pool)
+        return out
+
+    def hadamard_cos_open(
+        self,
+        phase: Compact,
+        a: Words,
+        b: Words,
+        bits: int,
+        scale: int,
+        size: int,
+        outputs: int,
+        bias: Words | None,
+        pool: Pool,
+        mask: Compact | None,
+        drop: int,
+        opened_bits: int,
+        ties_up: bool,
+    ) -> Compact:
+        out = np.empty((a.shape[0], outputs), compact_dtype(opened_bits))
+        tables = _tables(bits, scale)
+        self._kernels.hadamard_cos_open(phase, a, b, bias, out, tables, size, pool, mask, drop, opened_bits, ties_up)
+        return out
 
 
 @cache

@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from hdcos.ring import trig
-from hdcos.ring.checks import Compact, Signed, Words, compact_dtype
+from hdcos.ring.checks import Compact, Pool, Signed, Words, compact_dtype
 
 
-def matmul(a: Words, b: Words) -> Words:
+def matmul(a: Words, b: Words, out: Words | None = None) -> Words:
     """a @ b."""
-    product: Words = np.matmul(a, b)
+    product: Words = np.matmul(a, b, out=out)
     return product
 
 
@@ -97,20 +97,83 @@ def trig_combine(
     cos_coefficients: Signed,
     sin_coefficients: Signed,
     harmonics: Signed,
+    shift: int = 0,
 ) -> Words:
-    """Sum over k of (a cos kd + b sin kd) C + (b cos kd - a sin kd) S."""
+    """Sum over k of (a cos kd + b sin kd) C + (b cos kd - a sin kd) S, each bracket shifted down and rounded."""
+    half = np.uint64(1 << (shift - 1) if shift else 0)
     total = np.zeros(phase.shape, np.uint64)
     for j, k in enumerate(harmonics.astype(np.uint64)):
         turned = phase.astype(np.uint64) * k & np.uint64(2**bits - 1)
         cos, sin = (part.view(np.uint64) for part in trig_words(turned, bits, scale))
         a, b = cos_coefficients[j].astype(np.uint64), sin_coefficients[j].astype(np.uint64)
-        total += (a * cos + b * sin) * cos_share[..., j] + (b * cos - a * sin) * sin_share[..., j]
+        u, v = ((x + half).view(np.int64) >> shift for x in (a * cos + b * sin, b * cos - a * sin))
+        total += u.view(np.uint64) * cos_share[..., j] + v.view(np.uint64) * sin_share[..., j]
     return total
 
 
 def rotate(
-    phase: Compact, a: Words, b: Words, bits: int, scale: int, cosine: bool, sine: bool
+    phase: Compact,
+    a: Words,
+    b: Words,
+    bits: int,
+    scale: int,
+    cosine: bool,
+    sine: bool,
+    to_cosine: Words | None = None,
+    to_sine: Words | None = None,
 ) -> tuple[Words | None, Words | None]:
     """(cos d * a - sin d * b, sin d * a + cos d * b)."""
     cos, sin = (part.view(np.uint64) for part in trig_words(phase, bits, scale))
-    return (cos * a - sin * b if cosine else None), (sin * a + cos * b if sine else None)
+    turned = cos * a - sin * b if cosine else None, sin * a + cos * b if sine else None
+    return _put(turned[0], to_cosine), _put(turned[1], to_sine)
+
+
+def _put(words: Words | None, out: Words | None = None) -> Words | None:
+    """The words, moved to where they were asked for."""
+    if words is None or out is None:
+        return words
+    out[...] = words
+    return out
+
+
+def hadamard_cos(
+    phase: Compact,
+    a: Words,
+    b: Words,
+    bits: int,
+    scale: int,
+    size: int,
+    outputs: int,
+    bias: Words | None,
+    pool: Pool,
+) -> Words:
+    """H (cos d * a - sin d * b), summed over blocks and padded with zeros first; the first outputs, plus bias."""
+    cos, sin = (part.view(np.uint64) for part in trig_words(phase, bits, scale))
+    channels, height, width, window = pool
+    blocks = (cos * a - sin * b).reshape(len(a), channels, height // window, window, width // window, window)
+    z = blocks.sum(axis=(3, 5)).reshape(len(a), channels * height * width // window**2)
+    padded = np.zeros((len(a), size), np.uint64)
+    padded[:, : z.shape[1]] = z
+    walsh_hadamard(padded, padded)
+    kept = padded[:, :outputs]
+    return np.ascontiguousarray(kept if bias is None else kept + bias)
+
+
+def hadamard_cos_open(
+    phase: Compact,
+    a: Words,
+    b: Words,
+    bits: int,
+    scale: int,
+    size: int,
+    outputs: int,
+    bias: Words | None,
+    pool: Pool,
+    mask: Compact | None,
+    drop: int,
+    opened_bits: int,
+    ties_up: bool,
+) -> Compact:
+    """round_open of hadamard_cos."""
+    y = hadamard_cos(phase, a, b, bits, scale, size, outputs, bias, pool)
+    return round_open(y, mask, drop, opened_bits, ties_up)

@@ -18,6 +18,7 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -130,6 +131,7 @@ class Cluster:
         self._timeout_s = timeout_s
         self.phase_bits = phase_bits
         self.online_s = 0.0
+        self._lock = Lock()
         self._callers = ThreadPoolExecutor(len(links), thread_name_prefix="caller")
 
     @property
@@ -181,6 +183,12 @@ class Cluster:
         self, meta: Mapping[str, Any], arrays: Sequence[Mapping[str, Array]] = ({}, {})
     ) -> list[tuple[dict[str, Any], dict[str, Array]]]:
         """One request to both parties at once. If both fail, the error that explains more is raised."""
+        with self._lock:  # replies are told apart by their order alone
+            return self._ask_both(meta, arrays)
+
+    def _ask_both(
+        self, meta: Mapping[str, Any], arrays: Sequence[Mapping[str, Array]]
+    ) -> list[tuple[dict[str, Any], dict[str, Array]]]:
         calls = [self._callers.submit(_ask, link, meta, part) for link, part in zip(self._links, arrays, strict=True)]
         done, _ = wait(calls, return_when=FIRST_EXCEPTION)
         if len(done) < len(calls):
@@ -220,6 +228,7 @@ class PrivateFunction:
         self._function = catalogue.find(call.function)
         self._scope = f"{call.function} {secrets.token_hex(16)}"
         self._next = 0
+        self._lock = Lock()
         if any(len(shape) == 0 or shape[0] == 0 for shape in shapes):
             raise InputError(f"inputs need at least one row, got shapes {shapes}")
         scale = self._function.input_scale
@@ -272,6 +281,11 @@ class PrivateFunction:
         return words
 
     def run(self, words: Sequence[Array], executions: int) -> Array:
+        """The function of encoded inputs."""
+        with self._lock:
+            return self._run(words, executions)
+
+    def _run(self, words: Sequence[Array], executions: int) -> Array:
         halves: list[dict[str, Array]] = [{}, {}]
         for index, array in enumerate(words):
             seed, rest = split(array)

@@ -10,6 +10,7 @@ Security  the party sees its own halves and uniformly masked openings. The frame
 from __future__ import annotations
 
 import hashlib
+import traceback
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from hdcos.errors import HdcosError, InputError, ModelError
+from hdcos.errors import HdcosError, InputError, MaterialReused, ModelError
 from hdcos.link import Kind, Link, Meter
 from hdcos.link.message import decode_message, encode_message, integer, reply_error, text
 from hdcos.offline import Stock
@@ -31,7 +32,6 @@ from hdcos.ring import Array, round_open
 from hdcos.serve.cost import counts_to_json
 from hdcos.sharing import Share, Stream, refresh
 
-OUTPUT_SCALE = 24
 Meta = dict[str, Any]
 
 
@@ -58,6 +58,7 @@ class PartyNode:
         self._peer: Link | None = None
         self._pair_seed = b""
         self._works: dict[str, _Work] = {}
+        self._scopes: set[str] = set()
         # The dealer's link belongs to this one thread, which fills stocks while rounds go on.
         self._supply = ThreadPoolExecutor(1, thread_name_prefix="supply")
         self._start = (meter.snapshot(), dealer.meter.snapshot())
@@ -79,7 +80,7 @@ class PartyNode:
             _, payload = client.receive(Kind.REQUEST, timeout_s=None)
             try:
                 meta, arrays = decode_message(payload)
-                operation = meta.pop("operation", None)
+                operation = text(meta, "operation")
                 if operation == "shutdown":
                     client.send(Kind.REPLY, *encode_message({}))
                     return
@@ -91,7 +92,7 @@ class PartyNode:
                     raise
                 reply_error(client, error)
                 if not isinstance(error, HdcosError):
-                    raise
+                    traceback.print_exc()
             else:
                 client.send(Kind.REPLY, *encode_message(answer, results))
 
@@ -103,11 +104,16 @@ class PartyNode:
 
     def _open(self, meta: Meta, arrays: dict[str, Array]) -> tuple[Meta, dict[str, Array]]:
         scope, ahead = text(meta, "scope"), integer(meta, "ahead")
+        if scope in self._scopes:
+            raise MaterialReused(f"the name {scope} was used before")
+        self._scopes.add(scope)
         try:
             call = Call.of(text(meta, "function"), **meta["parameters"])
             shapes = tuple(tuple(shape) for shape in meta["shapes"])
             scales = tuple(meta["scales"])
             planned = plan(call.program, *(blank_share(*form) for form in zip(shapes, scales, strict=True)))
+        except HdcosError:
+            raise
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             raise ModelError(f"not a program that can be planned: {type(error).__name__} {error}") from error
         stock = self._supply.submit(self._dealer.open, scope, planned.material).result()
@@ -130,24 +136,25 @@ class PartyNode:
         started = perf_counter()
         try:
             self._dealer.fill(stock, executions)
-        except HdcosError as error:
+        except Exception as error:
+            if not isinstance(error, HdcosError):
+                error = HdcosError(f"making material failed ({type(error).__name__})")
             stock.fail(error)
             raise
         self._offline_s += perf_counter() - started
 
     def _run(self, meta: Meta, arrays: dict[str, Array]) -> tuple[Meta, dict[str, Array]]:
         work, start, executions = self._work(meta), integer(meta, "start"), integer(meta, "executions")
-        if executions < 1:
-            raise InputError("a run takes at least one execution")
-        inputs = [
-            Share(self._half(arrays, index, (shape[0] * executions, *shape[1:])), scale)
-            for index, (shape, scale) in enumerate(zip(work.shapes, work.scales, strict=True))
-        ]
         peer = self._linked()
         address = f"{meta['scope']} {start} {executions}"
         digest = hashlib.sha256(work.fingerprint + address.encode()).digest()
         peer.context = int.from_bytes(digest[:8], "little")
         try:
+            work.stock.check(start, executions)
+            inputs = [
+                Share(self._half(arrays, index, (shape[0] * executions, *shape[1:])), scale)
+                for index, (shape, scale) in enumerate(zip(work.shapes, work.scales, strict=True))
+            ]
             ration = work.stock.begin(executions, start, peer.timeout_s or 30.0)
             with self.meter.phase("online"):
                 started = perf_counter()
@@ -161,13 +168,17 @@ class PartyNode:
         missing = work.ahead - work.stock.available
         if missing > 0:
             self._order(work, missing)
-        answer, words = self._leaving(result, address)
+        answer, words = self._leaving(result, work.call.output_scale, address)
         return {**answer, "seconds": seconds}, words
 
-    def _leaving(self, result: Share, address: str) -> tuple[Meta, dict[str, Array]]:
-        """The result as it leaves for the client: refreshed, rounded to the output scale."""
+    def _leaving(self, result: Share, output_scale: int, address: str) -> tuple[Meta, dict[str, Array]]:
+        """The result as it leaves for the client: refreshed, rounded to the output scale.
+
+        The bits below that scale are noise that depends on the masks: they would tell a client that is also a party,
+        and so knows the openings, more than the function does.
+        """
         fresh = refresh(result, self.rank, self._pair_seed, address)
-        drop = max(0, result.scale - OUTPUT_SCALE)
+        drop = max(0, result.scale - output_scale)
         bits = result.bits - drop
         words = round_open(fresh.words, None, drop, bits, ties_up=self.rank == 0)
         return {"scale": result.scale - drop, "bits": bits}, {"words": words}

@@ -10,14 +10,14 @@ something: two halves whose bits is 46 add up to the secret modulo 2**46 only.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import EllipsisType
 from typing import Any
 
 import numpy as np
 
 from hdcos.errors import InputError
-from hdcos.ring import Array, encode
+from hdcos.ring import Array, encode, round_open
 
 RING_BITS = 64
 Index = int | slice | EllipsisType | None | tuple[int | slice | EllipsisType | None, ...]
@@ -32,7 +32,7 @@ def ring_word(value: int) -> np.uint64:
 class Public:
     """Numbers both parties know: ring words at a scale."""
 
-    words: Array
+    words: Array = field(repr=False)
     scale: int = 0
 
     @classmethod
@@ -44,7 +44,7 @@ class Public:
 class Share:
     """This party's half: the secret is the sum of both halves' words, modulo 2**bits, over 2**scale."""
 
-    words: Array
+    words: Array = field(repr=False)
     scale: int
     bits: int = RING_BITS
 
@@ -91,6 +91,11 @@ class Share:
     def rescaled(self, scale: int) -> Share:
         """The same words read at another scale: a free division by a power of two."""
         return replace(self, scale=scale)
+
+    def rounded(self, mask: Array | None, drop: int, bits: int, ties_up: bool) -> Array:
+        """This half over 2**drop, rounded, plus the mask, modulo 2**bits: what an opening sends."""
+        words: Array = round_open(self.words, mask, drop, bits, ties_up)
+        return words
 
     def _aligned(self, other: Share) -> Array:
         if not isinstance(other, Share):

@@ -1,0 +1,43 @@
+"""Networks as plain specifications: read, save and evaluate them in NumPy, share them, train their PyTorch twins.
+
+layer         what a layer is; the registry of layer types
+hadamard      the Hadamard-Diagonal layer and the orthonormal transform
+dense         dense and low-rank layers
+public        public random numbers that every host derives alike
+structured    P H D and circulant layers
+projection    a public random projection
+convolution   convolution, pooling, flattening
+activations   elementwise functions and their names
+sequential    a network and its parameters
+storage       model files
+models        ready and trained networks
+interop       the door to PyTorch
+torch_modules layers that PyTorch lacks, as modules (extra: torch)
+torch_twin    networks as PyTorch modules and back (extra: torch)
+"""
+
+from hdcos.nn import models as models
+from hdcos.nn.activations import Cos as Cos
+from hdcos.nn.activations import ExpM1 as ExpM1
+from hdcos.nn.activations import GrowingCos as GrowingCos
+from hdcos.nn.activations import PolyReLU3 as PolyReLU3
+from hdcos.nn.activations import ReLU as ReLU
+from hdcos.nn.activations import Sigmoid as Sigmoid
+from hdcos.nn.activations import Sin as Sin
+from hdcos.nn.activations import Square as Square
+from hdcos.nn.activations import Tanh as Tanh
+from hdcos.nn.activations import activation as activation
+from hdcos.nn.convolution import AvgPool2d as AvgPool2d
+from hdcos.nn.convolution import Conv2d as Conv2d
+from hdcos.nn.convolution import Flatten as Flatten
+from hdcos.nn.dense import Dense as Dense
+from hdcos.nn.dense import LowRank as LowRank
+from hdcos.nn.hadamard import HadamardDiagonal as HadamardDiagonal
+from hdcos.nn.interop import from_torch as from_torch
+from hdcos.nn.layer import Layer as Layer
+from hdcos.nn.layer import layer_from_json as layer_from_json
+from hdcos.nn.projection import RandomProjection as RandomProjection
+from hdcos.nn.sequential import Sequential as Sequential
+from hdcos.nn.storage import load as load
+from hdcos.nn.structured import PHD as PHD
+from hdcos.nn.structured import Circulant as Circulant

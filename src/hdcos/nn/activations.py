@@ -1,0 +1,139 @@
+"""Elementwise functions, and their names.
+
+Under two-party computation each is one round; ReLU is there for plaintext comparison only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from hdcos.errors import ModelError
+from hdcos.nn.layer import Layer, Shape
+from hdcos.ring import Array
+
+
+@dataclass(frozen=True)
+class Activation(Layer, abstract=True):
+    """A function of single numbers; `name` is its word on the command line and in the tables."""
+
+    name: ClassVar[str]
+
+    def output_shape(self, shape: Shape) -> Shape:
+        return shape
+
+    def forward(self, parameters: Mapping[str, Array], x: Array) -> Array:
+        return self(x)
+
+    def __call__(self, x: Array) -> Array:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Cos(Activation):
+    """cos x, x in radians."""
+
+    name: ClassVar[str] = "cos"
+
+    def __call__(self, x: Array) -> Array:
+        return np.cos(x)
+
+
+@dataclass(frozen=True)
+class Sin(Activation):
+    """sin x, x in radians."""
+
+    name: ClassVar[str] = "sin"
+
+    def __call__(self, x: Array) -> Array:
+        return np.sin(x)
+
+
+@dataclass(frozen=True)
+class Square(Activation):
+    """x^2."""
+
+    name: ClassVar[str] = "square"
+
+    def __call__(self, x: Array) -> Array:
+        return x * x
+
+
+@dataclass(frozen=True)
+class PolyReLU3(Activation):
+    """The cubic closest to ReLU, `hdcos.protocol.fit.relu_cubic`."""
+
+    name: ClassVar[str] = "polyfit3"
+
+    def __call__(self, x: Array) -> Array:
+        from hdcos.protocol.fit import relu_cubic
+
+        c0, c1, c2, c3 = relu_cubic()
+        return c0 + x * (c1 + x * (c2 + x * c3))
+
+
+@dataclass(frozen=True)
+class ExpM1(Activation):
+    """e^x - 1."""
+
+    name: ClassVar[str] = "expm1"
+
+    def __call__(self, x: Array) -> Array:
+        return np.expm1(x)
+
+
+@dataclass(frozen=True)
+class Sigmoid(Activation):
+    """1 / (1 + e^-x)."""
+
+    name: ClassVar[str] = "sigmoid"
+
+    def __call__(self, x: Array) -> Array:
+        return 0.5 + 0.5 * np.tanh(0.5 * x)
+
+
+@dataclass(frozen=True)
+class Tanh(Activation):
+    """tanh x."""
+
+    name: ClassVar[str] = "tanh"
+
+    def __call__(self, x: Array) -> Array:
+        return np.tanh(x)
+
+
+@dataclass(frozen=True)
+class GrowingCos(Activation):
+    """x cos x."""
+
+    name: ClassVar[str] = "growing_cos"
+
+    def __call__(self, x: Array) -> Array:
+        return x * np.cos(x)
+
+
+@dataclass(frozen=True)
+class ReLU(Activation):
+    """max(x, 0). Plaintext only: a comparison of secret numbers takes many rounds. Use Cos in a model to be shared."""
+
+    name: ClassVar[str] = "relu"
+
+    def __call__(self, x: Array) -> Array:
+        return np.maximum(x, 0.0)
+
+
+ACTIVATIONS: dict[str, type[Activation]] = {
+    kind.name: kind for kind in (Cos, Sin, Square, ExpM1, PolyReLU3, ReLU, Sigmoid, Tanh, GrowingCos)
+}
+
+
+def activation(name: str) -> Activation | None:
+    """The activation of that name; None for `none`, which is no layer."""
+    if name == "none":
+        return None
+    if name not in ACTIVATIONS:
+        raise ModelError(f"no activation is called {name!r}: choose from none, {', '.join(ACTIVATIONS)}")
+    return ACTIVATIONS[name]()

@@ -1,0 +1,106 @@
+"""The Hadamard-Diagonal layer: a learnable diagonal, then a public orthonormal transform.
+
+y = H D x + b with H = H_n / sqrt(n), Sylvester order: H_1 = [1], H_2n = [[H_n, H_n], [H_n, -H_n]], and n the next
+power of two >= max(in, out). x is padded with zeros and the first `out` results are kept. Only D and b are learnt:
+the layer costs `in` secure multiplications where a dense one costs in * out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from math import pi, sqrt
+
+import numpy as np
+
+from hdcos.nn.layer import Linear, Shape
+from hdcos.ring import Array
+
+
+def next_power_of_two(number: int) -> int:
+    return 1 << (number - 1).bit_length()
+
+
+@cache
+def sylvester(n: int) -> Array:
+    """The n x n matrix of +1 and -1 in Sylvester order."""
+    bits = np.arange(n)
+    signs: Array = 1.0 - 2.0 * (np.bitwise_count(bits[:, None] & bits) & 1)
+    signs.flags.writeable = False
+    return signs
+
+
+def walsh_hadamard(x: Array) -> Array:
+    """The orthonormal transform of the last axis, whose length is a power of two.
+
+    H_ab is the Kronecker product of H_a and H_b: a row as an a x b matrix X becomes H_a X H_b, two small products.
+    """
+    n = x.shape[-1]
+    a = 1 << (n.bit_length() // 2)
+    square = x.reshape(*x.shape[:-1], a, n // a)
+    mixed: Array = sylvester(a) @ square @ sylvester(n // a)
+    return mixed.reshape(x.shape) / sqrt(n)
+
+
+def pad_features(x: Array, n: int) -> Array:
+    """x with zeros appended to its last axis, up to length n."""
+    if x.shape[-1] == n:
+        return x
+    padded = np.zeros((*x.shape[:-1], n))
+    padded[..., : x.shape[-1]] = x
+    return padded
+
+
+@dataclass(frozen=True)
+class HadamardDiagonal(Linear):
+    """y = H D x + b; blocks=3 is H D3 H D2 H D1 x + b.
+
+    Without `bandwidth` the diagonals start as N(0, 1) and the bias as 0: outputs keep the variance of the inputs.
+    With bandwidth s the layer starts as random Fourier features: the cosines of its outputs approximate the kernel
+    exp(-|x - y|^2 / (2 s^2)), (2 / out) cos(Lx) . cos(Ly), with b uniform in [0, 2 pi). A row of H D has entries
+    +-d_j / sqrt(n), so d_j ~ N(0, n / s^2) makes every row exactly N(0, 1 / s^2) and the estimate unbiased. With
+    more blocks the last diagonal is that Gaussian and the earlier ones are random signs: an orthogonal map in
+    front leaves the rows Gaussian, and it mixes the features first, so that single estimates vary less.
+    """
+
+    blocks: int = 1
+    bandwidth: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_whole(1, "blocks")
+        self._check_bandwidth(self.bandwidth)
+
+    @property
+    def size(self) -> int:
+        """The order n of the transform."""
+        return next_power_of_two(max(self.in_features, self.out_features))
+
+    @property
+    def diagonals(self) -> tuple[str, ...]:
+        """The names of the diagonals, in the order in which they are applied."""
+        return ("diagonal", *(f"diagonal{block}" for block in range(2, self.blocks + 1)))
+
+    def parameter_shapes(self) -> dict[str, Shape]:
+        inner = dict.fromkeys(self.diagonals[1:], (self.size,))
+        return {"diagonal": (self.in_features,), **inner, "bias": (self.out_features,)}
+
+    def initial(self, generator: np.random.Generator) -> dict[str, Array]:
+        shapes = self.parameter_shapes()
+        if self.bandwidth is None:
+            drawn = {name: generator.standard_normal(shapes[name]) for name in self.diagonals}
+            return {**drawn, "bias": np.zeros(self.out_features)}
+        drawn = {name: generator.choice([-1.0, 1.0], shapes[name]) for name in self.diagonals[:-1]}
+        last = self.diagonals[-1]
+        drawn[last] = generator.standard_normal(shapes[last]) * sqrt(self.size) / self.bandwidth
+        return {**drawn, "bias": generator.uniform(0, 2 * pi, self.out_features)}
+
+    def forward(self, parameters: Mapping[str, Array], x: Array) -> Array:
+        for name in self.diagonals:
+            x = walsh_hadamard(pad_features(x * parameters[name], self.size))
+        return x[..., : self.out_features] + parameters["bias"]
+
+    def multiplications(self, shape: Shape) -> int:
+        """One per diagonal entry."""
+        return self.in_features + (self.blocks - 1) * self.size

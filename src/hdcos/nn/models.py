@@ -1,0 +1,92 @@
+"""Ready networks: those of the paper with any activation and structure, and the trained ones that ship with hdcos."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib.resources import as_file, files
+from itertools import pairwise
+
+from hdcos.errors import ModelError
+from hdcos.nn.activations import activation as activation_named
+from hdcos.nn.convolution import AvgPool2d, Conv2d, Flatten
+from hdcos.nn.dense import Dense, LowRank
+from hdcos.nn.hadamard import HadamardDiagonal
+from hdcos.nn.layer import Layer, Linear
+from hdcos.nn.sequential import Sequential
+from hdcos.nn.storage import load
+from hdcos.nn.structured import PHD, Circulant
+
+STRUCTURES: dict[str, Callable[[int, int], Linear]] = {
+    "dense": Dense,
+    "hadamard": HadamardDiagonal,
+    "low_rank": LowRank,
+    "phd": PHD,
+    "circulant": Circulant,
+}
+
+
+def linear(structure: str, in_features: int, out_features: int) -> Linear:
+    """A linear layer of the structure with that name."""
+    if structure not in STRUCTURES:
+        raise ModelError(f"no structure is called {structure!r}: choose from {', '.join(STRUCTURES)}")
+    return STRUCTURES[structure](in_features, out_features)
+
+
+def mlp(sizes: Sequence[int], activation: str = "cos", structure: str = "hadamard", seed: int = 0) -> Sequential:
+    """Linear layers from each size to the next, with activations between them and none after the last."""
+    return Sequential(_stack(sizes, activation, structure), seed)
+
+
+def lenet5(activation: str = "cos", structure: str = "hadamard", seed: int = 0) -> Sequential:
+    """LeNet-5 for (1, 28, 28) images and 10 classes; the structure applies to its three dense layers."""
+    act = _between(activation)
+    features = [Conv2d(1, 6, 5, padding=2), *act, AvgPool2d(2), Conv2d(6, 16, 5), *act, AvgPool2d(2), Flatten()]
+    return Sequential([*features, *_stack([400, 120, 84, 10], activation, structure)], seed, (1, 28, 28))
+
+
+def higgs_mlp(
+    hidden_layers: int = 4, activation: str = "cos", structure: str = "hadamard", seed: int = 0
+) -> Sequential:
+    """28 features, hidden layers of 16 units, one logit."""
+    if type(hidden_layers) is not int or hidden_layers < 1:
+        raise ModelError(f"hidden_layers must be a whole number of at least 1, got {hidden_layers!r}")
+    return mlp([28, *[16] * hidden_layers, 1], activation, structure, seed)
+
+
+def criteo_mlp(activation: str = "cos", structure: str = "hadamard", seed: int = 0) -> Sequential:
+    """1023 features, four hidden layers of 1024 units, one logit."""
+    return mlp([1023, 1024, 1024, 1024, 1024, 1], activation, structure, seed)
+
+
+READY: dict[str, Callable[..., Sequential]] = {"lenet5": lenet5, "higgs_mlp": higgs_mlp, "criteo_mlp": criteo_mlp}
+"""Untrained networks by name; each takes `activation`, `structure` and `seed` by keyword."""
+
+PRETRAINED = ("digits", "lenet5_mnist", "lenet5_fashion_mnist")
+
+
+def pretrained(name: str) -> Sequential:
+    """A trained network that ships with hdcos."""
+    if name not in PRETRAINED:
+        raise ModelError(f"no trained network is called {name!r}: choose from {', '.join(PRETRAINED)}")
+    with as_file(files("hdcos.nn") / "pretrained" / f"{name}.safetensors") as path:
+        return load(path)
+
+
+def digits() -> Sequential:
+    """An HD-cos network for the 8 x 8 digits of scikit-learn (64 pixels in [0, 1], 10 classes)."""
+    return pretrained("digits")
+
+
+def _between(activation: str) -> list[Layer]:
+    layer = activation_named(activation)
+    return [] if layer is None else [layer]
+
+
+def _stack(sizes: Sequence[int], activation: str, structure: str) -> list[Layer]:
+    if len(sizes) < 2:
+        raise ModelError(f"a network needs at least two sizes, its inputs and its outputs, got {list(sizes)}")
+    act = _between(activation)
+    layers: list[Layer] = []
+    for in_features, out_features in pairwise(sizes):
+        layers += [*(act if layers else []), linear(structure, in_features, out_features)]
+    return layers

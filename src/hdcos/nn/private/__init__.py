@@ -1,0 +1,14 @@
+"""Networks on shares: how each layer is computed, at which scale, and the programs the parties run.
+
+tensor   a secret parameter as it is shared
+stages   what a party does, one class per way of computing
+layout   a network as a list of stages, every scale chosen
+program  the programs: open the weights once, then infer
+simulate both parties in one process, for choosing bits
+"""
+
+from hdcos.nn.private.layout import Layout as Layout
+from hdcos.nn.private.layout import layout as layout
+from hdcos.nn.private.program import infer as infer
+from hdcos.nn.private.program import open_weights as open_weights
+from hdcos.nn.private.tensor import Tensor as Tensor

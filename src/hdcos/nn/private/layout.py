@@ -1,0 +1,386 @@
+"""A network as a list of stages, with the scale of every value chosen.
+
+The budget is 64 bits: what a value's fraction, the next weights' fraction and the result's range take together.
+A cosine swallows all fractions before it, so layers that feed one keep their weights in turns at a high scale and only
+ever need their result modulo one turn. Everything public rides in the weights: the normalisation of the Hadamard
+transform, the division of pooling, the factor 1 / (2 pi) of turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import pi, sqrt
+
+import numpy as np
+
+from hdcos import nn
+from hdcos.errors import ModelError
+from hdcos.nn.activations import Activation
+from hdcos.nn.layer import Layer
+from hdcos.nn.private import stages
+from hdcos.nn.private.stages import Projection, Stage
+from hdcos.nn.private.tensor import Tensor
+from hdcos.nn.structured import PHD_FRACTION_BITS
+from hdcos.protocol import fit
+from hdcos.protocol.fourier import Series
+from hdcos.ring import Array
+
+Shape = tuple[int, ...]
+
+INPUT_SCALE = 16
+OPENED_SCALE = 14
+"""Fraction bits of an activation that is opened for a matrix product."""
+TRIG_SCALE = 16
+OUTPUT_SCALE = 13
+"""Fraction bits of results as they leave: noise lies below, see docs/security.md."""
+RANGE_BITS = 10
+"""Values that feed anything but a cosine may reach 2**10."""
+LIFT_BITS = 28
+PUBLIC = (nn.Flatten, nn.AvgPool2d, nn.RandomProjection)
+
+TURNS, TURNS_VALUE, VALUE = "turns", "turns and value", "value"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a network is computed on shares."""
+
+    front: tuple[Layer, ...]
+    """Leading public layers, which the owner of the input applies before sharing it."""
+    input_shape: Shape
+    """The shape of a row after the front."""
+    input_bits: int
+    stages: tuple[Stage, ...]
+    output_shape: Shape
+    output_gain: float
+    """The network's output is this times what the parties hold."""
+    input_scale: int = INPUT_SCALE
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return tuple(tensor for stage in self.stages for tensor in stage.tensors())
+
+    def prepared(self, x: Array) -> Array:
+        """Rows as the parties expect them."""
+        for layer in self.front:
+            x = layer.forward({}, x)
+        return x
+
+
+def layout(model: nn.Sequential, phase_bits: int = 16) -> Layout:
+    """Choose the stages and scales of a network; ModelError names a layer that cannot be computed on shares."""
+    for index, layer in enumerate(model.layers):
+        if isinstance(layer, nn.ReLU):
+            raise ModelError(f"layer {index}, ReLU, cannot be computed on shares: use Cos, which costs one round")
+    front = 0
+    while front < len(model.layers) and isinstance(model.layers[front], PUBLIC):
+        front += 1
+    return _Builder(model.layers, model.shapes, front, phase_bits).build()
+
+
+@dataclass
+class _Builder:
+    """Walks the layers and keeps track of the value: its scale, ring, gain, and whether it is in turns."""
+
+    layers: Sequence[Layer]
+    shapes: Sequence[Shape]
+    position: int
+    phase_bits: int
+    made: list[Stage] = field(default_factory=list)
+    scale: int = INPUT_SCALE
+    bits: int = 64
+    gain: float = 1.0
+    masked: bool = True
+    turns: bool = False
+    input_bits: int = 64
+
+    def build(self) -> Layout:
+        front, start = tuple(self.layers[: self.position]), self.shapes[self.position]
+        while self.position < len(self.layers):
+            layer = self.layers[self.position]
+            if isinstance(layer, Activation):
+                self._activation(layer)
+            elif isinstance(layer, PUBLIC):
+                self._public(layer)
+            else:
+                self._linear(layer, self.position)
+                self.position += 1
+        return Layout(front, start, self.input_bits, tuple(self.made), self.shapes[-1], self.gain)
+
+    # ---- linear layers
+
+    def _linear(self, layer: Layer, index: int, fused: dict[str, object] | None = None) -> None:
+        mode, after, quarter = self._ahead(index)
+        name = f"{index} {layer.kind}"
+        before, self.gain = self.gain, 1.0
+        if isinstance(layer, nn.HadamardDiagonal | nn.PHD):
+            self._diagonal(layer, index, name, mode, before, after, quarter, fused)
+        elif isinstance(layer, nn.LowRank):
+            # Scales that let two openings in a row do without a lift where a cosine follows.
+            self._product("matmul", f"{name} right", index, "right", None, VALUE, before, 1.0, False, weight_scale=14)
+            narrow = 18 if mode == TURNS else 16
+            self._product("matmul", f"{name} left", index, "left", "bias", mode, 1.0, after, quarter, weight_scale=narrow)
+        elif isinstance(layer, nn.Dense):
+            self._product("matmul", name, index, "weight", "bias", mode, before, after, quarter)
+        elif isinstance(layer, nn.Circulant):
+            outputs = {"outputs": layer.out_features}
+            self._product("circulant", name, index, "weight", "bias", mode, before, after, quarter, outputs)
+        elif isinstance(layer, nn.Conv2d):
+            window = {"stride": layer.stride, "padding": layer.padding}
+            self._product("conv2d", name, index, "weight", "bias", mode, before, after, quarter, window)
+        else:
+            raise ModelError(f"layer {index}, {layer.kind}, cannot be computed on shares")
+        self.turns = mode != VALUE
+
+    def _product(
+        self,
+        operation: str,
+        name: str,
+        index: int,
+        weight: str,
+        bias: str | None,
+        mode: str,
+        before: float,
+        after: float,
+        quarter: bool,
+        options: dict[str, int] | None = None,
+        weight_scale: int = 0,
+    ) -> None:
+        """A bilinear product with an opened value."""
+        drop = 0
+        if self.masked:
+            weight_scale = weight_scale or (24 if mode == TURNS else 16)
+            scale = self.scale + weight_scale
+            bits = scale if mode == TURNS else 64
+            self.input_bits, self.masked = bits, False
+        else:
+            weight_scale = weight_scale or (22 if mode == TURNS else 16)
+            scale = min(self.scale, OPENED_SCALE) + weight_scale
+            self._room(scale if mode == TURNS else scale + RANGE_BITS + 1, name)
+            drop = max(0, self.scale - OPENED_SCALE)
+            bits = scale if mode == TURNS else self.bits - drop
+            scale = self.scale - drop + weight_scale
+        factor = before * after * (1 / (2 * pi) if mode != VALUE else 1.0)
+        layer_shape = self.layers[index].parameter_shapes()[weight]
+        flipped = operation == "matmul"
+        tensor = self._weight(f"{index}.{weight}", layer_shape, weight_scale, factor, bits, mode, flipped)
+        biased = self._bias(index, bias, scale, after, mode, quarter)
+        self.made.append(
+            stages.Product(
+                name=name,
+                operation=operation,
+                weight=tensor,
+                bias=biased,
+                drop=drop,
+                bits=bits,
+                **(options or {}),
+            )
+        )
+        self.scale, self.bits = scale, bits
+
+    def _diagonal(
+        self,
+        layer: nn.HadamardDiagonal | nn.PHD,
+        index: int,
+        name: str,
+        mode: str,
+        before: float,
+        after: float,
+        quarter: bool,
+        fused: dict[str, object] | None,
+    ) -> None:
+        projection = None
+        if isinstance(layer, nn.PHD):
+            columns, values = layer.projection()
+            projection = Projection(columns, values.astype(np.int64).astype(np.uint64), PHD_FRACTION_BITS)
+        diagonals = layer.diagonals if isinstance(layer, nn.HadamardDiagonal) else ("diagonal",)
+        for block, diagonal in enumerate(diagonals):
+            last = block == len(diagonals) - 1
+            block_mode = mode if last else VALUE
+            extra = projection.scale if projection else 0
+            factor = (before if block == 0 else 1.0) / sqrt(layer.size)
+            if last:
+                factor *= after * (1 / (2 * pi) if mode != VALUE else 1.0)
+            drop = kept = 0
+            if fused is not None and block == 0:
+                weight_scale = min(24, 62 - 2 * TRIG_SCALE - extra) if block_mode == TURNS else 18 - extra // 2
+                scale, bits, mask_bits = 2 * TRIG_SCALE + weight_scale + extra, 64, 64
+            elif self.masked:
+                weight_scale = 24 if block_mode == TURNS else 20 - extra // 2
+                scale = self.scale + weight_scale + extra
+                bits = mask_bits = scale if block_mode == TURNS else 64
+                self.input_bits, self.masked = bits, False
+            else:
+                self._room(OPENED_SCALE + RANGE_BITS + 2, name)
+                drop = max(0, self.scale - OPENED_SCALE)
+                kept = min(LIFT_BITS, self.bits - drop)
+                weight_scale = 24 if block_mode == TURNS else 20 - extra // 2
+                scale, bits, mask_bits = self.scale - drop + weight_scale + extra, 64, 64
+            shape = layer.parameter_shapes()[diagonal]
+            weight = self._weight(f"{index}.{diagonal}", shape, weight_scale, factor, mask_bits, block_mode, False)
+            common = {
+                "name": name if block == 0 else f"{name} block {block + 1}",
+                "weight": weight,
+                "bias": self._bias(index, "bias", scale, after, mode, quarter) if last else None,
+                "size": layer.size,
+                "outputs": layer.out_features if last else layer.size,
+                "projection": projection if last else None,
+            }
+            if fused is not None and block == 0:
+                self.made.append(stages.FusedDiagonal(**common, **fused))  # type: ignore[arg-type]
+            elif kept:
+                self.made.append(stages.LiftedDiagonal(**common, drop=drop, bits=kept))  # type: ignore[arg-type]
+            else:
+                self.made.append(stages.MaskedDiagonal(**common))  # type: ignore[arg-type]
+            self.scale, self.bits = scale, bits
+
+    def _weight(
+        self, name: str, shape: Shape, scale: int, factor: float, bits: int, mode: str, flipped: bool
+    ) -> Tensor:
+        limit = float("inf") if mode == TURNS else 2.0**RANGE_BITS
+        shape = shape[::-1] if flipped else shape
+        return Tensor(name, shape, scale, factor, bits=bits, transposed=flipped, limit=limit)
+
+    def _bias(self, index: int, name: str | None, scale: int, after: float, mode: str, quarter: bool) -> Tensor | None:
+        if name is None:
+            return None
+        shape = self.layers[index].parameter_shapes()[name]
+        factor = after * (1 / (2 * pi) if mode != VALUE else 1.0)
+        limit = float("inf") if mode == TURNS else 2.0**RANGE_BITS
+        offset = -0.25 if quarter else 0.0
+        return Tensor(f"{index}.{name}", shape, scale, factor, offset, masked=False, limit=limit)
+
+    def _ahead(self, index: int) -> tuple[str, float, bool]:
+        """What the result of a linear layer is for, and the gain of the public layers on the way there."""
+        gain = 1.0
+        for following in self.layers[index + 1 :]:
+            if isinstance(following, PUBLIC):
+                gain *= _gain(following)
+            elif isinstance(following, nn.Cos | nn.Sin):
+                return TURNS, gain, isinstance(following, nn.Sin)
+            elif isinstance(following, nn.GrowingCos):
+                return TURNS_VALUE, gain, False
+            else:
+                break
+        return VALUE, gain, False
+
+    def _room(self, wanted: int, name: str) -> None:
+        """Bring the value back to the whole ring if what it needs after rounding does not fit."""
+        drop = max(0, self.scale - OPENED_SCALE)
+        if self.bits - drop < wanted:
+            kept = min(40, self.bits - drop)
+            self.made.append(stages.Lift(name=f"{name} lift", drop=drop, bits=kept))
+            self.scale, self.bits = self.scale - drop, 64
+
+    # ---- public layers
+
+    def _public(self, layer: Layer) -> None:
+        name = f"{self.position} {layer.kind}"
+        if isinstance(layer, nn.AvgPool2d):
+            self.made.append(stages.Pool(name=name, window=layer.size))
+        elif isinstance(layer, nn.Flatten):
+            self.made.append(stages.Flatten(name=name))
+        elif isinstance(layer, nn.RandomProjection):
+            signs = layer.signs().astype(np.int64).astype(np.uint64)
+            self.made.append(stages.Project(name=name, signs=signs, kept=layer.kept(), size=layer.size))
+        if self._after_activation():
+            self.gain *= _gain(layer)
+        self.masked = False
+        self.position += 1
+
+    def _after_activation(self) -> bool:
+        """Whether the gain of the public layer here belongs to the next weights; else the previous ones brought it."""
+        for layer in reversed(self.layers[: self.position]):
+            if not isinstance(layer, PUBLIC):
+                return isinstance(layer, Activation)
+        return True
+
+    # ---- activations
+
+    def _activation(self, layer: Layer) -> None:
+        name = f"{self.position} {layer.kind}"
+        if isinstance(layer, nn.Cos | nn.Sin | nn.GrowingCos) and not self.turns:
+            self._plain_gain(name)
+            self.made.append(stages.ToTurns(name=f"{name} turns", quarter=isinstance(layer, nn.Sin)))
+            self.scale, self.bits = 62, 64
+        if not isinstance(layer, nn.Cos | nn.Sin | nn.GrowingCos):
+            self._plain_gain(name)
+        self.masked = self.turns = False
+        if isinstance(layer, nn.Cos | nn.Sin):
+            fused = self._fusable()
+            if fused is not None:
+                end, pool = fused
+                self.gain = 1.0
+                for between in self.layers[self.position + 1 : end]:
+                    self.gain *= _gain(between)
+                trig = {"phase_bits": self.phase_bits, "trig_scale": TRIG_SCALE, "pool": pool}
+                self._linear(self.layers[end], end, dict(trig))
+                self.position = end + 1
+                return
+            self.made.append(stages.Cosine(name=name, phase_bits=self.phase_bits, trig_scale=TRIG_SCALE))
+            self.scale = 2 * TRIG_SCALE
+        elif isinstance(layer, nn.GrowingCos):
+            drop = max(0, self.scale - 12)
+            kept, trig_scale = min(24, self.bits - drop), 12
+            self.made.append(
+                stages.Growing(name=name, drop=drop, bits=kept, phase_bits=self.phase_bits, trig_scale=trig_scale)
+            )
+            self.scale = self.scale - drop + 2 * trig_scale
+            self.gain = 2 * pi
+        elif isinstance(layer, nn.Square):
+            self._polynomial(name, (0.0, 0.0, 1.0), 12, 0)
+        elif isinstance(layer, nn.PolyReLU3):
+            self._polynomial(name, fit.relu_cubic(), 10, 7)
+        elif isinstance(layer, nn.ExpM1):
+            self._series(name, fit.expm1(), max(20, self.phase_bits))
+        elif isinstance(layer, nn.Sigmoid):
+            self._series(name, fit.sigmoid(), self.phase_bits)
+        elif isinstance(layer, nn.Tanh):
+            self._series(name, fit.tanh(), self.phase_bits)
+        else:
+            raise ModelError(f"layer {self.position}, {layer.kind}, cannot be computed on shares")
+        self.bits = 64
+        self.position += 1
+
+    def _plain_gain(self, name: str) -> None:
+        if self.gain != 1.0:
+            raise ModelError(f"{name} follows another activation and a scaling layer: put a linear layer between them")
+
+    def _polynomial(self, name: str, coefficients: tuple[float, ...], scale: int, coefficient_scale: int) -> None:
+        drop = max(0, self.scale - scale)
+        kept = min(scale + RANGE_BITS + 2, self.bits - drop)
+        self.made.append(
+            stages.Polynomial(
+                name=name, coefficients=coefficients, coefficient_scale=coefficient_scale, drop=drop, bits=kept
+            )
+        )
+        self.scale = (len(coefficients) - 1) * (self.scale - drop) + coefficient_scale
+
+    def _series(self, name: str, series: Series, phase_bits: int) -> None:
+        self.made.append(stages.Fourier(name=name, series=series, phase_bits=phase_bits, trig_scale=TRIG_SCALE))
+        self.scale = 2 * TRIG_SCALE
+
+    def _fusable(self) -> tuple[int, tuple[int, int, int, int] | None] | None:
+        """The Hadamard-Diagonal layer that this cosine can be fused with, and the pooling on the way to it."""
+        pool = None
+        for index in range(self.position + 1, len(self.layers)):
+            layer = self.layers[index]
+            if isinstance(layer, nn.HadamardDiagonal | nn.PHD):
+                return index, pool
+            if isinstance(layer, nn.AvgPool2d) and pool is None and len(self.shapes[index]) == 3:
+                channels, height, width = self.shapes[index]
+                pool = (channels, height, width, layer.size)
+            elif not isinstance(layer, nn.Flatten):
+                return None
+        return None
+
+
+def _gain(layer: Layer) -> float:
+    """What a public layer's integer form leaves out."""
+    if isinstance(layer, nn.AvgPool2d):
+        return 1.0 / layer.size**2
+    if isinstance(layer, nn.RandomProjection):
+        return 1.0 / sqrt(layer.out_features)
+    return 1.0
+

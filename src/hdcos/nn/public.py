@@ -1,0 +1,39 @@
+"""Public random numbers that every host derives alike from a label.
+
+They come from SHAKE-256 and integer arithmetic only: a library's generator may change between versions, and two
+parties that disagree in one bit would compute garbage.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+from hdcos.ring import Array
+
+
+def public_words(count: int, *label: str | int) -> Array:
+    """`count` words of 64 random bits."""
+    text = " ".join(["hdcos", *map(str, label)])
+    return np.frombuffer(hashlib.shake_256(text.encode()).digest(8 * count), "<u8").astype(np.uint64)
+
+
+def public_signs(count: int, *label: str | int) -> Array:
+    """`count` numbers, each +1.0 or -1.0."""
+    return 1.0 - 2.0 * (public_words(count, "signs", *label) & np.uint64(1))
+
+
+def public_choice(rows: int, population: int, count: int, *label: str | int) -> Array:
+    """In each row, `count` different indices below `population`, sorted."""
+    keys = public_words(rows * population, "choice", *label).reshape(rows, population)
+    chosen: Array = np.sort(np.argsort(keys, axis=1, kind="stable")[:, :count], axis=1)
+    return chosen
+
+
+def public_gaussians(count: int, *label: str | int) -> Array:
+    """`count` integers, approximately N(0, 256^2) and never 0: a sum of twelve bytes less its mean."""
+    words = public_words((12 * count + 7) // 8, "gaussians", *label)
+    bytes_ = words.astype("<u8").view(np.uint8)[: 12 * count].reshape(count, 12)
+    sums: Array = bytes_.sum(axis=1, dtype=np.int64) - 6 * 255
+    return np.where(sums == 0, 1, sums)

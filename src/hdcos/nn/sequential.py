@@ -1,0 +1,182 @@
+"""A network: layers one after another, and their parameters."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from math import prod
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hdcos.errors import InputError, ModelError
+from hdcos.nn.activations import Activation
+from hdcos.nn.layer import Layer, Linear, Shape, layer_from_json
+from hdcos.ring import Array
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Sequential:
+    """A network of layers with its parameters, evaluated in float64. It never changes; `with_state` makes another.
+
+    `input_shape` is the shape of one row; it may be left out where the first layer with features tells it.
+    Fresh parameters follow from `seed`.
+    """
+
+    def __init__(self, layers: Iterable[Layer], seed: int = 0, input_shape: Sequence[int] | None = None) -> None:
+        if type(seed) is not int or seed < 0:
+            raise ModelError(f"seed must be a whole number of at least 0, got {seed!r}")
+        self._arrange(layers, input_shape)
+        drawn = [layer.initial(np.random.default_rng([seed, index])) for index, layer in enumerate(self.layers)]
+        self._set_state({f"{i}.{name}": array for i, parts in enumerate(drawn) for name, array in parts.items()})
+
+    def __call__(self, x: npt.ArrayLike) -> Array:
+        """The outputs for rows x, batch first."""
+        rows = self._rows(x)
+        for layer, parameters in zip(self.layers, self._parameters, strict=True):
+            rows = layer.forward(parameters, rows)
+        return rows
+
+    def __repr__(self) -> str:
+        inside = ", ".join(map(repr, self.layers))
+        return f"Sequential([{inside}], input_shape={self.input_shape})"
+
+    @property
+    def input_shape(self) -> Shape:
+        return self.shapes[0]
+
+    @property
+    def output_shape(self) -> Shape:
+        return self.shapes[-1]
+
+    @property
+    def parameter_count(self) -> int:
+        return sum(prod(shape) for shape in self._state_shapes().values())
+
+    def parameters(self, index: int) -> Mapping[str, Array]:
+        """The parameters of one layer, read-only."""
+        return self._parameters[index]
+
+    def state(self) -> dict[str, Array]:
+        """Copies of all parameters, "INDEX.NAME", float64, angles in radians."""
+        return {f"{i}.{name}": a.copy() for i, parts in enumerate(self._parameters) for name, a in parts.items()}
+
+    def with_state(self, state: Mapping[str, npt.ArrayLike]) -> Sequential:
+        """The same network with other parameters."""
+        return Sequential._assemble(self.layers, self.input_shape, state)
+
+    def architecture(self) -> dict[str, Any]:
+        """The network without its parameters, as JSON."""
+        return {"input_shape": list(self.input_shape), "layers": [layer.to_json() for layer in self.layers]}
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of the architecture, in hexadecimal: equal for equal networks, whatever their parameters."""
+        return hashlib.sha256(json.dumps(self.architecture(), sort_keys=True).encode()).hexdigest()
+
+    @classmethod
+    def from_architecture(
+        cls, record: Any, seed: int = 0, state: Mapping[str, npt.ArrayLike] | None = None
+    ) -> Sequential:
+        """The network that `architecture` described, with the given parameters or fresh ones."""
+        if not isinstance(record, dict) or not isinstance(record.get("layers"), list):
+            raise ModelError("an architecture is an object with input_shape and a list of layers")
+        layers = []
+        for index, layer in enumerate(record["layers"]):
+            try:
+                layers.append(layer_from_json(layer))
+            except ModelError as error:
+                raise ModelError(f"layer {index}: {error}") from None
+        if state is None:
+            return cls(layers, seed, record.get("input_shape"))
+        return cls._assemble(layers, record.get("input_shape"), state)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the network to a file that `hdcos.nn.load` reads; an interrupted save leaves the old file."""
+        from hdcos.nn.storage import save
+
+        save(self, path)
+
+    def to_torch(self, dtype: torch.dtype | None = None) -> torch.nn.Sequential:
+        """The same network as a trainable PyTorch module, float32 unless said otherwise. Needs hdcos[torch]."""
+        from hdcos.nn.interop import torch_twin
+
+        module: torch.nn.Sequential = torch_twin().to_torch(self, dtype)
+        return module
+
+    @classmethod
+    def _assemble(
+        cls, layers: Iterable[Layer], input_shape: Sequence[int] | None, state: Mapping[str, npt.ArrayLike]
+    ) -> Sequential:
+        model = cls.__new__(cls)
+        model._arrange(layers, input_shape)
+        model._set_state(state)
+        return model
+
+    def _arrange(self, layers: Iterable[Layer], input_shape: Sequence[int] | None) -> None:
+        self.layers = tuple(layers)
+        if not self.layers:
+            raise ModelError("a network needs at least one layer")
+        for index, layer in enumerate(self.layers):
+            if not isinstance(layer, Layer):
+                raise ModelError(f"layer {index} is a {type(layer).__name__}, not a layer of hdcos.nn")
+        shapes = [_infer_input_shape(self.layers) if input_shape is None else _checked_shape(input_shape)]
+        for index, layer in enumerate(self.layers):
+            try:
+                shapes.append(layer.output_shape(shapes[-1]))
+            except ModelError as error:
+                raise ModelError(f"layer {index}: {error}") from None
+        self.shapes: tuple[Shape, ...] = tuple(shapes)
+        """The input shape of each layer, and the shape of the output."""
+
+    def _state_shapes(self) -> dict[str, Shape]:
+        return {f"{i}.{name}": s for i, layer in enumerate(self.layers) for name, s in layer.parameter_shapes().items()}
+
+    def _set_state(self, state: Mapping[str, npt.ArrayLike]) -> None:
+        expected = self._state_shapes()
+        missing, unknown = sorted(set(expected) - set(state)), sorted(set(state) - set(expected))
+        if missing or unknown:
+            raise ModelError(f"the parameters do not fit the network: missing {missing}, unknown {unknown}")
+        parts: list[dict[str, Array]] = [{} for _ in self.layers]
+        for key, shape in expected.items():
+            given = np.asarray(state[key])
+            if given.dtype.kind not in "fiu" or given.shape != shape:
+                raise ModelError(f"{key} must be numbers of shape {shape}, got {given.dtype} of shape {given.shape}")
+            array = np.array(given, dtype=np.float64, order="C")
+            if not np.isfinite(array).all():
+                raise ModelError(f"{key} contains NaN or infinity")
+            array.flags.writeable = False
+            index, name = key.split(".")
+            parts[int(index)][name] = array
+        self._parameters = tuple(MappingProxyType(part) for part in parts)
+
+    def _rows(self, x: npt.ArrayLike) -> Array:
+        rows = np.asarray(x)
+        if rows.dtype.kind not in "fiub":
+            raise InputError(f"numbers expected, got an array of {rows.dtype}")
+        if rows.ndim != 1 + len(self.input_shape) or rows.shape[1:] != self.input_shape:
+            wanted = ", ".join(["rows", *map(str, self.input_shape)])
+            raise InputError(f"the network takes an array of shape ({wanted}), got {rows.shape}")
+        if not np.isfinite(rows).all():
+            raise InputError(f"the input of shape {rows.shape} contains NaN or infinity")
+        return rows.astype(np.float64)
+
+
+def _infer_input_shape(layers: tuple[Layer, ...]) -> Shape:
+    first = next((layer for layer in layers if not isinstance(layer, Activation)), layers[0])
+    if isinstance(first, Linear):
+        return (first.in_features,)
+    raise ModelError(f"a network that starts with {first.kind} needs input_shape, for example input_shape=(1, 28, 28)")
+
+
+def _checked_shape(shape: Any) -> Shape:
+    if not isinstance(shape, list | tuple) or not shape or any(type(side) is not int or side < 1 for side in shape):
+        raise ModelError(f"input_shape must be a list of whole numbers of at least 1, got {shape!r}")
+    return tuple(shape)

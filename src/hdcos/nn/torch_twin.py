@@ -1,0 +1,144 @@
+"""Networks as PyTorch modules and back. Needs the extra hdcos[torch].
+
+A twin is a torch.nn.Sequential whose state_dict has the names of `model.state()`. PyTorch's own modules stand for
+dense, convolution, pooling and flattening layers and for sigmoid, tanh and ReLU; `torch_modules` has the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch import nn as tnn
+
+from hdcos.errors import ModelError
+from hdcos.nn.activations import ReLU, Sigmoid, Tanh
+from hdcos.nn.convolution import AvgPool2d, Conv2d, Flatten
+from hdcos.nn.dense import Dense
+from hdcos.nn.layer import Layer
+from hdcos.nn.sequential import Sequential
+from hdcos.nn.torch_modules import TWINS, TwinModule
+from hdcos.ring import Array
+
+
+def to_torch(model: Sequential, dtype: torch.dtype | None = None) -> tnn.Sequential:
+    """The network as a trainable module, parameters included; float32 unless said otherwise."""
+    with torch.random.fork_rng(devices=[]):  # building a module draws numbers that are replaced below
+        twin = tnn.Sequential(*(_module(layer) for layer in model.layers))
+    twin = twin.to(dtype or torch.float32)
+    twin.load_state_dict({name: torch.from_numpy(array) for name, array in model.state().items()})
+    twin.hdcos_input_shape = model.input_shape  # type: ignore[assignment]
+    return twin
+
+
+def from_torch(module: tnn.Module, input_shape: Sequence[int] | None = None) -> Sequential:
+    """The module as a network of hdcos, parameters included; ModelError names a layer that has no counterpart."""
+    if input_shape is None:
+        input_shape = getattr(module, "hdcos_input_shape", None)
+    layers: list[Layer] = []
+    state: dict[str, Array] = {}
+    for name, part in _parts(module, ""):
+        layer = _layer(name, part)
+        found = {key: tensor.detach().cpu().double().numpy() for key, tensor in part.named_parameters()}
+        if isinstance(part, tnn.Linear | tnn.Conv2d) and part.bias is None:
+            found["bias"] = torch.zeros(part.weight.shape[0], dtype=torch.float64).numpy()
+        state |= {f"{len(layers)}.{key}": array for key, array in found.items()}
+        layers.append(layer)
+    return Sequential._assemble(layers, input_shape, state)
+
+
+def _module(layer: Layer) -> tnn.Module:
+    if type(layer) in TWINS:
+        return TWINS[type(layer)](**asdict(layer))
+    native = _NATIVE[type(layer)](layer)
+    native.layer = layer  # type: ignore[assignment]
+    return native
+
+
+_NATIVE: dict[type[Layer], Callable[[Any], tnn.Module]] = {
+    Dense: lambda layer: tnn.Linear(layer.in_features, layer.out_features),
+    Conv2d: lambda layer: tnn.Conv2d(
+        layer.in_channels, layer.out_channels, layer.kernel_size, layer.stride, layer.padding
+    ),
+    AvgPool2d: lambda layer: tnn.AvgPool2d(layer.size),
+    Flatten: lambda layer: tnn.Flatten(),
+    Sigmoid: lambda layer: tnn.Sigmoid(),
+    Tanh: lambda layer: tnn.Tanh(),
+    ReLU: lambda layer: tnn.ReLU(),
+}
+
+
+def _parts(module: tnn.Module, prefix: str) -> Iterator[tuple[str, tnn.Module]]:
+    """The modules in the order in which they run, one that runs twice included; a Sequential may contain others."""
+    if type(module) is not tnn.Sequential:
+        yield prefix or "0", module
+        return
+    for name, child in zip(module._modules, module, strict=True):
+        yield from _parts(child, f"{prefix}.{name}" if prefix else name)
+
+
+def _layer(name: str, module: tnn.Module) -> Layer:
+    """The layer a module stands for. Types are compared exactly: a subclass may compute something else."""
+    kind = type(module)
+    if isinstance(module, TwinModule) and TWINS.get(module.kind) is kind:
+        return module.layer
+    if kind in _READERS:
+        return _READERS[kind](name, module)
+    raise ModelError(
+        f"layer {name} ({kind.__name__}) has no counterpart in hdcos.nn: use a torch.nn.Sequential of "
+        f"{', '.join(reader.__name__ for reader in _READERS)} and the modules of hdcos.nn.torch_modules"
+    )
+
+
+def _dense(name: str, module: tnn.Linear) -> Dense:
+    size = (module.in_features, module.out_features)
+    made = getattr(module, "layer", None)
+    if isinstance(made, Dense) and (made.in_features, made.out_features) == size:
+        return made
+    return Dense(*size)
+
+
+def _convolution(name: str, module: tnn.Conv2d) -> Conv2d:
+    sides = [module.kernel_size, module.stride, module.padding]
+    square = all(isinstance(pair, tuple) and pair[0] == pair[1] for pair in sides)
+    plain = module.groups == 1 and module.dilation == (1, 1) and module.padding_mode == "zeros"
+    if not (square and plain):
+        raise ModelError(
+            f"layer {name} (Conv2d) must have a square kernel, stride and padding, one group, no dilation and zero "
+            f"padding given as a number, got {module}"
+        )
+    size, stride, padding = (int(pair[0]) for pair in sides)
+    return Conv2d(module.in_channels, module.out_channels, size, stride, padding)
+
+
+def _pooling(name: str, module: tnn.AvgPool2d) -> AvgPool2d:
+    size, stride = (_side(value) for value in (module.kernel_size, module.stride))
+    plain = _side(module.padding) == 0 and not module.ceil_mode and module.divisor_override is None
+    if size is None or stride != size or not plain:
+        raise ModelError(f"layer {name} (AvgPool2d) must have a square size, equal stride and no padding, got {module}")
+    return AvgPool2d(size)
+
+
+def _side(value: int | tuple[int, ...]) -> int | None:
+    if isinstance(value, int):
+        return value
+    return int(value[0]) if len(set(value)) == 1 else None
+
+
+def _flattening(name: str, module: tnn.Flatten) -> Flatten:
+    if (module.start_dim, module.end_dim) != (1, -1):
+        raise ModelError(f"layer {name} (Flatten) must flatten everything but the batch, got {module}")
+    return Flatten()
+
+
+_READERS: dict[type[tnn.Module], Callable[[str, Any], Layer]] = {
+    tnn.Linear: _dense,
+    tnn.Conv2d: _convolution,
+    tnn.AvgPool2d: _pooling,
+    tnn.Flatten: _flattening,
+    tnn.Sigmoid: lambda name, module: Sigmoid(),
+    tnn.Tanh: lambda name, module: Tanh(),
+    tnn.ReLU: lambda name, module: ReLU(),
+}

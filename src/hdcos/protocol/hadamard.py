@@ -1,0 +1,153 @@
+"""Hadamard-Diagonal layers: H (w * z), where the weight w is masked and known before the input.
+
+Three ways in, by what z is; H is free, so each costs no more than its opening.
+
+*Fused.* z = cos x with x still a share: the cosine and the layer together take the cosine's one round.
+Computes  [x], Masked w -> [H (w * cos x) + bias]. Angles in turns.
+Offline   one FusedTrig per unit: r, [cos r], [sin r], [m_w cos r], [m_w sin r]; A = D_w [cos r] - [m_w cos r] and B
+          alike are computed as soon as the material arrives.
+Online    1 round, `phase_bits` per unit each way. Then cos d * A - sin d * B and a Walsh-Hadamard transform.
+Error     the cosine's, times the weights.
+Security  the only message is this party's half of d = x - r modulo one turn, r uniform there and used once. D_w was
+          opened once, when the model was loaded, under a mask that masks nothing else; each product m_w cos r is a
+          fresh sharing.
+
+*Masked.* z is a Masked input: the product is local (see masked).
+
+*Lifted.* z is any share: one opening that rounds, lifted to the whole ring, and w z = D_w z - m_w z with
+m_w z = E m_w - [m m_w] + t [b m_w].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+
+from hdcos.offline import FusedTrig, LiftedProduct
+from hdcos.offline.kinds import spread
+from hdcos.offline.material import Fields
+from hdcos.protocol.masked import Masked
+from hdcos.protocol.opening import lifted, open_half
+from hdcos.protocol.party import Party
+from hdcos.protocol.price import Price, packed
+from hdcos.protocol.rounds import Rounds
+from hdcos.ring import Array, Blank, hadamard_cos, hadamard_cos_open, walsh_hadamard
+from hdcos.sharing import Share
+
+Pool = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class HadamardCosine:
+    """The result of a fused layer, not computed yet: opening it or taking its share does the work in one pass."""
+
+    d: Array = field(repr=False)
+    A: Array = field(repr=False)
+    B: Array = field(repr=False)
+    phase_bits: int
+    trig_scale: int
+    size: int
+    outputs: int
+    bias: Array | None = field(repr=False)
+    pool: Pool | None
+    scale: int
+    bits: int = 64
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (int(self.d.shape[0]), self.outputs)
+
+    def __len__(self) -> int:
+        return int(self.d.shape[0])
+
+    def share(self) -> Share:
+        words = hadamard_cos(
+            self.d, self.A, self.B, self.phase_bits, self.trig_scale, self.size, self.outputs, self.bias, self.pool
+        )
+        return Share(words, self.scale, self.bits)
+
+    def rounded(self, mask: Array, drop: int, bits: int, ties_up: bool) -> Array:
+        result: Array = hadamard_cos_open(
+            self.d,
+            self.A,
+            self.B,
+            self.phase_bits,
+            self.trig_scale,
+            self.size,
+            self.outputs,
+            self.bias,
+            self.pool,
+            mask,
+            drop,
+            bits,
+            ties_up,
+        )
+        return result
+
+
+def cos_hadamard(
+    party: Party,
+    x: Share | HadamardCosine,
+    weight: Masked,
+    size: int,
+    outputs: int,
+    phase_bits: int,
+    trig_scale: int,
+    bias: Share | None = None,
+    pool: Pool | None = None,
+) -> Rounds[HadamardCosine]:
+    """H (w * cos x), first `outputs` of `size`, plus bias; with `pool`, cosines are first summed over windows."""
+    units = prod(x.shape[1:])
+    kind = FusedTrig((units,), phase_bits, trig_scale, weight.reference, pool or ())
+    opened = spread(weight.opened, pool or ())
+
+    def finish(fields: Fields, earlier: Callable[[int], Fields]) -> Fields:
+        minus_r, cos_r, sin_r, weight_cos, weight_sin = fields
+        return minus_r, opened * cos_r - weight_cos, opened * sin_r - weight_sin
+
+    minus_r, A, B = party.take(kind, len(x), finish)
+    d = yield from open_half(party, x, minus_r.reshape(len(x), *x.shape[1:]), x.scale - phase_bits, phase_bits)
+    words = None if bias is None else bias.words
+    scale = weight.scale + 2 * trig_scale
+    return HadamardCosine(
+        d.reshape(len(x), units), A, B, phase_bits, trig_scale, size, outputs, words, pool, scale
+    )
+
+
+def lifted_diagonal(party: Party, x: Share, weight: Masked, drop: int, bits: int) -> Rounds[Share]:
+    """w * (x / 2**drop) element by element, for |x| < 2**(drop + bits - 2) ring units."""
+    kind = LiftedProduct(x.shape[1:], bits, weight.reference)
+    D_w, m_w = weight.opened, weight.mask.words
+    mask, m, b, m_weight, b_weight = party.take(kind, len(x))
+    low = mask + mask.dtype.type(1 << (bits - 2)) if party.rank == 0 else mask
+    E, t = lifted((yield from open_half(party, x, low, drop, bits)).astype(np.uint64), bits)
+    z = t * b - m + E if party.rank == 0 else t * b - m
+    words = D_w * z - (E * m_w - m_weight + t * b_weight)
+    return Share(words, x.scale - drop + weight.scale)
+
+
+def empty(shape: tuple[int, ...], like: Array) -> Array:
+    """Room for words, or a Blank while planning."""
+    return Blank(shape) if isinstance(like, Blank) else np.empty(shape, np.uint64)
+
+
+def transformed(x: Share, size: int, outputs: int) -> Share:
+    """H x along the last axis: padded to `size`, first `outputs` kept. Local."""
+    padded = x.words
+    if x.shape[-1] < size:
+        padded = empty((*x.shape[:-1], size), x.words)
+        padded[..., : x.shape[-1]] = x.words
+        padded[..., x.shape[-1] :] = np.uint64(0)
+    return Share(walsh_hadamard(padded)[..., :outputs], x.scale, x.bits)
+
+
+def price(rows: int, units: int, phase_bits: int) -> Price:
+    """The fused layer."""
+    return Price(1, packed(rows * units, phase_bits), 32 * rows * units, ("fused_trig",))
+
+
+def lifted_price(rows: int, units: int, bits: int) -> Price:
+    return Price(1, packed(rows * units, bits), 32 * rows * units, ("lifted_product",))

@@ -1,0 +1,99 @@
+"""The Hadamard layer after a cosine, as one kernel, with or without the rounding that opens its result.
+
+z = cos d * a - sin d * b at the public phase d, padded with zeros; y = H z + bias, the first `outputs` of it.
+The kernel holds one row at a time. Blanks are planned as in kernels.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from hdcos.errors import InputError
+from hdcos.ring import checks
+from hdcos.ring.backend import implementation
+from hdcos.ring.blank import Blank
+from hdcos.ring.checks import Pool
+
+
+def hadamard_cos(
+    phase: Any,
+    a: Any,
+    b: Any,
+    bits: int,
+    scale: int,
+    size: int,
+    outputs: int,
+    bias: Any = None,
+    pool: Pool | None = None,
+) -> Any:
+    """(rows, outputs) words of H z + bias for phase, a and b of shape (rows, units).
+
+    H is the unnormalised Sylvester-Hadamard matrix of `size`, a power of two. With pool = (channels, height,
+    width, window) the units are images, summed over window x window blocks before they are padded.
+    """
+    phase, a, b, bias, whole = _checked(phase, a, b, bits, scale, size, outputs, bias, pool)
+    if checks.is_blank(phase, a, b, bias):
+        return Blank((a.shape[0], outputs))
+    return implementation().hadamard_cos(phase, a, b, bits, scale, size, outputs, bias, whole)
+
+
+def hadamard_cos_open(
+    phase: Any,
+    a: Any,
+    b: Any,
+    bits: int,
+    scale: int,
+    size: int,
+    outputs: int,
+    bias: Any,
+    pool: Pool | None,
+    mask: Any,
+    drop: int,
+    opened_bits: int,
+    ties_up: bool = True,
+) -> Any:
+    """round_open(hadamard_cos(...), mask, drop, opened_bits, ties_up), the words never leaving the cache."""
+    phase, a, b, bias, whole = _checked(phase, a, b, bits, scale, size, outputs, bias, pool)
+    checks.check_opening(drop, opened_bits)
+    shape = (a.shape[0], outputs)
+    if mask is not None:
+        mask = checks.compact(mask, opened_bits, "mask")
+        if mask.shape != shape:
+            raise InputError(f"a mask of shape {shape} expected, got {mask.shape}")
+    if checks.is_blank(phase, a, b, bias, mask):
+        return Blank(shape, checks.compact_dtype(opened_bits))
+    opening = mask, drop, opened_bits, ties_up
+    return implementation().hadamard_cos_open(phase, a, b, bits, scale, size, outputs, bias, whole, *opening)
+
+
+def _checked(
+    phase: Any, a: Any, b: Any, bits: int, scale: int, size: int, outputs: int, bias: Any, pool: Pool | None
+) -> tuple[Any, Any, Any, Any, Pool]:
+    checks.check_trig(bits, scale)
+    phase, a, b = checks.compact(phase, bits, "phase"), checks.words(a, "a", 2), checks.words(b, "b", 2)
+    if not phase.shape == a.shape == b.shape:
+        checks.same_shape(phase=phase, a=a, b=b)
+    whole = _check_layer(a.shape[1], size, outputs, pool if pool is None else tuple(pool))
+    if bias is not None:
+        bias = checks.words(bias, "bias")
+        if bias.shape != (outputs,):
+            raise InputError(f"a bias of shape {(outputs,)} expected, got {bias.shape}")
+    return phase, a, b, bias, whole
+
+
+@lru_cache(1024)
+def _check_layer(units: int, size: int, outputs: int, pool: Pool | None) -> Pool:
+    """The pooling as four numbers, a window of 1 where there is none."""
+    if pool is not None and len(pool) != 4:
+        raise InputError(f"pool is channels, height, width and window, got {pool}")
+    channels, height, width, window = pool or (units, 1, 1, 1)
+    if window < 1 or min(channels, height, width) < 0 or height % window or width % window:
+        raise InputError(f"cannot sum {channels} x {height} x {width} over blocks of {window} x {window}")
+    if channels * height * width != units:
+        raise InputError(f"pooling {channels} x {height} x {width} does not fit {units} units")
+    if size < 1 or size & (size - 1) or size < units // window**2:
+        raise InputError(f"size must be a power of two and at least {units // window**2}, got {size}")
+    if not 1 <= outputs <= size:
+        raise InputError(f"1 to {size} outputs can be kept, got {outputs}")
+    return channels, height, width, window

@@ -1,0 +1,158 @@
+"""Every linear layer computes the matrix it stands for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.linalg import circulant, hadamard
+
+from hdcos.errors import ModelError
+from hdcos.nn import PHD, Circulant, Dense, HadamardDiagonal, LowRank, RandomProjection
+from hdcos.nn.hadamard import walsh_hadamard
+from hdcos.nn.layer import Linear
+from hdcos.nn.structured import PHD_FRACTION_BITS
+
+SIZES = [(1, 1), (1, 5), (5, 1), (8, 8), (28, 16), (16, 28), (64, 10), (400, 120)]
+
+
+def orthonormal(n: int) -> np.ndarray:
+    return hadamard(n) / np.sqrt(n)
+
+
+def matrix(layer: Linear, parameters: dict[str, np.ndarray]) -> np.ndarray:
+    """The layer's matrix, built entry by entry from its definition."""
+    ins, outs = layer.in_features, layer.out_features
+    match layer:
+        case Dense():
+            return parameters["weight"]
+        case LowRank():
+            return parameters["left"] @ parameters["right"]
+        case Circulant():
+            return circulant(parameters["weight"])[:outs, :ins]
+        case PHD():
+            return layer.projection_matrix() @ orthonormal(layer.size)[:, :ins] * parameters["diagonal"]
+        case HadamardDiagonal():
+            result = orthonormal(layer.size)[:, :ins] * parameters["diagonal"]
+            for block in range(2, layer.blocks + 1):
+                result = orthonormal(layer.size) * parameters[f"diagonal{block}"] @ result
+            return result[:outs]
+        case RandomProjection():
+            n = layer.size
+            return np.sqrt(n / outs) * orthonormal(n)[layer.kept()][:, :ins] * layer.signs()
+    raise AssertionError(layer)
+
+
+def check_forward(layer: Linear) -> None:
+    rng = np.random.default_rng(1)
+    parameters = {name: rng.standard_normal(shape) for name, shape in layer.parameter_shapes().items()}
+    x = rng.standard_normal((7, layer.in_features))
+    expected = x @ matrix(layer, parameters).T + parameters.get("bias", 0)
+    np.testing.assert_allclose(layer.forward(parameters, x), expected, atol=1e-11)
+    assert layer.output_shape((layer.in_features,)) == (layer.out_features,) == expected.shape[1:]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("kind", [Dense, LowRank, Circulant, PHD, HadamardDiagonal, RandomProjection])
+def test_a_layer_multiplies_by_its_matrix_and_adds_its_bias(kind: type[Linear], size: tuple[int, int]) -> None:
+    check_forward(kind(*size))
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("blocks", [2, 3])
+def test_blocks_apply_the_first_diagonal_first(size: tuple[int, int], blocks: int) -> None:
+    check_forward(HadamardDiagonal(*size, blocks=blocks))
+
+
+def test_a_higher_rank_and_another_seed_are_respected() -> None:
+    check_forward(LowRank(9, 7, rank=5))
+    check_forward(PHD(20, 12, seed=3))
+    assert not np.array_equal(PHD(20, 12, seed=3).projection_matrix(), PHD(20, 12).projection_matrix())
+    assert not np.array_equal(RandomProjection(20, 12, seed=3).kept(), RandomProjection(20, 12).kept())
+
+
+def test_the_circulant_matrix_is_indexed_by_row_minus_column() -> None:
+    layer = Circulant(3, 2)
+    parameters = {"weight": np.array([10.0, 20.0, 30.0]), "bias": np.zeros(2)}
+    np.testing.assert_allclose(layer.forward(parameters, np.eye(3)).T, [[10, 30, 20], [20, 10, 30]])
+
+
+@given(st.integers(0, 9), st.integers(0, 2**32 - 1))
+def test_the_transform_is_the_sylvester_matrix_and_its_own_inverse(log_n: int, seed: int) -> None:
+    x = np.random.default_rng(seed).standard_normal((2, 3, 2**log_n))
+    np.testing.assert_allclose(walsh_hadamard(x), x @ orthonormal(2**log_n), atol=1e-12)
+    np.testing.assert_allclose(walsh_hadamard(walsh_hadamard(x)), x, atol=1e-12)
+
+
+def test_the_transform_of_no_rows_is_no_rows() -> None:
+    assert HadamardDiagonal(5, 3).forward({"diagonal": np.ones(5), "bias": np.ones(3)}, np.zeros((0, 5))).shape == (
+        0,
+        3,
+    )
+
+
+def test_secure_multiplications_are_those_of_the_paper() -> None:
+    d, k = 1024, 256
+    assert HadamardDiagonal(d, k).multiplications((d,)) == d
+    assert HadamardDiagonal(1000, k, blocks=3).multiplications((1000,)) == 1000 + 2 * 1024
+    assert Dense(d, k).multiplications((d,)) == d * k
+    assert LowRank(d, d).multiplications((d,)) == 4 * d
+    assert LowRank(d, k, rank=3).multiplications((d,)) == 3 * (d + k)
+    assert PHD(d, k).multiplications((d,)) == d
+    assert Circulant(d, k).multiplications((d,)) == d * k
+    assert RandomProjection(d, k).multiplications((d,)) == 0
+
+
+PHD_ROW = ([0, 1, 2, 3, 4, 5, 6, 7], [-1220, 237, -1220, 2992, -553, -1739, 169, 1197])
+PROJECTION_KEPT = [1, 2, 5, 7]
+PROJECTION_SIGNS = [1, -1, -1, -1, 1, 1]
+
+
+def test_public_matrices_are_the_same_on_every_host() -> None:
+    """Changing how they are derived breaks every saved model that uses them."""
+    columns, values = PHD(6, 4).projection()
+    assert (columns[0].tolist(), values[0].tolist()) == PHD_ROW
+    assert RandomProjection(6, 4).kept().tolist() == PROJECTION_KEPT
+    assert RandomProjection(6, 4).signs().tolist() == PROJECTION_SIGNS
+
+
+def test_the_sparse_matrix_has_sixteen_entries_and_norm_one_in_every_row() -> None:
+    layer = PHD(1000, 200)
+    P = layer.projection_matrix()
+    assert P.shape == (200, 1024)
+    assert ((P != 0).sum(axis=1) <= 16).all()
+    assert all(len(set(row)) == 16 for row in layer.projection()[0].tolist())
+    np.testing.assert_allclose(np.linalg.norm(P, axis=1), 1, atol=16 * 2.0**-PHD_FRACTION_BITS)
+    entries = layer.projection()[1].ravel() / 2**PHD_FRACTION_BITS * 4
+    assert abs(entries.mean()) < 4 / np.sqrt(entries.size)
+    assert abs(np.var(entries) - 1) < 0.01
+
+
+def test_a_random_projection_keeps_lengths_on_average() -> None:
+    x = np.random.default_rng(0).standard_normal((1, 300))
+    ratios = [
+        np.linalg.norm(RandomProjection(300, 40, seed=seed).forward({}, x)) ** 2 / np.linalg.norm(x) ** 2
+        for seed in range(400)
+    ]
+    assert abs(np.mean(ratios) - 1) < 5 * np.std(ratios) / 20
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: Dense(0, 3), "Dense: in_features must be a whole number of at least 1, got 0"),
+        (lambda: Dense(3, 2.0), "Dense: out_features .* got 2.0"),
+        (lambda: Dense(True, 2), "Dense: in_features .* got True"),
+        (lambda: HadamardDiagonal(3, 2, blocks=0), "HadamardDiagonal: blocks"),
+        (lambda: HadamardDiagonal(3, 2, bandwidth=-1.0), "HadamardDiagonal: bandwidth must be a positive number"),
+        (lambda: Dense(3, 2, bandwidth=float("nan")), "Dense: bandwidth"),
+        (lambda: LowRank(3, 2, rank=0), "LowRank: rank"),
+        (lambda: PHD(3, 2, seed=-1), "PHD: seed"),
+        (lambda: Dense(3, 2).output_shape((4,)), r"Dense takes shape \(3,\), got \(4,\)$"),
+        (lambda: Dense(12, 2).output_shape((3, 2, 2)), r"Dense takes shape \(12,\), got \(3, 2, 2\), put a Flatten"),
+    ],
+)
+def test_a_layer_that_makes_no_sense_is_refused_by_name(build, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        build()
