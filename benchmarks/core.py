@@ -28,7 +28,7 @@ from hdcos.protocol.catalogue import ACTIVATIONS, FUNCTIONS
 from hdcos.protocol.opening import open_masked, round_lift
 from hdcos.protocol.simulate import share_pair, simulate
 from hdcos.ring import decode
-from hdcos.serve.local import Cluster
+from hdcos.serve.cluster import Cluster
 from hdcos.sharing import Share, join
 
 VALUES = 10**8

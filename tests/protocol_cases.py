@@ -7,8 +7,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy import linalg
 
-from hdcos.protocol import beaver, cos_paper, cosine, fit, fourier, growing_cos, masked, opening, polynomial, reveal
+from hdcos.protocol import (
+    beaver,
+    cos_paper,
+    cosine,
+    fit,
+    fourier,
+    growing_cos,
+    hadamard,
+    masked,
+    opening,
+    polynomial,
+    reveal,
+)
 from hdcos.protocol.fourier import Series
 from hdcos.protocol.party import Party
 from hdcos.protocol.price import Price
@@ -86,6 +99,40 @@ def _cos_case(phase_bits: int, bound: float) -> Case:
         scale=32,
         bound=bound,
     )
+
+
+def _fused(party: Party, x: Share, w: Share, outputs: int, pool=None) -> Rounds[Share]:
+    """Open the weight, then the cosine and the layer in one more round; bias of one per output."""
+    W = yield from opening.open_masked(party, w, whole=True)
+    scale = w.scale + 32
+    bias = Share(np.full(outputs, (1 << scale) if party.rank == 0 else 0, np.uint64), scale)
+    result = yield from hadamard.cos_hadamard(party, x, W, 32, outputs, 16, 16, bias, pool)
+    return result.share()
+
+
+def _fused_twice(party: Party, x: Share, w: Share, v: Share) -> Rounds[Share]:
+    """The second layer opens the first one's result without writing it down."""
+    W, V = yield from together(opening.open_masked(party, w, whole=True), opening.open_masked(party, v, whole=True))
+    first = yield from hadamard.cos_hadamard(party, x, W, 32, 20, 16, 16)
+    second = yield from hadamard.cos_hadamard(party, first, V, 32, 5, 16, 16)
+    return second.share()
+
+
+def _lifted_diagonal(party: Party, x: Share, w: Share) -> Rounds[Share]:
+    W = yield from opening.open_masked(party, w, whole=True)
+    return (yield from hadamard.lifted_diagonal(party, x, W, 2, 26))
+
+
+def _turns_cos(x: Array) -> Array:
+    return np.cos(2 * np.pi * x)
+
+
+def _hadamard(n: int) -> Array:
+    return linalg.hadamard(n).astype(float)
+
+
+def _pooled(z: Array) -> Array:
+    return z.reshape(len(z), 2, 2, 2, 2, 2).sum((3, 5)).reshape(len(z), -1)
 
 
 _CUBIC = fit.relu_cubic()
@@ -181,6 +228,58 @@ CASES = [
         cos_paper.price(SHAPE),
         lambda x: cos_paper.error_bound(),
         scale=32,
+    ),
+    Case(
+        "fused Hadamard layer",
+        lambda p, x, w: _fused(p, x, w, 20),
+        lambda x, w: (_turns_cos(x) * w) @ _hadamard(32)[:, :20] + 1,
+        opening.price((32,), 64) + hadamard.price(16, 32, 16),
+        lambda x, w: np.abs(w).sum() * (2 * np.pi / 2**16 + 1.5 / 2**16),
+        shapes=(SHAPE, (32,)),
+        scale=24,
+        bound=1.0,
+    ),
+    Case(
+        "fused Hadamard layer through pooling",
+        lambda p, x, w: _fused(p, x, w, 20, (2, 4, 4, 2)),
+        lambda x, w: (_pooled(_turns_cos(x)) * w) @ _hadamard(32)[:8, :20] + 1,
+        opening.price((8,), 64) + hadamard.price(16, 32, 16),
+        lambda x, w: 4 * np.abs(w).sum() * (2 * np.pi / 2**16 + 1.5 / 2**16),
+        shapes=(SHAPE, (8,)),
+        scale=24,
+        bound=1.0,
+    ),
+    Case(
+        "two fused layers",
+        _fused_twice,
+        lambda x, w, v: (_turns_cos((_turns_cos(x) * w) @ _hadamard(32)[:, :20]) * v) @ _hadamard(32)[:20, :5],
+        Price(1, 8 * 52, 0, ("mask", "mask")) + hadamard.price(16, 32, 16) + hadamard.price(16, 20, 16),
+        lambda x, w, v: np.abs(v).sum() * (2 * np.pi * np.abs(w).sum() + 1) * (2 * np.pi / 2**16 + 1.5 / 2**16),
+        shapes=(SHAPE, (32,), (20,)),
+        scale=24,
+        bound=0.1,
+    ),
+    Case(
+        "lifted diagonal",
+        _lifted_diagonal,
+        lambda x, w: x * w,
+        opening.price((32,), 64) + hadamard.lifted_price(16, 32, 26),
+        lambda x, w: np.abs(w) * 2.0**-14,
+        shapes=(SHAPE, (32,)),
+    ),
+    Case(
+        "lifted square",
+        lambda p, x: polynomial.lifted_polynomial(p, x, [0, 0, 1], 4, 24, 0),
+        np.square,
+        polynomial.lifted_price(SHAPE, 2, 24),
+        lambda x: (2 * np.abs(x) + 2.0**-12) * 2.0**-12,
+    ),
+    Case(
+        "lifted cubic",
+        lambda p, x: polynomial.lifted_polynomial(p, x, _CUBIC, 6, 22, 8),
+        np.polynomial.Polynomial(_CUBIC),
+        polynomial.lifted_price(SHAPE, 3, 22),
+        lambda x: 4 * 2.0**-10 + sum(2.0 ** -(9 + (3 - n) * 10) * (np.abs(x) + 1) ** n for n in range(4)),
     ),
     _series_case("sigmoid", fit.sigmoid(), 8.0, 16),
     _series_case("sigmoid of 40 terms", fit.sigmoid(5, 40), 32.0, 20),

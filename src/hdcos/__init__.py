@@ -1,22 +1,27 @@
 """Train and serve neural networks on data that no single machine sees.
 
 local   a cluster of three processes on this machine, for the length of a `with` block
+nn      networks as plain specifications
+data    readers of data sets
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from hdcos._version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from hdcos import data as data
+    from hdcos import nn as nn
     from hdcos.serve.local import local as local
 
-__all__ = ["__version__", "local"]
+__all__ = ["__version__", "data", "local", "nn"]
 
 
 def __getattr__(name: str) -> Any:
     """Load what is asked for when it is asked for: a part of the package is quick to import by itself."""
     if name == "local":
-        from hdcos.serve.local import local
-
-        return local
+        return import_module("hdcos.serve.local").local
+    if name in ("data", "nn"):
+        return import_module(f"hdcos.{name}")
     raise AttributeError(f"module 'hdcos' has no attribute {name!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 
 import numpy as np
@@ -162,6 +163,7 @@ def test_a_state_is_a_copy_and_the_network_never_changes() -> None:
     given["2.weight"][:] = 0
     np.testing.assert_allclose(changed(x), before - model.state()["2.bias"] + [1, 2])
     assert changed.fingerprint == model.fingerprint
+    np.testing.assert_array_equal(copy.deepcopy(model)(x), before)
 
 
 @pytest.mark.parametrize(

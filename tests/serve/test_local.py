@@ -170,7 +170,7 @@ def test_parties_that_mean_different_executions_stop_at_the_first_frame_and_reco
     with cluster.function("cos", x.shape) as cos:
         cos.prepare(4)
         meta = {"operation": "run", "scope": cos._scope, "executions": 1}
-        halves = [{"seed0": np.zeros(32, np.uint8)}, {"words0": np.zeros((1, 4), np.uint64)}]
+        halves = [{"input0": np.zeros(32, np.uint8)}, {"input0": np.zeros((1, 4), np.uint64)}]
         with ThreadPoolExecutor(2) as pool:
             for future in [
                 pool.submit(request, link, {**meta, "start": start}, part)

@@ -15,7 +15,8 @@ from rich.progress import track
 from rich.table import Table
 
 from hdcos.protocol.catalogue import ACTIVATIONS, find
-from hdcos.serve.local import Cluster, local
+from hdcos.serve.cluster import Cluster
+from hdcos.serve.local import local
 
 ROWS, COLUMNS = 128, 1024
 ELEMENTS = ROWS * COLUMNS

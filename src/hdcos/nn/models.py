@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from importlib.resources import as_file, files
 from itertools import pairwise
+from pathlib import Path
 
 from hdcos.errors import ModelError
 from hdcos.nn.activations import activation as activation_named
@@ -68,8 +68,7 @@ def pretrained(name: str) -> Sequential:
     """A trained network that ships with hdcos."""
     if name not in PRETRAINED:
         raise ModelError(f"no trained network is called {name!r}: choose from {', '.join(PRETRAINED)}")
-    with as_file(files("hdcos.nn") / "pretrained" / f"{name}.safetensors") as path:
-        return load(path)
+    return load(Path(__file__).with_name("pretrained") / f"{name}.safetensors")
 
 
 def digits() -> Sequential:

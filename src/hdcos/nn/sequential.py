@@ -39,7 +39,7 @@ class Sequential:
 
     def __call__(self, x: npt.ArrayLike) -> Array:
         """The outputs for rows x, batch first."""
-        rows = self._rows(x)
+        rows = self.rows(x)
         for layer, parameters in zip(self.layers, self._parameters, strict=True):
             rows = layer.forward(parameters, rows)
         return rows
@@ -62,7 +62,7 @@ class Sequential:
 
     def parameters(self, index: int) -> Mapping[str, Array]:
         """The parameters of one layer, read-only."""
-        return self._parameters[index]
+        return MappingProxyType(self._parameters[index])
 
     def state(self) -> dict[str, Array]:
         """Copies of all parameters, "INDEX.NAME", float64, angles in radians."""
@@ -155,9 +155,9 @@ class Sequential:
             array.flags.writeable = False
             index, name = key.split(".")
             parts[int(index)][name] = array
-        self._parameters = tuple(MappingProxyType(part) for part in parts)
+        self._parameters = tuple(parts)
 
-    def _rows(self, x: npt.ArrayLike) -> Array:
+    def rows(self, x: npt.ArrayLike) -> Array:
         rows = np.asarray(x)
         if rows.dtype.kind not in "fiub":
             raise InputError(f"numbers expected, got an array of {rows.dtype}")

@@ -1,13 +1,11 @@
 """Every function the parties can evaluate by name, with its price, its meaning in floats and its limits.
 
-A *call* names a function and its parameters as plain JSON; both parties build the same program from it, and its
-fingerprint is compared before anything secret is sent.
+A *call* names a function and its parameters as plain JSON; both parties build the same program from it, and a
+fingerprint of it is compared before anything secret is sent.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -68,11 +66,6 @@ class Call:
     @property
     def output_scale(self) -> int:
         return find(self.function).output_scale(**self.parameters)
-
-    def fingerprint(self, *context: Any) -> bytes:
-        """What both parties must agree on before they start."""
-        record = [self.function, dict(self.parameters), *context]
-        return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).digest()
 
 
 def find(name: str) -> Function:

@@ -52,9 +52,7 @@ def cos_sin(party: Party, x: Share, phase_bits: int = PHASE_BITS) -> Rounds[tupl
     return Share(cos, 2 * scale), Share(sin, 2 * scale)
 
 
-def cos(
-    party: Party, x: Angle, phase_bits: int = PHASE_BITS, scale: int | None = None
-) -> Rounds[Share]:
+def cos(party: Party, x: Angle, phase_bits: int = PHASE_BITS, scale: int | None = None) -> Rounds[Share]:
     """The cosine alone, at twice the scale of its factors."""
     scale = trig_scale(phase_bits) if scale is None else scale
     d, cos_r, sin_r = yield from open_phase(party, x, phase_bits, scale)

@@ -59,7 +59,7 @@ class Series:
 def fourier(
     party: Party, x: Share, series: Series, phase_bits: int = PHASE_BITS, trig_scale: int = TRIG_SCALE
 ) -> Rounds[Share]:
-    """The series of x, at scale 2 * trig_scale. The public factors are rounded to trig_scale, so coefficients are free."""
+    """The series of x, at scale 2 * trig_scale: public factors are rounded to trig_scale, coefficients and all."""
     angle = x.rescaled(x.scale + series.period_bits)
     d, cos_r, sin_r = yield from open_phase(party, angle, phase_bits, trig_scale, series.harmonics)
     if series.harmonics == (1,):

@@ -108,13 +108,14 @@ def cos_hadamard(
         minus_r, cos_r, sin_r, weight_cos, weight_sin = fields
         return minus_r, opened * cos_r - weight_cos, opened * sin_r - weight_sin
 
-    minus_r, A, B = party.take(kind, len(x), finish)
+    if weight.reference.scope:  # the weight is known before the input, so A and B can be made with the material
+        minus_r, A, B = party.take(kind, len(x), finish)
+    else:
+        minus_r, A, B = finish(party.take(kind, len(x)), lambda position: ())
     d = yield from open_half(party, x, minus_r.reshape(len(x), *x.shape[1:]), x.scale - phase_bits, phase_bits)
     words = None if bias is None else bias.words
     scale = weight.scale + 2 * trig_scale
-    return HadamardCosine(
-        d.reshape(len(x), units), A, B, phase_bits, trig_scale, size, outputs, words, pool, scale
-    )
+    return HadamardCosine(d.reshape(len(x), units), A, B, phase_bits, trig_scale, size, outputs, words, pool, scale)
 
 
 def lifted_diagonal(party: Party, x: Share, weight: Masked, drop: int, bits: int) -> Rounds[Share]:

@@ -65,8 +65,8 @@ def blank_share(shape: tuple[int, ...], scale: int, bits: int = 64) -> Share:
     return Share(Blank(shape), scale, bits)  # type: ignore[arg-type]
 
 
-def plan(program: Program, *inputs: Share, rank: int = 0, **parameters: Any) -> Planned:
-    """Drive program(party, *inputs, **parameters) over shapes; inputs may be blank shares."""
+def plan(program: Program, *inputs: Any, rank: int = 0, **parameters: Any) -> Planned:
+    """Drive program(party, *inputs, **parameters) over shapes; shares among the inputs may be blank."""
     recorder = _Recorder()
     protocol = program(Party(rank, recorder), *inputs, **parameters)
     rounds = online_bytes = 0

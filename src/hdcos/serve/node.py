@@ -136,7 +136,7 @@ def run_party(node: Node, rank: int) -> None:
         dealer = DealerClient(dial_dealer, rank)
         client = accept("client")
         node.greet(client)
-        party = PartyNode(rank, connect_peer, dealer, meter)
+        party = PartyNode(rank, connect_peer, dealer, meter, node.timeout_s)
         try:
             party.serve(client)
         except PeerLost as error:

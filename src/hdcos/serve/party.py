@@ -9,65 +9,67 @@ Security  the party sees its own halves and uniformly masked openings. The frame
 
 from __future__ import annotations
 
-import hashlib
 import traceback
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import perf_counter
-from typing import Any
-
-import numpy as np
+from typing import Any, TypeVar
 
 from hdcos.errors import HdcosError, InputError, MaterialReused, ModelError
 from hdcos.link import Kind, Link, Meter
 from hdcos.link.message import decode_message, encode_message, integer, reply_error, text
-from hdcos.offline import Stock
+from hdcos.nn import Sequential
+from hdcos.nn.private import infer, layout, open_weights
+from hdcos.nn.private.layout import OUTPUT_SCALE
+from hdcos.nn.private.stages import Parameters
+from hdcos.offline import Ration, Stock
 from hdcos.offline.service import DealerClient
 from hdcos.protocol.catalogue import Call
 from hdcos.protocol.drive import run
 from hdcos.protocol.party import Party
 from hdcos.protocol.plan import blank_share, plan
-from hdcos.ring import Array, round_open
+from hdcos.protocol.rounds import Rounds
+from hdcos.ring import Array, Blank, round_open
 from hdcos.serve.cost import counts_to_json
-from hdcos.sharing import Share, Stream, refresh
+from hdcos.serve.work import Arrays, FunctionWork, ModelWork, Work, fingerprint, half
+from hdcos.sharing import Share, refresh
 
 Meta = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class _Work:
-    """A function opened for shapes, with its stock of material."""
-
-    call: Call
-    shapes: tuple[tuple[int, ...], ...]
-    scales: tuple[int, ...]
-    fingerprint: bytes
-    stock: Stock
-    ahead: int
+Answer = tuple[Meta, dict[str, Array]]
+T = TypeVar("T")
 
 
 class PartyNode:
     """One party's state and the operations a client can ask for."""
 
     def __init__(
-        self, rank: int, connect_peer: Callable[[Meter], tuple[Link, bytes]], dealer: DealerClient, meter: Meter
+        self,
+        rank: int,
+        connect_peer: Callable[[Meter], tuple[Link, bytes]],
+        dealer: DealerClient,
+        meter: Meter,
+        timeout_s: float = 30.0,
     ) -> None:
-        self.rank, self.meter = rank, meter
+        self.rank, self.meter, self._timeout_s = rank, meter, timeout_s
         self._connect_peer, self._dealer = connect_peer, dealer
         self._peer: Link | None = None
         self._pair_seed = b""
-        self._works: dict[str, _Work] = {}
+        self._works: dict[str, Work] = {}
         self._scopes: set[str] = set()
         # The dealer's link belongs to this one thread, which fills stocks while rounds go on.
         self._supply = ThreadPoolExecutor(1, thread_name_prefix="supply")
         self._start = (meter.snapshot(), dealer.meter.snapshot())
-        self._offline_s = 0.0
+        self._offline_s = self._online_s = 0.0
+        self._reveals = 0
 
     def serve(self, client: Link) -> None:
         """Answer one client's requests until it asks to shut down or leaves."""
-        operations: Mapping[str, Callable[[Meta, dict[str, Array]], tuple[Meta, dict[str, Array]]]] = {
+        operations: Mapping[str, Callable[[Meta, Arrays], Answer]] = {
             "open": self._open,
+            "share_model": self._share_model,
+            "masks": self._masks,
+            "reveal": self._reveal,
             "prepare": self._prepare,
             "run": self._run,
             "stock": self._stock,
@@ -102,11 +104,9 @@ class PartyNode:
             self._peer.close()
         self._dealer.leave()
 
-    def _open(self, meta: Meta, arrays: dict[str, Array]) -> tuple[Meta, dict[str, Array]]:
-        scope, ahead = text(meta, "scope"), integer(meta, "ahead")
-        if scope in self._scopes:
-            raise MaterialReused(f"the name {scope} was used before")
-        self._scopes.add(scope)
+    def _open(self, meta: Meta, arrays: Arrays) -> Answer:
+        """Open a function for shapes."""
+        scope, ahead = self._new_scope(meta), integer(meta, "ahead")
         try:
             call = Call.of(text(meta, "function"), **meta["parameters"])
             shapes = tuple(tuple(shape) for shape in meta["shapes"])
@@ -117,18 +117,77 @@ class PartyNode:
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             raise ModelError(f"not a program that can be planned: {type(error).__name__} {error}") from error
         stock = self._supply.submit(self._dealer.open, scope, planned.material).result()
-        fingerprint = call.fingerprint(shapes, scales, planned.material.fingerprint.hex())
-        self._works[scope] = _Work(call, shapes, scales, fingerprint, stock, ahead)
-        self._order(self._works[scope], ahead)
-        return {"rounds": planned.rounds, "online_bytes": planned.online_bytes}, {}
+        record = [call.function, dict(call.parameters), shapes, scales, planned.material.fingerprint.hex()]
+        work = FunctionWork(stock, ahead, fingerprint(record), call.output_scale, call, shapes, scales)
+        self._works[scope] = work
+        self._order(work, ahead)
+        return {}, {}
 
-    def _prepare(self, meta: Meta, arrays: dict[str, Array]) -> tuple[Meta, dict[str, Array]]:
+    def _share_model(self, meta: Meta, arrays: Arrays) -> Answer:
+        """Take this party's half of a model, open its weights under masks, and plan its inference."""
+        scope, ahead = self._new_scope(meta), integer(meta, "ahead")
+        model = Sequential.from_architecture(meta.get("architecture"))
+        chosen = layout(model, integer(meta, "phase_bits"))
+        shares = {
+            tensor.name: Share(half(arrays, tensor.name, tensor.shape, self.rank), tensor.scale)
+            for tensor in chosen.tensors
+        }
+        weights_scope = f"{scope} weights"
+        planned = plan(open_weights, chosen, shares, weights_scope, rank=self.rank)
+        stock = self._supply.submit(self._dealer.open, weights_scope, planned.material).result()
+        stock.order(1)
+        self._supply.submit(self._fill, stock, 1).result()
+        record = [model.architecture(), integer(meta, "phase_bits"), planned.material.fingerprint.hex()]
+
+        def begin() -> tuple[Rounds[Parameters], Ration]:
+            ration = stock.begin(1)
+            return open_weights(Party(self.rank, ration), chosen, shares, weights_scope), ration
+
+        with self.meter.phase("offline"):
+            parameters = self._exchange(fingerprint(record, weights_scope), begin)
+        rows = Blank((1, *chosen.input_shape))
+        planned = plan(infer, chosen, parameters, rows, rank=self.rank)
+        stock = self._supply.submit(self._dealer.open, scope, planned.material, planned.finishes).result()
+        record.append(planned.material.fingerprint.hex())
+        work = ModelWork(stock, ahead, fingerprint(record), OUTPUT_SCALE, chosen, parameters, shares)
+        self._works[scope] = work
+        self._order(work, ahead)
+        return {}, {}
+
+    def _masks(self, meta: Meta, arrays: Arrays) -> Answer:
+        work = self._model(meta)
+        return {}, {"masks": work.issue(integer(meta, "start"), integer(meta, "rows"))}
+
+    def _reveal(self, meta: Meta, arrays: Arrays) -> Answer:
+        """This party's half of a model's parameters, refreshed."""
+        work = self._model(meta)
+        fresh = {
+            name: refresh(share, self.rank, self._pair_seed, f"{meta['scope']} reveal {name} {self._reveals}").words
+            for name, share in work.shares.items()
+        }
+        self._reveals += 1
+        return {}, fresh
+
+    def _model(self, meta: Meta) -> ModelWork:
+        work = self._work(meta)
+        if not isinstance(work, ModelWork):
+            raise InputError(f"{text(meta, 'scope')} is not a model")
+        return work
+
+    def _new_scope(self, meta: Meta) -> str:
+        scope = text(meta, "scope")
+        if scope in self._scopes:
+            raise MaterialReused(f"the name {scope} was used before")
+        self._scopes.add(scope)
+        return scope
+
+    def _prepare(self, meta: Meta, arrays: Arrays) -> Answer:
         filling = self._order(self._work(meta), integer(meta, "executions"))
         if meta.get("wait"):
             filling.result()
         return {}, {}
 
-    def _order(self, work: _Work, executions: int) -> Future[None]:
+    def _order(self, work: Work, executions: int) -> Future[None]:
         work.stock.order(executions)
         return self._supply.submit(self._fill, work.stock, executions)
 
@@ -143,35 +202,45 @@ class PartyNode:
             raise
         self._offline_s += perf_counter() - started
 
-    def _run(self, meta: Meta, arrays: dict[str, Array]) -> tuple[Meta, dict[str, Array]]:
+    def _run(self, meta: Meta, arrays: Arrays) -> Answer:
         work, start, executions = self._work(meta), integer(meta, "start"), integer(meta, "executions")
-        peer = self._linked()
-        address = f"{meta['scope']} {start} {executions}"
-        digest = hashlib.sha256(work.fingerprint + address.encode()).digest()
-        peer.context = int.from_bytes(digest[:8], "little")
-        try:
+        mode = meta.get("mode", "shares")
+        address = f"{meta['scope']} {start} {executions} {mode}"
+
+        def begin() -> tuple[Rounds[Share], Ration]:
             work.stock.check(start, executions)
-            inputs = [
-                Share(self._half(arrays, index, (shape[0] * executions, *shape[1:])), scale)
-                for index, (shape, scale) in enumerate(zip(work.shapes, work.scales, strict=True))
-            ]
-            ration = work.stock.begin(executions, start, peer.timeout_s or 30.0)
-            with self.meter.phase("online"):
-                started = perf_counter()
-                result = run(work.call.program(Party(self.rank, ration), *inputs), peer)
-                seconds = perf_counter() - started
-            ration.finish()
-        except BaseException as error:
-            # The peer must not wait for a round that will not come; both sides make a new link for the next run.
-            peer.abort(error)
-            raise
+            ration = work.stock.begin(executions, start, self._timeout_s)
+            return work.program(Party(self.rank, ration), arrays, start, executions, mode), ration
+
+        started_s = self._online_s
+        with self.meter.phase("online"):
+            result = self._exchange(fingerprint(work.fingerprint.hex(), address), begin)
         missing = work.ahead - work.stock.available
         if missing > 0:
             self._order(work, missing)
-        answer, words = self._leaving(result, work.call.output_scale, address)
-        return {**answer, "seconds": seconds}, words
+        answer, words = self._leaving(result, work.output_scale, address)
+        return {**answer, "seconds": self._online_s - started_s}, words
 
-    def _leaving(self, result: Share, output_scale: int, address: str) -> tuple[Meta, dict[str, Array]]:
+    def _exchange(self, agreed: bytes, begin: Callable[[], tuple[Rounds[T], Ration]]) -> T:
+        """Run a program with the peer; both must have agreed on the same fingerprint.
+
+        Whatever fails, before the first round or in any, is told to the peer, which must not wait for a round that
+        will not come. Both sides then make a new link for the next program.
+        """
+        peer = self._linked()
+        peer.context = int.from_bytes(agreed[:8], "little")
+        try:
+            program, ration = begin()
+            started = perf_counter()
+            result = run(program, peer)
+            self._online_s += perf_counter() - started
+            ration.finish()
+        except BaseException as error:
+            peer.abort(error)
+            raise
+        return result
+
+    def _leaving(self, result: Share, output_scale: int, address: str) -> Answer:
         """The result as it leaves for the client: refreshed, rounded to the output scale.
 
         The bits below that scale are noise that depends on the masks: they would tell a client that is also a party,
@@ -183,17 +252,17 @@ class PartyNode:
         words = round_open(fresh.words, None, drop, bits, ties_up=self.rank == 0)
         return {"scale": result.scale - drop, "bits": bits}, {"words": words}
 
-    def _stock(self, meta: Meta, arrays: dict[str, Array]) -> tuple[Meta, dict[str, Array]]:
+    def _stock(self, meta: Meta, arrays: Arrays) -> Answer:
         stock = self._work(meta).stock
-        return {"used": stock.used, "available": stock.available}, {}
+        return {"used": stock.used, "available": stock.available, "expected": stock.expected}, {}
 
-    def _close(self, meta: Meta, arrays: dict[str, Array]) -> tuple[Meta, dict[str, Array]]:
+    def _close(self, meta: Meta, arrays: Arrays) -> Answer:
         work = self._work(meta)
         del self._works[meta["scope"]]
         self._supply.submit(self._dealer.close, work.stock.name).result()
         return {}, {}
 
-    def _ping(self, meta: Meta, arrays: dict[str, Array]) -> tuple[Meta, dict[str, Array]]:
+    def _ping(self, meta: Meta, arrays: Arrays) -> Answer:
         """The mean time of an exchange of nothing: one round trip as the protocols see it."""
         peer = self._linked()
         peer.context = 0
@@ -203,7 +272,7 @@ class PartyNode:
             peer.exchange([])
         return {"seconds": (perf_counter() - started) / max(1, rounds)}, {}
 
-    def _cost(self, meta: Meta, arrays: dict[str, Array]) -> tuple[Meta, dict[str, Array]]:
+    def _cost(self, meta: Meta, arrays: Arrays) -> Answer:
         self._supply.submit(lambda: None).result()
         online = self.meter.snapshot() - self._start[0]
         offline = self._dealer.meter.snapshot() - self._start[1]
@@ -217,7 +286,7 @@ class PartyNode:
         }
         return {**answer, "steps": counts_to_json(online.steps.get("online", {})), "socket": sockets}, {}
 
-    def _reset(self, meta: Meta, arrays: dict[str, Array]) -> tuple[Meta, dict[str, Array]]:
+    def _reset(self, meta: Meta, arrays: Arrays) -> Answer:
         self._supply.submit(lambda: None).result()
         self._start = (self.meter.snapshot(), self._dealer.meter.snapshot())
         self._offline_s = 0.0
@@ -228,20 +297,9 @@ class PartyNode:
             self._peer, self._pair_seed = self._connect_peer(self.meter)
         return self._peer
 
-    def _work(self, meta: Meta) -> _Work:
+    def _work(self, meta: Meta) -> Work:
         scope = text(meta, "scope")
         work = self._works.get(scope)
         if work is None:
             raise InputError(f"nothing is open under the name {scope}")
         return work
-
-    def _half(self, arrays: dict[str, Array], index: int, shape: tuple[int, ...]) -> Array:
-        name = f"seed{index}" if self.rank == 0 else f"words{index}"
-        half = arrays.get(name)
-        if half is None:
-            raise InputError(f"party {self.rank} was sent no {name}")
-        if self.rank == 0:
-            return Stream(half.tobytes()).words(shape)
-        if half.shape != shape or half.dtype != np.uint64:
-            raise InputError(f"{name} is {half.dtype} of shape {half.shape}, not uint64 of shape {shape}")
-        return half

@@ -120,7 +120,9 @@ class _Builder:
             # Scales that let two openings in a row do without a lift where a cosine follows.
             self._product("matmul", f"{name} right", index, "right", None, VALUE, before, 1.0, False, weight_scale=14)
             narrow = 18 if mode == TURNS else 16
-            self._product("matmul", f"{name} left", index, "left", "bias", mode, 1.0, after, quarter, weight_scale=narrow)
+            self._product(
+                "matmul", f"{name} left", index, "left", "bias", mode, 1.0, after, quarter, weight_scale=narrow
+            )
         elif isinstance(layer, nn.Dense):
             self._product("matmul", name, index, "weight", "bias", mode, before, after, quarter)
         elif isinstance(layer, nn.Circulant):
@@ -383,4 +385,3 @@ def _gain(layer: Layer) -> float:
     if isinstance(layer, nn.RandomProjection):
         return 1.0 / sqrt(layer.out_features)
     return 1.0
-

@@ -60,9 +60,7 @@ def simulate_transcript(
 def _load(model: Sequential, chosen: Layout, dealer: Dealer, scope: str) -> list[Parameters]:
     """Share a model's parameters and open its weights."""
     state = model.state()
-    pairs = {
-        tensor.name: share_pair(tensor.words(state[tensor.name]), tensor.scale) for tensor in chosen.tensors
-    }
+    pairs = {tensor.name: share_pair(tensor.words(state[tensor.name]), tensor.scale) for tensor in chosen.tensors}
     shares = [{name: pair[rank] for name, pair in pairs.items()} for rank in (0, 1)]
     material = plan(open_weights, chosen, shares[0], scope).material
     rations = deal(material, dealer, scope)

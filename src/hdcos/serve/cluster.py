@@ -1,0 +1,134 @@
+"""The caller's end of two parties: asks both, joins answers, reads their meters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import replace
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hdcos.errors import InputError, PeerLost
+from hdcos.link import Link
+from hdcos.link.message import request
+from hdcos.nn import Sequential
+from hdcos.protocol import catalogue
+from hdcos.protocol.catalogue import Call
+from hdcos.ring import Array
+from hdcos.serve.cost import Cost, PhaseCost, StepCost, counts_from_json
+from hdcos.serve.function import PrivateFunction
+from hdcos.serve.model import PrivateModel
+
+GRACE_S = 2.0
+
+
+class Cluster:
+    """The caller's end: splits inputs, asks both parties, joins answers."""
+
+    def __init__(
+        self,
+        links: Sequence[Link],
+        phase_bits: int,
+        timeout_s: float,
+        pids: Mapping[str, int],
+        explain: Callable[[PeerLost], PeerLost],
+    ) -> None:
+        self._links, self.pids, self._explain = links, pids, explain
+        self._timeout_s = timeout_s
+        self.phase_bits = phase_bits
+        self.online_s = 0.0
+        self._models: dict[str, PrivateModel] = {}
+        self._lock = Lock()
+        self._callers = ThreadPoolExecutor(len(links), thread_name_prefix="caller")
+
+    def function(self, name: str, *shapes: tuple[int, ...], ahead: int = 0, **parameters: Any) -> PrivateFunction:
+        """A function opened for inputs of these shapes; material can then be made before the inputs exist.
+
+        `ahead` executions are kept in stock: the dealer makes more in the background as they are used.
+        """
+        if "phase_bits" in catalogue.find(name).parameters and "series" not in catalogue.find(name).parameters:
+            parameters = {"phase_bits": self.phase_bits, **parameters}
+        return PrivateFunction(self, Call.of(name, **parameters), shapes, ahead)
+
+    def share(self, model: Sequential, name: str | None = None, ahead: int = 0) -> PrivateModel:
+        """Share a model: its weights are split here, and no party ever holds them.
+
+        `ahead` rows are kept in stock: the dealer makes more in the background as they are used.
+        """
+        name = name or f"model{len(self._models)}"
+        if name in self._models:
+            raise InputError(f"a model named {name!r} is shared already: choose another name")
+        self._models[name] = PrivateModel.share(self, model, name, self.phase_bits, ahead)
+        return self._models[name]
+
+    def model(self, name: str) -> PrivateModel:
+        """A model shared before."""
+        if name not in self._models:
+            raise InputError(f"no model is named {name!r}; there are {sorted(self._models)}")
+        return self._models[name]
+
+    def evaluate(self, name: str, *inputs: ArrayLike, **parameters: Any) -> Array:
+        """A function of private inputs: shares go out, shares come back, only the caller sees the result."""
+        arrays = [np.asarray(values) for values in inputs]
+        with self.function(name, *(array.shape for array in arrays), **parameters) as function:
+            words = function.encode(arrays)
+            function.prepare(1)
+            return function.run_words(words, 1)
+
+    @property
+    def cost(self) -> Cost:
+        """What was spent since the start or the last reset."""
+        (zero, _), (one, _) = self.ask({"operation": "cost"})
+        sides = [counts_from_json({name: meta[name] for name in ("online", "offline")}) for meta in (zero, one)]
+        steps = [counts_from_json(meta["steps"]) for meta in (zero, one)]
+        online = PhaseCost.of([side["online"] for side in sides])
+        return Cost(
+            replace(online, seconds=self.online_s),
+            PhaseCost.of([side["offline"] for side in sides], received=True),
+            tuple(StepCost(name, PhaseCost.of([side[name] for side in steps])) for name in steps[0]),
+        )
+
+    def reset_cost(self) -> None:
+        """Start counting anew."""
+        self.online_s = 0.0
+        self.ask({"operation": "reset"})
+
+    def round_trip_s(self, rounds: int = 100) -> float:
+        """The mean time of an empty exchange between the parties."""
+        answers = self.ask({"operation": "ping", "rounds": rounds})
+        return float(max(meta["seconds"] for meta, _ in answers))
+
+    def ask(
+        self, meta: Mapping[str, Any], arrays: Sequence[Mapping[str, Array]] = ({}, {})
+    ) -> list[tuple[dict[str, Any], dict[str, Array]]]:
+        """One request to both parties at once. If both fail, the error that explains more is raised."""
+        with self._lock:  # replies are told apart by their order alone
+            return self._ask_both(meta, arrays)
+
+    def _ask_both(
+        self, meta: Mapping[str, Any], arrays: Sequence[Mapping[str, Array]]
+    ) -> list[tuple[dict[str, Any], dict[str, Array]]]:
+        calls = [self._callers.submit(_ask, link, meta, part) for link, part in zip(self._links, arrays, strict=True)]
+        done, _ = wait(calls, return_when=FIRST_EXCEPTION)
+        if len(done) < len(calls):
+            # One party failed. The other gives up by itself within its timeout, unless it is lost as well.
+            done, hanging = wait(calls, self._timeout_s + GRACE_S)
+            for call in hanging:
+                self._links[calls.index(call)].cancel()
+        first = [call for call in calls if call in done] + [call for call in calls if call not in done]
+        failures = [error for call in first if (error := call.exception()) is not None]
+        if failures:
+            worst = min(failures, key=lambda error: isinstance(error, PeerLost))
+            raise self._explain(worst) if isinstance(worst, PeerLost) else worst
+        return [call.result() for call in calls]
+
+    def shutdown(self) -> None:
+        """Ask both parties to end in good order."""
+        self.ask({"operation": "shutdown"})
+
+
+def _ask(link: Link, meta: Mapping[str, Any], arrays: Mapping[str, Array]) -> tuple[dict[str, Any], dict[str, Array]]:
+    return request(link, meta, arrays)

@@ -1,0 +1,107 @@
+"""What a party has open for a client: a function of shapes, or a model, each with its stock of material."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from hdcos.errors import InputError, MaterialReused
+from hdcos.nn.private import Layout, infer
+from hdcos.nn.private.stages import Parameters
+from hdcos.offline import Stock
+from hdcos.protocol.catalogue import Call
+from hdcos.protocol.party import Party
+from hdcos.protocol.rounds import Rounds
+from hdcos.ring import Array
+from hdcos.sharing import Share, Stream
+
+Shape = tuple[int, ...]
+Arrays = Mapping[str, Array]
+
+
+def fingerprint(*parts: Any) -> bytes:
+    """What both parties must agree on, of JSON values."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).digest()
+
+
+def half(arrays: Arrays, name: str, shape: Shape, rank: int) -> Array:
+    """This party's half of an input: expanded from a seed at party 0, sent in full to party 1."""
+    given = arrays.get(name)
+    if given is None:
+        raise InputError(f"party {rank} was sent no half of {name}")
+    if rank == 0:
+        return Stream(given.tobytes()).words(shape)
+    if given.shape != shape or given.dtype != np.uint64:
+        raise InputError(f"{name} is {given.dtype} of shape {given.shape}, not uint64 of shape {shape}")
+    return given
+
+
+@dataclass
+class Work:
+    """Something a client can run, again and again."""
+
+    stock: Stock
+    ahead: int
+    fingerprint: bytes
+    output_scale: int
+
+    def program(self, party: Party, arrays: Arrays, start: int, executions: int, mode: str) -> Rounds[Share]:
+        """Executions [start, start + executions) on a client's inputs; InputError if they do not fit what is open."""
+        raise NotImplementedError
+
+
+@dataclass
+class FunctionWork(Work):
+    """A function of the catalogue, opened for shapes."""
+
+    call: Call
+    shapes: tuple[Shape, ...]
+    scales: tuple[int, ...]
+
+    def program(self, party: Party, arrays: Arrays, start: int, executions: int, mode: str) -> Rounds[Share]:
+        inputs = [
+            Share(half(arrays, f"input{index}", (shape[0] * executions, *shape[1:]), party.rank), scale)
+            for index, (shape, scale) in enumerate(zip(self.shapes, self.scales, strict=True))
+        ]
+        return self.call.program(party, *inputs)
+
+
+@dataclass
+class ModelWork(Work):
+    """A shared model; an execution is one row."""
+
+    layout: Layout
+    parameters: Parameters = field(repr=False)
+    shares: dict[str, Share] = field(repr=False)
+    issued: int = 0
+    """Rows whose input masks were handed out; each only ever once."""
+
+    def issue(self, start: int, rows: int) -> Array:
+        """This party's half of the input masks of rows [start, start + rows), for the owner of the input."""
+        if start < max(self.issued, self.stock.used):
+            raise MaterialReused(f"the input mask of row {start} was handed out or used before")
+        if not 1 <= rows <= 1 << 24:
+            raise InputError(f"masks for {rows} rows cannot be handed out at once")
+        self.issued = start + rows
+        return self.stock.uniform(0, start, rows)
+
+    def program(self, party: Party, arrays: Arrays, start: int, executions: int, mode: str) -> Rounds[Share]:
+        shape = (executions, *self.layout.input_shape)
+        if mode == "shares":
+            if start < self.issued:
+                raise MaterialReused("rows whose input masks were handed out cannot come as shares")
+            share = Share(half(arrays, "input0", shape, party.rank), self.layout.input_scale)
+            return infer(party, self.layout, self.parameters, share)
+        if mode != "masked":
+            raise InputError(f"inputs come as shares or masked, not {mode!r}")
+        if start + executions > self.issued:
+            raise InputError(f"the input masks of rows {start} to {start + executions} were not handed out")
+        opened = arrays.get("masked")
+        if opened is None or opened.shape != shape or opened.dtype != np.uint64:
+            raise InputError(f"masked rows of shape {shape} in uint64 expected")
+        return infer(party, self.layout, self.parameters, opened)

@@ -1,0 +1,134 @@
+"""Networks on shares: the outputs of the float twin within a bound derived from the bits, and the rounds promised."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hdcos import nn
+from hdcos.errors import ModelError
+from hdcos.nn.private.bounds import error_bound
+from hdcos.nn.private.layout import layout
+from hdcos.nn.private.simulate import simulate_transcript
+
+STRUCTURES = ("hadamard", "dense", "low_rank", "phd", "circulant")
+ACTIVATIONS = ("none", "cos", "sin", "square", "expm1", "polyfit3", "sigmoid", "tanh", "growing_cos")
+
+
+def check(model: nn.Sequential, x: np.ndarray, phase_bits: int = 16, masked: bool = True) -> int:
+    """Assert that private outputs lie within their bound; returns the rounds taken."""
+    outputs, transcript = simulate_transcript(model, x, phase_bits, masked=masked)
+    error, bound = np.abs(outputs - model(x)), error_bound(model, x, phase_bits)
+    assert outputs.shape == (len(x), *model.output_shape)
+    assert (error <= bound).all(), f"error {error.max():.2g}, bound {bound.flat[error.argmax()]:.2g}"
+    assert bound.max() < 1.0, "a bound that says nothing"
+    return len(transcript.rounds)
+
+
+@pytest.mark.parametrize("masked", [True, False], ids=["masked", "shares"])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_every_structure_with_every_activation_gives_the_twins_output(structure, activation, masked) -> None:
+    model = nn.models.mlp([12, 8, 8, 3], activation, structure, seed=3)
+    x = np.random.default_rng(0).uniform(-0.5, 0.5, (5, 12))
+    check(model, x, masked=masked)
+
+
+@pytest.mark.parametrize(
+    ("model", "rounds"),
+    [
+        (nn.models.mlp([12, 8, 8, 8, 3], "cos", "hadamard"), 3),
+        (nn.models.mlp([12, 8, 8, 8, 3], "sin", "hadamard"), 3),
+        (nn.models.mlp([12, 8, 8, 8, 3], "cos", "phd"), 3),
+        (nn.models.mlp([12, 8, 8, 8, 3], "cos", "dense"), 6),
+        (nn.models.mlp([12, 8, 8, 8, 3], "square", "hadamard"), 6),
+        (nn.models.mlp([12, 8, 8, 8, 3], "none", "dense"), 4),
+        (nn.models.lenet5("cos", "hadamard"), 5),
+        (nn.models.lenet5("cos", "dense"), 8),
+        (nn.models.higgs_mlp(4, "cos", "hadamard"), 4),
+    ],
+    ids=lambda value: str(value) if isinstance(value, int) else "",
+)
+def test_networks_take_the_rounds_they_should_and_one_more_for_plain_shares(model, rounds) -> None:
+    x = np.random.default_rng(0).uniform(0, 1, (2, *model.input_shape))
+    for masked, more in ((True, 0), (False, 1)):
+        _, transcript = simulate_transcript(model, x, masked=masked)
+        assert len(transcript.rounds) == rounds + more
+
+
+@pytest.mark.parametrize("blocks", [2, 3])
+def test_layers_of_several_blocks_take_a_round_for_each_block_more(blocks: int) -> None:
+    layers = [nn.HadamardDiagonal(12, 8, blocks=blocks), nn.Cos(), nn.HadamardDiagonal(8, 3, blocks=blocks)]
+    assert check(nn.Sequential(layers), np.random.default_rng(0).uniform(-1, 1, (4, 12))) == 1 + 2 * (blocks - 1)
+
+
+@pytest.mark.parametrize("depth", range(1, 9))
+def test_deep_hd_cos_networks_stay_within_5e_minus_3(depth: int) -> None:
+    model = nn.models.mlp([64, *[64] * depth, 10], "cos", "hadamard", seed=depth)
+    x = np.random.default_rng(depth).uniform(-1, 1, (16, 64))
+    outputs, transcript = simulate_transcript(model, x)
+    assert np.abs(outputs - model(x)).max() <= 5e-3
+    assert len(transcript.rounds) == depth
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_convolutional_networks_of_every_structure_give_the_twins_output(structure: str) -> None:
+    layers = [
+        nn.Conv2d(1, 3, 3, padding=1),
+        nn.Cos(),
+        nn.AvgPool2d(2),
+        nn.Conv2d(3, 4, 3),
+        nn.AvgPool2d(2),
+        nn.Cos(),
+        nn.Flatten(),
+        *nn.models.mlp([16, 8, 2], "cos", structure).layers,
+    ]
+    model = nn.Sequential(layers, input_shape=(1, 12, 12))
+    check(model, np.random.default_rng(1).uniform(0, 1, (3, 1, 12, 12)))
+
+
+def test_public_layers_anywhere_cost_no_round() -> None:
+    layers = [
+        nn.RandomProjection(40, 16),
+        nn.HadamardDiagonal(16, 16),
+        nn.Cos(),
+        nn.RandomProjection(16, 8),
+        nn.Dense(8, 4),
+        nn.Tanh(),
+        nn.HadamardDiagonal(4, 2),
+    ]
+    assert check(nn.Sequential(layers), np.random.default_rng(2).uniform(-1, 1, (4, 40))) == 4
+
+
+def test_a_network_may_begin_or_end_with_an_activation() -> None:
+    x = np.random.default_rng(3).uniform(-1, 1, (4, 6))
+    assert check(nn.Sequential([nn.Sin()], input_shape=(6,)), x) == 1
+    assert check(nn.Sequential([nn.Square(), nn.Dense(6, 3), nn.GrowingCos()], input_shape=(6,)), x) == 3
+
+
+@pytest.mark.parametrize("phase_bits", [12, 16, 20])
+def test_more_phase_bits_are_more_exact(phase_bits: int) -> None:
+    model = nn.models.mlp([12, 8, 3], "cos", "hadamard")
+    check(model, np.random.default_rng(4).uniform(-1, 1, (5, 12)), phase_bits)
+
+
+def test_large_weights_of_a_cosine_layer_wrap_harmlessly() -> None:
+    model = nn.models.mlp([8, 8, 3], "cos", "hadamard", seed=5)
+    state = model.state()
+    state["0.diagonal"] = state["0.diagonal"] + 2 * np.pi * np.sqrt(8) * 1000
+    x = np.rint(np.random.default_rng(5).uniform(-1, 1, (4, 8)) * 2**10) / 2**10
+    outputs, _ = simulate_transcript(model.with_state(state), x)
+    assert np.abs(outputs - model.with_state(state)(x)).max() < 5e-3
+
+
+def test_relu_is_refused_with_advice() -> None:
+    with pytest.raises(ModelError, match=r"layer 1, ReLU.*Cos"):
+        layout(nn.models.mlp([4, 4, 2], "relu", "dense"))
+
+
+def test_weights_too_large_for_the_scale_are_refused_by_name() -> None:
+    model = nn.models.mlp([4, 4, 2], "square", "dense")
+    state = model.state()
+    state["0.weight"][0, 0] = 1e5
+    with pytest.raises(ModelError, match=r"0\.weight has values up to 1e\+05"):
+        simulate_transcript(model.with_state(state), np.zeros((1, 4)))
