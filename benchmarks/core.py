@@ -5,10 +5,6 @@
 
 from __future__ import annotations
 
-import os
-
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
 import json
 import subprocess
 import sys
@@ -136,10 +132,11 @@ def rounding(form: str, seed: int) -> Iterator[Line]:
         exact[0, :500], exact[0, 500:] = bound - 1, 1 - bound  # the ends themselves
         program = _lifted if lift else _opened
         (half0, half1), _ = simulate(program, share_pair(exact.astype(np.uint64), 0), drop=drop, bits=bits)
-        rounded = decode(join(half0.words, half1.words, half0.bits), 0, half0.bits)
-        # Both are below 2**62 and the quotient is compared with its remainder, so that nothing is lost to floats.
+        spare = np.uint64(64 - half0.bits)
+        rounded = (join(half0.words, half1.words, half0.bits) << spare).astype(np.int64) >> spare.astype(np.int64)
+        # Integers are compared with integers, and only the remainder is a float: nothing is lost.
         whole, rest = np.divmod(exact, 2**drop)
-        error = (rounded.astype(np.int64) - whole) - rest / 2.0**drop
+        error = (rounded - whole) - rest / 2.0**drop
         largest = max(largest, float(np.abs(error).max()))
         total, squares, count = total + float(error.sum()), squares + float((error**2).sum()), count + exact.size
     deviation = (squares / count) ** 0.5

@@ -7,14 +7,11 @@ walsh_hadamard_ratio  time of the transform over the time of np.copyto on the sa
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 import timeit
 from collections.abc import Callable
 from typing import Any
-
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 

@@ -14,6 +14,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from hdcos.cli.model_cost import show_model_cost
+from hdcos.link import Emulation
 from hdcos.protocol.catalogue import ACTIVATIONS, find
 from hdcos.serve.cluster import Cluster
 from hdcos.serve.local import local
@@ -74,16 +76,33 @@ def measure_activations(cluster: Cluster, show_progress: bool = False) -> Iterat
         yield measure_activation(cluster, name)
 
 
-@click.group()
-def cost() -> None:
-    """What private computation costs, measured by running it."""
-
-
-@cost.command()
+@click.command()
+@click.argument("name")
+@click.option("--activation", default="cos", show_default=True, help="Activation of a ready model.")
+@click.option("--structure", default="hadamard", show_default=True, help="Structure of its dense layers.")
+@click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Rows of a batch.")
+@click.option("--measure", is_flag=True, help="Run it, too, and print what the meters saw.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.option("--rtt-ms", type=click.FloatRange(min=0), default=0.0, help="Emulate this round-trip time.")
 @click.option("--mbps", type=click.FloatRange(min=0, min_open=True), help="Emulate this rate, in Mbit/s.")
-def activations(as_json: bool, rtt_ms: float, mbps: float | None) -> None:
+def cost(
+    name: str,
+    activation: str,
+    structure: str,
+    batch: int,
+    measure: bool,
+    as_json: bool,
+    rtt_ms: float,
+    mbps: float | None,
+) -> None:
+    """What private inference with NAME costs: a ready model, a model file, or `activations` for their table."""
+    if name == "activations":
+        show_activations(as_json, rtt_ms, mbps)
+    else:
+        show_model_cost(name, activation, structure, batch, Emulation(rtt_ms, mbps), as_json, measure)
+
+
+def show_activations(as_json: bool, rtt_ms: float, mbps: float | None) -> None:
     """Run every activation on shared inputs: rounds, bytes, error and time."""
     with local(rtt_ms=rtt_ms, mbps=mbps) as cluster:
         rows = list(measure_activations(cluster, show_progress=sys.stderr.isatty()))

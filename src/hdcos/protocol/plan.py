@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from hdcos.offline import Kind, Need, Plan
 from hdcos.offline.material import Fields, Finish
@@ -18,6 +18,7 @@ from hdcos.ring import Blank, compact_dtype
 from hdcos.sharing import Share
 
 Program = Callable[..., Rounds[Any]]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -65,25 +66,47 @@ def blank_share(shape: tuple[int, ...], scale: int, bits: int = 64) -> Share:
     return Share(Blank(shape), scale, bits)  # type: ignore[arg-type]
 
 
+class Planner:
+    """Drives protocols over shapes, one after the other, and adds up what they take and send."""
+
+    def __init__(self, rank: int = 0) -> None:
+        self._recorder = _Recorder()
+        self.party = Party(rank, self._recorder)
+        self.rounds = self.online_bytes = 0
+        self.frames: list[int] = []
+        """Payload bytes of each round."""
+        self.steps: dict[str, tuple[int, int]] = {}
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        return tuple(self._recorder.needs)
+
+    def drive(self, protocol: Rounds[T]) -> T:
+        """The protocol's result, made of Blanks."""
+        reply: Reply | None = None
+        while True:
+            try:
+                message = protocol.send(reply)  # type: ignore[arg-type]
+            except StopIteration as finished:
+                result: T = finished.value
+                return result
+            sizes: dict[str, int] = {}
+            for part in message:
+                sizes[part.step] = sizes.get(part.step, 0) + part.packed_bytes
+            for step, size in sizes.items():
+                known = self.steps.get(step, (0, 0))
+                self.steps[step] = (known[0] + 1, known[1] + size)
+            self.rounds += 1
+            self.frames.append(sum(sizes.values()))
+            self.online_bytes += self.frames[-1]
+            reply = tuple(Blank(part.values.shape, part.values.dtype) for part in message)  # type: ignore[misc]
+
+    def planned(self, result: Any) -> Planned:
+        material = Plan(self.needs)
+        return Planned(self.rounds, self.online_bytes, material, result, self.steps, self._recorder.finishes)
+
+
 def plan(program: Program, *inputs: Any, rank: int = 0, **parameters: Any) -> Planned:
     """Drive program(party, *inputs, **parameters) over shapes; shares among the inputs may be blank."""
-    recorder = _Recorder()
-    protocol = program(Party(rank, recorder), *inputs, **parameters)
-    rounds = online_bytes = 0
-    steps: dict[str, tuple[int, int]] = {}
-    reply: Reply | None = None
-    while True:
-        try:
-            message = protocol.send(reply)  # type: ignore[arg-type]
-        except StopIteration as finished:
-            material = Plan(tuple(recorder.needs))
-            return Planned(rounds, online_bytes, material, finished.value, steps, recorder.finishes)
-        rounds += 1
-        sizes: dict[str, int] = {}
-        for part in message:
-            sizes[part.step] = sizes.get(part.step, 0) + part.packed_bytes
-        for step, size in sizes.items():
-            known = steps.get(step, (0, 0))
-            steps[step] = (known[0] + 1, known[1] + size)
-        online_bytes += sum(sizes.values())
-        reply = tuple(Blank(part.values.shape, part.values.dtype) for part in message)  # type: ignore[misc]
+    planner = Planner(rank)
+    return planner.planned(planner.drive(program(planner.party, *inputs, **parameters)))

@@ -1,0 +1,137 @@
+"""`hdcos cost MODEL`: what private inference with a network costs, planned and, if asked, measured beside."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from hdcos import nn
+from hdcos.errors import ModelError
+from hdcos.link import Emulation
+from hdcos.nn.private.estimate import Amount, LayerEstimate, dense_twin, estimate, total
+from hdcos.serve.local import local
+
+REPEATS = 5
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A batch as the meters saw it: by step online, in all offline."""
+
+    steps: dict[str, Amount]
+    online: Amount
+    offline: Amount
+
+
+def find_model(name: str, activation: str, structure: str) -> nn.Sequential:
+    """A ready model by name, or a saved one by its file."""
+    if name in nn.models.READY:
+        return nn.models.READY[name](activation=activation, structure=structure)
+    if name in nn.models.PRETRAINED:
+        return nn.models.pretrained(name)
+    if Path(name).exists():
+        return nn.load(name)
+    known = ", ".join([*nn.models.READY, *nn.models.PRETRAINED])
+    raise ModelError(f"no ready model or file is called {name!r}: choose from {known}, or activations")
+
+
+def measure(model: nn.Sequential, batch: int, network: Emulation, masked: bool = True) -> Measured:
+    """Run a batch for real on three processes; times are medians."""
+    x = np.random.default_rng(0).uniform(0, 1, (batch, *model.input_shape))
+    with local(rtt_ms=network.rtt_ms, mbps=network.mbps) as cluster:
+        private = cluster.share(model)
+        cluster.reset_cost()
+        private.prepare(batch * REPEATS)
+        offline = cluster.cost.offline
+        costs = []
+        for _ in range(REPEATS):
+            cluster.reset_cost()
+            private.predict(x, batch_rows=batch, mode="masked" if masked else "shares")
+            costs.append(cluster.cost)
+    last = costs[-1]
+    steps = {
+        step.name: Amount(
+            step.online.rounds,
+            step.online.bytes_sent[0],
+            step.online.wire_bytes_sent[0],
+            median(cost.layers[index].online.seconds for cost in costs),
+        )
+        for index, step in enumerate(last.layers)
+    }
+    online = last.online
+    seconds = median(cost.online.seconds for cost in costs)
+    return Measured(
+        steps,
+        Amount(online.rounds, online.bytes_sent[0], online.wire_bytes_sent[0], seconds),
+        Amount(
+            0,
+            offline.bytes_sent[1] // REPEATS,
+            offline.wire_bytes_sent[1] // REPEATS,
+            offline.seconds / REPEATS,
+        ),
+    )
+
+
+def show_model_cost(
+    name: str, activation: str, structure: str, batch: int, network: Emulation, as_json: bool, measured: bool
+) -> None:
+    model = find_model(name, activation, structure)
+    layers = estimate(model, batch, network=network)
+    seen = measure(model, batch, network) if measured else None
+    if as_json:
+        click.echo(json.dumps(_record(layers, seen), indent=1))
+        return
+    dense = total(estimate(dense_twin(model), batch, network=network))
+    title = f"{name}, batch of {batch}, {model.parameter_count:,} parameters"
+    _print(title, layers, seen, dense)
+
+
+def _record(layers: list[LayerEstimate], seen: Measured | None) -> dict[str, Any]:
+    record: dict[str, Any] = {
+        "layers": [asdict(layer) for layer in layers],
+        "total": {"online": asdict(total(layers).online), "offline": asdict(total(layers).offline)},
+    }
+    if seen is not None:
+        record["measured"] = asdict(seen)
+    return record
+
+
+def _print(title: str, layers: list[LayerEstimate], seen: Measured | None, dense: LayerEstimate) -> None:
+    table = Table(title=title)
+    headings = ["layer", "secure\nmultiplications", "online\nrounds", "online\nbytes each way", "online\nms, about"]
+    headings += ["offline\nbytes", "offline\nms, about"]
+    if seen is not None:
+        headings += ["measured\nrounds", "measured\nbytes", "measured\nms"]
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading == "layer" else "right")
+    whole = total(layers)
+    for layer in [*layers, whole, dense]:
+        name = "the same, dense" if layer is dense else layer.name
+        row = [name, f"{layer.multiplications:,}", str(layer.online.rounds), f"{layer.online.bytes_sent:,}"]
+        row += [_ms(layer.online), f"{layer.offline.bytes_sent:,}", _ms(layer.offline)]
+        if seen is not None:
+            amount = seen.online if layer is whole else seen.steps.get(layer.name)
+            if layer is dense or amount is None:
+                row += ["", "", ""]
+            else:
+                row += [str(amount.rounds), f"{amount.bytes_sent:,}", _ms(amount)]
+        table.add_row(*row, end_section=layer is layers[-1])
+    console = Console(width=None if sys.stdout.isatty() else 150)
+    console.print(table)
+    if seen is not None:
+        console.print(
+            f"Measured offline: {seen.offline.bytes_sent:,} bytes and {seen.offline.seconds * 1e3:.2f} ms a batch."
+        )
+
+
+def _ms(amount: Amount) -> str:
+    return f"{amount.seconds * 1e3:.2f}"
