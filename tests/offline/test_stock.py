@@ -49,6 +49,27 @@ def test_any_batches_that_sum_to_n_consume_what_was_dealt_for_n() -> None:
     assert cos0.shape == (17, 8)
 
 
+def test_chunks_and_batches_of_any_sizes_meet_in_order(monkeypatch) -> None:
+    """Whatever the pieces material arrives and lies in, execution i is execution i."""
+    from hdcos.offline import stock as module
+
+    generator = np.random.default_rng(0)
+    for slab_bytes in (1, 700, 5000, 1 << 26):
+        monkeypatch.setattr(module, "SLAB_BYTES", slab_bytes)
+        dealer, zero, one = opened()
+        expected = zero.uniform(0, 0, 60)
+        for stock in (zero, one):
+            stock.order(60)
+        seen = []
+        while zero.used < 60:
+            if zero.filled < 60:
+                deal(dealer, zero, one, int(min(60 - zero.filled, generator.integers(1, 9))))
+            if zero.available and generator.random() < 0.7:
+                ration = zero.begin(int(generator.integers(1, zero.available + 1)))
+                seen.extend(piece[0][0] for piece in ration._pieces)
+        assert (np.concatenate(seen) == expected).all()
+
+
 def test_more_than_in_stock_is_exhausted_and_nothing_is_lost() -> None:
     dealer, zero, one = opened()
     deal(dealer, zero, one, 3)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from threading import Condition
 
 import numpy as np
@@ -20,13 +19,31 @@ from hdcos.offline.material import Field, Fields, Finish, Kind, Need, Plan
 from hdcos.ring import Array, unpack
 
 
-@dataclass
-class _Chunk:
-    """Consecutive executions: per position the fields of all their units."""
+SLAB_BYTES = 1 << 26
+"""Material lies in pieces of about this size, so that a batch is nearly always one piece and needs no copy."""
 
-    executions: int
-    positions: list[Fields]
-    spent: int = 0
+
+class _Slab:
+    """Room for consecutive executions: per position the fields of all their units."""
+
+    def __init__(self, plan: Plan, like: list[Fields], executions: int, capacity: int) -> None:
+        self.capacity, self.filled, self.spent = capacity, 0, 0
+        self.positions: list[Fields] = like
+        if capacity > executions:
+            self.positions = [
+                tuple(np.empty((capacity * need.units, *field.shape[1:]), field.dtype) for field in fields)
+                for need, fields in zip(plan.needs, like, strict=True)
+            ]
+            self.add(plan, like, executions)
+        else:
+            self.filled = executions
+
+    def add(self, plan: Plan, positions: list[Fields], executions: int) -> None:
+        for need, mine, new in zip(plan.needs, self.positions, positions, strict=True):
+            first, last = self.filled * need.units, (self.filled + executions) * need.units
+            for target, source in zip(mine, new, strict=True):
+                target[first:last] = source
+        self.filled += executions
 
 
 class Stock:
@@ -37,7 +54,7 @@ class Stock:
     ) -> None:
         self.name, self.plan, self.rank = name, plan, rank
         self._root, self._finishes = root, finishes or {}
-        self._chunks: deque[_Chunk] = deque()
+        self._slabs: deque[_Slab] = deque()
         self._filled = self._used = self._ordered = 0
         self._failure: HdcosError | None = None
         self._changed = Condition()
@@ -89,9 +106,19 @@ class Stock:
         if isinstance(read, _Unpacker):
             read.finish()
         with self._changed:
-            self._chunks.append(_Chunk(executions, positions))
+            self._store(positions, executions)
             self._filled += executions
             self._changed.notify_all()
+
+    def _store(self, positions: list[Fields], executions: int) -> None:
+        """Put expanded executions behind the others: into the last slab if they fit, else into a new one."""
+        if self._slabs and self._slabs[-1].capacity - self._slabs[-1].filled >= executions:
+            self._slabs[-1].add(self.plan, positions, executions)
+            return
+        size = sum(field.nbytes for fields in positions for field in fields) / executions
+        coming = max(executions, self._ordered - self._filled)
+        room = executions if size == 0 else int(SLAB_BYTES // size)
+        self._slabs.append(_Slab(self.plan, positions, executions, max(executions, min(coming, room))))
 
     def uniform(self, position: int, start: int, executions: int) -> Array:
         """This party's half of a uniform field of executions [start, start + executions), dealt or not."""
@@ -144,16 +171,18 @@ class Stock:
             f"Prepare more before running, and see that the dealer is up."
         )
 
-    def _pop(self, executions: int) -> list[tuple[_Chunk, int, int]]:
+    def _pop(self, executions: int) -> list[tuple[_Slab, int, int]]:
         pieces = []
         while executions:
-            chunk = self._chunks[0]
-            count = min(executions, chunk.executions - chunk.spent)
-            pieces.append((chunk, chunk.spent, count))
-            chunk.spent += count
+            slab = self._slabs[0]
+            count = min(executions, slab.filled - slab.spent)
+            if count:
+                pieces.append((slab, slab.spent, count))
+            slab.spent += count
             executions -= count
-            if chunk.spent == chunk.executions:
-                self._chunks.popleft()
+            # The last slab may still be filled; an earlier one with room left will not be.
+            if slab.spent == slab.filled and (slab.filled == slab.capacity or len(self._slabs) > 1):
+                self._slabs.popleft()
         return pieces
 
     def _expand(self, position: int, need: Need, item: Field, start: int, units: int) -> Array:
@@ -215,8 +244,8 @@ class Ration:
             raise MaterialReused(f"only {self.position} of {len(self._plan.needs)} planned positions were taken")
 
 
-def _cut(plan: Plan, chunk: _Chunk, first: int, count: int) -> list[Fields]:
+def _cut(plan: Plan, slab: _Slab, first: int, count: int) -> list[Fields]:
     return [
         tuple(array[first * need.units : (first + count) * need.units] for array in fields)
-        for need, fields in zip(plan.needs, chunk.positions, strict=True)
+        for need, fields in zip(plan.needs, slab.positions, strict=True)
     ]

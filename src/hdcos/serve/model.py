@@ -70,7 +70,8 @@ class PrivateModel(Opened):
             outputs = [
                 self._predict(words[start:end], mode) for start, end in _batches(len(rows), batch_rows, progress)
             ]
-        return np.concatenate(outputs).reshape(len(rows), *self.layout.output_shape) * self.layout.output_gain
+        joined = np.concatenate(outputs) if outputs else np.empty(0)
+        return joined.reshape(len(rows), *self.layout.output_shape) * self.layout.output_gain
 
     def reveal(self) -> Sequential:
         """The model itself, joined from both halves: weights as they were rounded when they were shared."""
