@@ -21,8 +21,12 @@ $(VENV)/.dev: $(VENV)/.core
 	$(PIP) --editable '.[dev]'
 	touch $@
 
-demo: $(VENV)/.core
-	$(BIN)/hdcos cost activations
+$(VENV)/.demo: $(VENV)/.core
+	$(PIP) --editable '.[demo]'
+	touch $@
+
+demo: $(VENV)/.demo
+	$(BIN)/hdcos demo
 
 test: $(VENV)/.dev
 	$(BIN)/pytest
@@ -36,6 +40,7 @@ check: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.core
+	$(BIN)/python -m benchmarks.inference
 
 prove: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.prove $(SUITE)

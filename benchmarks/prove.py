@@ -8,7 +8,7 @@ import sys
 
 from benchmarks.record import write
 
-SUITES = ("core",)
+SUITES = ("core", "inference")
 
 
 def main() -> None:

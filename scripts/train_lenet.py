@@ -9,33 +9,20 @@ momentum and a learning rate that falls to zero along a half cosine. The test im
 from __future__ import annotations
 
 import argparse
-import gzip
-import os
 import time
 from pathlib import Path
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from hdcos import nn
+from hdcos import data, nn
 
-FOLDERS = {"mnist": "mnist", "fashion_mnist": "fashion-mnist"}
+DATASETS = ("mnist", "fashion_mnist")
 MODELS = Path(nn.__file__).parent / "pretrained"
 
 
-def read_idx(path: Path) -> NDArray[np.uint8]:
-    """An IDX file of bytes: magic 0 0 8 AXES, the sizes as big-endian words, the bytes."""
-    raw = gzip.decompress(path.read_bytes())
-    shape = np.frombuffer(raw, ">u4", raw[3], 4)
-    return np.frombuffer(raw, np.uint8, offset=4 + 4 * raw[3]).reshape(shape)
-
-
 def read(dataset: str, part: str) -> tuple[torch.Tensor, torch.Tensor]:
-    folder = Path(os.environ["HDCOS_DATA"]) / FOLDERS[dataset]
-    images = read_idx(folder / f"{part}-images-idx3-ubyte.gz")[:, None] / np.float32(255)
-    labels = read_idx(folder / f"{part}-labels-idx1-ubyte.gz").astype(np.int64)
-    return torch.from_numpy(images), torch.from_numpy(labels)
+    images, labels = getattr(data, dataset)(part)
+    return torch.from_numpy(images).float(), torch.from_numpy(labels)
 
 
 def train(
@@ -61,7 +48,7 @@ def train(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Train the LeNet-5 models that ship with hdcos.")
-    parser.add_argument("datasets", nargs="*", default=list(FOLDERS), metavar="DATASET", help="mnist, fashion_mnist")
+    parser.add_argument("datasets", nargs="*", default=list(DATASETS), metavar="DATASET", help="mnist, fashion_mnist")
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--rate", type=float, default=0.1)
     parser.add_argument("--batch", type=int, default=64)
@@ -72,7 +59,7 @@ def main() -> None:
     for dataset in options.datasets:
         model = nn.models.lenet5("cos", "hadamard", options.seed)
         model = train(model, *read(dataset, "train"), options.epochs, options.rate, options.batch)
-        x, y = read(dataset, "t10k")
+        x, y = read(dataset, "test")
         accuracy = (model(x.numpy()).argmax(axis=1) == y.numpy()).mean()
         model.save(options.output / f"lenet5_{dataset}.safetensors")
         print(f"{dataset}: {100 * accuracy:.2f} % of {len(x)} test images", flush=True)

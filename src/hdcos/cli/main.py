@@ -8,6 +8,7 @@ import click
 
 from hdcos._version import __version__
 from hdcos.cli.cost import cost
+from hdcos.cli.demo import demo
 from hdcos.errors import HdcosError
 
 
@@ -29,3 +30,4 @@ def main() -> None:
 
 
 main.add_command(cost)
+main.add_command(demo)

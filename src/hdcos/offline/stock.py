@@ -18,7 +18,6 @@ from hdcos.offline.dealer import field_stream
 from hdcos.offline.material import Field, Fields, Finish, Kind, Need, Plan
 from hdcos.ring import Array, unpack
 
-
 SLAB_BYTES = 1 << 26
 """Material lies in pieces of about this size, so that a batch is nearly always one piece and needs no copy."""
 
