@@ -75,6 +75,22 @@ def test_material_and_masks_are_consumed_row_by_row(cluster) -> None:
     assert np.abs(private.predict(x, batch_rows=7) - model(x)).max() < 1e-3, "what is missing is made on the way"
 
 
+@pytest.mark.parametrize("mode", ["masked", "shares"])
+def test_a_batch_of_many_pieces_shares_its_rounds_and_costs_what_was_planned(cluster, mode) -> None:
+    model = nn.models.mlp([6, 8, 8, 2], "cos", "dense")
+    private = cluster.share(model, f"pieces {mode}")
+    x = np.random.default_rng(1).uniform(-1, 1, (1001, 6))
+    cluster.reset_cost()
+    assert np.abs(private.predict(x, batch_rows=1001, mode=mode) - model(x)).max() < 1e-3
+    planned = total(estimate(model, 1001, masked=mode == "masked")).online
+    cost = cluster.cost.online
+    assert (cost.rounds, cost.bytes_sent[0], cost.wire_bytes_sent[0]) == (
+        planned.rounds,
+        planned.bytes_sent,
+        planned.wire_bytes_sent,
+    )
+
+
 def test_modes_can_be_mixed_and_handed_out_masks_are_passed_over(cluster) -> None:
     model = nn.models.mlp([6, 8, 2], "cos", "hadamard")
     private = cluster.share(model, "modes")

@@ -139,9 +139,9 @@ class PartyNode:
         self._supply.submit(self._fill, stock, 1).result()
         record = [model.architecture(), integer(meta, "phase_bits"), planned.material.fingerprint.hex()]
 
-        def begin() -> tuple[Rounds[Parameters], Ration]:
+        def begin() -> tuple[Rounds[Parameters], list[Ration]]:
             ration = stock.begin(1)
-            return open_weights(Party(self.rank, ration), chosen, shares, weights_scope), ration
+            return open_weights(Party(self.rank, ration), chosen, shares, weights_scope), [ration]
 
         with self.meter.phase("offline"):
             parameters = self._exchange(fingerprint(record, weights_scope), begin)
@@ -207,10 +207,14 @@ class PartyNode:
         mode = meta.get("mode", "shares")
         address = f"{meta['scope']} {start} {executions} {mode}"
 
-        def begin() -> tuple[Rounds[Share], Ration]:
+        def begin() -> tuple[Rounds[Share], list[Ration]]:
             work.stock.check(start, executions)
-            ration = work.stock.begin(executions, start, self._timeout_s)
-            return work.program(Party(self.rank, ration), arrays, start, executions, mode), ration
+            rations, first = [], start
+            for size in work.pieces(executions):
+                rations.append(work.stock.begin(size, first, self._timeout_s))
+                first += size
+            parties = [Party(self.rank, ration) for ration in rations]
+            return work.program(parties, arrays, start, executions, mode), rations
 
         started_s = self._online_s
         with self.meter.phase("online"):
@@ -221,7 +225,7 @@ class PartyNode:
         answer, words = self._leaving(result, work.output_scale, address)
         return {**answer, "seconds": self._online_s - started_s}, words
 
-    def _exchange(self, agreed: bytes, begin: Callable[[], tuple[Rounds[T], Ration]]) -> T:
+    def _exchange(self, agreed: bytes, begin: Callable[[], tuple[Rounds[T], list[Ration]]]) -> T:
         """Run a program with the peer; both must have agreed on the same fingerprint.
 
         Whatever fails, before the first round or in any, is told to the peer, which must not wait for a round that
@@ -230,11 +234,12 @@ class PartyNode:
         peer = self._linked()
         peer.context = int.from_bytes(agreed[:8], "little")
         try:
-            program, ration = begin()
+            program, rations = begin()
             started = perf_counter()
             result = run(program, peer)
             self._online_s += perf_counter() - started
-            ration.finish()
+            for ration in rations:
+                ration.finish()
         except BaseException as error:
             peer.abort(error)
             raise

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from hdcos.errors import InputError, MaterialReused
-from hdcos.nn.private import Layout, infer
+from hdcos.nn.private import Layout, infer_pieces, pieces
 from hdcos.nn.private.stages import Parameters
 from hdcos.offline import Stock
 from hdcos.protocol.catalogue import Call
@@ -22,6 +22,7 @@ from hdcos.sharing import Share, Stream
 
 Shape = tuple[int, ...]
 Arrays = Mapping[str, Array]
+Parties = Sequence[Party]
 
 
 def fingerprint(*parts: Any) -> bytes:
@@ -50,7 +51,13 @@ class Work:
     fingerprint: bytes
     output_scale: int
 
-    def program(self, party: Party, arrays: Arrays, start: int, executions: int, mode: str) -> Rounds[Share]:
+    def pieces(self, executions: int) -> list[int]:
+        """How executions are divided into pieces with rations of their own; the same at both parties."""
+        return [executions]
+
+    def program(
+        self, parties: Sequence[Party], arrays: Arrays, start: int, executions: int, mode: str
+    ) -> Rounds[Share]:
         """Executions [start, start + executions) on a client's inputs; InputError if they do not fit what is open."""
         raise NotImplementedError
 
@@ -63,7 +70,10 @@ class FunctionWork(Work):
     shapes: tuple[Shape, ...]
     scales: tuple[int, ...]
 
-    def program(self, party: Party, arrays: Arrays, start: int, executions: int, mode: str) -> Rounds[Share]:
+    def program(
+        self, parties: Sequence[Party], arrays: Arrays, start: int, executions: int, mode: str
+    ) -> Rounds[Share]:
+        (party,) = parties
         inputs = [
             Share(half(arrays, f"input{index}", (shape[0] * executions, *shape[1:]), party.rank), scale)
             for index, (shape, scale) in enumerate(zip(self.shapes, self.scales, strict=True))
@@ -90,13 +100,20 @@ class ModelWork(Work):
         self.issued = start + rows
         return self.stock.uniform(0, start, rows)
 
-    def program(self, party: Party, arrays: Arrays, start: int, executions: int, mode: str) -> Rounds[Share]:
+    def pieces(self, executions: int) -> list[int]:
+        return pieces(executions)
+
+    def program(
+        self, parties: Sequence[Party], arrays: Arrays, start: int, executions: int, mode: str
+    ) -> Rounds[Share]:
+        values: list[Share | Array]
         shape = (executions, *self.layout.input_shape)
         if mode == "shares":
             if start < self.issued:
                 raise MaterialReused("rows whose input masks were handed out cannot come as shares")
-            share = Share(half(arrays, "input0", shape, party.rank), self.layout.input_scale)
-            return infer(party, self.layout, self.parameters, share)
+            words = half(arrays, "input0", shape, parties[0].rank)
+            values = [Share(part, self.layout.input_scale) for part in _cut(words, self.pieces(executions))]
+            return infer_pieces(parties, self.layout, self.parameters, values)
         if mode != "masked":
             raise InputError(f"inputs come as shares or masked, not {mode!r}")
         if start + executions > self.issued:
@@ -104,4 +121,9 @@ class ModelWork(Work):
         opened = arrays.get("masked")
         if opened is None or opened.shape != shape or opened.dtype != np.uint64:
             raise InputError(f"masked rows of shape {shape} in uint64 expected")
-        return infer(party, self.layout, self.parameters, opened)
+        values = list(_cut(opened, self.pieces(executions)))
+        return infer_pieces(parties, self.layout, self.parameters, values)
+
+
+def _cut(rows: Array, sizes: Sequence[int]) -> list[Array]:
+    return np.split(rows, np.cumsum(sizes)[:-1])

@@ -10,5 +10,7 @@ simulate both parties in one process, for choosing bits
 from hdcos.nn.private.layout import Layout as Layout
 from hdcos.nn.private.layout import layout as layout
 from hdcos.nn.private.program import infer as infer
+from hdcos.nn.private.program import infer_pieces as infer_pieces
 from hdcos.nn.private.program import open_weights as open_weights
+from hdcos.nn.private.program import pieces as pieces
 from hdcos.nn.private.tensor import Tensor as Tensor

@@ -13,12 +13,14 @@ from hdcos.link import Emulation
 from hdcos.link.tls import wire_bytes
 from hdcos.nn.layer import Layer
 from hdcos.nn.private.layout import Layout, layout
+from hdcos.nn.private.program import pieces
 from hdcos.nn.private.stages import Parameters, Stage, Value
 from hdcos.nn.sequential import Sequential
 from hdcos.offline import Mask, Plan, Reference
 from hdcos.protocol.masked import Masked
 from hdcos.protocol.opening import open_masked
 from hdcos.protocol.plan import Planner, blank_share
+from hdcos.protocol.rounds import together
 from hdcos.ring import Blank
 from hdcos.sharing import Share
 
@@ -63,28 +65,33 @@ def estimate(
     parameters = _blank_parameters(chosen)
     network = network or Emulation()
     planner = Planner()
-    value: Value
     made: list[LayerEstimate] = []
-    shape = (batch, *chosen.input_shape)
+    shapes = [(size, *chosen.input_shape) for size in pieces(batch)]
+    values: list[Value]
     if masked:
-        reference = planner.party.next_reference()
-        (mask,) = planner.party.take(Mask(shape[1:], chosen.input_bits), batch)
-        value = Masked(Blank(shape), Share(mask, chosen.input_scale, chosen.input_bits), reference)  # type: ignore[arg-type]
+        values = [_masked_input(planner, chosen, shape) for shape in shapes]
     else:
-        opening = open_masked(planner.party, blank_share(shape, chosen.input_scale), 0, chosen.input_bits)
-        value = planner.drive(opening)
-        made.append(_layer("input", 0, planner, (0, 0), batch, network))
+        shares = [blank_share(shape, chosen.input_scale) for shape in shapes]
+        openings = (open_masked(planner.party, share, 0, chosen.input_bits) for share in shares)
+        values = list(planner.drive(together(*openings)))
+        made.append(_layer("input", 0, planner, (0, 0), network))
     for stage in chosen.stages:
         before = (len(planner.frames), len(planner.needs))
-        value = planner.drive(stage.run(planner.party, value, parameters))
-        cost = _layer(stage.name, _multiplications(stage, model, batch), planner, before, batch, network)
+        values = list(planner.drive(together(*(stage.run(planner.party, value, parameters) for value in values))))
+        cost = _layer(stage.name, _multiplications(stage, model, batch), planner, before, network)
         if cost.online.seconds or cost.offline.bytes_sent or cost.multiplications:
             made.append(cost)
     return made
 
 
+def _masked_input(planner: Planner, chosen: Layout, shape: tuple[int, ...]) -> Masked:
+    reference = planner.party.next_reference()
+    (mask,) = planner.party.take(Mask(shape[1:], chosen.input_bits), shape[0])
+    return Masked(Blank(shape), Share(mask, chosen.input_scale, chosen.input_bits), reference)  # type: ignore[arg-type]
+
+
 def _layer(
-    name: str, multiplications: int, planner: Planner, before: tuple[int, int], batch: int, network: Emulation
+    name: str, multiplications: int, planner: Planner, before: tuple[int, int], network: Emulation
 ) -> LayerEstimate:
     frames = planner.frames[before[0] :]
     needs = planner.needs[before[1] :]

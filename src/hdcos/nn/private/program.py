@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -31,6 +31,28 @@ def open_weights(party: Party, layout: Layout, shares: Mapping[str, Share], scop
         {tensor.name: value.of_scope(scope) for tensor, value in zip(weights, opened, strict=True)},
         {tensor.name: shares[tensor.name] for tensor in layout.tensors if not tensor.masked},
     )
+
+
+PIECE_ROWS = 256
+"""A larger batch is computed in pieces of this many rows that share their rounds: each stays in the caches."""
+
+
+def pieces(rows: int) -> list[int]:
+    """The sizes of a batch's pieces, the same at both parties."""
+    return [min(PIECE_ROWS, rows - start) for start in range(0, rows, PIECE_ROWS)]
+
+
+def infer_pieces(
+    parties: Sequence[Party], layout: Layout, parameters: Parameters, values: Sequence[Share | Array]
+) -> Rounds[Share]:
+    """A batch in pieces, each with its own material, all in the same rounds."""
+    results = yield from together(
+        *(infer(party, layout, parameters, value) for party, value in zip(parties, values, strict=True))
+    )
+    if len(results) == 1:
+        only: Share = results[0]
+        return only
+    return Share(np.concatenate([share.words for share in results]), results[0].scale, results[0].bits)
 
 
 def infer(party: Party, layout: Layout, parameters: Parameters, x: Share | Array) -> Rounds[Share]:
