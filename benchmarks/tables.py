@@ -46,14 +46,14 @@ def proof(suite: str) -> str:
     rows = ["| what | measured | required |", "|---|---:|---:|"]
     for record in records:
         value = record["value"]
-        shown = f"{value:.3g}" if isinstance(value, float) else value
+        shown = f"{value:.4g}" if isinstance(value, float) else value
         rows.append(f"| {record['line']} | {shown} | {record['limit']} |")
     rows.append("")
     rows.append(f"Measured on {records[0]['machine']}, by `{records[0]['command']}`.")
     return "\n".join(rows)
 
 
-BLOCKS = {"activations": activations, "core": lambda: proof("core")}
+BLOCKS = {"activations": activations, "core": lambda: proof("core"), "inference": lambda: proof("inference")}
 _MARKED = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
