@@ -3,8 +3,11 @@
 from hdcos.offline.dealer import Dealer as Dealer
 from hdcos.offline.kinds import FusedTrig as FusedTrig
 from hdcos.offline.kinds import GrowingTrig as GrowingTrig
+from hdcos.offline.kinds import LiftedMask as LiftedMask
 from hdcos.offline.kinds import LiftedPowers as LiftedPowers
 from hdcos.offline.kinds import LiftedProduct as LiftedProduct
+from hdcos.offline.kinds import LiftedTimesMask as LiftedTimesMask
+from hdcos.offline.kinds import LiftedTimesTrig as LiftedTimesTrig
 from hdcos.offline.kinds import Mask as Mask
 from hdcos.offline.kinds import MaskProduct as MaskProduct
 from hdcos.offline.kinds import Powers as Powers

@@ -245,6 +245,69 @@ class LiftedProduct(Kind):
         return {"integer": m, "top": top, "integer_weight": m * weight, "top_weight": top * weight}
 
 
+@dataclass(frozen=True)
+class LiftedMask(Kind):
+    """A mask m in Z_2^bits that can be lifted: m as an integer and its top bit b, in the whole ring."""
+
+    name: ClassVar[str] = "lifted_mask"
+    shape: Shape
+    bits: int
+
+    def fields(self) -> tuple[Field, ...]:
+        dealt = (Field(name, self.shape, RING_BITS, dealt=True) for name in ("integer", "top"))
+        return (Field("mask", self.shape, self.bits), *dealt)
+
+    def derive(self, uniform: Values, *referred: Values) -> Values:
+        m = _words(uniform["mask"])
+        return {"integer": m, "top": m >> np.uint64(self.bits - 1)}
+
+
+@dataclass(frozen=True)
+class LiftedTimesMask(Kind):
+    """m m_w and b m_w for a lifted mask and another unit's mask, either of which may serve the whole execution."""
+
+    name: ClassVar[str] = "lifted_times_mask"
+    shape: Shape
+    lifted: Reference
+    mask: Reference
+
+    def fields(self) -> tuple[Field, ...]:
+        return tuple(Field(name, self.shape, RING_BITS, dealt=True) for name in ("integer_mask", "top_mask"))
+
+    def references(self) -> tuple[Reference, ...]:
+        return (self.lifted, self.mask)
+
+    def derive(self, uniform: Values, *referred: Values) -> Values:
+        lifted, other = referred
+        mask = _words(other["mask"])
+        return {"integer_mask": lifted["integer"] * mask, "top_mask": lifted["top"] * mask}
+
+
+@dataclass(frozen=True)
+class LiftedTimesTrig(Kind):
+    """m cos r, m sin r, b cos r and b sin r for a lifted mask and a trig pair's r."""
+
+    name: ClassVar[str] = "lifted_times_trig"
+    shape: Shape
+    lifted: Reference
+    trig: Reference
+
+    def fields(self) -> tuple[Field, ...]:
+        names = ("integer_cos", "integer_sin", "top_cos", "top_sin")
+        return tuple(Field(name, self.shape, RING_BITS, dealt=True) for name in names)
+
+    def references(self) -> tuple[Reference, ...]:
+        return (self.lifted, self.trig)
+
+    def derive(self, uniform: Values, *referred: Values) -> Values:
+        lifted, trig = referred
+        return {
+            f"{factor}_{function}": lifted[factor] * trig[function]
+            for factor in ("integer", "top")
+            for function in ("cos", "sin")
+        }
+
+
 def spread(weight: Array, pool: Shape) -> Array:
     """A value per window of pooled units as a value per unit, in the units' order."""
     if not pool:
