@@ -14,8 +14,11 @@ from hdcos.offline import (
     FusedTrig,
     GrowingTrig,
     Kind,
+    LiftedMask,
     LiftedPowers,
     LiftedProduct,
+    LiftedTimesMask,
+    LiftedTimesTrig,
     Mask,
     MaskProduct,
     Need,
@@ -48,6 +51,9 @@ PLAN = Plan(
         Need(LiftedProduct((4,), 26, Reference(9, whole=True)), ROWS),
         Need(Mask((6,)), 1),
         Need(MaskProduct("circulant", (5,), Reference(0), Reference(15, whole=True)), ROWS),
+        Need(LiftedMask((4,), 24), ROWS),
+        Need(LiftedTimesMask((4,), Reference(17), Reference(9, whole=True)), ROWS),
+        Need(LiftedTimesTrig((4,), Reference(17), Reference(10)), ROWS),
     )
 )
 
@@ -129,6 +135,13 @@ def test_every_kind_satisfies_its_relation_when_joined() -> None:
     ((r,),), (product,) = values[15], values[16]
     matrix = np.array([[r[(i - j) % 6] for i in range(5)] for j in range(6)])
     assert (product == matmul(values[0][0], matrix)).all()
+    m, integer, top = values[17]
+    b = m >> np.uint64(23)
+    _, cos, sin, _, _ = values[10]
+    mw, bw = values[18]
+    expected = ((integer, m), (top, b), (mw, m * w), (bw, b * w))
+    for dealt, exact in (*expected, *zip(values[19], (m * cos, m * sin, b * cos, b * sin), strict=True)):
+        assert (dealt == exact).all()
 
 
 def assert_trig(minus_r: np.ndarray, cos: np.ndarray, sin: np.ndarray, scale: int) -> None:
@@ -198,6 +211,26 @@ def test_executions_with_a_whole_unit_are_dealt_one_by_one() -> None:
         assert (values[2][0] == matmul(values[0][0], values[1][0][0])).all()
         seen.append(values[1][0])
     assert not (seen[0] == seen[1]).any()
+
+
+def test_a_whole_unit_serves_each_execution_of_several_dealt_at_once() -> None:
+    plan = Plan(
+        (
+            Need(Mask((4,)), 1),
+            Need(TrigPair((4,), 16, 16), 5),
+            Need(FusedTrig((4,), 16, 16, Reference(0, whole=True)), 5),
+            Need(Mask((4,)), 5),
+            Need(MaskProduct("multiply", (4,), Reference(3), Reference(0, whole=True)), 5),
+        )
+    )
+    assert not plan.one_by_one
+    stocks = filled(plan, executions=6)
+    for _ in range(6):
+        values = joined(plan, stocks)
+        ((w,),) = values[0]
+        _, cos, _, w_cos, _ = values[2]
+        assert (w_cos == w * cos).all()
+        assert (values[4][0] == values[3][0] * w).all()
 
 
 def test_a_mask_of_another_scope_can_be_referred_to() -> None:

@@ -43,15 +43,15 @@ def test_material_streams_in_chunks_and_costs_what_was_planned() -> None:
     dealer = Dealer()
     with served(dealer, 0) as zero, served(dealer, 1) as one, ThreadPoolExecutor(2) as pool:
         stocks = [client.open("work", PLAN) for client in (zero, one)]
-        assert len(list(PLAN.chunks(20))) > 3, "several chunks, some ahead of the answers"
-        for future in [pool.submit(client.fill, stock, 20) for client, stock in zip((zero, one), stocks, strict=True)]:
+        assert len(list(PLAN.chunks(60))) > 3, "several chunks, some ahead of the answers"
+        for future in [pool.submit(client.fill, stock, 60) for client, stock in zip((zero, one), stocks, strict=True)]:
             future.result()
-        assert [stock.available for stock in stocks] == [20, 20]
+        assert [stock.available for stock in stocks] == [60, 60]
         received = one.link.meter.snapshot().phases["offline"].bytes_received
-        assert received == PLAN.dealt_bytes(20)
+        assert received == PLAN.dealt_bytes(60)
         assert zero.link.meter.snapshot().phases["offline"].bytes_received == 0
-        rations = [stock.begin(20) for stock in stocks]
-        (_, cos0, sin0), (_, cos1, sin1) = (ration.take(PLAN.needs[0].kind, 20 * 64) for ration in rations)
+        rations = [stock.begin(60) for stock in stocks]
+        (_, cos0, sin0), (_, cos1, sin1) = (ration.take(PLAN.needs[0].kind, 60 * 64) for ration in rations)
         norm = ((cos0 + cos1).astype(np.int64) / 2**16) ** 2 + ((sin0 + sin1).astype(np.int64) / 2**16) ** 2
         assert np.abs(norm - 1).max() < 1e-4
 

@@ -120,8 +120,11 @@ class Dealer:
         if reference.position not in known:
             raise InputError(f"material refers to position {reference.position}, which comes later")
         theirs = scope.plan.needs[reference.position].units
-        if reference.whole and theirs == executions == 1:
-            return {name: array[0] for name, array in known[reference.position].items()}
+        if reference.whole and theirs == 1:
+            values = known[reference.position]
+            if executions == 1:
+                return {name: array[0] for name, array in values.items()}
+            return {name: np.repeat(array, units, axis=0) for name, array in values.items()}
         if reference.whole or theirs != units:
             raise InputError(f"{units} units refer to position {reference.position}, which has {theirs} per execution")
         return known[reference.position]

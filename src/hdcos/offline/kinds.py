@@ -129,6 +129,10 @@ class MaskProduct(Kind):
         if self.operation not in OPERATIONS:
             raise InputError(f"no product of masks is called {self.operation!r}")
 
+    @property
+    def elementwise(self) -> bool:
+        return self.operation == "multiply"
+
     def fields(self) -> tuple[Field, ...]:
         return (Field("product", self.shape, self.bits, dealt=True),)
 
@@ -153,6 +157,10 @@ class FusedTrig(Kind):
     scale: int
     weight: Reference
     pool: Shape = ()
+
+    @property
+    def elementwise(self) -> bool:
+        return not self.pool
 
     def fields(self) -> tuple[Field, ...]:
         names = ("cos", "sin", "weight_cos", "weight_sin")

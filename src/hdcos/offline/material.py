@@ -24,7 +24,7 @@ Values = Mapping[str, Array]
 Fields = tuple[Array, ...]
 Finish = Callable[[Fields, Callable[[int], Fields]], Fields]
 """What a party computes from a unit before the input arrives: its fields, and those of earlier positions."""
-CHUNK_BYTES = 1 << 22
+CHUNK_BYTES = 1 << 24
 """Material is dealt in chunks of about this size: large enough to be efficient, small enough to be ahead."""
 
 
@@ -86,6 +86,11 @@ class Kind:
     def references(self) -> tuple[Reference, ...]:
         """The units whose plain values `derive` needs."""
         return ()
+
+    @property
+    def elementwise(self) -> bool:
+        """Whether `derive` works element by element, so that a whole unit may as well be repeated for each row."""
+        return True
 
     def derive(self, uniform: Values, *referred: Values) -> Values:
         """The dealt fields of n units at once (leading axis n) from plain values. Only a dealer calls this."""
@@ -160,8 +165,12 @@ class Plan:
 
     @property
     def one_by_one(self) -> bool:
-        """Whether a unit serves a whole execution, so that executions are dealt singly."""
-        return any(ref.whole and not ref.scope for need in self.needs for ref in need.kind.references())
+        """Whether a unit serves a whole execution in a way that executions must be dealt singly."""
+        return any(
+            ref.whole and not ref.scope and not need.kind.elementwise
+            for need in self.needs
+            for ref in need.kind.references()
+        )
 
     @property
     def fingerprint(self) -> bytes:

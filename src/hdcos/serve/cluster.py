@@ -19,6 +19,7 @@ from hdcos.protocol import catalogue
 from hdcos.protocol.catalogue import Call
 from hdcos.ring import Array
 from hdcos.serve.cost import Cost, PhaseCost, StepCost, counts_from_json
+from hdcos.serve.fit import fit
 from hdcos.serve.function import PrivateFunction
 from hdcos.serve.model import PrivateModel
 
@@ -62,6 +63,14 @@ class Cluster:
         if name in self._models:
             raise InputError(f"a model named {name!r} is shared already: choose another name")
         self._models[name] = PrivateModel.share(self, model, name, self.phase_bits, ahead)
+        return self._models[name]
+
+    def fit(self, model: Sequential, x: ArrayLike, y: ArrayLike, **options: Any) -> PrivateModel:
+        """Train a model on rows and labels that no party sees; options are those of `hdcos.serve.fit.fit`."""
+        name = options.setdefault("name", f"model{len(self._models)}")
+        if name in self._models:
+            raise InputError(f"a model named {name!r} is shared already: choose another name")
+        self._models[name] = fit(self, model, x, y, **options)
         return self._models[name]
 
     def model(self, name: str) -> PrivateModel:

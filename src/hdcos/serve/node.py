@@ -21,6 +21,7 @@ from hdcos.link import Certificate, Emulation, Hello, Identity, Link, Listener, 
 from hdcos.offline import Dealer
 from hdcos.offline.service import DealerClient, serve_dealer
 from hdcos.ring import keep_memory, table_hash
+from hdcos.serve.engine import Engine
 from hdcos.serve.party import PartyNode
 
 SOFTWARE = hashlib.sha256(f"hdcos {__version__}".encode()).digest()
@@ -136,13 +137,13 @@ def run_party(node: Node, rank: int) -> None:
         dealer = DealerClient(dial_dealer, rank)
         client = accept("client")
         node.greet(client)
-        party = PartyNode(rank, connect_peer, dealer, meter, node.timeout_s)
+        engine = Engine(rank, connect_peer, dealer, meter, node.timeout_s)
         try:
-            party.serve(client)
+            PartyNode(engine).serve(client)
         except PeerLost as error:
             print(f"{node.role}: {error}", file=sys.stderr)
         finally:
-            party.stop()
+            engine.stop()
 
 
 def main() -> None:

@@ -10,58 +10,45 @@ Security  the party sees its own halves and uniformly masked openings. The frame
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any
 
 from hdcos.errors import HdcosError, InputError, MaterialReused, ModelError
-from hdcos.link import Kind, Link, Meter
+from hdcos.link import Kind, Link
 from hdcos.link.message import decode_message, encode_message, integer, reply_error, text
 from hdcos.nn import Sequential
-from hdcos.nn.private import infer, layout, open_weights
+from hdcos.nn.private import Layout, Tensor, infer, layout, open_weights
 from hdcos.nn.private.layout import OUTPUT_SCALE
-from hdcos.nn.private.stages import Parameters
-from hdcos.offline import Ration, Stock
-from hdcos.offline.service import DealerClient
+from hdcos.offline import Ration
 from hdcos.protocol.catalogue import Call
-from hdcos.protocol.drive import run
 from hdcos.protocol.party import Party
 from hdcos.protocol.plan import blank_share, plan
 from hdcos.protocol.rounds import Rounds
 from hdcos.ring import Array, Blank, round_open
 from hdcos.serve.cost import counts_to_json
+from hdcos.serve.engine import Engine
+from hdcos.serve.training import Training, steps_ahead, target_scale
 from hdcos.serve.work import Arrays, FunctionWork, ModelWork, Work, fingerprint, half
 from hdcos.sharing import Share, refresh
+from hdcos.train import training_form
+from hdcos.train.convert import to_inference
+from hdcos.train.form import INPUT_SCALE
 
 Meta = dict[str, Any]
 Answer = tuple[Meta, dict[str, Array]]
-T = TypeVar("T")
 
 
 class PartyNode:
     """One party's state and the operations a client can ask for."""
 
-    def __init__(
-        self,
-        rank: int,
-        connect_peer: Callable[[Meter], tuple[Link, bytes]],
-        dealer: DealerClient,
-        meter: Meter,
-        timeout_s: float = 30.0,
-    ) -> None:
-        self.rank, self.meter, self._timeout_s = rank, meter, timeout_s
-        self._connect_peer, self._dealer = connect_peer, dealer
-        self._peer: Link | None = None
-        self._pair_seed = b""
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self.rank = engine, engine.rank
         self._works: dict[str, Work] = {}
+        self._trainings: dict[str, Training] = {}
         self._scopes: set[str] = set()
-        # The dealer's link belongs to this one thread, which fills stocks while rounds go on.
-        self._supply = ThreadPoolExecutor(1, thread_name_prefix="supply")
-        self._start = (meter.snapshot(), dealer.meter.snapshot())
-        self._offline_s = self._online_s = 0.0
-        self._reveals = 0
+        self._start = (engine.meter.snapshot(), engine.dealer.meter.snapshot())
 
     def serve(self, client: Link) -> None:
         """Answer one client's requests until it asks to shut down or leaves."""
@@ -70,6 +57,9 @@ class PartyNode:
             "share_model": self._share_model,
             "masks": self._masks,
             "reveal": self._reveal,
+            "open_training": self._open_training,
+            "train": self._train,
+            "finish_training": self._finish_training,
             "prepare": self._prepare,
             "run": self._run,
             "stock": self._stock,
@@ -98,12 +88,6 @@ class PartyNode:
             else:
                 client.send(Kind.REPLY, *encode_message(answer, results))
 
-    def stop(self) -> None:
-        self._supply.shutdown(cancel_futures=True)
-        if self._peer is not None:
-            self._peer.close()
-        self._dealer.leave()
-
     def _open(self, meta: Meta, arrays: Arrays) -> Answer:
         """Open a function for shapes."""
         scope, ahead = self._new_scope(meta), integer(meta, "ahead")
@@ -116,43 +100,42 @@ class PartyNode:
             raise
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             raise ModelError(f"not a program that can be planned: {type(error).__name__} {error}") from error
-        stock = self._supply.submit(self._dealer.open, scope, planned.material).result()
+        stock = self._engine.open(scope, planned)
         record = [call.function, dict(call.parameters), shapes, scales, planned.material.fingerprint.hex()]
         work = FunctionWork(stock, ahead, fingerprint(record), call.output_scale, call, shapes, scales)
         self._works[scope] = work
-        self._order(work, ahead)
+        self._engine.order(stock, ahead)
         return {}, {}
 
     def _share_model(self, meta: Meta, arrays: Arrays) -> Answer:
-        """Take this party's half of a model, open its weights under masks, and plan its inference."""
-        scope, ahead = self._new_scope(meta), integer(meta, "ahead")
+        """Take this party's half of a model and make it ready for inference."""
+        scope = self._new_scope(meta)
         model = Sequential.from_architecture(meta.get("architecture"))
         chosen = layout(model, integer(meta, "phase_bits"))
-        shares = {
-            tensor.name: Share(half(arrays, tensor.name, tensor.shape, self.rank), tensor.scale)
-            for tensor in chosen.tensors
-        }
-        weights_scope = f"{scope} weights"
-        planned = plan(open_weights, chosen, shares, weights_scope, rank=self.rank)
-        stock = self._supply.submit(self._dealer.open, weights_scope, planned.material).result()
-        stock.order(1)
-        self._supply.submit(self._fill, stock, 1).result()
-        record = [model.architecture(), integer(meta, "phase_bits"), planned.material.fingerprint.hex()]
-
-        def begin() -> tuple[Rounds[Parameters], list[Ration]]:
-            ration = stock.begin(1)
-            return open_weights(Party(self.rank, ration), chosen, shares, weights_scope), [ration]
-
-        with self.meter.phase("offline"):
-            parameters = self._exchange(fingerprint(record, weights_scope), begin)
-        rows = Blank((1, *chosen.input_shape))
-        planned = plan(infer, chosen, parameters, rows, rank=self.rank)
-        stock = self._supply.submit(self._dealer.open, scope, planned.material, planned.finishes).result()
-        record.append(planned.material.fingerprint.hex())
-        work = ModelWork(stock, ahead, fingerprint(record), OUTPUT_SCALE, chosen, parameters, shares)
-        self._works[scope] = work
-        self._order(work, ahead)
+        self._load(scope, meta, model, chosen, self._halves(arrays, chosen.tensors))
         return {}, {}
+
+    def _halves(self, arrays: Arrays, tensors: Sequence[Tensor]) -> dict[str, Share]:
+        return {
+            tensor.name: Share(half(arrays, tensor.name, tensor.shape, self.rank), tensor.scale) for tensor in tensors
+        }
+
+    def _load(self, scope: str, meta: Meta, model: Sequential, chosen: Layout, shares: dict[str, Share]) -> None:
+        """Open a model's weights under masks, once, and plan its inference."""
+        ahead, weights_scope = integer(meta, "ahead"), f"{scope} weights"
+        record: list[object] = [model.architecture(), integer(meta, "phase_bits")]
+        with self._engine.meter.phase("offline"):
+            parameters = self._engine.once(
+                weights_scope,
+                plan(open_weights, chosen, shares, weights_scope, rank=self.rank),
+                record,
+                lambda party: open_weights(party, chosen, shares, weights_scope),
+            )
+        planned = plan(infer, chosen, parameters, Blank((1, *chosen.input_shape)), rank=self.rank)
+        stock = self._engine.open(scope, planned)
+        agreed = fingerprint(record, planned.material.fingerprint.hex())
+        self._works[scope] = ModelWork(stock, ahead, agreed, OUTPUT_SCALE, chosen, parameters, shares)
+        self._engine.order(stock, ahead)
 
     def _masks(self, meta: Meta, arrays: Arrays) -> Answer:
         work = self._model(meta)
@@ -160,13 +143,86 @@ class PartyNode:
 
     def _reveal(self, meta: Meta, arrays: Arrays) -> Answer:
         """This party's half of a model's parameters, refreshed."""
-        work = self._model(meta)
-        fresh = {
-            name: refresh(share, self.rank, self._pair_seed, f"{meta['scope']} reveal {name} {self._reveals}").words
+        work, token = self._model(meta), self._new_scope({"scope": f"reveal {text(meta, 'token')}"})
+        self._engine.peer  # noqa: B018  the pair's seed comes with the link
+        return {}, {
+            name: refresh(share, self.rank, self._engine.pair_seed, f"{token} {name}").words
             for name, share in work.shares.items()
         }
-        self._reveals += 1
-        return {}, fresh
+
+    # ---- training
+
+    def _open_training(self, meta: Meta, arrays: Arrays) -> Answer:
+        """Take this party's halves of data and parameters, and plan a step."""
+        scope = self._new_scope(meta)
+        model = Sequential.from_architecture(meta.get("architecture"))
+        form, loss = training_form(model), text(meta, "loss")
+        rows, outputs = integer(meta, "rows"), form.layers[-1].outputs
+        training = Training(
+            form,
+            Share(half(arrays, "x", (rows, form.layers[0].inputs), self.rank), INPUT_SCALE),
+            Share(half(arrays, "targets", (rows, outputs), self.rank), target_scale(loss)),
+            self._halves(arrays, form.tensors),
+            loss,
+            integer(meta, "batch"),
+            integer(meta, "seed"),
+        )
+        if not 1 <= training.batch <= rows:
+            raise InputError(f"a batch of {training.batch} rows cannot be drawn from {rows}")
+        planned = training.planned(float(meta["rate"]), self.rank)
+        training.stock = self._engine.open(scope, planned)
+        self._trainings[scope] = training
+        return {"rounds": planned.rounds, "online_bytes": planned.online_bytes}, {}
+
+    def _train(self, meta: Meta, arrays: Arrays) -> Answer:
+        """Take steps; the material of the next ones is made meanwhile."""
+        training, rate = self._training(meta), float(meta["rate"])
+        first, steps = integer(meta, "start"), integer(meta, "steps")
+        stock = training.stock
+        assert stock is not None
+        if first != training.step:
+            raise InputError(f"step {first} asked for, the next is {training.step}")
+        ahead = steps_ahead(stock)
+        started = perf_counter()
+        for step in range(first, first + steps):
+            if stock.expected - step <= ahead // 2:
+                wanted = min(first + steps, step + ahead) - stock.expected
+                self._engine.order(stock, max(0, wanted))
+
+            def begin(step: int = step) -> tuple[Rounds[dict[str, Share]], list[Ration]]:
+                ration = stock.begin(1, step, self._engine.timeout_s)
+                return training.program(Party(self.rank, ration), step, rate), [ration]
+
+            agreed = fingerprint(meta["scope"], stock.plan.fingerprint.hex(), training.agreed(step, rate))
+            with self._engine.meter.phase("online"):
+                training.state = self._engine.exchange(agreed, begin)
+            training.step = step + 1
+        return {"seconds": perf_counter() - started}, {}
+
+    def _finish_training(self, meta: Meta, arrays: Arrays) -> Answer:
+        """The trained parameters as a model that can infer; training may go on."""
+        training = self._trainings.get(text(meta, "training"))
+        if training is None:
+            raise InputError(f"no training is called {meta['training']}")
+        scope = self._new_scope(meta)
+        model = Sequential.from_architecture(meta.get("architecture"))
+        chosen = layout(model, integer(meta, "phase_bits"))
+        state = training.state
+        with self._engine.meter.phase("offline"):
+            shares = self._engine.once(
+                f"{scope} scales",
+                plan(to_inference, training.form, chosen, state, rank=self.rank),
+                [training.step],
+                lambda party: to_inference(party, training.form, chosen, state),
+            )
+        self._load(scope, meta, model, chosen, shares)
+        return {}, {}
+
+    def _training(self, meta: Meta) -> Training:
+        training = self._trainings.get(text(meta, "scope"))
+        if training is None:
+            raise InputError(f"no training is called {meta['scope']}")
+        return training
 
     def _model(self, meta: Meta) -> ModelWork:
         work = self._work(meta)
@@ -182,68 +238,33 @@ class PartyNode:
         return scope
 
     def _prepare(self, meta: Meta, arrays: Arrays) -> Answer:
-        filling = self._order(self._work(meta), integer(meta, "executions"))
+        filling = self._engine.order(self._work(meta).stock, integer(meta, "executions"))
         if meta.get("wait"):
             filling.result()
         return {}, {}
 
-    def _order(self, work: Work, executions: int) -> Future[None]:
-        work.stock.order(executions)
-        return self._supply.submit(self._fill, work.stock, executions)
-
-    def _fill(self, stock: Stock, executions: int) -> None:
-        started = perf_counter()
-        try:
-            self._dealer.fill(stock, executions)
-        except Exception as error:
-            if not isinstance(error, HdcosError):
-                error = HdcosError(f"making material failed ({type(error).__name__})")
-            stock.fail(error)
-            raise
-        self._offline_s += perf_counter() - started
-
     def _run(self, meta: Meta, arrays: Arrays) -> Answer:
         work, start, executions = self._work(meta), integer(meta, "start"), integer(meta, "executions")
-        mode = meta.get("mode", "shares")
+        mode, engine = str(meta.get("mode", "shares")), self._engine
         address = f"{meta['scope']} {start} {executions} {mode}"
 
         def begin() -> tuple[Rounds[Share], list[Ration]]:
             work.stock.check(start, executions)
             rations, first = [], start
             for size in work.pieces(executions):
-                rations.append(work.stock.begin(size, first, self._timeout_s))
+                rations.append(work.stock.begin(size, first, engine.timeout_s))
                 first += size
             parties = [Party(self.rank, ration) for ration in rations]
             return work.program(parties, arrays, start, executions, mode), rations
 
-        started_s = self._online_s
-        with self.meter.phase("online"):
-            result = self._exchange(fingerprint(work.fingerprint.hex(), address), begin)
+        started_s = engine.online_s
+        with engine.meter.phase("online"):
+            result = engine.exchange(fingerprint(work.fingerprint.hex(), address), begin)
         missing = work.ahead - work.stock.available
         if missing > 0:
-            self._order(work, missing)
+            engine.order(work.stock, missing)
         answer, words = self._leaving(result, work.output_scale, address)
-        return {**answer, "seconds": self._online_s - started_s}, words
-
-    def _exchange(self, agreed: bytes, begin: Callable[[], tuple[Rounds[T], list[Ration]]]) -> T:
-        """Run a program with the peer; both must have agreed on the same fingerprint.
-
-        Whatever fails, before the first round or in any, is told to the peer, which must not wait for a round that
-        will not come. Both sides then make a new link for the next program.
-        """
-        peer = self._linked()
-        peer.context = int.from_bytes(agreed[:8], "little")
-        try:
-            program, rations = begin()
-            started = perf_counter()
-            result = run(program, peer)
-            self._online_s += perf_counter() - started
-            for ration in rations:
-                ration.finish()
-        except BaseException as error:
-            peer.abort(error)
-            raise
-        return result
+        return {**answer, "seconds": engine.online_s - started_s}, words
 
     def _leaving(self, result: Share, output_scale: int, address: str) -> Answer:
         """The result as it leaves for the client: refreshed, rounded to the output scale.
@@ -251,7 +272,7 @@ class PartyNode:
         The bits below that scale are noise that depends on the masks: they would tell a client that is also a party,
         and so knows the openings, more than the function does.
         """
-        fresh = refresh(result, self.rank, self._pair_seed, address)
+        fresh = refresh(result, self.rank, self._engine.pair_seed, address)
         drop = max(0, result.scale - output_scale)
         bits = result.bits - drop
         words = round_open(fresh.words, None, drop, bits, ties_up=self.rank == 0)
@@ -264,12 +285,12 @@ class PartyNode:
     def _close(self, meta: Meta, arrays: Arrays) -> Answer:
         work = self._work(meta)
         del self._works[meta["scope"]]
-        self._supply.submit(self._dealer.close, work.stock.name).result()
+        self._engine.close(work.stock)
         return {}, {}
 
     def _ping(self, meta: Meta, arrays: Arrays) -> Answer:
         """The mean time of an exchange of nothing: one round trip as the protocols see it."""
-        peer = self._linked()
+        peer = self._engine.peer
         peer.context = 0
         rounds = integer(meta, "rounds")
         started = perf_counter()
@@ -278,29 +299,25 @@ class PartyNode:
         return {"seconds": (perf_counter() - started) / max(1, rounds)}, {}
 
     def _cost(self, meta: Meta, arrays: Arrays) -> Answer:
-        self._supply.submit(lambda: None).result()
-        online = self.meter.snapshot() - self._start[0]
-        offline = self._dealer.meter.snapshot() - self._start[1]
-        dealt = replace(offline.phases["offline"], seconds=self._offline_s)
+        engine = self._engine
+        engine.settle()
+        online = engine.meter.snapshot() - self._start[0]
+        offline = engine.dealer.meter.snapshot() - self._start[1]
+        dealt = replace(offline.phases["offline"], seconds=engine.offline_s)
         answer = counts_to_json({"online": online.phases["online"], "offline": dealt})
         # The socket to the peer as this party's meter and as the operating system counted it, from its start.
-        total = self.meter.snapshot().total
+        total = engine.meter.snapshot().total
         sockets = {
             "metered": [total.wire_bytes_sent, total.wire_bytes_received],
-            "counted": self._peer and self._peer.os_counters(),
+            "counted": engine.peer.os_counters(),
         }
         return {**answer, "steps": counts_to_json(online.steps.get("online", {})), "socket": sockets}, {}
 
     def _reset(self, meta: Meta, arrays: Arrays) -> Answer:
-        self._supply.submit(lambda: None).result()
-        self._start = (self.meter.snapshot(), self._dealer.meter.snapshot())
-        self._offline_s = 0.0
+        self._engine.settle()
+        self._start = (self._engine.meter.snapshot(), self._engine.dealer.meter.snapshot())
+        self._engine.offline_s = 0.0
         return {}, {}
-
-    def _linked(self) -> Link:
-        if self._peer is None or self._peer.closed:
-            self._peer, self._pair_seed = self._connect_peer(self.meter)
-        return self._peer
 
     def _work(self, meta: Meta) -> Work:
         scope = text(meta, "scope")

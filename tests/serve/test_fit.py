@@ -1,0 +1,114 @@
+"""Training on real processes: the private run follows the plain run, at the rounds it promised."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import hdcos
+from hdcos import data, nn
+from hdcos.errors import InputError, ModelError
+from hdcos.serve.fit import PrivateTraining
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with hdcos.local(timeout_s=20) as running:
+        yield running
+
+
+def plain_fit(model, x, y, epochs, batch, rate, seed):
+    """Float SGD with the same initial weights, batches and loss."""
+    twin = model.to_torch(torch.float64)
+    rows = torch.from_numpy(x)
+    targets = torch.nn.functional.one_hot(torch.from_numpy(y), model.output_shape[0]).double()
+    for epoch in range(epochs):
+        order = np.random.default_rng([seed, epoch]).permutation(len(x))
+        for number in range(len(x) // batch):
+            chosen = order[number * batch : (number + 1) * batch]
+            loss = torch.nn.functional.binary_cross_entropy_with_logits(
+                twin(rows[chosen]), targets[chosen], reduction="sum"
+            )
+            twin.zero_grad()
+            (loss / batch).backward()
+            with torch.no_grad():
+                for parameter in twin.parameters():
+                    parameter -= rate * parameter.grad
+    return nn.from_torch(twin)
+
+
+def test_private_training_follows_plain_training_on_digits(cluster) -> None:
+    x, y = data.digits("train")
+    images, labels = data.digits("test")
+    model = nn.models.mlp([64, 64, 10], "cos", "hadamard", seed=7)
+    private = cluster.fit(model, x, y, epochs=15, batch_size=100, lr=1.0, seed=11, progress=False)
+    plain = plain_fit(model, x, y, 15, 100, 1.0, 11)
+    scores, expected = private.predict(images), plain(images)
+    assert np.sqrt(((scores - expected) ** 2).mean()) < 2e-2
+    accuracies = [(guess.argmax(1) == labels).mean() for guess in (scores, expected)]
+    assert abs(accuracies[0] - accuracies[1]) <= 0.006
+    assert accuracies[0] > 0.6, "it learned something"
+    revealed = private.reveal()
+    assert np.abs(revealed(images) - scores).max() < 5e-3
+
+
+def test_a_step_takes_3_l_plus_3_rounds_and_the_bytes_it_said(cluster) -> None:
+    generator = np.random.default_rng(0)
+    x, y = generator.normal(size=(512, 28)), generator.integers(0, 2, 512)
+    training = PrivateTraining(cluster, nn.models.higgs_mlp(), x, y, 256, seed=1)
+    assert training.rounds_per_step == 15
+    cluster.reset_cost()
+    training.steps(3, 0.5)
+    cost = cluster.cost.online
+    assert cost.rounds == 3 * 15
+    assert cost.bytes_sent == (3 * training.bytes_per_step,) * 2
+
+
+def test_the_rate_may_change_and_training_may_go_on_after_a_look(cluster) -> None:
+    generator = np.random.default_rng(0)
+    x, y = generator.normal(size=(64, 6)), generator.integers(0, 2, 64)
+    model = nn.models.mlp([6, 8, 1], "cos", "hadamard")
+    rates = []
+
+    def schedule(epoch: int) -> float:
+        rates.append(epoch)
+        return 0.5 / (1 + epoch)
+
+    private = cluster.fit(
+        model, x, y, epochs=3, batch_size=32, lr=schedule, loss="squared", validation=(x, y), progress=False
+    )
+    assert rates == [0, 1, 2]
+    assert private.predict(x).shape == (64, 1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "words"),
+    [
+        ({"y": np.full(20, 7)}, InputError, "classes 0 to 2"),
+        ({"y": np.full(20, 0.5)}, InputError, "whole numbers"),
+        ({"y": np.full(20, np.nan)}, InputError, "NaN"),
+        ({"y": np.zeros(19, int)}, InputError, "20 rows and 19 labels"),
+        ({"x": np.full((20, 6), np.nan)}, InputError, "NaN"),
+        ({"x": np.zeros((20, 5))}, InputError, r"\(rows, 6\)"),
+        ({"batch_size": 21}, InputError, "21 rows cannot be drawn from 20"),
+        ({"batch_size": 0}, InputError, "cannot be drawn"),
+        ({"lr": -1.0}, InputError, "positive"),
+        ({"lr": 1e-12}, InputError, "too small"),
+        ({"loss": "hinge"}, InputError, "hinge"),
+        ({"model": nn.models.mlp([6, 8, 3], "cos", "dense")}, ModelError, "yet"),
+    ],
+)
+def test_bad_input_is_refused_by_name(cluster, changes, error, words) -> None:
+    options = {
+        "model": nn.models.mlp([6, 8, 3], "cos", "hadamard"),
+        "x": np.zeros((20, 6)),
+        "y": np.zeros(20, int),
+        "epochs": 1,
+        "batch_size": 10,
+        "lr": 0.5,
+        "progress": False,
+        **changes,
+    }
+    with pytest.raises(error, match=words):
+        cluster.fit(**options)
