@@ -28,6 +28,8 @@ ACTIVATIONS = ("none", "cos", "sin", "square", "expm1", "polyfit3", "sigmoid", "
 
 
 def prove(seed: int) -> Iterator[Line]:
+    for name in ("mnist", "fashion_mnist"):
+        getattr(data, name)("test")  # says what is missing, and where it belongs, before anything is measured
     yield from speed()
     yield from structures(seed)
     yield from depth(seed)

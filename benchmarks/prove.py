@@ -7,6 +7,7 @@ import secrets
 import sys
 
 from benchmarks.record import write
+from hdcos.errors import HdcosError
 
 SUITES = ("core", "inference")
 
@@ -18,7 +19,10 @@ def main() -> None:
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else secrets.randbits(32)
     print(f"suite {suite}, seed {seed}", flush=True)
     lines = importlib.import_module(f"benchmarks.{suite}").prove(seed)
-    sys.exit(0 if write(suite, lines, seed) else 1)
+    try:
+        sys.exit(0 if write(suite, lines, seed) else 1)
+    except HdcosError as error:
+        sys.exit(f"{type(error).__name__}: {error}")
 
 
 if __name__ == "__main__":

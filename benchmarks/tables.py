@@ -46,7 +46,7 @@ def proof(suite: str) -> str:
     rows = ["| what | measured | required |", "|---|---:|---:|"]
     for record in records:
         value = record["value"]
-        shown = f"{value:.4g}" if isinstance(value, float) else value
+        shown = f"{value:.5g}" if isinstance(value, float) else value
         rows.append(f"| {record['line']} | {shown} | {record['limit']} |")
     rows.append("")
     rows.append(f"Measured on {records[0]['machine']}, by `{records[0]['command']}`.")

@@ -45,7 +45,7 @@ def test_the_table_is_printed_for_people_and_feels_an_emulated_network() -> None
     finished = run("cost", "activations", "--rtt-ms", "20")
     assert finished.returncode == 0, finished.stderr
     assert "cos_paper" in finished.stdout
-    assert "empty round trip took 1" in finished.stdout  # 10 ms and a little: a round is half a round-trip time
+    assert "an empty exchange both ways took 1" in finished.stdout  # 10 ms and a little: half a round-trip time
 
 
 def test_the_version_is_the_package_version() -> None:

@@ -9,7 +9,7 @@ from hdcos import nn
 from hdcos.errors import ModelError
 from hdcos.nn.private.bounds import error_bound
 from hdcos.nn.private.layout import layout
-from hdcos.nn.private.simulate import simulate_transcript
+from hdcos.nn.private.simulate import simulate_private, simulate_transcript
 
 STRUCTURES = ("hadamard", "dense", "low_rank", "phd", "circulant")
 ACTIVATIONS = ("none", "cos", "sin", "square", "expm1", "polyfit3", "sigmoid", "tanh", "growing_cos")
@@ -39,7 +39,7 @@ def test_every_structure_with_every_activation_gives_the_twins_output(structure,
     [
         (nn.models.mlp([12, 8, 8, 8, 3], "cos", "hadamard"), 3),
         (nn.models.mlp([12, 8, 8, 8, 3], "sin", "hadamard"), 3),
-        (nn.models.mlp([12, 8, 8, 8, 3], "cos", "phd"), 3),
+        (nn.models.mlp([12, 8, 8, 8, 3], "cos", "phd"), 4),
         (nn.models.mlp([12, 8, 8, 8, 3], "cos", "dense"), 6),
         (nn.models.mlp([12, 8, 8, 8, 3], "square", "hadamard"), 6),
         (nn.models.mlp([12, 8, 8, 8, 3], "none", "dense"), 4),
@@ -98,6 +98,58 @@ def test_public_layers_anywhere_cost_no_round() -> None:
         nn.HadamardDiagonal(4, 2),
     ]
     assert check(nn.Sequential(layers), np.random.default_rng(2).uniform(-1, 1, (4, 40))) == 4
+
+
+@pytest.mark.parametrize("between", [nn.AvgPool2d(2), nn.AvgPool2d(3), nn.Flatten()], ids=lambda layer: layer.kind)
+@pytest.mark.parametrize("activation", [nn.Sin(), nn.Cos(), nn.GrowingCos(), nn.Square()], ids=lambda layer: layer.kind)
+def test_public_layers_between_a_linear_layer_and_its_activation(between, activation) -> None:
+    layers = [nn.Conv2d(1, 2, 3, padding=1), between, activation]
+    model = nn.Sequential(layers, input_shape=(1, 7, 6), seed=3)
+    check(model, np.random.default_rng(5).uniform(-1, 1, (3, 1, 7, 6)))
+
+
+@pytest.mark.parametrize("window", [2, 3, 4])
+def test_a_ragged_edge_is_dropped_by_pooling_as_it_is_in_the_clear(window: int) -> None:
+    layers = [nn.Conv2d(1, 2, 3), nn.Cos(), nn.AvgPool2d(window), nn.Flatten()]
+    size = 2 * (9 // window) * (8 // window)
+    model = nn.Sequential([*layers, nn.HadamardDiagonal(size, 3)], input_shape=(1, 11, 10))
+    check(model, np.random.default_rng(6).uniform(-1, 1, (3, 1, 11, 10)))
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_random_networks_stay_within_their_bounds(seed: int) -> None:
+    """Layers in orders nobody planned for."""
+    generator = np.random.default_rng(seed)
+    activations = [nn.Cos(), nn.Sin(), nn.Sigmoid(), nn.Tanh(), nn.GrowingCos(), nn.PolyReLU3()]
+    layers: list[nn.Layer] = []
+    shape: tuple[int, ...] = (int(generator.integers(3, 12)),)
+    if generator.random() < 0.4:
+        shape = (int(generator.integers(1, 3)), *(int(n) for n in generator.integers(5, 9, 2)))
+    start = shape
+    for _ in range(int(generator.integers(2, 7))):
+        if len(shape) == 3:
+            window = int(generator.integers(1, 4))
+            options = [nn.Conv2d(shape[0], 2, window), nn.AvgPool2d(window), nn.Flatten()]
+            layer = options[int(generator.integers(3))]
+            if min(shape[1:]) < window:
+                layer = nn.Flatten()
+        else:
+            kinds = [nn.HadamardDiagonal, nn.Dense, nn.PHD, nn.Circulant, nn.LowRank, nn.RandomProjection]
+            outputs = int(generator.integers(2, 9))
+            layer = kinds[int(generator.integers(6))](shape[0], outputs)
+        layers.append(layer)
+        shape = layer.output_shape(shape)
+        if generator.random() < 0.6 and not isinstance(layer, nn.AvgPool2d | nn.Flatten | nn.RandomProjection):
+            layers.append(activations[int(generator.integers(len(activations)))])
+    model = nn.Sequential(layers, input_shape=start, seed=seed)
+    x = generator.uniform(-0.5, 0.5, (3, *start))
+    outputs = simulate_private(model, x)
+    assert (np.abs(outputs - model(x)) <= error_bound(model, x)).all(), model
+
+
+def test_growing_cosines_of_large_inputs_do_not_fold() -> None:
+    model = nn.Sequential([nn.GrowingCos()], input_shape=(4,))
+    check(model, np.array([[12.0, -100.0, 500.0, 3.0]]))
 
 
 def test_a_network_may_begin_or_end_with_an_activation() -> None:

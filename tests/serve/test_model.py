@@ -131,6 +131,39 @@ def test_a_run_that_failed_does_not_stop_the_next(cluster) -> None:
     assert np.abs(private.predict(x) - model(x)).max() < 1e-3
 
 
+def test_a_masked_run_that_failed_at_both_parties_spends_its_masks(cluster) -> None:
+    """A retry takes other masks, and gets the right answer."""
+    model = nn.models.mlp([6, 8, 2], "cos", "hadamard")
+    private = cluster.share(model, "spent")
+    x = np.random.default_rng(3).uniform(-1, 1, (3, 6))
+    private.prepare(5)
+    first = private._masks[:2].copy()
+    original, private._ensure_material = private._ensure_material, lambda rows, mode: None
+    with pytest.raises(MaterialExhausted):
+        private.predict(np.concatenate([x, x, x]))  # nine rows, material for five, at both parties
+    private._ensure_material = original
+    assert not len(private._masks) or not (private._masks[:1] == first[:1]).all()
+    for _ in range(3):
+        assert np.abs(private.predict(x) - model(x)).max() < 1e-3
+
+
+def test_a_closed_model_frees_its_name(cluster) -> None:
+    model = nn.models.mlp([6, 8, 2], "cos", "hadamard")
+    for _ in range(2):
+        with cluster.share(model, "for a while") as private:
+            assert private.predict(np.zeros((1, 6))).shape == (1, 2)
+    with pytest.raises(InputError, match="no model is named"):
+        cluster.model("for a while")
+
+
+def test_what_is_kept_ahead_is_not_ordered_twice(cluster) -> None:
+    private = cluster.share(nn.models.mlp([6, 8, 2], "cos", "hadamard"), "ahead", ahead=50)
+    for _ in range(6):
+        private.predict(np.zeros((1, 6)))
+    expected = [meta["expected"] for meta, _ in private._ask("stock")]
+    assert max(expected) <= 6 + 50
+
+
 def test_a_revealed_model_is_the_shared_one_to_the_bits_of_its_scale(cluster, digits) -> None:
     model, revealed = nn.models.digits(), digits.reveal()
     for name, array in model.state().items():

@@ -10,10 +10,12 @@ from statistics import median
 
 import click
 import numpy as np
+from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from hdcos import nn
 from hdcos.cli.model_cost import show_model_cost
 from hdcos.link import Emulation
 from hdcos.protocol.catalogue import ACTIVATIONS, find
@@ -80,7 +82,7 @@ def measure_activations(cluster: Cluster, show_progress: bool = False) -> Iterat
 @click.argument("name")
 @click.option("--activation", default="cos", show_default=True, help="Activation of a ready model.")
 @click.option("--structure", default="hadamard", show_default=True, help="Structure of its dense layers.")
-@click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Rows of a batch.")
+@click.option("--batch", type=click.IntRange(1, 65536), default=1, show_default=True, help="Rows of a batch.")
 @click.option("--measure", is_flag=True, help="Run it, too, and print what the meters saw.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.option("--rtt-ms", type=click.FloatRange(min=0), default=0.0, help="Emulate this round-trip time.")
@@ -96,6 +98,17 @@ def cost(
     mbps: float | None,
 ) -> None:
     """What private inference with NAME costs: a ready model, a model file, or `activations` for their table."""
+    context = click.get_current_context()
+    given = [
+        f"--{option}"
+        for option in ("activation", "structure", "batch", "measure")
+        if context.get_parameter_source(option) is not ParameterSource.DEFAULT
+    ]
+    fixed = [option for option in given if option in ("--activation", "--structure")]
+    if name == "activations" and given:
+        raise click.UsageError(f"`hdcos cost activations` has no {', '.join(given)}")
+    if fixed and name not in nn.models.READY:
+        raise click.UsageError(f"{', '.join(fixed)} only apply to ready models: {', '.join(nn.models.READY)}")
     if name == "activations":
         show_activations(as_json, rtt_ms, mbps)
     else:
@@ -142,5 +155,5 @@ def _print_table(rows: list[ActivationCost], round_trip_ms: float) -> None:
     console.print(table)
     console.print(
         f"Online bytes are sent by each party to the other, offline bytes by the dealer. Errors are against float64.\n"
-        f"Times are online phases, material in stock; an empty round trip took {round_trip_ms:.3f} ms in this run."
+        f"Times are online phases, material in stock; an empty exchange both ways took {round_trip_ms:.3f} ms."
     )

@@ -41,7 +41,7 @@ def demo() -> None:
     console.print(f"labels that agree        {agreeing} of {len(labels)}")
     console.print(f"largest difference       {np.abs(scores - plain).max():.1e} between private and plain scores")
     console.print(
-        f"online                   {online.rounds} rounds in all, {online.bytes_sent[0] / len(images):,.0f} bytes "
+        f"online                   {online.rounds} rounds, {online.bytes_sent[0] / len(images):,.0f} bytes "
         f"an image each way, {seconds * 1e3:.0f} ms for all images"
     )
     console.print(

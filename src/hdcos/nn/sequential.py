@@ -31,6 +31,8 @@ class Sequential:
     """
 
     def __init__(self, layers: Iterable[Layer], seed: int = 0, input_shape: Sequence[int] | None = None) -> None:
+        if isinstance(layers, Layer):
+            raise ModelError("pass the layers as a list: Sequential([Dense(4, 2), Cos()])")
         if type(seed) is not int or seed < 0:
             raise ModelError(f"seed must be a whole number of at least 0, got {seed!r}")
         self._arrange(layers, input_shape)
@@ -158,7 +160,10 @@ class Sequential:
         self._parameters = tuple(parts)
 
     def rows(self, x: npt.ArrayLike) -> Array:
-        rows = np.asarray(x)
+        try:
+            rows = np.asarray(x)
+        except ValueError as error:
+            raise InputError(f"rows must all have the same shape: {error}") from error
         if rows.dtype.kind not in "fiub":
             raise InputError(f"numbers expected, got an array of {rows.dtype}")
         if rows.ndim != 1 + len(self.input_shape) or rows.shape[1:] != self.input_shape:

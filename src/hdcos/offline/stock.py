@@ -8,7 +8,7 @@ Security  executions are handed out in order and counted as used *before* their 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from threading import Condition
 
 import numpy as np
@@ -149,7 +149,7 @@ class Stock:
             self._pop(first - self._used)
             self._used = wanted
             pieces = [_cut(self.plan, *piece) for piece in self._pop(executions)]
-        return Ration(self.plan, executions, pieces)
+        return Ration(self.plan, executions, pieces, frozenset(self._finishes))
 
     def check(self, start: int, executions: int) -> None:
         """Raise what `begin` would raise at once, without beginning."""
@@ -167,7 +167,7 @@ class Stock:
     def _exhausted(self, executions: int) -> MaterialExhausted:
         return MaterialExhausted(
             f"{executions} executions of {self.name} needed, {self.available} in stock.\n"
-            f"Prepare more before running, and see that the dealer is up."
+            f"Call `prepare` for more before running."
         )
 
     def _pop(self, executions: int) -> list[tuple[_Slab, int, int]]:
@@ -210,12 +210,20 @@ class _Unpacker:
 class Ration:
     """The material set aside for one piece of work; each position is taken once, in order."""
 
-    def __init__(self, plan: Plan, executions: int, pieces: list[list[Fields]]) -> None:
-        self._plan, self._executions, self._pieces = plan, executions, pieces
-        self.position = 0
+    def __init__(self, plan: Plan, executions: int, pieces: list[list[Fields]], finished: Collection[int] = ()) -> None:
+        self._plan, self._executions, self._pieces, self._finished = plan, executions, pieces, finished
+        self._taken: list[Fields] = []
+
+    @property
+    def position(self) -> int:
+        """How many positions were taken."""
+        return len(self._taken)
 
     def take(self, kind: Kind, units: int, finish: Finish | None = None) -> Fields:
-        """All fields of the next position, leading axis `units`; what `finish` makes of them was made before."""
+        """All fields of the next position, leading axis `units`, or what `finish` makes of them.
+
+        That was done when the material arrived, if the stock was told; else it is done now.
+        """
         if self.position >= len(self._plan.needs):
             raise MaterialReused(f"the plan has {len(self._plan.needs)} positions and all are taken")
         need = self._plan.needs[self.position]
@@ -225,12 +233,11 @@ class Ration:
                 f"not {units} x {kind}"
             )
         parts = [piece[self.position] for piece in self._pieces]
-        for piece in self._pieces:
-            piece[self.position] = ()
-        self.position += 1
-        if len(parts) == 1:
-            return parts[0]
-        return tuple(np.concatenate(field) for field in zip(*parts, strict=True))
+        fields = parts[0] if len(parts) == 1 else tuple(np.concatenate(field) for field in zip(*parts, strict=True))
+        if finish is not None and self.position not in self._finished:
+            fields = finish(fields, self._taken.__getitem__)
+        self._taken.append(fields)
+        return fields
 
     def peek(self, position: int) -> Fields:
         """The fields of a position that was not taken yet, if they lie in one piece."""

@@ -15,11 +15,9 @@ from __future__ import annotations
 
 from math import prod
 
-import numpy as np
-
 from hdcos.offline import GrowingTrig
 from hdcos.protocol.cosine import PHASE_BITS, to_turns
-from hdcos.protocol.opening import lifted, open_half
+from hdcos.protocol.opening import open_half, open_liftable
 from hdcos.protocol.party import Party
 from hdcos.protocol.price import Price, packed
 from hdcos.protocol.rounds import Rounds, together
@@ -42,12 +40,10 @@ def growing_cos_turns(
     """x * cos(2 pi turns); in a network x and turns are one share, and the next weights bring the factor 2 pi."""
     kind = GrowingTrig(x.shape[1:], bits, phase_bits, trig_scale)
     mask, phase, cos_r, sin_r, m_cos, m_sin, b_cos, b_sin = party.take(kind, len(x))
-    offset = mask.dtype.type(1 << (bits - 2))
-    D, d = yield from together(
-        open_half(party, x, mask + offset if party.rank == 0 else mask, drop, bits),
+    (E, t), d = yield from together(
+        open_liftable(party, x, mask, drop, bits),
         open_half(party, turns, phase, turns.scale - phase_bits, phase_bits),
     )
-    E, t = lifted(D.astype(np.uint64), bits)
     A = E * cos_r - m_cos + t * b_cos
     B = E * sin_r - m_sin + t * b_sin
     words, _ = rotate(d, A, B, phase_bits, trig_scale, sine=False)

@@ -30,7 +30,7 @@ from hdcos.offline import FusedTrig, LiftedProduct
 from hdcos.offline.kinds import spread
 from hdcos.offline.material import Fields
 from hdcos.protocol.masked import Masked
-from hdcos.protocol.opening import lifted, open_half
+from hdcos.protocol.opening import open_half, open_liftable
 from hdcos.protocol.party import Party
 from hdcos.protocol.price import Price, packed
 from hdcos.protocol.rounds import Rounds
@@ -108,10 +108,10 @@ def cos_hadamard(
         minus_r, cos_r, sin_r, weight_cos, weight_sin = fields
         return minus_r, opened * cos_r - weight_cos, opened * sin_r - weight_sin
 
-    if weight.reference.scope:  # the weight is known before the input, so A and B can be made with the material
-        minus_r, A, B = party.take(kind, len(x), finish)
-    else:
-        minus_r, A, B = finish(party.take(kind, len(x)), lambda position: ())
+    # A weight of another scope is known before the input, so that A and B are made with the material.
+    early = finish if weight.reference.scope else None
+    fields = party.take(kind, len(x), early)
+    minus_r, A, B = fields if early else finish(fields, lambda position: ())
     d = yield from open_half(party, x, minus_r.reshape(len(x), *x.shape[1:]), x.scale - phase_bits, phase_bits)
     words = None if bias is None else bias.words
     scale = weight.scale + 2 * trig_scale
@@ -123,8 +123,7 @@ def lifted_diagonal(party: Party, x: Share, weight: Masked, drop: int, bits: int
     kind = LiftedProduct(x.shape[1:], bits, weight.reference)
     D_w, m_w = weight.opened, weight.mask.words
     mask, m, b, m_weight, b_weight = party.take(kind, len(x))
-    low = mask + mask.dtype.type(1 << (bits - 2)) if party.rank == 0 else mask
-    E, t = lifted((yield from open_half(party, x, low, drop, bits)).astype(np.uint64), bits)
+    E, t = yield from open_liftable(party, x, mask, drop, bits)
     z = t * b - m + E if party.rank == 0 else t * b - m
     words = D_w * z - (E * m_w - m_weight + t * b_weight)
     return Share(words, x.scale - drop + weight.scale)

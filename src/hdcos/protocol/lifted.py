@@ -18,11 +18,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import prod
 
-import numpy as np
-
 from hdcos.offline import LiftedMask, LiftedTimesMask, LiftedTimesTrig, Reference
 from hdcos.protocol.masked import Masked
-from hdcos.protocol.opening import Openable, lifted, open_half
+from hdcos.protocol.opening import Openable, open_liftable
 from hdcos.protocol.party import Party
 from hdcos.protocol.price import Price, packed
 from hdcos.protocol.rounds import Rounds
@@ -65,8 +63,7 @@ def open_lifted(party: Party, x: Openable, drop: int, bits: int, *, whole: bool 
         mask, m, b = party.take_one(LiftedMask(x.shape, bits))
     else:
         mask, m, b = party.take(LiftedMask(x.shape[1:], bits), x.shape[0])
-    low = mask + mask.dtype.type(1 << (bits - 2)) if party.rank == 0 else mask
-    E, t = lifted((yield from open_half(party, x, low, drop, bits)).astype(np.uint64), bits)
+    E, t = yield from open_liftable(party, x, mask, drop, bits)
     return Lifted(E, t, m, b, x.scale - drop, reference)
 
 

@@ -82,17 +82,19 @@ def round_lift(party: Party, x: Share, drop: int, bits: int) -> Rounds[Share]:
     if not 2 <= bits < 64:
         raise InputError(f"a lift opens 2 to 63 bits, not {bits}")
     mask, high, top = party.take(RoundingMask(x.shape[1:], bits), len(x))
-    low = mask + np.uint64(1 << (bits - 2)) if party.rank == 0 else mask
-    opened = (yield from open_half(party, x, low, drop, bits)).astype(np.uint64)
-    E, t = lifted(opened, bits)
+    E, t = yield from open_liftable(party, x, mask, drop, bits)
     words = (high.astype(np.uint64) << np.uint64(bits)) - mask + t * top.astype(np.uint64)
     return Share(words + E if party.rank == 0 else words, x.scale - drop)
 
 
-def lifted(opened: Array, bits: int) -> tuple[Array, Array]:
-    """The public E = D - 2**(bits-2) and t of x = E - m + t b, for D opened with 2**(bits-2) added by party 0."""
-    one = np.uint64(1)
-    t = (one - (opened >> np.uint64(bits - 1))) << np.uint64(bits)
+def open_liftable(party: Party, x: Openable, mask: Array, drop: int, bits: int) -> Rounds[tuple[Array, Array]]:
+    """The public E and t of x / 2**drop = E - m + t b in the whole ring, where b is m's top bit.
+
+    E = D - 2**(bits-2) for D opened with 2**(bits-2) added by party 0; t is 2**bits where D's top bit is clear, else 0.
+    """
+    shifted = mask + mask.dtype.type(1 << (bits - 2)) if party.rank == 0 else mask
+    opened = (yield from open_half(party, x, shifted, drop, bits)).astype(np.uint64)
+    t = (np.uint64(1) - (opened >> np.uint64(bits - 1))) << np.uint64(bits)
     return opened - np.uint64(1 << (bits - 2)), t
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from hdcos.errors import InputError
 from hdcos.offline import LiftedPowers, Powers
-from hdcos.protocol.opening import lifted, open_half
+from hdcos.protocol.opening import open_half, open_liftable
 from hdcos.protocol.party import Party
 from hdcos.protocol.price import Price, packed
 from hdcos.protocol.rounds import Rounds
@@ -53,8 +53,7 @@ def lifted_polynomial(
     degree = _degree(coefficients)
     kind = LiftedPowers(x.shape[1:], degree, bits)
     mask, m, b, *higher = party.take(kind, len(x))
-    low = mask + mask.dtype.type(1 << (bits - 2)) if party.rank == 0 else mask
-    E, t = lifted((yield from open_half(party, x, low, drop, bits)).astype(np.uint64), bits)
+    E, t = yield from open_liftable(party, x, mask, drop, bits)
     M = [m - t * b]
     if degree >= 2:
         m2, mb = higher[:2]

@@ -7,7 +7,7 @@ yields; `yield from` composes in sequence and `together` runs protocols side by 
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from hdcos.ring import Array
@@ -19,7 +19,7 @@ T = TypeVar("T")
 class Part:
     """Values of `bits` bits each that travel in one round; `step` names what they belong to."""
 
-    values: Array
+    values: Array = field(repr=False)
     bits: int
     step: str = ""
 

@@ -68,5 +68,5 @@ def _check_scale(scale_bits: int, bits: int) -> None:
 def _too_large(largest: float, scale_bits: int, bits: int) -> RangeError:
     return RangeError(
         f"largest magnitude {largest:.6g} does not fit: scale {scale_bits} in {bits} bits "
-        f"holds magnitudes below {2.0 ** (bits - 1 - scale_bits):.6g}"
+        f"holds magnitudes below {2.0 ** (bits - 1 - scale_bits):.6g}; make the values smaller"
     )

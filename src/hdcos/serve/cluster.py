@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import replace
+from itertools import count
 from threading import Lock
 from typing import Any
 
@@ -43,6 +44,7 @@ class Cluster:
         self.online_s = 0.0
         self._models: dict[str, PrivateModel] = {}
         self._lock = Lock()
+        self._ended = False
         self._callers = ThreadPoolExecutor(len(links), thread_name_prefix="caller")
 
     def function(self, name: str, *shapes: tuple[int, ...], ahead: int = 0, **parameters: Any) -> PrivateFunction:
@@ -59,19 +61,26 @@ class Cluster:
 
         `ahead` rows are kept in stock: the dealer makes more in the background as they are used.
         """
-        name = name or f"model{len(self._models)}"
-        if name in self._models:
-            raise InputError(f"a model named {name!r} is shared already: choose another name")
+        name = self._free_name(name)
         self._models[name] = PrivateModel.share(self, model, name, self.phase_bits, ahead)
         return self._models[name]
 
     def fit(self, model: Sequential, x: ArrayLike, y: ArrayLike, **options: Any) -> PrivateModel:
         """Train a model on rows and labels that no party sees; options are those of `hdcos.serve.fit.fit`."""
-        name = options.setdefault("name", f"model{len(self._models)}")
-        if name in self._models:
-            raise InputError(f"a model named {name!r} is shared already: choose another name")
-        self._models[name] = fit(self, model, x, y, **options)
+        name = self._free_name(options.pop("name", None))
+        self._models[name] = fit(self, model, x, y, name=name, **options)
         return self._models[name]
+
+    def _free_name(self, name: str | None) -> str:
+        if name is None:
+            return next(f"model{number}" for number in count() if f"model{number}" not in self._models)
+        if name in self._models:
+            raise InputError(f"a model named {name!r} is shared already: choose another name, or close it")
+        return name
+
+    def forget(self, name: str) -> None:
+        """Free the name of a model that was closed."""
+        self._models.pop(name, None)
 
     def model(self, name: str) -> PrivateModel:
         """A model shared before."""
@@ -115,13 +124,21 @@ class Cluster:
     ) -> list[tuple[dict[str, Any], dict[str, Array]]]:
         """One request to both parties at once. If both fail, the error that explains more is raised."""
         with self._lock:  # replies are told apart by their order alone
+            if self._ended:
+                raise PeerLost("this cluster has ended: use it, and what it made, inside its `with` block")
             return self._ask_both(meta, arrays)
 
     def _ask_both(
         self, meta: Mapping[str, Any], arrays: Sequence[Mapping[str, Array]]
     ) -> list[tuple[dict[str, Any], dict[str, Array]]]:
         calls = [self._callers.submit(_ask, link, meta, part) for link, part in zip(self._links, arrays, strict=True)]
-        done, _ = wait(calls, return_when=FIRST_EXCEPTION)
+        try:
+            done, _ = wait(calls, return_when=FIRST_EXCEPTION)
+        except BaseException:
+            # Interrupted: the answers still to come would be taken for answers to the next question.
+            for link in self._links:
+                link.cancel()
+            raise
         if len(done) < len(calls):
             # One party failed. The other gives up by itself within its timeout, unless it is lost as well.
             done, hanging = wait(calls, self._timeout_s + GRACE_S)
@@ -137,6 +154,11 @@ class Cluster:
     def shutdown(self) -> None:
         """Ask both parties to end in good order."""
         self.ask({"operation": "shutdown"})
+        self.end()
+
+    def end(self) -> None:
+        """Refuse whatever is asked from now on."""
+        self._ended = True
 
 
 def _ask(link: Link, meta: Mapping[str, Any], arrays: Mapping[str, Array]) -> tuple[dict[str, Any], dict[str, Array]]:

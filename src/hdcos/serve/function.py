@@ -26,11 +26,16 @@ class PrivateFunction(Opened):
         super().__init__(cluster, call.function)
         self._call, self._shapes = call, shapes
         self._function = catalogue.find(call.function)
+        if not all(isinstance(shape, tuple) and all(type(n) is int for n in shape) for shape in shapes):
+            raise InputError(f"shapes are tuples of whole numbers, got {shapes}")
         if any(len(shape) == 0 or shape[0] == 0 for shape in shapes):
-            raise InputError(f"inputs need at least one row, got shapes {shapes}")
+            raise InputError(f"inputs are arrays with at least one row, got shapes {shapes}")
         scale = self._function.input_scale
         # Planned here as well: shapes that do not fit are refused before anything is sent.
-        self.planned = plan(call.program, *(blank_share(shape, scale) for shape in shapes))
+        try:
+            self.planned = plan(call.program, *(blank_share(shape, scale) for shape in shapes))
+        except TypeError as error:
+            raise InputError(f"{call.function} cannot take {len(shapes)} inputs of shapes {shapes}") from error
         self._ask(
             "open",
             function=call.function,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import signal
 import socket
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from typing import Any
 from hdcos.errors import InputError, PeerLost
 from hdcos.link import Emulation, Hello, Identity, connect, handshake
 from hdcos.ring import table_hash
+from hdcos.ring.backend import implementation
 from hdcos.serve.cluster import Cluster
 from hdcos.serve.node import SOFTWARE
 
@@ -43,20 +45,21 @@ def local(
     """
     if not dealer:
         raise InputError("a cluster without a dealer is not available in this version: use dealer=True")
+    if type(phase_bits) is not int or not 8 <= phase_bits <= 28:
+        raise InputError(f"phases have 8 to 28 bits, not {phase_bits!r}")
+    implementation()  # warns here, where somebody sees it, if the kernels were not compiled
     emulation = Emulation(rtt_ms, mbps) if rtt_ms or mbps else None
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hdcos-")))
         run = secrets.token_bytes(16)
         identities = {role: Identity.create(role) for role in (*ROLES, "client")}
-        for role in ROLES:
-            identities[role].save(folder / role)
         listeners = {role: stack.enter_context(socket.create_server(("127.0.0.1", 0))) for role in ROLES}
         addresses = {role: sock.getsockname()[:2] for role, sock in listeners.items()}
         processes = []
         for role in ROLES:
             config = {
                 "role": role,
-                "identity": str(folder / role),
+                "key": identities[role].key_pem.decode(),
                 "certificates": {name: identity.certificate.pem for name, identity in identities.items()},
                 "addresses": addresses,
                 "listener_fd": listeners[role].fileno(),
@@ -75,6 +78,7 @@ def local(
             links.append(link)
         pids = {process.role: process.popen.pid for process in processes}
         cluster = Cluster(links, phase_bits, timeout_s, pids, lambda error: _explained(error, processes))
+        stack.callback(cluster.end)
         yield cluster
         cluster.shutdown()
 
@@ -114,10 +118,18 @@ def _process(role: str, config: Mapping[str, Any], log: Path) -> Iterator[_Proce
 
 
 def _explained(error: PeerLost, processes: Sequence[_Process]) -> PeerLost:
-    """A lost peer with the last line of the process that died, if one did."""
+    """A lost peer with the last words of the process that died, if one did."""
     for process in processes:
-        if process.popen.poll() is not None:
-            lines = process.log.read_text(errors="replace").strip().splitlines()
-            last = lines[-1] if lines else f"exit status {process.popen.returncode}"
+        status = process.popen.poll()
+        if status is not None:
+            # Only what the node wrote for people: the last line of a trace might quote anything.
+            lines = process.log.read_text(errors="replace").splitlines() if process.log.exists() else []
+            said = [line for line in lines if line.startswith(process.role)]
+            if said:
+                last = said[-1]
+            elif status == -signal.SIGKILL:
+                last = "killed, perhaps for want of memory"
+            else:
+                last = f"exit status {status}"
             return PeerLost(f"{error} {process.role} has ended: {last}")
     return error

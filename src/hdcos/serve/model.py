@@ -12,9 +12,10 @@ from numpy.typing import ArrayLike
 from rich.console import Console
 from rich.progress import track
 
-from hdcos.errors import InputError
+from hdcos.errors import InputError, ModelError
 from hdcos.nn import Sequential
 from hdcos.nn.private import Layout, layout
+from hdcos.nn.private.estimate import plan_inference
 from hdcos.ring import Array, encode
 from hdcos.serve.opened import Opened, halves
 from hdcos.sharing import join
@@ -22,7 +23,7 @@ from hdcos.sharing import join
 if TYPE_CHECKING:
     from hdcos.serve.cluster import Cluster
 
-BATCH_ROWS = 256
+BATCH_ROWS = 1024
 """Rows of one batch of rounds, unless the caller says otherwise: rounds are shared, memory stays small."""
 
 
@@ -39,7 +40,13 @@ class PrivateModel(Opened):
     @classmethod
     def share(cls, cluster: Cluster, model: Sequential, name: str, phase_bits: int, ahead: int = 0) -> PrivateModel:
         """Split a model's parameters between the parties; ModelError before anything is sent if one does not fit."""
+        if not isinstance(model, Sequential):
+            raise ModelError(
+                f"share takes an hdcos.nn.Sequential, got {type(model).__name__}: "
+                f"hdcos.nn.from_torch(module) and hdcos.nn.load(path) make one"
+            )
         chosen = layout(model, phase_bits)
+        plan_inference(chosen)  # what cannot be planned is refused before anything is sent
         state = model.state()
         words = {tensor.name: tensor.words(state[tensor.name]) for tensor in chosen.tensors}
         private = cls(cluster, name, Sequential.from_architecture(model.architecture()), chosen)
@@ -54,18 +61,26 @@ class PrivateModel(Opened):
             super().prepare(executions, wait)
             self._fetch_masks(executions)
 
+    def close(self) -> None:
+        """Forget the model and what is left of its material; its name is free again."""
+        super().close()
+        self._cluster.forget(self.name)
+
     def predict(
         self, x: ArrayLike, progress: bool = False, batch_rows: int = BATCH_ROWS, mode: str = "masked"
     ) -> Array:
         """The network's outputs (logits) for rows x, which no party sees; nor does any see the outputs.
 
-        In mode "masked" rows travel masked by masks fetched ahead; in mode "shares" as two shares, for one round
-        more. Material that was not prepared is made on the way.
+        `batch_rows` rows share their rounds; `progress` shows a bar on a terminal. In mode "masked" rows travel masked
+        by masks fetched ahead; in mode "shares" as two shares, for one round more. Material that was not prepared is
+        made on the way.
         """
         rows = self._form.rows(x)
         words = encode(self.layout.prepared(rows), self.layout.input_scale)
         if mode not in ("masked", "shares"):
             raise InputError(f"inputs go out masked or as shares, not {mode!r}")
+        if batch_rows < 1:
+            raise InputError(f"a batch has at least one row, not {batch_rows}")
         with self._lock:
             self._ensure_material(len(rows), mode)
             outputs = [
@@ -90,7 +105,11 @@ class PrivateModel(Opened):
             return self._run(halves({"input0": words}), len(words), mode=mode)
         masks = self._take_masks(len(words))
         opened = (words + masks) & np.uint64((1 << self.layout.input_bits) - 1)
-        return self._run([{"masked": opened}] * 2, len(words), mode=mode)
+        try:
+            return self._run([{"masked": opened}] * 2, len(words), mode=mode)
+        finally:
+            # Rows that were sent masked are spent, whatever became of them: a retry takes other masks.
+            self._next = max(self._next, self._first_mask)
 
     # ---- input masks: single use, numbered like the rows they are for
 
@@ -118,8 +137,6 @@ class PrivateModel(Opened):
 
 
 def _batches(rows: int, batch_rows: int, progress: bool) -> Iterator[tuple[int, int]]:
-    if batch_rows < 1:
-        raise InputError(f"a batch has at least one row, not {batch_rows}")
     starts = range(0, rows, batch_rows)
     shown = progress and sys.stderr.isatty()
     for start in track(starts, "Predicting", transient=True, console=Console(stderr=True), disable=not shown):

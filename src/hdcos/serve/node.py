@@ -44,10 +44,11 @@ class Node:
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> Node:
         emulation = record["emulation"]
+        certificates = {role: Certificate.from_pem(pem) for role, pem in record["certificates"].items()}
         return cls(
             record["role"],
-            Identity.load(record["identity"]),
-            {role: Certificate.from_pem(pem) for role, pem in record["certificates"].items()},
+            Identity(record["role"], certificates[record["role"]], record["key"].encode()),
+            certificates,
             {role: (host, port) for role, (host, port) in record["addresses"].items()},
             record["listener_fd"],
             bytes.fromhex(record["run"]),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from hdcos.errors import HdcosError, PeerLost
+from hdcos.errors import HdcosError, InputError, PeerLost
 from hdcos.ring import Array, decode
 from hdcos.sharing import join, split
 
@@ -43,7 +43,9 @@ class Opened:
 
     def prepare(self, executions: int, wait: bool = True) -> None:
         """Have material for so many more executions made; without `wait`, in the background."""
-        self._ask("prepare", executions=executions, wait=wait)
+        if isinstance(executions, bool) or not isinstance(executions, int | np.integer) or executions < 1:
+            raise InputError(f"material is prepared for a whole number of at least 1, got {executions!r}")
+        self._ask("prepare", executions=int(executions), wait=wait)
 
     @property
     def stock(self) -> list[tuple[int, int]]:
@@ -53,6 +55,9 @@ class Opened:
     def close(self) -> None:
         """Forget it and what is left of its material."""
         self._ask("close")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._scope.rsplit(' ', 1)[0]}>"
 
     def __enter__(self) -> Self:
         return self

@@ -9,6 +9,7 @@ Security  the party sees its own halves and uniformly masked openings. The frame
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -36,6 +37,8 @@ from hdcos.train import training_form
 from hdcos.train.convert import to_inference
 from hdcos.train.form import INPUT_SCALE
 
+MAX_STOCK_BYTES = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4
+"""What one party may keep in stock: two parties and a dealer share a machine in a local cluster."""
 Meta = dict[str, Any]
 Answer = tuple[Meta, dict[str, Array]]
 
@@ -238,7 +241,14 @@ class PartyNode:
         return scope
 
     def _prepare(self, meta: Meta, arrays: Arrays) -> Answer:
-        filling = self._engine.order(self._work(meta).stock, integer(meta, "executions"))
+        stock, executions = self._work(meta).stock, integer(meta, "executions")
+        held = (stock.expected - stock.used + executions) * stock.plan.packed_bytes(1)
+        if held > MAX_STOCK_BYTES:
+            raise InputError(
+                f"material for {executions} more executions makes {held / 2**30:.0f} GiB, more than the "
+                f"{MAX_STOCK_BYTES / 2**30:.0f} GiB a party keeps: prepare fewer at a time"
+            )
+        filling = self._engine.order(stock, executions)
         if meta.get("wait"):
             filling.result()
         return {}, {}
@@ -260,7 +270,7 @@ class PartyNode:
         started_s = engine.online_s
         with engine.meter.phase("online"):
             result = engine.exchange(fingerprint(work.fingerprint.hex(), address), begin)
-        missing = work.ahead - work.stock.available
+        missing = work.ahead - (work.stock.expected - work.stock.used)
         if missing > 0:
             engine.order(work.stock, missing)
         answer, words = self._leaving(result, work.output_scale, address)

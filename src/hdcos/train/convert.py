@@ -34,7 +34,7 @@ def changes(form: Form, layout: Layout) -> list[_Change]:
     made = []
     for tensor in form.tensors:
         other = wanted[tensor.name]
-        if abs(other.factor / tensor.factor - 1) > 1e-9 or other.offset:
+        if abs(other.factor / tensor.factor - 1) > 1e-9:
             raise ModelError(f"{tensor.name} is not trained in the units that inference uses")
         made.append(_Change(tensor.name, tensor.scale - other.scale))
     return made

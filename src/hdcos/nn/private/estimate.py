@@ -117,6 +117,15 @@ def _multiplications(stage: Stage, model: Sequential, batch: int) -> int:
     return batch * model.layers[index].multiplications(model.shapes[index])
 
 
+def plan_inference(chosen: Layout) -> None:
+    """Drive a layout over shapes once, for whatever error that raises."""
+    planner = Planner()
+    parameters = _blank_parameters(chosen)
+    value: Value = _masked_input(planner, chosen, (1, *chosen.input_shape))
+    for stage in chosen.stages:
+        value = planner.drive(stage.run(planner.party, value, parameters))
+
+
 def _blank_parameters(chosen: Layout) -> Parameters:
     weights, biases = {}, {}
     for position, tensor in enumerate(chosen.tensors):

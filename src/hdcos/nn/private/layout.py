@@ -111,29 +111,29 @@ class _Builder:
     # ---- linear layers
 
     def _linear(self, layer: Layer, index: int, fused: dict[str, object] | None = None) -> None:
-        mode, after, quarter = self._ahead(index)
+        mode, after = self._ahead(index)
         name = f"{index} {layer.kind}"
         before, self.gain = self.gain, 1.0
         if isinstance(layer, nn.HadamardDiagonal | nn.PHD):
-            self._diagonal(layer, index, name, mode, before, after, quarter, fused)
+            self._diagonal(layer, index, name, mode, before, after, fused)
         elif isinstance(layer, nn.LowRank):
             # Scales that let two openings in a row do without a lift where a cosine follows.
-            self._product("matmul", f"{name} right", index, "right", None, VALUE, before, 1.0, False, weight_scale=14)
+            self._product("matmul", f"{name} right", index, "right", None, VALUE, before, 1.0, weight_scale=14)
             narrow = 18 if mode == TURNS else 16
-            self._product(
-                "matmul", f"{name} left", index, "left", "bias", mode, 1.0, after, quarter, weight_scale=narrow
-            )
+            self._product("matmul", f"{name} left", index, "left", "bias", mode, 1.0, after, weight_scale=narrow)
         elif isinstance(layer, nn.Dense):
-            self._product("matmul", name, index, "weight", "bias", mode, before, after, quarter)
+            self._product("matmul", name, index, "weight", "bias", mode, before, after)
         elif isinstance(layer, nn.Circulant):
             outputs = {"outputs": layer.out_features}
-            self._product("circulant", name, index, "weight", "bias", mode, before, after, quarter, outputs)
+            self._product("circulant", name, index, "weight", "bias", mode, before, after, outputs)
         elif isinstance(layer, nn.Conv2d):
             window = {"stride": layer.stride, "padding": layer.padding}
-            self._product("conv2d", name, index, "weight", "bias", mode, before, after, quarter, window)
+            self._product("conv2d", name, index, "weight", "bias", mode, before, after, window)
         else:
             raise ModelError(f"layer {index}, {layer.kind}, cannot be computed on shares")
         self.turns = mode != VALUE
+        if mode != TURNS and self.bits - self.scale <= RANGE_BITS:
+            raise ModelError(f"layer {index}, {layer.kind}, leaves no room for values up to 2**{RANGE_BITS}")
 
     def _product(
         self,
@@ -145,7 +145,6 @@ class _Builder:
         mode: str,
         before: float,
         after: float,
-        quarter: bool,
         options: dict[str, int] | None = None,
         weight_scale: int = 0,
     ) -> None:
@@ -167,7 +166,7 @@ class _Builder:
         layer_shape = self.layers[index].parameter_shapes()[weight]
         flipped = operation == "matmul"
         tensor = self._weight(f"{index}.{weight}", layer_shape, weight_scale, factor, bits, mode, flipped)
-        biased = self._bias(index, bias, scale, after, mode, quarter)
+        biased = self._bias(index, bias, scale, after, mode)
         self.made.append(
             stages.Product(
                 name=name,
@@ -189,7 +188,6 @@ class _Builder:
         mode: str,
         before: float,
         after: float,
-        quarter: bool,
         fused: dict[str, object] | None,
     ) -> None:
         projection = None
@@ -224,7 +222,7 @@ class _Builder:
             common = {
                 "name": name if block == 0 else f"{name} block {block + 1}",
                 "weight": weight,
-                "bias": self._bias(index, "bias", scale, after, mode, quarter) if last else None,
+                "bias": self._bias(index, "bias", scale, after, mode) if last else None,
                 "size": layer.size,
                 "outputs": layer.out_features if last else layer.size,
                 "projection": projection if last else None,
@@ -244,28 +242,27 @@ class _Builder:
         shape = shape[::-1] if flipped else shape
         return Tensor(name, shape, scale, factor, bits=bits, transposed=flipped, limit=limit)
 
-    def _bias(self, index: int, name: str | None, scale: int, after: float, mode: str, quarter: bool) -> Tensor | None:
+    def _bias(self, index: int, name: str | None, scale: int, after: float, mode: str) -> Tensor | None:
         if name is None:
             return None
         shape = self.layers[index].parameter_shapes()[name]
         factor = after * (1 / (2 * pi) if mode != VALUE else 1.0)
         limit = float("inf") if mode == TURNS else 2.0**RANGE_BITS
-        offset = -0.25 if quarter else 0.0
-        return Tensor(f"{index}.{name}", shape, scale, factor, offset, masked=False, limit=limit)
+        return Tensor(f"{index}.{name}", shape, scale, factor, masked=False, limit=limit)
 
-    def _ahead(self, index: int) -> tuple[str, float, bool]:
+    def _ahead(self, index: int) -> tuple[str, float]:
         """What the result of a linear layer is for, and the gain of the public layers on the way there."""
         gain = 1.0
         for following in self.layers[index + 1 :]:
             if isinstance(following, PUBLIC):
                 gain *= _gain(following)
             elif isinstance(following, nn.Cos | nn.Sin):
-                return TURNS, gain, isinstance(following, nn.Sin)
+                return TURNS, gain
             elif isinstance(following, nn.GrowingCos):
-                return TURNS_VALUE, gain, False
+                return TURNS_VALUE, gain
             else:
                 break
-        return VALUE, gain, False
+        return VALUE, gain
 
     def _room(self, wanted: int, name: str) -> None:
         """Bring the value back to the whole ring if what it needs after rounding does not fit."""
@@ -302,12 +299,14 @@ class _Builder:
 
     def _activation(self, layer: Layer) -> None:
         name = f"{self.position} {layer.kind}"
-        if isinstance(layer, nn.Cos | nn.Sin | nn.GrowingCos) and not self.turns:
+        in_turns = self.turns
+        if not in_turns:
             self._plain_gain(name)
-            self.made.append(stages.ToTurns(name=f"{name} turns", quarter=isinstance(layer, nn.Sin)))
-            self.scale, self.bits = 62, 64
-        if not isinstance(layer, nn.Cos | nn.Sin | nn.GrowingCos):
-            self._plain_gain(name)
+            if isinstance(layer, nn.Cos | nn.Sin):
+                self.made.append(stages.ToTurns(name=f"{name} turns"))
+                self.scale, self.bits = 62, 64
+        if isinstance(layer, nn.Sin):
+            self.made.append(stages.QuarterTurn(name=f"{name} quarter"))
         self.masked = self.turns = False
         if isinstance(layer, nn.Cos | nn.Sin):
             fused = self._fusable()
@@ -326,10 +325,17 @@ class _Builder:
             drop = max(0, self.scale - 12)
             kept, trig_scale = min(24, self.bits - drop), 12
             self.made.append(
-                stages.Growing(name=name, drop=drop, bits=kept, phase_bits=self.phase_bits, trig_scale=trig_scale)
+                stages.Growing(
+                    name=name,
+                    turns=in_turns,
+                    drop=drop,
+                    bits=kept,
+                    phase_bits=self.phase_bits,
+                    trig_scale=trig_scale,
+                )
             )
             self.scale = self.scale - drop + 2 * trig_scale
-            self.gain = 2 * pi
+            self.gain = 2 * pi if in_turns else 1.0
         elif isinstance(layer, nn.Square):
             self._polynomial(name, (0.0, 0.0, 1.0), 12, 0)
         elif isinstance(layer, nn.PolyReLU3):
@@ -368,10 +374,14 @@ class _Builder:
         pool = None
         for index in range(self.position + 1, len(self.layers)):
             layer = self.layers[index]
+            if isinstance(layer, nn.PHD) and self._ahead(index)[0] != TURNS:
+                return None  # its products would leave too little room for values
             if isinstance(layer, nn.HadamardDiagonal | nn.PHD):
                 return index, pool
             if isinstance(layer, nn.AvgPool2d) and pool is None and len(self.shapes[index]) == 3:
                 channels, height, width = self.shapes[index]
+                if height % layer.size or width % layer.size:
+                    return None
                 pool = (channels, height, width, layer.size)
             elif not isinstance(layer, nn.Flatten):
                 return None

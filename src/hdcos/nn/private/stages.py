@@ -227,8 +227,9 @@ class Fourier(Stage):
 
 @dataclass(frozen=True, kw_only=True)
 class Growing(Stage):
-    """x cos 2 pi x of turns: one round. The next weights bring the factor 2 pi."""
+    """x cos x of radians, or x cos 2 pi x of turns, where the next weights bring the factor 2 pi: one round."""
 
+    turns: bool
     drop: int
     bits: int
     phase_bits: int
@@ -236,9 +237,10 @@ class Growing(Stage):
 
     def run(self, party: Party, value: Value, parameters: Parameters) -> Rounds[Value]:
         x = as_share(party, value)
+        angle = x if self.turns else cosine.to_turns(x)
         return (
             yield from growing_cos.growing_cos_turns(
-                party, x, x, self.drop, self.bits, self.phase_bits, self.trig_scale
+                party, x, angle, self.drop, self.bits, self.phase_bits, self.trig_scale
             )
         )
 
@@ -247,11 +249,19 @@ class Growing(Stage):
 class ToTurns(Stage):
     """Radians to turns by a public factor: no round. Only where no weights could bring the factor."""
 
-    quarter: bool = False
+    def run(self, party: Party, value: Value, parameters: Parameters) -> Rounds[Value]:
+        return cosine.to_turns(as_share(party, value))
+        yield
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuarterTurn(Stage):
+    """A quarter turn back, which makes the sine of a cosine: no round."""
 
     def run(self, party: Party, value: Value, parameters: Parameters) -> Rounds[Value]:
-        turns = cosine.to_turns(as_share(party, value))
-        return turns - party.constant(Public.of(0.25, turns.scale)) if self.quarter else turns
+        turns = as_share(party, value)
+        quarter = party.constant(Public.of(0.25, turns.scale))
+        return Share(turns.words - quarter.words, turns.scale, turns.bits)
         yield
 
 
@@ -264,7 +274,8 @@ class Pool(Stage):
     def run(self, party: Party, value: Value, parameters: Parameters) -> Rounds[Value]:
         x, w = as_share(party, value), self.window
         n, channels, height, width = x.shape
-        return x.reshape(n, channels, height // w, w, width // w, w).sum(5).sum(3)
+        whole = x[:, :, : height // w * w, : width // w * w]  # a ragged edge is dropped, as in the clear
+        return whole.reshape(n, channels, height // w, w, width // w, w).sum(5).sum(3)
         yield
 
 

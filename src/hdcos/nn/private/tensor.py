@@ -12,7 +12,7 @@ from hdcos.ring import Array, decode, encode
 
 @dataclass(frozen=True)
 class Tensor:
-    """word = round((parameter * factor + offset) * 2**scale), transposed if a product wants it so.
+    """word = round(parameter * factor * 2**scale), transposed if a product wants it so.
 
     Normalisations and the factor 1 / (2 pi) of turns ride in `factor`, so they cost nothing online. A `masked`
     tensor is a weight: opened once per model, under a mask in Z_2^bits. Others are biases and stay shares.
@@ -22,7 +22,6 @@ class Tensor:
     shape: tuple[int, ...]
     scale: int
     factor: float = 1.0
-    offset: float = 0.0
     bits: int = 64
     masked: bool = True
     transposed: bool = False
@@ -31,7 +30,7 @@ class Tensor:
 
     def words(self, parameter: Array) -> Array:
         """The words to be shared; ModelError if they do not fit, before anything is sent."""
-        values = (parameter.T if self.transposed else parameter) * self.factor + self.offset
+        values = (parameter.T if self.transposed else parameter) * self.factor
         largest = float(np.abs(values).max(initial=0.0))
         if largest > self.limit:
             raise ModelError(
@@ -45,5 +44,5 @@ class Tensor:
 
     def parameter(self, words: Array) -> Array:
         """The parameter that joined words stand for, rounded to the scale."""
-        values = (decode(words, self.scale) - self.offset) / self.factor
+        values = decode(words, self.scale) / self.factor
         return np.ascontiguousarray(values.T) if self.transposed else values
