@@ -222,7 +222,7 @@ def memory() -> Iterator[Line]:
     with hdcos.local() as cluster:
         private = cluster.share(model, "criteo")
         per_input = {}
-        for batch, repeats in ((128, 8), (1024, 3), (4096, 2)):
+        for batch, repeats in ((128, 12), (1024, 4), (4096, 5)):
             online, _, _ = _online(cluster, private, x[:batch], repeats)
             per_input[batch] = online / batch * 1e6
     shown = ", ".join(f"{batch}: {cost:.0f} us" for batch, cost in per_input.items())
