@@ -17,7 +17,7 @@ import numpy as np
 
 import hdcos
 from benchmarks import ring
-from benchmarks.record import RESULTS, Line, at_least, at_most, exactly, show
+from benchmarks.record import RESULTS, Line, at_least, at_most, exactly, write
 from hdcos.cli.cost import measure_activations
 from hdcos.protocol import cosine
 from hdcos.protocol.catalogue import ACTIVATIONS, FUNCTIONS
@@ -181,4 +181,4 @@ def test_time() -> Line:
 
 
 if __name__ == "__main__":
-    show("speed", speed())
+    write("bench_core", speed(), 0, "make bench")

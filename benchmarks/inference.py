@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 import hdcos
-from benchmarks.record import Line, at_least, at_most, exactly, show
+from benchmarks.record import Line, at_least, at_most, exactly, write
 from hdcos import data, nn
 from hdcos.nn.private.bounds import error_bound
 from hdcos.nn.private.estimate import estimate, total
@@ -256,4 +256,4 @@ def accuracy(cluster: Cluster, name: str) -> Iterator[Line]:
 
 
 if __name__ == "__main__":
-    show("speed of private inference", speed())
+    write("bench_inference", speed(), 0, "make bench")

@@ -59,11 +59,11 @@ def commit() -> str:
     return head.stdout.strip() + ("+" if dirty.stdout.strip() else "")
 
 
-def write(suite: str, lines: Iterable[Line], seed: int) -> bool:
+def write(suite: str, lines: Iterable[Line], seed: int, command: str = "") -> bool:
     """Write a suite's lines to results/SUITE.json and show them. True if all are within their limits."""
     lines = list(lines)
     context = {
-        "command": f"make prove SUITE={suite}",
+        "command": command or f"make prove SUITE={suite}",
         "commit": commit(),
         "machine": machine(),
         "seed": seed,
