@@ -17,6 +17,7 @@ from hdcos.protocol import (
     fourier,
     growing_cos,
     hadamard,
+    lifted,
     masked,
     opening,
     polynomial,
@@ -123,6 +124,18 @@ def _lifted_diagonal(party: Party, x: Share, w: Share) -> Rounds[Share]:
     return (yield from hadamard.lifted_diagonal(party, x, W, 2, 26))
 
 
+def _lifted_products(party: Party, x: Share, w: Share, y: Share) -> Rounds[tuple[Share, Share]]:
+    """One lifted value in two products: with a masked weight, and with the sine of an angle."""
+    reference = type(party.next_reference())(2)
+    phase = cosine.open_phase(party, y, 16, 16)
+    X, W, (d, cos_r, sin_r) = yield from together(
+        lifted.open_lifted(party, x, 4, 24), opening.open_masked(party, w, whole=True), phase
+    )
+    weighted = lifted.times_masked(party, X, W)
+    trig = lifted.times_trig(party, X, lifted.Phase(d, cos_r, sin_r, 16, 16, reference))
+    return weighted, trig.combined(0, 3 << 20, 20, X.scale + 32)
+
+
 def _turns_cos(x: Array) -> Array:
     return np.cos(2 * np.pi * x)
 
@@ -137,6 +150,7 @@ def _pooled(z: Array) -> Array:
 
 _CUBIC = fit.relu_cubic()
 _SIZE = SHAPE[0] * SHAPE[1]
+_LIFTED_MATERIAL = ("lifted_mask", "mask", "trig_pair", "lifted_times_mask", "lifted_times_trig")
 
 CASES = [
     Case("reveal", _revealed, lambda x: x, reveal.price(SHAPE)),
@@ -266,6 +280,16 @@ CASES = [
         opening.price((32,), 64) + hadamard.lifted_price(16, 32, 26),
         lambda x, w: np.abs(w) * 2.0**-14,
         shapes=(SHAPE, (32,)),
+    ),
+    Case(
+        "lifted products",
+        _lifted_products,
+        lambda x, w, y: (x * w, 3 * x * np.sin(2 * np.pi * y)),
+        Price(1, 3 * _SIZE + 8 * 32 + 2 * _SIZE, (16 + 16 + 16 + 32) * _SIZE, _LIFTED_MATERIAL),
+        lambda x, w, y: 2.0**-16 * np.abs(w) + 3 * (2.0**-12 + (np.abs(x) + 1) * 2 * np.pi / 2**16),
+        shapes=(SHAPE, (32,), SHAPE),
+        scale=20,
+        bound=2.0,
     ),
     Case(
         "lifted square",

@@ -85,9 +85,11 @@ class Dealer:
                 if values[position][item.name].shape != (units, *item.shape):
                     raise InputError(f"{name}: position {position} does not have the shape it states")
                 if item.dealt:
-                    half = _expand(scope.roots[0], position, item, first, units).astype(np.uint64)
-                    rest = (values[position][item.name] - half) & np.uint64((1 << item.bits) - 1)
-                    parts.append(pack(rest.astype(compact_dtype(item.bits)).ravel(), item.bits))
+                    half = _expand(scope.roots[0], position, item, first, units).astype(np.uint64, copy=False)
+                    rest = values[position][item.name] - half
+                    if item.bits < 64:
+                        rest &= np.uint64((1 << item.bits) - 1)
+                    parts.append(pack(rest.astype(compact_dtype(item.bits), copy=False).ravel(), item.bits))
         return parts
 
     def _known(self, name: str) -> _Scope:
@@ -135,5 +137,7 @@ def _expand(root: bytes, position: int, item: Field, first: int, units: int) -> 
 
 
 def _sum(item: Field, half0: Array, half1: Array) -> Array:
-    total: Array = (half0 + half1) & half0.dtype.type((1 << item.bits) - 1)
+    total: Array = half0 + half1
+    if item.bits < 8 * total.dtype.itemsize:
+        total &= total.dtype.type((1 << item.bits) - 1)
     return total

@@ -21,7 +21,7 @@ OPERATIONS = ("multiply", "matmul", "conv2d", "circulant")
 
 
 def _words(values: Array) -> Array:
-    return values.astype(np.uint64)
+    return values.astype(np.uint64, copy=False)
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,10 @@ def cos_paper(party: Party, x: Share) -> Rounds[Share]:
     peer_seed = yield from swap(seed, 8)
     shape = (2, *x.shape)
     given, received = expand(seed, shape), expand(peer_seed, shape)
-    mine = [Share(cos_i.astype(np.uint64) - given[0], SCALE), Share(sin_i.astype(np.uint64) - given[1], SCALE)]
+    mine = [
+        Share(cos_i.astype(np.uint64, copy=False) - given[0], SCALE),
+        Share(sin_i.astype(np.uint64, copy=False) - given[1], SCALE),
+    ]
     theirs = [Share(received[0], SCALE), Share(received[1], SCALE)]
     (cos_0, sin_0), (cos_1, sin_1) = (mine, theirs) if party.rank == 0 else (theirs, mine)
     # 3. multiplication

@@ -83,8 +83,10 @@ def product(
     if y.reference.scope and not x.reference.scope:
         # y is known before x: so is [m_x m_y] - [m_x] D_y, and only one product is left for when x arrives.
         def finish(fields: Fields, earlier: Callable[[int], Fields]) -> Fields:
-            mask = earlier(x.reference.position)[0].astype(np.uint64)
-            return (fields[0].astype(np.uint64) - bilinear(operation, mask, y.opened, stride, padding, outputs),)
+            mask = earlier(x.reference.position)[0].astype(np.uint64, copy=False)
+            return (
+                fields[0].astype(np.uint64, copy=False) - bilinear(operation, mask, y.opened, stride, padding, outputs),
+            )
 
         (rest,) = party.take(kind, words.shape[0], finish)
     else:

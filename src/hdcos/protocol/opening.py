@@ -74,7 +74,9 @@ def open_masked(
     else:
         (mask,) = party.take(Mask(x.shape[1:], bits), len(x))
     opened = yield from open_half(party, x, mask, drop, bits)
-    return Masked(opened.astype(np.uint64), Share(mask.astype(np.uint64), x.scale - drop, bits), reference)
+    return Masked(
+        opened.astype(np.uint64, copy=False), Share(mask.astype(np.uint64, copy=False), x.scale - drop, bits), reference
+    )
 
 
 def round_lift(party: Party, x: Share, drop: int, bits: int) -> Rounds[Share]:
@@ -83,7 +85,7 @@ def round_lift(party: Party, x: Share, drop: int, bits: int) -> Rounds[Share]:
         raise InputError(f"a lift opens 2 to 63 bits, not {bits}")
     mask, high, top = party.take(RoundingMask(x.shape[1:], bits), len(x))
     E, t = yield from open_liftable(party, x, mask, drop, bits)
-    words = (high.astype(np.uint64) << np.uint64(bits)) - mask + t * top.astype(np.uint64)
+    words = (high.astype(np.uint64, copy=False) << np.uint64(bits)) - mask + t * top.astype(np.uint64, copy=False)
     return Share(words + E if party.rank == 0 else words, x.scale - drop)
 
 
@@ -93,7 +95,7 @@ def open_liftable(party: Party, x: Openable, mask: Array, drop: int, bits: int) 
     E = D - 2**(bits-2) for D opened with 2**(bits-2) added by party 0; t is 2**bits where D's top bit is clear, else 0.
     """
     shifted = mask + mask.dtype.type(1 << (bits - 2)) if party.rank == 0 else mask
-    opened = (yield from open_half(party, x, shifted, drop, bits)).astype(np.uint64)
+    opened = (yield from open_half(party, x, shifted, drop, bits)).astype(np.uint64, copy=False)
     t = (np.uint64(1) - (opened >> np.uint64(bits - 1))) << np.uint64(bits)
     return opened - np.uint64(1 << (bits - 2)), t
 

@@ -27,7 +27,7 @@ def reveal(party: Party, x: Share) -> Rounds[Public]:
     mask = np.uint64((1 << x.bits) - 1)
     mine = (x.words & mask).astype(compact_dtype(x.bits))
     theirs = yield from swap(mine, x.bits)
-    return Public((mine.astype(np.uint64) + theirs.astype(np.uint64)) & mask, x.scale)
+    return Public((mine.astype(np.uint64, copy=False) + theirs.astype(np.uint64, copy=False)) & mask, x.scale)
 
 
 def price(shape: tuple[int, ...], bits: int = 64) -> Price:
