@@ -20,7 +20,8 @@ Shape = tuple[int, ...]
 OPERATIONS = ("multiply", "matmul", "conv2d", "circulant")
 
 
-def _words(values: Array) -> Array:
+def ring_words(values: Array) -> Array:
+    """Compact values as words of the whole ring."""
     return values.astype(np.uint64, copy=False)
 
 
@@ -75,7 +76,7 @@ class Powers(Kind):
         return (Field("mask", self.shape, self.bits), *dealt)
 
     def derive(self, uniform: Values, *referred: Values) -> Values:
-        mask = _words(uniform["mask"])
+        mask = ring_words(uniform["mask"])
         return {f"power{n}": mask**n for n in range(2, self.degree + 1)}
 
 
@@ -140,7 +141,7 @@ class MaskProduct(Kind):
         return (self.left, self.right)
 
     def derive(self, uniform: Values, *referred: Values) -> Values:
-        left, right = (_words(values["mask"]) for values in referred)
+        left, right = (ring_words(values["mask"]) for values in referred)
         return {"product": bilinear(self.operation, left, right, self.stride, self.padding, self.shape[0])}
 
 
@@ -172,7 +173,7 @@ class FusedTrig(Kind):
 
     def derive(self, uniform: Values, *referred: Values) -> Values:
         pair = TrigPair(self.shape, self.phase_bits, self.scale).derive(uniform)
-        weight = spread(_words(referred[0]["mask"]), self.pool)
+        weight = spread(ring_words(referred[0]["mask"]), self.pool)
         return {**pair, "weight_cos": weight * pair["cos"], "weight_sin": weight * pair["sin"]}
 
 
@@ -196,124 +197,10 @@ class GrowingTrig(Kind):
 
     def derive(self, uniform: Values, *referred: Values) -> Values:
         pair = TrigPair(self.shape, self.phase_bits, self.scale).derive({"mask": uniform["phase"]})
-        m = _words(uniform["mask"])
+        m = ring_words(uniform["mask"])
         top = m >> np.uint64(self.bits - 1)
         products = {"mask_cos": m * pair["cos"], "mask_sin": m * pair["sin"]}
         return {**pair, **products, "top_cos": top * pair["cos"], "top_sin": top * pair["sin"]}
-
-
-@dataclass(frozen=True)
-class LiftedPowers(Kind):
-    """For polynomials of a lifted value: m, its top bit b, m^2, m b and so on, in the whole ring.
-
-    Powers of M = m - t b, with t known only online, are public combinations of these: b^2 = b.
-    """
-
-    name: ClassVar[str] = "lifted_powers"
-    shape: Shape
-    degree: int
-    bits: int
-
-    def fields(self) -> tuple[Field, ...]:
-        names = ["integer", "top"]
-        for n in range(2, self.degree + 1):
-            names += [f"power{n}", f"power{n - 1}_top"]
-        dealt = (Field(name, self.shape, RING_BITS, dealt=True) for name in names)
-        return (Field("mask", self.shape, self.bits), *dealt)
-
-    def derive(self, uniform: Values, *referred: Values) -> Values:
-        m = _words(uniform["mask"])
-        top = m >> np.uint64(self.bits - 1)
-        derived = {"integer": m, "top": top}
-        for n in range(2, self.degree + 1):
-            derived |= {f"power{n}": m**n, f"power{n - 1}_top": m ** (n - 1) * top}
-        return derived
-
-
-@dataclass(frozen=True)
-class LiftedProduct(Kind):
-    """For the product of a lifted value by a masked weight: m, b, m m_w and b m_w, in the whole ring."""
-
-    name: ClassVar[str] = "lifted_product"
-    shape: Shape
-    bits: int
-    weight: Reference
-
-    def fields(self) -> tuple[Field, ...]:
-        names = ("integer", "top", "integer_weight", "top_weight")
-        dealt = (Field(name, self.shape, RING_BITS, dealt=True) for name in names)
-        return (Field("mask", self.shape, self.bits), *dealt)
-
-    def references(self) -> tuple[Reference, ...]:
-        return (self.weight,)
-
-    def derive(self, uniform: Values, *referred: Values) -> Values:
-        m, weight = _words(uniform["mask"]), _words(referred[0]["mask"])
-        top = m >> np.uint64(self.bits - 1)
-        return {"integer": m, "top": top, "integer_weight": m * weight, "top_weight": top * weight}
-
-
-@dataclass(frozen=True)
-class LiftedMask(Kind):
-    """A mask m in Z_2^bits that can be lifted: m as an integer and its top bit b, in the whole ring."""
-
-    name: ClassVar[str] = "lifted_mask"
-    shape: Shape
-    bits: int
-
-    def fields(self) -> tuple[Field, ...]:
-        dealt = (Field(name, self.shape, RING_BITS, dealt=True) for name in ("integer", "top"))
-        return (Field("mask", self.shape, self.bits), *dealt)
-
-    def derive(self, uniform: Values, *referred: Values) -> Values:
-        m = _words(uniform["mask"])
-        return {"integer": m, "top": m >> np.uint64(self.bits - 1)}
-
-
-@dataclass(frozen=True)
-class LiftedTimesMask(Kind):
-    """m m_w and b m_w for a lifted mask and another unit's mask, either of which may serve the whole execution."""
-
-    name: ClassVar[str] = "lifted_times_mask"
-    shape: Shape
-    lifted: Reference
-    mask: Reference
-
-    def fields(self) -> tuple[Field, ...]:
-        return tuple(Field(name, self.shape, RING_BITS, dealt=True) for name in ("integer_mask", "top_mask"))
-
-    def references(self) -> tuple[Reference, ...]:
-        return (self.lifted, self.mask)
-
-    def derive(self, uniform: Values, *referred: Values) -> Values:
-        lifted, other = referred
-        mask = _words(other["mask"])
-        return {"integer_mask": lifted["integer"] * mask, "top_mask": lifted["top"] * mask}
-
-
-@dataclass(frozen=True)
-class LiftedTimesTrig(Kind):
-    """m cos r, m sin r, b cos r and b sin r for a lifted mask and a trig pair's r."""
-
-    name: ClassVar[str] = "lifted_times_trig"
-    shape: Shape
-    lifted: Reference
-    trig: Reference
-
-    def fields(self) -> tuple[Field, ...]:
-        names = ("integer_cos", "integer_sin", "top_cos", "top_sin")
-        return tuple(Field(name, self.shape, RING_BITS, dealt=True) for name in names)
-
-    def references(self) -> tuple[Reference, ...]:
-        return (self.lifted, self.trig)
-
-    def derive(self, uniform: Values, *referred: Values) -> Values:
-        lifted, trig = referred
-        return {
-            f"{factor}_{function}": lifted[factor] * trig[function]
-            for factor in ("integer", "top")
-            for function in ("cos", "sin")
-        }
 
 
 def spread(weight: Array, pool: Shape) -> Array:

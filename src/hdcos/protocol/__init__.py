@@ -7,6 +7,8 @@ reveal       open a value to both parties
 opening      open a value under a mask, rounding on the way; lift it back to the whole ring
 masked       masked values and their products, without a round
 beaver       products of shares in one round
+lifted       values opened once, rounded and lifted, in elementwise products
+hadamard     Hadamard-Diagonal layers, fused with the cosine before them
 polynomial   public polynomials in one round
 cosine       cosine and sine in one round
 growing_cos  x cos x in one round

@@ -14,8 +14,7 @@ Security  the only message is this party's half of d = x - r modulo one turn, r 
 
 *Masked.* z is a Masked input: the product is local (see masked).
 
-*Lifted.* z is any share: one opening that rounds, lifted to the whole ring, and w z = D_w z - m_w z with
-m_w z = E m_w - [m m_w] + t [b m_w].
+*Lifted.* z is any share: one opening that rounds, lifted to the whole ring, and a local product (see lifted).
 """
 
 from __future__ import annotations
@@ -26,11 +25,12 @@ from math import prod
 
 import numpy as np
 
-from hdcos.offline import FusedTrig, LiftedProduct
+from hdcos.offline import FusedTrig
 from hdcos.offline.kinds import spread
 from hdcos.offline.material import Fields
+from hdcos.protocol.lifted import open_lifted, times_masked
 from hdcos.protocol.masked import Masked
-from hdcos.protocol.opening import open_half, open_liftable
+from hdcos.protocol.opening import open_half
 from hdcos.protocol.party import Party
 from hdcos.protocol.price import Price, packed
 from hdcos.protocol.rounds import Rounds
@@ -120,13 +120,8 @@ def cos_hadamard(
 
 def lifted_diagonal(party: Party, x: Share, weight: Masked, drop: int, bits: int) -> Rounds[Share]:
     """w * (x / 2**drop) element by element, for |x| < 2**(drop + bits - 2) ring units."""
-    kind = LiftedProduct(x.shape[1:], bits, weight.reference)
-    D_w, m_w = weight.opened, weight.mask.words
-    mask, m, b, m_weight, b_weight = party.take(kind, len(x))
-    E, t = yield from open_liftable(party, x, mask, drop, bits)
-    z = t * b - m + E if party.rank == 0 else t * b - m
-    words = D_w * z - (E * m_w - m_weight + t * b_weight)
-    return Share(words, x.scale - drop + weight.scale)
+    value = yield from open_lifted(party, x, drop, bits)
+    return times_masked(party, value, weight)
 
 
 def empty(shape: tuple[int, ...], like: Array) -> Array:
@@ -150,4 +145,4 @@ def price(rows: int, units: int, phase_bits: int) -> Price:
 
 
 def lifted_price(rows: int, units: int, bits: int) -> Price:
-    return Price(1, packed(rows * units, bits), 32 * rows * units, ("lifted_product",))
+    return Price(1, packed(rows * units, bits), 32 * rows * units, ("lifted_mask", "lifted_times_mask"))

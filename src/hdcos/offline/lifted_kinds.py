@@ -1,0 +1,106 @@
+"""Kinds of material for values that are opened rounded and lifted back to the whole ring.
+
+A mask m is opened in Z_2^bits only; what follows needs m as an integer and its top bit b, and every product twice, with
+m and with b.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from hdcos.offline.kinds import RING_BITS, Shape, ring_words
+from hdcos.offline.material import Field, Kind, Reference, Values
+
+
+@dataclass(frozen=True)
+class LiftedMask(Kind):
+    """A mask m in Z_2^bits that can be lifted: m as an integer and its top bit b, in the whole ring."""
+
+    name: ClassVar[str] = "lifted_mask"
+    shape: Shape
+    bits: int
+
+    def fields(self) -> tuple[Field, ...]:
+        dealt = (Field(name, self.shape, RING_BITS, dealt=True) for name in ("integer", "top"))
+        return (Field("mask", self.shape, self.bits), *dealt)
+
+    def derive(self, uniform: Values, *referred: Values) -> Values:
+        m = ring_words(uniform["mask"])
+        return {"integer": m, "top": m >> np.uint64(self.bits - 1)}
+
+
+@dataclass(frozen=True)
+class LiftedTimesMask(Kind):
+    """m m_w and b m_w for a lifted mask and another unit's mask, either of which may serve the whole execution."""
+
+    name: ClassVar[str] = "lifted_times_mask"
+    shape: Shape
+    lifted: Reference
+    mask: Reference
+
+    def fields(self) -> tuple[Field, ...]:
+        return tuple(Field(name, self.shape, RING_BITS, dealt=True) for name in ("integer_mask", "top_mask"))
+
+    def references(self) -> tuple[Reference, ...]:
+        return (self.lifted, self.mask)
+
+    def derive(self, uniform: Values, *referred: Values) -> Values:
+        lifted, other = referred
+        mask = ring_words(other["mask"])
+        return {"integer_mask": lifted["integer"] * mask, "top_mask": lifted["top"] * mask}
+
+
+@dataclass(frozen=True)
+class LiftedTimesTrig(Kind):
+    """m cos r, m sin r, b cos r and b sin r for a lifted mask and a trig pair's r."""
+
+    name: ClassVar[str] = "lifted_times_trig"
+    shape: Shape
+    lifted: Reference
+    trig: Reference
+
+    def fields(self) -> tuple[Field, ...]:
+        names = ("integer_cos", "integer_sin", "top_cos", "top_sin")
+        return tuple(Field(name, self.shape, RING_BITS, dealt=True) for name in names)
+
+    def references(self) -> tuple[Reference, ...]:
+        return (self.lifted, self.trig)
+
+    def derive(self, uniform: Values, *referred: Values) -> Values:
+        lifted, trig = referred
+        return {
+            f"{factor}_{function}": lifted[factor] * trig[function]
+            for factor in ("integer", "top")
+            for function in ("cos", "sin")
+        }
+
+
+@dataclass(frozen=True)
+class LiftedPowers(Kind):
+    """For polynomials of a lifted value: m, its top bit b, m^2, m b and so on, in the whole ring.
+
+    Powers of M = m - t b, with t known only online, are public combinations of these: b^2 = b.
+    """
+
+    name: ClassVar[str] = "lifted_powers"
+    shape: Shape
+    degree: int
+    bits: int
+
+    def fields(self) -> tuple[Field, ...]:
+        names = ["integer", "top"]
+        for n in range(2, self.degree + 1):
+            names += [f"power{n}", f"power{n - 1}_top"]
+        dealt = (Field(name, self.shape, RING_BITS, dealt=True) for name in names)
+        return (Field("mask", self.shape, self.bits), *dealt)
+
+    def derive(self, uniform: Values, *referred: Values) -> Values:
+        m = ring_words(uniform["mask"])
+        top = m >> np.uint64(self.bits - 1)
+        derived = {"integer": m, "top": top}
+        for n in range(2, self.degree + 1):
+            derived |= {f"power{n}": m**n, f"power{n - 1}_top": m ** (n - 1) * top}
+        return derived
