@@ -20,4 +20,4 @@ def test_an_example_runs_and_is_short(path: Path) -> None:
 
 
 def test_the_examples_are_there() -> None:
-    assert {path.stem for path in EXAMPLES} == {"private_inference", "private_training"}
+    assert {path.stem for path in EXAMPLES} == {"private_inference", "private_training", "two_owners"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 import pytest
 import torch
@@ -56,7 +58,8 @@ def test_private_training_follows_plain_training_on_digits(cluster) -> None:
 def test_a_step_takes_3_l_plus_3_rounds_and_the_bytes_it_said(cluster) -> None:
     generator = np.random.default_rng(0)
     x, y = generator.normal(size=(512, 28)), generator.integers(0, 2, 512)
-    training = PrivateTraining(cluster, nn.models.higgs_mlp(), x, y, 256, seed=1)
+    cluster.upload(x, y, name="higgs")
+    training = PrivateTraining(cluster, nn.models.higgs_mlp(), ["higgs"], "rows", 256, seed=1)
     assert training.rounds_per_step == 15
     cluster.reset_cost()
     training.steps(3, 0.5)
@@ -80,6 +83,42 @@ def test_the_rate_may_change_and_training_may_go_on_after_a_look(cluster) -> Non
     )
     assert rates == [0, 1, 2]
     assert private.predict(x).shape == (64, 1)
+
+
+def test_rows_and_columns_of_several_owners_train_the_model_that_pooled_data_would(cluster) -> None:
+    generator = np.random.default_rng(0)
+    x, y = generator.uniform(-1, 1, (60, 6)), generator.integers(0, 3, 60)
+    model = nn.models.mlp([6, 8, 3], "cos", "hadamard")
+    cluster.upload(x[:25], y[:25], name="north", outputs=3)
+    cluster.upload(x[25:], y[25:], name="south", outputs=3)
+    cluster.upload(x[:, :2], name="bank")
+    cluster.upload(x[:, 2:], y, name="shop", outputs=3)
+    options = {"epochs": 3, "batch_size": 20, "lr": 0.5, "seed": 4, "progress": False}
+    pooled = plain_fit(model, x, y, 3, 20, 0.5, 4)
+    for owners in (["north", "south"], ("bank", "shop")):
+        private = cluster.fit(model, owners, **options)
+        assert np.abs(private.predict(x) - pooled(x)).max() < 1e-2
+
+
+@pytest.mark.parametrize(
+    ("owners", "words"),
+    [
+        (["left", "nobody"], "no data set is called"),
+        (["left", "right"], "must bring labels"),
+        (("left", "right"), "exactly one"),
+        (("left", "short"), "same rows"),
+        (["short"], "takes 6"),
+        ([], "rows need labels"),
+    ],
+)
+def test_data_sets_that_do_not_fit_together_are_refused(cluster, owners, words) -> None:
+    with suppress(InputError):  # uploaded by an earlier case
+        cluster.upload(np.zeros((10, 3)), name="left")
+        cluster.upload(np.zeros((10, 3)), name="right")
+        cluster.upload(np.zeros((9, 3)), np.zeros(9, int), name="short")
+    model = nn.models.mlp([6, 8, 1], "cos", "hadamard")
+    with pytest.raises(InputError, match=words):
+        cluster.fit(model, owners, epochs=1, batch_size=5, lr=0.5, progress=False)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from hdcos.protocol import catalogue
 from hdcos.protocol.catalogue import Call
 from hdcos.ring import Array
 from hdcos.serve.cost import Cost, PhaseCost, StepCost, counts_from_json
-from hdcos.serve.fit import fit
+from hdcos.serve.fit import Data, fit, upload
 from hdcos.serve.function import PrivateFunction
 from hdcos.serve.model import PrivateModel
 
@@ -65,8 +65,15 @@ class Cluster:
         self._models[name] = PrivateModel.share(self, model, name, self.phase_bits, ahead)
         return self._models[name]
 
-    def fit(self, model: Sequential, x: ArrayLike, y: ArrayLike, **options: Any) -> PrivateModel:
-        """Train a model on rows and labels that no party sees; options are those of `hdcos.serve.fit.fit`."""
+    def upload(self, x: ArrayLike, y: ArrayLike | None = None, *, name: str, outputs: int = 1) -> None:
+        """Split one owner's rows, and labels if it has them, between the parties.
+
+        `outputs` is the number of outputs of the network that will be trained: 1 for two classes, else one per class.
+        """
+        upload(self, x, y, name, outputs)
+
+    def fit(self, model: Sequential, x: Data, y: ArrayLike | None = None, **options: Any) -> PrivateModel:
+        """Train a model on rows and labels that no party sees; see `hdcos.serve.fit.fit` for the options."""
         name = self._free_name(options.pop("name", None))
         self._models[name] = fit(self, model, x, y, name=name, **options)
         return self._models[name]

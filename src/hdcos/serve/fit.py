@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,15 +19,15 @@ from hdcos.nn.private import layout
 from hdcos.ring import Array, encode
 from hdcos.serve.model import PrivateModel
 from hdcos.serve.opened import Opened, halves
-from hdcos.serve.training import target_scale
 from hdcos.train import training_form
-from hdcos.train.form import INPUT_SCALE
+from hdcos.train.form import INPUT_SCALE, TARGET_SCALE
 
 if TYPE_CHECKING:
     from hdcos.serve.cluster import Cluster
 
 STEPS_AT_ONCE = 50
 Rate = float | Callable[[int], float]
+Data = ArrayLike | str | list[str] | tuple[str, ...]
 
 
 def one_hot(y: ArrayLike, outputs: int) -> Array:
@@ -50,41 +50,53 @@ def one_hot(y: ArrayLike, outputs: int) -> Array:
     return targets
 
 
+def upload(cluster: Cluster, x: ArrayLike, y: ArrayLike | None, name: str, outputs: int) -> None:
+    """Split one owner's rows between the parties."""
+    rows = np.asarray(x, dtype=np.float64)
+    if rows.ndim != 2 or not len(rows):
+        raise InputError(f"a data set is a table of at least one row, got shape {rows.shape}")
+    words = {"x": encode(rows, INPUT_SCALE)}
+    if y is not None:
+        targets = one_hot(y, outputs)
+        if len(targets) != len(rows):
+            raise InputError(f"{len(rows)} rows and {len(targets)} labels do not belong together")
+        words["targets"] = encode(targets, TARGET_SCALE)
+    record = {"rows": len(rows), "features": rows.shape[1], "outputs": outputs if y is not None else 0}
+    cluster.ask({"operation": "upload", "name": name, **record}, halves(words))
+
+
 class PrivateTraining(Opened):
-    """A run of training on a cluster. Batches are drawn by public indices; everything else stays shared."""
+    """A run of training on uploaded data. Batches are drawn by public indices; everything else stays shared."""
 
     def __init__(
         self,
         cluster: Cluster,
         model: Sequential,
-        x: ArrayLike,
-        y: ArrayLike,
+        datasets: Sequence[str],
+        join: str,
         batch_size: int,
         loss: str = "logistic",
         seed: int | None = None,
     ) -> None:
         super().__init__(cluster, "training")
         form = training_form(model)
-        rows = model.rows(x)
-        targets = one_hot(y, form.layers[-1].outputs)
-        if len(targets) != len(rows):
-            raise InputError(f"{len(rows)} rows and {len(targets)} labels do not belong together")
-        if not 1 <= batch_size <= len(rows):
-            raise InputError(f"a batch of {batch_size} rows cannot be drawn from {len(rows)}")
-        self._model, self.rows, self.batch = model, len(rows), batch_size
+        self._model, self.batch = model, batch_size
         self.seed = secrets.randbits(32) if seed is None else seed
         state = model.state()
         words = {tensor.name: tensor.words(state[tensor.name]) for tensor in form.tensors}
-        words |= {"x": encode(rows, INPUT_SCALE), "targets": encode(targets, target_scale(loss))}
-        self._record: dict[str, Any] = {
-            "architecture": model.architecture(),
-            "loss": loss,
-            "rows": len(rows),
-            "batch": batch_size,
-            "seed": self.seed,
-        }
-        ((planned, _), _) = self._ask("open_training", halves(words), **self._record, rate=1.0)
+        (planned, _), _ = self._ask(
+            "open_training",
+            halves(words),
+            architecture=model.architecture(),
+            datasets=list(datasets),
+            join=join,
+            loss=loss,
+            batch=batch_size,
+            seed=self.seed,
+            rate=1.0,
+        )
         self.rounds_per_step, self.bytes_per_step = planned["rounds"], planned["online_bytes"]
+        self.rows = int(planned["rows"])
         self._step = 0
 
     @property
@@ -118,8 +130,9 @@ class PrivateTraining(Opened):
 def fit(
     cluster: Cluster,
     model: Sequential,
-    x: ArrayLike,
-    y: ArrayLike,
+    x: Data,
+    y: ArrayLike | None = None,
+    *,
     epochs: int,
     batch_size: int,
     lr: Rate,
@@ -129,11 +142,29 @@ def fit(
     progress: bool = True,
     name: str = "trained",
 ) -> PrivateModel:
-    """Train on shares; `lr` is a number or a function of the epoch.
+    """Train on shares.
 
-    With `validation` the caller, who owns these rows, sees private predictions for them after each epoch.
+    `x` is an array with labels `y`, the name of an uploaded data set, a list of names (rows of several owners, one
+    after another) or a tuple of names (columns of several owners, side by side, rows joined by position). `lr` is a
+    number or a function of the epoch. With `validation` the caller, who owns these rows, sees private predictions for
+    them after each epoch.
     """
-    training = PrivateTraining(cluster, model, x, y, batch_size, loss, seed)
+    outputs = training_form(model).layers[-1].outputs
+    if isinstance(x, str):
+        x = [x]
+    if isinstance(x, list | tuple) and x and all(isinstance(item, str) for item in x):
+        names, join = [str(item) for item in x], "columns" if isinstance(x, tuple) else "rows"
+        if y is not None:
+            raise InputError("labels of uploaded data sets were uploaded with them: leave y out")
+    else:
+        if y is None:
+            raise InputError("rows need labels: fit(model, x, y, ...)")
+        names, join = [f"rows {secrets.token_hex(8)}"], "rows"
+        rows = model.rows(x)
+        if not 1 <= batch_size <= len(rows):
+            raise InputError(f"a batch of {batch_size} rows cannot be drawn from {len(rows)}")
+        upload(cluster, rows, y, names[0], outputs)
+    training = PrivateTraining(cluster, model, names, join, batch_size, loss, seed)
     total = epochs * training.steps_per_epoch
     with _shown(progress, total) as (advance, note):
         for epoch in range(epochs):

@@ -29,13 +29,14 @@ from hdcos.protocol.plan import blank_share, plan
 from hdcos.protocol.rounds import Rounds
 from hdcos.ring import Array, Blank, round_open
 from hdcos.serve.cost import counts_to_json
+from hdcos.serve.dataset import Dataset, joined
 from hdcos.serve.engine import Engine
-from hdcos.serve.training import Training, steps_ahead, target_scale
+from hdcos.serve.training import Training, raised, steps_ahead
 from hdcos.serve.work import Arrays, FunctionWork, ModelWork, Work, fingerprint, half
 from hdcos.sharing import Share, refresh
 from hdcos.train import training_form
 from hdcos.train.convert import to_inference
-from hdcos.train.form import INPUT_SCALE
+from hdcos.train.form import INPUT_SCALE, TARGET_SCALE
 
 MAX_STOCK_BYTES = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4
 """What one party may keep in stock: two parties and a dealer share a machine in a local cluster."""
@@ -49,6 +50,7 @@ class PartyNode:
     def __init__(self, engine: Engine) -> None:
         self._engine, self.rank = engine, engine.rank
         self._works: dict[str, Work] = {}
+        self._datasets: dict[str, Dataset] = {}
         self._trainings: dict[str, Training] = {}
         self._scopes: set[str] = set()
         self._start = (engine.meter.snapshot(), engine.dealer.meter.snapshot())
@@ -60,6 +62,7 @@ class PartyNode:
             "share_model": self._share_model,
             "masks": self._masks,
             "reveal": self._reveal,
+            "upload": self._upload,
             "open_training": self._open_training,
             "train": self._train,
             "finish_training": self._finish_training,
@@ -155,27 +158,37 @@ class PartyNode:
 
     # ---- training
 
+    def _upload(self, meta: Meta, arrays: Arrays) -> Answer:
+        """Keep this party's half of one owner's rows."""
+        name, rows, outputs = text(meta, "name"), integer(meta, "rows"), integer(meta, "outputs")
+        if name in self._datasets:
+            raise InputError(f"a data set named {name!r} is here already: choose another name")
+        x = Share(half(arrays, "x", (rows, integer(meta, "features")), self.rank), INPUT_SCALE)
+        targets = Share(half(arrays, "targets", (rows, outputs), self.rank), TARGET_SCALE) if outputs else None
+        self._datasets[name] = Dataset(x, targets)
+        return {}, {}
+
     def _open_training(self, meta: Meta, arrays: Arrays) -> Answer:
-        """Take this party's halves of data and parameters, and plan a step."""
+        """Take this party's half of the parameters, and plan a step on data sets that are here."""
         scope = self._new_scope(meta)
         model = Sequential.from_architecture(meta.get("architecture"))
         form, loss = training_form(model), text(meta, "loss")
-        rows, outputs = integer(meta, "rows"), form.layers[-1].outputs
-        training = Training(
-            form,
-            Share(half(arrays, "x", (rows, form.layers[0].inputs), self.rank), INPUT_SCALE),
-            Share(half(arrays, "targets", (rows, outputs), self.rank), target_scale(loss)),
-            self._halves(arrays, form.tensors),
-            loss,
-            integer(meta, "batch"),
-            integer(meta, "seed"),
-        )
-        if not 1 <= training.batch <= rows:
-            raise InputError(f"a batch of {training.batch} rows cannot be drawn from {rows}")
+        x, targets = joined(self._datasets, meta.get("datasets", ()), text(meta, "join"))
+        wanted = (form.layers[0].inputs, form.layers[-1].outputs)
+        if (x.shape[1], targets.shape[1]) != wanted:
+            raise InputError(
+                f"the data has {x.shape[1]} features and {targets.shape[1]} targets, the network takes "
+                f"{wanted[0]} and gives {wanted[1]}"
+            )
+        parameters = self._halves(arrays, form.tensors)
+        batch, seed = integer(meta, "batch"), integer(meta, "seed")
+        training = Training(form, x, raised(targets, loss), parameters, loss, batch, seed)
+        if not 1 <= batch <= len(x):
+            raise InputError(f"a batch of {batch} rows cannot be drawn from {len(x)}")
         planned = training.planned(float(meta["rate"]), self.rank)
         training.stock = self._engine.open(scope, planned)
         self._trainings[scope] = training
-        return {"rounds": planned.rounds, "online_bytes": planned.online_bytes}, {}
+        return {"rounds": planned.rounds, "online_bytes": planned.online_bytes, "rows": len(x)}, {}
 
     def _train(self, meta: Meta, arrays: Arrays) -> Answer:
         """Take steps; the material of the next ones is made meanwhile."""

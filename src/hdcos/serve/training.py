@@ -16,6 +16,7 @@ from hdcos.ring import Array
 from hdcos.sharing import Share
 from hdcos.train import Form, sgd_step
 from hdcos.train.form import INPUT_SCALE, PHASE_SCALE, TARGET_SCALE
+from hdcos.train.step import LOSSES
 
 AHEAD_BYTES = 1 << 26
 MOST_AHEAD = 32
@@ -68,8 +69,9 @@ class Training:
         return sgd_step(party, self.form, self.state, x, targets, rate, self.loss)  # type: ignore[return-value]
 
 
-def target_scale(loss: str) -> int:
-    """Targets are compared with logits, or with their sigmoids."""
-    if loss not in ("squared", "logistic"):
-        raise InputError(f"no loss is called {loss!r}: choose squared or logistic")
-    return PHASE_SCALE if loss == "squared" else TARGET_SCALE
+def raised(targets: Share, loss: str) -> Share:
+    """Targets at the scale a loss compares them at: that of logits, or of their sigmoids."""
+    if loss not in LOSSES:
+        raise InputError(f"no loss is called {loss!r}: choose from {', '.join(LOSSES)}")
+    scale = PHASE_SCALE if loss == "squared" else TARGET_SCALE
+    return (targets * (1 << (scale - targets.scale))).rescaled(scale)
