@@ -14,6 +14,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from math import prod
 from typing import Any, ClassVar
 
@@ -163,7 +164,7 @@ class Plan:
             needs.append(Need(kind, record["units"]))
         return cls(tuple(needs))
 
-    @property
+    @cached_property
     def one_by_one(self) -> bool:
         """Whether a unit serves a whole execution in a way that executions must be dealt singly."""
         return any(
@@ -172,7 +173,7 @@ class Plan:
             for ref in need.kind.references()
         )
 
-    @property
+    @cached_property
     def fingerprint(self) -> bytes:
         return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).digest()
 

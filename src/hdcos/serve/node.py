@@ -149,6 +149,7 @@ def run_party(node: Node, rank: int) -> None:
 
 def main() -> None:
     keep_memory()
+    sys.setswitchinterval(0.0005)  # a round should not wait while material is unpacked
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever started this process
     node = Node.from_json(json.loads(sys.stdin.readline()))
     threading.Thread(target=_end_with_input, daemon=True).start()

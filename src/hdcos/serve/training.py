@@ -40,6 +40,8 @@ class Training:
     seed: int
     stock: Stock | None = None
     step: int = 0
+    order: tuple[int, Array] | None = field(default=None, repr=False)
+    """The rows of one epoch, shuffled."""
 
     def planned(self, rate: float, rank: int) -> Planned:
         """The material of one step."""
@@ -54,8 +56,9 @@ class Training:
     def rows(self, step: int) -> Array:
         """The public indices of a step's batch: each epoch a fresh shuffle of all rows."""
         epoch, number = divmod(step, self.steps_per_epoch)
-        order = np.random.default_rng([self.seed, epoch]).permutation(len(self.x))
-        return order[number * self.batch : (number + 1) * self.batch]
+        if self.order is None or self.order[0] != epoch:
+            self.order = epoch, np.random.default_rng([self.seed, epoch]).permutation(len(self.x))
+        return self.order[1][number * self.batch : (number + 1) * self.batch]
 
     def agreed(self, step: int, rate: float) -> str:
         """What both parties must mean by a step: which rows, at which rate."""
