@@ -129,7 +129,7 @@ class PartyNode:
     def _load(self, scope: str, meta: Meta, model: Sequential, chosen: Layout, shares: dict[str, Share]) -> None:
         """Open a model's weights under masks, once, and plan its inference."""
         ahead, weights_scope = integer(meta, "ahead"), f"{scope} weights"
-        record: list[object] = [model.architecture(), integer(meta, "phase_bits")]
+        record: list[object] = [model.architecture(), chosen.record()]
         with self._engine.meter.phase("offline"):
             parameters = self._engine.once(
                 weights_scope,

@@ -9,8 +9,9 @@ transform, the division of pooling, the factor 1 / (2 pi) of turns.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from math import pi, sqrt
+from typing import Any
 
 import numpy as np
 
@@ -60,6 +61,15 @@ class Layout:
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         return tuple(tensor for stage in self.stages for tensor in stage.tensors())
+
+    def record(self) -> list[Any]:
+        """Everything the two parties must have chosen alike, as JSON: stages with their scales, and tensors."""
+        plain = (int, float, str, tuple, type(None))
+        chosen = [
+            [type(stage).__name__, {f.name: v for f in fields(stage) if isinstance(v := getattr(stage, f.name), plain)}]
+            for stage in self.stages
+        ]
+        return [self.input_bits, self.output_gain, chosen, [asdict(tensor) for tensor in self.tensors]]
 
     def prepared(self, x: Array) -> Array:
         """Rows as the parties expect them."""
