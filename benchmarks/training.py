@@ -82,7 +82,7 @@ def higgs_accuracy(features: np.ndarray, labels: np.ndarray, rate: float, seed: 
     size = float(np.sqrt(np.mean(plain**2)))
     yield at_most(
         f"HIGGS sample of {len(rows)} rows, 4 hidden layers, lr {rate}, {EPOCHS} epochs: {accuracies[0]:.2f} % on "
-        f"shares, {accuracies[1]:.2f} % in the clear (rms difference of logits {difference:.1e}, rms logit {size:.2f}), "
+        f"shares, {accuracies[1]:.2f} % in the clear (rms difference {difference:.1e} of rms logits {size:.2f}), "
         f"difference in points",
         abs(accuracies[0] - accuracies[1]),
         0.5,
