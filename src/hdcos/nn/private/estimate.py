@@ -24,13 +24,13 @@ from hdcos.protocol.rounds import together
 from hdcos.ring import Blank
 from hdcos.sharing import Share
 
-ROUND_S = 40e-6
+ROUND_S = 150e-6
 """One exchange of little between two processes on one machine, with the work around it."""
 WIRE_BYTE_S = 1.5e-9
-OPENED_S = 2.5e-9
+OPENED_S = 4e-9
 """Local work per opened value: rounding, tables, transforms."""
 MULTIPLY_S = 0.06e-9
-DEALT_BYTE_S = 1.6e-9
+DEALT_BYTE_S = 2.6e-9
 """Making, sending, unpacking and finishing material, per byte dealt."""
 
 
