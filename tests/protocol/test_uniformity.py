@@ -32,6 +32,20 @@ Rationing = Callable[[Case, list], tuple[Ration, Ration]]
 Runs = list[list[Opened]]
 
 
+class _Passing:
+    """A ration seen through a wrapper."""
+
+    def __init__(self, ration: Ration) -> None:
+        self.ration = ration
+
+    @property
+    def position(self) -> int:
+        return self.ration.position
+
+    def finish(self) -> None:
+        self.ration.finish()
+
+
 def fresh(case: Case, shares: list) -> tuple[Ration, Ration]:
     return deal(plan(case.program, *(halves[0] for halves in shares)).material)
 
@@ -40,17 +54,7 @@ def broken(case: Case, shares: list) -> tuple[Ration, Ration]:
     """Masks whose halves never have the uppermost opened bit set."""
     zero, one = fresh(case, shares)
 
-    class Tampered:
-        def __init__(self, ration: Ration) -> None:
-            self.ration, self.halves = ration, []
-
-        @property
-        def position(self) -> int:
-            return self.ration.position
-
-        def finish(self) -> None:
-            self.ration.finish()
-
+    class Tampered(_Passing):
         def take(self, kind: Kind, units: int, finish=None):
             fields = [field.copy() for field in self.ration.take(kind, units, finish)]
             opened_bits = getattr(kind, "bits", 64)
@@ -171,18 +175,12 @@ def test_one_mask_for_two_openings_of_a_run_is_caught_by_differences_within() ->
     assert least_p(differences_within(observed)) < LEAST_P
 
 
-class _Watching:
+class _Watching(_Passing):
     """A ration that remembers the masks it handed out."""
 
     def __init__(self, ration: Ration) -> None:
-        self.ration, self.masks = ration, []
-
-    @property
-    def position(self) -> int:
-        return self.ration.position
-
-    def finish(self) -> None:
-        self.ration.finish()
+        super().__init__(ration)
+        self.masks: list[np.ndarray] = []
 
     def take(self, kind: Kind, units: int, finish=None):
         fields = self.ration.take(kind, units, finish)

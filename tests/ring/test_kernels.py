@@ -214,3 +214,11 @@ def test_what_does_not_fit_is_an_input_error(words, call, message):
         call(words)
     with pytest.raises(InputError):
         call(lambda *shape: ring.Blank(shape))
+
+
+def test_modulo_keeps_the_dtype_and_drops_the_high_bits() -> None:
+    values = np.array([0, 5, 2**20 - 1, 2**32 - 1], np.uint32)
+    assert ring.modulo(values, 20).tolist() == [0, 5, 2**20 - 1, 2**20 - 1]
+    assert ring.modulo(values, 20).dtype == np.uint32
+    assert ring.modulo(values, 32) is values
+    assert ring.modulo(ring.Blank((3,), np.uint16), 9).shape == (3,)

@@ -53,7 +53,17 @@ def pad_features(x: Array, n: int) -> Array:
 
 
 @dataclass(frozen=True)
-class HadamardDiagonal(Linear):
+class HadamardLinear(Linear, abstract=True):
+    """A linear layer around a Hadamard transform."""
+
+    @property
+    def size(self) -> int:
+        """The order n of the transform."""
+        return next_power_of_two(max(self.in_features, self.out_features))
+
+
+@dataclass(frozen=True)
+class HadamardDiagonal(HadamardLinear):
     """y = H D x + b; blocks=3 is H D3 H D2 H D1 x + b.
 
     Without `bandwidth` the diagonals start as N(0, 1) and the bias as 0: outputs keep the variance of the inputs.
@@ -71,11 +81,6 @@ class HadamardDiagonal(Linear):
         super().__post_init__()
         self._check_whole(1, "blocks")
         self._check_bandwidth(self.bandwidth)
-
-    @property
-    def size(self) -> int:
-        """The order n of the transform."""
-        return next_power_of_two(max(self.in_features, self.out_features))
 
     @property
     def diagonals(self) -> tuple[str, ...]:

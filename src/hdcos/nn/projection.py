@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import sqrt
 
-from hdcos.nn.hadamard import next_power_of_two, pad_features, walsh_hadamard
-from hdcos.nn.layer import Linear
+from hdcos.nn.hadamard import HadamardLinear, pad_features, walsh_hadamard
 from hdcos.nn.public import public_choice, public_signs
 from hdcos.ring import Array
 
 
 @dataclass(frozen=True)
-class RandomProjection(Linear):
+class RandomProjection(HadamardLinear):
     """The fast Johnson-Lindenstrauss transform y = sqrt(n / out) S H D x, with nothing to learn.
 
     D has random signs, H is orthonormal of order n (the next power of two >= max(in, out)), and S keeps `out`
@@ -25,11 +24,6 @@ class RandomProjection(Linear):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_whole(0, "seed")
-
-    @property
-    def size(self) -> int:
-        """The order n of the transform."""
-        return next_power_of_two(max(self.in_features, self.out_features))
 
     def signs(self) -> Array:
         """The diagonal of D, (in,)."""

@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 
-from hdcos.nn.hadamard import next_power_of_two, pad_features, walsh_hadamard
+from hdcos.nn.hadamard import HadamardLinear, pad_features, walsh_hadamard
 from hdcos.nn.layer import Linear, Shape, glorot_uniform
 from hdcos.nn.public import public_choice, public_gaussians
 from hdcos.ring import Array
@@ -35,7 +35,7 @@ def phd_projection(out_features: int, n: int, seed: int) -> tuple[Array, Array]:
 
 
 @dataclass(frozen=True)
-class PHD(Linear):
+class PHD(HadamardLinear):
     """y = P H D x + b with P a public sparse Gaussian matrix that follows from `seed` (see `phd_projection`).
 
     H and n are those of HadamardDiagonal; so are the learnable diagonal, N(0, 1) at first, and the bias.
@@ -46,11 +46,6 @@ class PHD(Linear):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_whole(0, "seed")
-
-    @property
-    def size(self) -> int:
-        """The order n of the transform."""
-        return next_power_of_two(max(self.in_features, self.out_features))
 
     def projection(self) -> tuple[Array, Array]:
         """Columns and integer values (scale 2**-12) of P's entries, row by row."""

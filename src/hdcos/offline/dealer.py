@@ -21,7 +21,7 @@ import numpy as np
 
 from hdcos.errors import HandshakeError, InputError, MaterialReused
 from hdcos.offline.material import Field, Plan, Reference, Values
-from hdcos.ring import Array, compact_dtype, pack
+from hdcos.ring import Array, compact_dtype, modulo, pack
 from hdcos.sharing import Stream, derive, fresh_seed
 
 MAX_DEAL_BYTES = 1 << 28
@@ -86,9 +86,7 @@ class Dealer:
                     raise InputError(f"{name}: position {position} does not have the shape it states")
                 if item.dealt:
                     half = _expand(scope.roots[0], position, item, first, units).astype(np.uint64, copy=False)
-                    rest = values[position][item.name] - half
-                    if item.bits < 64:
-                        rest &= np.uint64((1 << item.bits) - 1)
+                    rest = modulo(values[position][item.name] - half, item.bits)
                     parts.append(pack(rest.astype(compact_dtype(item.bits), copy=False).ravel(), item.bits))
         return parts
 
@@ -104,7 +102,9 @@ class Dealer:
         need = scope.plan.needs[position]
         units = executions * need.units
         uniform = {
-            item.name: _sum(item, *(_expand(root, position, item, start * need.units, units) for root in scope.roots))
+            item.name: modulo(
+                sum(_expand(root, position, item, start * need.units, units) for root in scope.roots), item.bits
+            )
             for item in need.kind.fields()
             if not item.dealt
         }
@@ -134,10 +134,3 @@ class Dealer:
 
 def _expand(root: bytes, position: int, item: Field, first: int, units: int) -> Array:
     return field_stream(root, position, item.name).words((units, *item.shape), item.bits, first * item.size)
-
-
-def _sum(item: Field, half0: Array, half1: Array) -> Array:
-    total: Array = half0 + half1
-    if item.bits < 8 * total.dtype.itemsize:
-        total &= total.dtype.type((1 << item.bits) - 1)
-    return total

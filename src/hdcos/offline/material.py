@@ -19,7 +19,7 @@ from math import prod
 from typing import Any, ClassVar
 
 from hdcos.errors import InputError
-from hdcos.ring import Array
+from hdcos.ring import Array, packed_size
 
 Values = Mapping[str, Array]
 Fields = tuple[Array, ...]
@@ -96,11 +96,6 @@ class Kind:
     def derive(self, uniform: Values, *referred: Values) -> Values:
         """The dealt fields of n units at once (leading axis n) from plain values. Only a dealer calls this."""
         return {}
-
-    @property
-    def dealt_bits(self) -> int:
-        """What one unit costs on the way from the dealer to party 1."""
-        return sum(field.size * field.bits for field in self.fields() if field.dealt)
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": self.name, **asdict(self)}  # type: ignore[call-overload]
@@ -191,7 +186,7 @@ class Plan:
     def packed_bytes(self, executions: int) -> int:
         """One chunk: each field of each position is packed by itself."""
         return sum(
-            -(-field.size * field.bits * need.units * executions // 8)
+            packed_size(field.size * need.units * executions, field.bits)
             for need in self.needs
             for field in need.kind.fields()
             if field.dealt

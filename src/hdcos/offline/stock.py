@@ -16,7 +16,7 @@ import numpy as np
 from hdcos.errors import FrameError, HdcosError, InputError, MaterialExhausted, MaterialReused
 from hdcos.offline.dealer import field_stream
 from hdcos.offline.material import Field, Fields, Finish, Kind, Need, Plan
-from hdcos.ring import Array, unpack
+from hdcos.ring import Array, packed_size, unpack
 
 SLAB_BYTES = 1 << 26
 """Material lies in pieces of about this size, so that a batch is nearly always one piece and needs no copy."""
@@ -197,7 +197,7 @@ class _Unpacker:
         self._name = name
 
     def __call__(self, position: int, need: Need, item: Field, start: int, units: int) -> Array:
-        length = -(-units * item.size * item.bits // 8)
+        length = packed_size(units * item.size, item.bits)
         packed, self._rest = self._rest[:length], self._rest[length:]
         values: Array = unpack(packed, units * item.size, item.bits).reshape((units, *item.shape))
         return values

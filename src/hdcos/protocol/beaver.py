@@ -15,8 +15,9 @@ from math import prod
 from hdcos.protocol import masked
 from hdcos.protocol.opening import open_masked
 from hdcos.protocol.party import Party
-from hdcos.protocol.price import Price, packed
+from hdcos.protocol.price import Price
 from hdcos.protocol.rounds import Rounds, together
+from hdcos.ring import packed_size
 from hdcos.sharing import Share
 
 Shape = tuple[int, ...]
@@ -42,5 +43,5 @@ def conv2d(party: Party, x: Share, weight: Share, stride: int = 1, padding: int 
 
 
 def price(x_shape: Shape, y_shape: Shape, output_shape: Shape) -> Price:
-    opened = packed(prod(x_shape), 64) + packed(prod(y_shape), 64)
+    opened = packed_size(prod(x_shape), 64) + packed_size(prod(y_shape), 64)
     return Price(1, opened, 0, ("mask", "mask")) + masked.price(output_shape)

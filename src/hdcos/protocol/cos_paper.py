@@ -22,9 +22,9 @@ import numpy as np
 from hdcos.errors import InputError
 from hdcos.protocol.beaver import multiply
 from hdcos.protocol.party import Party
-from hdcos.protocol.price import Price, packed
+from hdcos.protocol.price import Price
 from hdcos.protocol.rounds import Rounds, swap, together
-from hdcos.ring import round_open, trig_words
+from hdcos.ring import packed_size, round_open, trig_words
 from hdcos.sharing import SEED_BYTES, Share, fresh_seed
 from hdcos.sharing.prg import expand
 
@@ -65,4 +65,4 @@ def error_bound() -> float:
 def price(shape: tuple[int, ...]) -> Price:
     count = prod(shape)
     material = ("mask",) * 4 + ("mask_product",) * 2
-    return Price(2, SEED_BYTES + 4 * packed(count, 64), 2 * packed(count, 64), material)
+    return Price(2, SEED_BYTES + 4 * packed_size(count, 64), 2 * packed_size(count, 64), material)

@@ -19,9 +19,9 @@ from hdcos.offline import TrigPair
 from hdcos.protocol.hadamard import HadamardCosine
 from hdcos.protocol.opening import open_half
 from hdcos.protocol.party import Party
-from hdcos.protocol.price import Price, packed
+from hdcos.protocol.price import Price
 from hdcos.protocol.rounds import Rounds
-from hdcos.ring import Array, rotate
+from hdcos.ring import Array, packed_size, rotate
 from hdcos.sharing import Share
 
 PHASE_BITS = 16
@@ -87,4 +87,4 @@ def error_bound(phase_bits: int) -> float:
 
 def price(shape: tuple[int, ...], phase_bits: int = PHASE_BITS) -> Price:
     count = prod(shape)
-    return Price(1, packed(count, phase_bits), 16 * count, ("trig_pair",))
+    return Price(1, packed_size(count, phase_bits), 16 * count, ("trig_pair",))

@@ -22,9 +22,9 @@ from hdcos.errors import InputError
 from hdcos.offline import TrigPair
 from hdcos.protocol.cosine import PHASE_BITS, open_phase
 from hdcos.protocol.party import Party
-from hdcos.protocol.price import Price, packed
+from hdcos.protocol.price import Price
 from hdcos.protocol.rounds import Rounds
-from hdcos.ring import Array, encode, trig_combine
+from hdcos.ring import Array, encode, packed_size, trig_combine
 from hdcos.sharing import Share
 
 COEFFICIENT_SCALE = 20
@@ -94,4 +94,4 @@ def error_bound(series: Series, phase_bits: int, trig_scale: int = TRIG_SCALE) -
 
 def price(shape: tuple[int, ...], series: Series, phase_bits: int = PHASE_BITS) -> Price:
     count = prod(shape)
-    return Price(1, packed(count, phase_bits), 16 * count * len(series.harmonics), (TrigPair.name,))
+    return Price(1, packed_size(count, phase_bits), 16 * count * len(series.harmonics), (TrigPair.name,))

@@ -19,9 +19,9 @@ from hdcos.offline import GrowingTrig
 from hdcos.protocol.cosine import PHASE_BITS, to_turns
 from hdcos.protocol.opening import open_half, open_liftable
 from hdcos.protocol.party import Party
-from hdcos.protocol.price import Price, packed
+from hdcos.protocol.price import Price
 from hdcos.protocol.rounds import Rounds, together
-from hdcos.ring import rotate
+from hdcos.ring import packed_size, rotate
 from hdcos.sharing import Share
 
 TRIG_SCALE = 18
@@ -52,4 +52,4 @@ def growing_cos_turns(
 
 def price(shape: tuple[int, ...], drop: int = 0, bits: int = 32, phase_bits: int = PHASE_BITS) -> Price:
     count = prod(shape)
-    return Price(1, packed(count, bits) + packed(count, phase_bits), 48 * count, ("growing_trig",))
+    return Price(1, packed_size(count, bits) + packed_size(count, phase_bits), 48 * count, ("growing_trig",))

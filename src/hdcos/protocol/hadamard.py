@@ -32,9 +32,9 @@ from hdcos.protocol.lifted import open_lifted, times_masked
 from hdcos.protocol.masked import Masked
 from hdcos.protocol.opening import open_half
 from hdcos.protocol.party import Party
-from hdcos.protocol.price import Price, packed
+from hdcos.protocol.price import Price
 from hdcos.protocol.rounds import Rounds
-from hdcos.ring import Array, Blank, hadamard_cos, hadamard_cos_open, walsh_hadamard
+from hdcos.ring import Array, Blank, hadamard_cos, hadamard_cos_open, packed_size, walsh_hadamard
 from hdcos.sharing import Share
 
 Pool = tuple[int, int, int, int]
@@ -141,8 +141,8 @@ def transformed(x: Share, size: int, outputs: int) -> Share:
 
 def price(rows: int, units: int, phase_bits: int) -> Price:
     """The fused layer."""
-    return Price(1, packed(rows * units, phase_bits), 32 * rows * units, ("fused_trig",))
+    return Price(1, packed_size(rows * units, phase_bits), 32 * rows * units, ("fused_trig",))
 
 
 def lifted_price(rows: int, units: int, bits: int) -> Price:
-    return Price(1, packed(rows * units, bits), 32 * rows * units, ("lifted_mask", "lifted_times_mask"))
+    return Price(1, packed_size(rows * units, bits), 32 * rows * units, ("lifted_mask", "lifted_times_mask"))

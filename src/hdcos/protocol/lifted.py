@@ -22,9 +22,9 @@ from hdcos.offline import LiftedMask, LiftedTimesMask, LiftedTimesTrig, Referenc
 from hdcos.protocol.masked import Masked
 from hdcos.protocol.opening import Openable, open_liftable
 from hdcos.protocol.party import Party
-from hdcos.protocol.price import Price, packed
+from hdcos.protocol.price import Price
 from hdcos.protocol.rounds import Rounds
-from hdcos.ring import Array, trig_combine
+from hdcos.ring import Array, packed_size, trig_combine
 from hdcos.sharing import Share
 
 
@@ -107,4 +107,4 @@ def times_trig(party: Party, x: Lifted, phase: Phase) -> TrigProduct:
 
 def price(shape: tuple[int, ...], bits: int) -> Price:
     count = prod(shape)
-    return Price(1, packed(count, bits), 16 * count, ("lifted_mask",))
+    return Price(1, packed_size(count, bits), 16 * count, ("lifted_mask",))

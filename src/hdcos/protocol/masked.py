@@ -23,8 +23,8 @@ from hdcos.offline import MaskProduct, Reference
 from hdcos.offline.kinds import bilinear
 from hdcos.offline.material import Fields
 from hdcos.protocol.party import Party
-from hdcos.protocol.price import Price, packed
-from hdcos.ring import Array
+from hdcos.protocol.price import Price
+from hdcos.ring import Array, packed_size
 from hdcos.sharing import Share
 
 
@@ -96,4 +96,4 @@ def product(
 
 
 def price(output_shape: tuple[int, ...], bits: int = 64) -> Price:
-    return Price(0, 0, packed(prod(output_shape), bits), ("mask_product",))
+    return Price(0, 0, packed_size(prod(output_shape), bits), ("mask_product",))

@@ -28,9 +28,9 @@ from hdcos.errors import InputError
 from hdcos.offline import Mask, RoundingMask
 from hdcos.protocol.masked import Masked
 from hdcos.protocol.party import Party
-from hdcos.protocol.price import Price, packed
+from hdcos.protocol.price import Price
 from hdcos.protocol.rounds import Rounds, swap
-from hdcos.ring import Array
+from hdcos.ring import Array, modulo, packed_size
 from hdcos.sharing import Share
 
 
@@ -57,9 +57,7 @@ def open_half(party: Party, x: Openable, mask: Array, drop: int, bits: int) -> R
         raise InputError(f"a share modulo 2**{x.bits} cannot drop {drop} bits and keep {bits}")
     mine = x.rounded(mask, drop, bits, party.rank == 0)
     theirs = yield from swap(mine, bits)
-    opened: Array = mine + theirs
-    if bits < 8 * opened.dtype.itemsize:
-        opened = opened & opened.dtype.type((1 << bits) - 1)
+    opened: Array = modulo(mine + theirs, bits)
     return opened
 
 
@@ -103,5 +101,5 @@ def open_liftable(party: Party, x: Openable, mask: Array, drop: int, bits: int) 
 def price(shape: tuple[int, ...], bits: int, *, lift: bool = False) -> Price:
     count = prod(shape)
     if not lift:
-        return Price(1, packed(count, bits), 0, ("mask",))
-    return Price(1, packed(count, bits), 2 * packed(count, 64 - bits), ("rounding_mask",))
+        return Price(1, packed_size(count, bits), 0, ("mask",))
+    return Price(1, packed_size(count, bits), 2 * packed_size(count, 64 - bits), ("rounding_mask",))

@@ -21,9 +21,9 @@ from hdcos.errors import InputError
 from hdcos.offline import LiftedPowers, Powers
 from hdcos.protocol.opening import open_half, open_liftable
 from hdcos.protocol.party import Party
-from hdcos.protocol.price import Price, packed
+from hdcos.protocol.price import Price
 from hdcos.protocol.rounds import Rounds
-from hdcos.ring import Array, encode
+from hdcos.ring import Array, encode, packed_size
 from hdcos.sharing import Share
 from hdcos.sharing.share import ring_word
 
@@ -47,8 +47,9 @@ def lifted_polynomial(
 ) -> Rounds[Share]:
     """The polynomial of x / 2**drop, lifted: exact in the whole ring for |x| < 2**(drop + bits - 2) ring units.
 
-    Offline LiftedPowers per element, online 1 round and `bits` per element. x = E - M with M = m - t b, and since b is
-    a bit, M^2 = m^2 - 2 t m b + t^2 b and M^3 = m^3 - 3 t m^2 b + 3 t^2 m b - t^3 b.
+    Offline LiftedPowers per element, online 1 round and `bits` per element: this party's half of D = x / 2**drop +
+    2**(bits-2) + m modulo 2**bits, where m is uniform in that ring and used once. x = E - M with M = m - t b, and as
+    b is a bit, M^2 = m^2 - 2 t m b + t^2 b and M^3 = m^3 - 3 t m^2 b + 3 t^2 m b - t^3 b.
     """
     degree = _degree(coefficients)
     kind = LiftedPowers(x.shape[1:], degree, bits)
@@ -97,9 +98,9 @@ def _power(party: Party, n: int, D: Array, m: Sequence[Array]) -> Array:
 
 def lifted_price(shape: tuple[int, ...], degree: int, bits: int) -> Price:
     count = prod(shape)
-    return Price(1, packed(count, bits), 16 * degree * count, ("lifted_powers",))
+    return Price(1, packed_size(count, bits), 16 * degree * count, ("lifted_powers",))
 
 
 def price(shape: tuple[int, ...], degree: int) -> Price:
     count = prod(shape)
-    return Price(1, packed(count, 64), (degree - 1) * packed(count, 64), ("powers",))
+    return Price(1, packed_size(count, 64), (degree - 1) * packed_size(count, 64), ("powers",))

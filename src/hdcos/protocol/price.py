@@ -21,8 +21,3 @@ class Price:
             self.offline_bytes + other.offline_bytes,
             self.material + other.material,
         )
-
-
-def packed(count: int, bits: int) -> int:
-    """Bytes that `count` values of `bits` bits take on the wire."""
-    return -(-count * bits // 8)

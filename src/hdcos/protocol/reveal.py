@@ -18,17 +18,16 @@ import numpy as np
 from hdcos.protocol.party import Party
 from hdcos.protocol.price import Price
 from hdcos.protocol.rounds import Rounds, swap
-from hdcos.ring import compact_dtype
+from hdcos.ring import compact_dtype, modulo, packed_size
 from hdcos.sharing import Public, Share
 
 
 def reveal(party: Party, x: Share) -> Rounds[Public]:
     """The secret itself, as words modulo 2**x.bits."""
-    mask = np.uint64((1 << x.bits) - 1)
-    mine = (x.words & mask).astype(compact_dtype(x.bits))
+    mine = modulo(x.words, x.bits).astype(compact_dtype(x.bits))
     theirs = yield from swap(mine, x.bits)
-    return Public((mine.astype(np.uint64, copy=False) + theirs.astype(np.uint64, copy=False)) & mask, x.scale)
+    return Public(modulo(mine + theirs, x.bits).astype(np.uint64, copy=False), x.scale)
 
 
 def price(shape: tuple[int, ...], bits: int = 64) -> Price:
-    return Price(rounds=1, online_bytes=-(-prod(shape) * bits // 8))
+    return Price(rounds=1, online_bytes=packed_size(prod(shape), bits))

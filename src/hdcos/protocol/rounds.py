@@ -10,7 +10,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from hdcos.ring import Array
+from hdcos.ring import Array, packed_size
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ class Part:
 
     @property
     def packed_bytes(self) -> int:
-        return -(-int(self.values.size) * self.bits // 8)
+        return packed_size(int(self.values.size), self.bits)
 
 
 Message = tuple[Part, ...]

@@ -20,7 +20,7 @@ from hdcos.protocol.drive import packed_parts, unpacked_parts
 from hdcos.protocol.party import Party
 from hdcos.protocol.plan import Program, plan
 from hdcos.protocol.rounds import Message, Rounds
-from hdcos.ring import Array
+from hdcos.ring import Array, modulo
 from hdcos.sharing import Share, Stream, split
 
 _numbers: Iterator[int] = count()
@@ -44,9 +44,7 @@ class Transcript:
     def record(self, messages: tuple[Message, Message]) -> None:
         sums = []
         for part0, part1 in zip(*messages, strict=True):
-            total = part0.values + part1.values
-            if part0.bits < 8 * total.dtype.itemsize:
-                total &= total.dtype.type((1 << part0.bits) - 1)
+            total = modulo(part0.values + part1.values, part0.bits)
             sums.append(Opened(total, part0.bits))
         self.rounds.append(sums)
         self.sent_bytes.append(sum(part.packed_bytes for part in messages[0]))

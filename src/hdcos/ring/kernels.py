@@ -116,6 +116,13 @@ def unpack(buffer: Any, count: int, bits: int) -> Any:
     return implementation().unpack(buffer, count, bits)
 
 
+def modulo(values: Any, bits: int) -> Any:
+    """Values modulo 2**bits, in their own dtype."""
+    if bits >= 8 * values.dtype.itemsize:
+        return values
+    return values & values.dtype.type((1 << bits) - 1)
+
+
 def packed_size(count: int, bits: int) -> int:
     """Bytes that `count` values of `bits` bits take."""
     return (count * bits + 7) // 8

@@ -38,7 +38,11 @@ class PhaseCost:
 
 @dataclass(frozen=True)
 class StepCost:
-    """One named step of the online phase: a layer, say."""
+    """One named step of the online phase: a layer, say.
+
+    Material is dealt for whole executions, so `offline` is not metered by step and stays zero; `hdcos cost MODEL`
+    plans it by layer.
+    """
 
     name: str
     online: PhaseCost

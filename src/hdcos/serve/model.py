@@ -16,7 +16,7 @@ from hdcos.errors import InputError, ModelError
 from hdcos.nn import Sequential
 from hdcos.nn.private import Layout, layout
 from hdcos.nn.private.estimate import plan_inference
-from hdcos.ring import Array, encode
+from hdcos.ring import Array, encode, modulo
 from hdcos.serve.opened import Opened, halves
 from hdcos.sharing import join
 
@@ -104,7 +104,7 @@ class PrivateModel(Opened):
             self._first_mask, self._masks = self._next + len(words), self._masks[:0]
             return self._run(halves({"input0": words}), len(words), mode=mode)
         masks = self._take_masks(len(words))
-        opened = (words + masks) & np.uint64((1 << self.layout.input_bits) - 1)
+        opened = modulo(words + masks, self.layout.input_bits)
         try:
             return self._run([{"masked": opened}] * 2, len(words), mode=mode)
         finally:

@@ -31,7 +31,7 @@ from hdcos.ring import Array, Blank, round_open
 from hdcos.serve.cost import counts_to_json
 from hdcos.serve.dataset import Dataset, joined
 from hdcos.serve.engine import Engine
-from hdcos.serve.training import Training, raised, steps_ahead
+from hdcos.serve.training import Training, compared, steps_ahead
 from hdcos.serve.work import Arrays, FunctionWork, ModelWork, Work, fingerprint, half
 from hdcos.sharing import Share, refresh
 from hdcos.train import training_form
@@ -182,7 +182,7 @@ class PartyNode:
             )
         parameters = self._halves(arrays, form.tensors)
         batch, seed = integer(meta, "batch"), integer(meta, "seed")
-        training = Training(form, x, raised(targets, loss), parameters, loss, batch, seed)
+        training = Training(form, x, compared(targets, loss), parameters, loss, batch, seed)
         if not 1 <= batch <= len(x):
             raise InputError(f"a batch of {batch} rows cannot be drawn from {len(x)}")
         planned = training.planned(float(meta["rate"]), self.rank)
@@ -192,7 +192,7 @@ class PartyNode:
 
     def _train(self, meta: Meta, arrays: Arrays) -> Answer:
         """Take steps; the material of the next ones is made meanwhile."""
-        training, rate = self._training(meta), float(meta["rate"])
+        training, rate = self._training(text(meta, "scope")), float(meta["rate"])
         first, steps = integer(meta, "start"), integer(meta, "steps")
         stock = training.stock
         assert stock is not None
@@ -217,10 +217,7 @@ class PartyNode:
 
     def _finish_training(self, meta: Meta, arrays: Arrays) -> Answer:
         """The trained parameters as a model that can infer; training may go on."""
-        training = self._trainings.get(text(meta, "training"))
-        if training is None:
-            raise InputError(f"no training is called {meta['training']}")
-        scope = self._new_scope(meta)
+        training, scope = self._training(text(meta, "training")), self._new_scope(meta)
         model = Sequential.from_architecture(meta.get("architecture"))
         chosen = layout(model, integer(meta, "phase_bits"))
         state = training.state
@@ -234,10 +231,10 @@ class PartyNode:
         self._load(scope, meta, model, chosen, shares)
         return {}, {}
 
-    def _training(self, meta: Meta) -> Training:
-        training = self._trainings.get(text(meta, "scope"))
+    def _training(self, name: str) -> Training:
+        training = self._trainings.get(name)
         if training is None:
-            raise InputError(f"no training is called {meta['scope']}")
+            raise InputError(f"no training is called {name}")
         return training
 
     def _model(self, meta: Meta) -> ModelWork:

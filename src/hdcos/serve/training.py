@@ -72,9 +72,8 @@ class Training:
         return sgd_step(party, self.form, self.state, x, targets, rate, self.loss)  # type: ignore[return-value]
 
 
-def raised(targets: Share, loss: str) -> Share:
+def compared(targets: Share, loss: str) -> Share:
     """Targets at the scale a loss compares them at: that of logits, or of their sigmoids."""
     if loss not in LOSSES:
         raise InputError(f"no loss is called {loss!r}: choose from {', '.join(LOSSES)}")
-    scale = PHASE_SCALE if loss == "squared" else TARGET_SCALE
-    return (targets * (1 << (scale - targets.scale))).rescaled(scale)
+    return targets.raised(PHASE_SCALE if loss == "squared" else TARGET_SCALE)

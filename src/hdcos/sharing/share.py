@@ -92,6 +92,10 @@ class Share:
         """The same words read at another scale: a free division by a power of two."""
         return replace(self, scale=scale)
 
+    def raised(self, scale: int) -> Share:
+        """The same secret at a higher scale: local and exact."""
+        return (self * (1 << (scale - self.scale))).rescaled(scale)
+
     def rounded(self, mask: Array | None, drop: int, bits: int, ties_up: bool) -> Array:
         """This half over 2**drop, rounded, plus the mask, modulo 2**bits: what an opening sends."""
         words: Array = round_open(self.words, mask, drop, bits, ties_up)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from hdcos.errors import InputError
-from hdcos.ring import Array
+from hdcos.ring import Array, modulo
 from hdcos.sharing.prg import Stream, derive, fresh_seed
 from hdcos.sharing.share import Share
 
@@ -26,8 +26,8 @@ def join(half0: Array, half1: Array, bits: int = 64) -> Array:
     """The secret words, modulo 2**bits."""
     if half0.shape != half1.shape:
         raise InputError(f"the two halves have shapes {half0.shape} and {half1.shape}")
-    total = half0.astype(np.uint64) + half1.astype(np.uint64)
-    return total & np.uint64((1 << bits) - 1)
+    total: Array = modulo(half0.astype(np.uint64) + half1.astype(np.uint64), bits)
+    return total
 
 
 def refresh(share: Share, rank: int, pair_seed: bytes, address: str) -> Share:

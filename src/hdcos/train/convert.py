@@ -52,5 +52,5 @@ def to_inference(party: Party, form: Form, layout: Layout, state: Mapping[str, S
     for change in planned:
         if change.drop <= 0:
             share = state[change.name]
-            shares[change.name] = (share * (1 << -change.drop)).rescaled(share.scale - change.drop)
+            shares[change.name] = share.raised(share.scale - change.drop)
     return shares

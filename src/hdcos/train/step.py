@@ -1,6 +1,8 @@
 """One step of stochastic gradient descent on shares.
 
 Computes  [weights], [rows], [targets] -> [weights after the step]. Losses: squared, or logistic one against all.
+Offline   a plan of its own for each step: lifted masks of weights, gradients and error, masks of rows and weights, trig
+          pairs of all phases, and the products of these that the step multiplies.
 Online    3 L + 3 rounds for L cosine layers, one less for the squared loss: weights; the first phase with all other
           weights; L - 1 phases; the loss; the last layer's gradient; two openings per cosine layer.
 Error     every opening rounds without bias by less than one unit of its scale; `form` has the scales. Updates are
@@ -81,7 +83,7 @@ def sgd_step(
     *lifted, X = yield from together(*openings, open_masked(party, x))
     # 2. The first phase, with all other weights in the whole ring, where they can meet cosines.
     products = times_masked(party, lifted[0], X)
-    y = _plus_bias(_raised(transformed(products, first.size, first.outputs)), state, first)
+    y = _plus_bias(transformed(products, first.size, first.outputs).raised(PHASE_SCALE), state, first)
     base = party.next_reference(whole=True).position
     remasked = [open_masked(party, weight.share(party), whole=True) for weight in lifted[1:]]
     *weights, opened = yield from together(*remasked, _open_phase(party, y, Reference(base, whole=True)))
@@ -113,19 +115,13 @@ def _layer(before: _Opened, weight: Masked, layer: TrainedLayer) -> Share:
     return Share(words, PHASE_SCALE)
 
 
-def _raised(y: Share) -> Share:
-    """The first layer's result at the scale of the others."""
-    return (y * (1 << (PHASE_SCALE - y.scale))).rescaled(PHASE_SCALE)
-
-
 def _plus_bias(y: Share, state: State, layer: TrainedLayer) -> Share:
     return Share(y.words + state[layer.bias.name].words, y.scale)
 
 
 def _error(party: Party, logits: Share, loss: str) -> Rounds[Share]:
-    """The loss's derivative by the logits, but for the targets, at TARGET_SCALE."""
+    """The loss's derivative by the logits, but for the targets, which come at the same scale."""
     if loss == "squared":
-        # Exactly at the targets' scale only after rounding; the next opening rounds anyway.
         return logits
     if loss != "logistic":
         raise InputError(f"no loss is called {loss!r}: choose from {', '.join(LOSSES)}")

@@ -13,13 +13,13 @@ from hdcos.link import Emulation
 from hdcos.link.tls import wire_bytes
 from hdcos.nn.layer import Layer
 from hdcos.nn.private.layout import Layout, layout
-from hdcos.nn.private.program import pieces
+from hdcos.nn.private.program import infer, pieces
 from hdcos.nn.private.stages import Parameters, Stage, Value
 from hdcos.nn.sequential import Sequential
 from hdcos.offline import Mask, Plan, Reference
 from hdcos.protocol.masked import Masked
 from hdcos.protocol.opening import open_masked
-from hdcos.protocol.plan import Planner, blank_share
+from hdcos.protocol.plan import Planned, Planner, blank_share, plan
 from hdcos.protocol.rounds import together
 from hdcos.ring import Blank
 from hdcos.sharing import Share
@@ -117,13 +117,9 @@ def _multiplications(stage: Stage, model: Sequential, batch: int) -> int:
     return batch * model.layers[index].multiplications(model.shapes[index])
 
 
-def plan_inference(chosen: Layout) -> None:
-    """Drive a layout over shapes once, for whatever error that raises."""
-    planner = Planner()
-    parameters = _blank_parameters(chosen)
-    value: Value = _masked_input(planner, chosen, (1, *chosen.input_shape))
-    for stage in chosen.stages:
-        value = planner.drive(stage.run(planner.party, value, parameters))
+def plan_inference(chosen: Layout) -> Planned:
+    """Drive a layout over the shapes of one row: whatever cannot run raises its error here."""
+    return plan(infer, chosen, _blank_parameters(chosen), Blank((1, *chosen.input_shape)))
 
 
 def _blank_parameters(chosen: Layout) -> Parameters:

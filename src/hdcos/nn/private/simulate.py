@@ -17,7 +17,7 @@ from hdcos.offline import Dealer
 from hdcos.protocol.party import Party
 from hdcos.protocol.plan import plan
 from hdcos.protocol.simulate import Transcript, deal, drive_pair, share_pair
-from hdcos.ring import Array, decode, encode
+from hdcos.ring import Array, decode, encode, modulo
 from hdcos.sharing import Share, join
 
 
@@ -47,7 +47,7 @@ def simulate_transcript(
     if masked:
         # The owner of the rows was given both halves of the input's mask, the first material of the plan.
         mask = sum(ration.peek(0)[0].astype(np.uint64) for ration in rations)
-        opened = (words + mask) & np.uint64((1 << chosen.input_bits) - 1)
+        opened = modulo(words + mask, chosen.input_bits)
         values = [opened, opened]
     protocols = [program(Party(rank, rations[rank]), rank, values[rank]) for rank in (0, 1)]
     (half0, half1), transcript = drive_pair(protocols[0], protocols[1])
