@@ -19,6 +19,10 @@ const Kernels kernels = {
     rotate,
     hadamard_cos,
     hadamard_cos_open,
+    spread,
+    pool_sum,
+    lifted_times,
+    lifted_product,
 };
 
 }  // namespace hdcos::HDCOS_ISA

@@ -21,5 +21,11 @@ void rotate(Compact phase, const u64* a, const u64* b, u64* cosine, u64* sine, s
 void hadamard_cos(const Cosine& z, const u64* bias, u64* out, const HadamardLayer& shape, const Trig& trig);
 void hadamard_cos_open(const Cosine& z, const u64* bias, void* out, const HadamardLayer& shape, const Trig& trig,
                        const Opening& opening);
+void spread(const u64* x, u64* out, std::size_t rows, const Pool& pool);
+void pool_sum(const u64* x, u64* out, std::size_t rows, const Pool& pool);
+void lifted_times(const u64* E, const u64* t, const u64* factor, const u64* m_factor, const u64* b_factor, u64* out,
+                  const LiftedShape& shape);
+void lifted_product(const u64* E, const u64* t, const u64* m, const u64* b, const u64* opened, const u64* mask,
+                    const u64* m_mask, const u64* b_mask, u64* out, bool with_public, const LiftedShape& shape);
 
 }  // namespace hdcos::HDCOS_ISA

@@ -57,6 +57,12 @@ struct HadamardLayer {
     Pool pool;
 };
 
+// Products of `rows` x `units` lifted values; a stride of 0 repeats one row. A pool makes a lifted row one per window.
+struct LiftedShape {
+    std::size_t rows, units, lifted_stride, factor_stride;
+    Pool pool;
+};
+
 // What round_open does to words; `mask` may be nullptr.
 struct Opening {
     const void* mask;
@@ -83,6 +89,13 @@ struct Kernels {
     void (*hadamard_cos)(const Cosine& z, const u64* bias, u64* out, const HadamardLayer& shape, const Trig& trig);
     void (*hadamard_cos_open)(const Cosine& z, const u64* bias, void* out, const HadamardLayer& shape,
                               const Trig& trig, const Opening& opening);
+    void (*spread)(const u64* x, u64* out, std::size_t rows, const Pool& pool);
+    void (*pool_sum)(const u64* x, u64* out, std::size_t rows, const Pool& pool);
+    void (*lifted_times)(const u64* E, const u64* t, const u64* factor, const u64* m_factor, const u64* b_factor,
+                         u64* out, const LiftedShape& shape);
+    void (*lifted_product)(const u64* E, const u64* t, const u64* m, const u64* b, const u64* opened,
+                           const u64* mask, const u64* m_mask, const u64* b_mask, u64* out, bool with_public,
+                           const LiftedShape& shape);
 };
 
 // Each instruction set compiles the same sources in its own namespace and fills one of these.

@@ -130,7 +130,36 @@ struct Bound {
                                   opening);
     }
 
+    void spread(In<u64> x, Out<u64> out, std::array<std::size_t, 4> pool) const {
+        const std::size_t rows = out.size() / (pool[0] * pool[1] * pool[2]);
+        Release release;
+        kernels.spread(x.data(), out.data(), rows, {pool[0], pool[1], pool[2], pool[3]});
+    }
+    void pool_sum(In<u64> x, Out<u64> out, std::array<std::size_t, 4> pool) const {
+        const std::size_t rows = x.size() / (pool[0] * pool[1] * pool[2]);
+        Release release;
+        kernels.pool_sum(x.data(), out.data(), rows, {pool[0], pool[1], pool[2], pool[3]});
+    }
+    void lifted_times(In<u64> E, In<u64> t, In<u64> factor, In<u64> m_factor, In<u64> b_factor, Out<u64> out,
+                      std::array<std::size_t, 4> pool) const {
+        const LiftedShape shape = lifted(E, factor, out, pool);
+        Release release;
+        kernels.lifted_times(E.data(), t.data(), factor.data(), m_factor.data(), b_factor.data(), out.data(), shape);
+    }
+    void lifted_product(In<u64> E, In<u64> t, In<u64> m, In<u64> b, In<u64> opened, In<u64> mask, In<u64> m_mask,
+                        In<u64> b_mask, Out<u64> out, bool with_public, std::array<std::size_t, 4> pool) const {
+        const LiftedShape shape = lifted(E, opened, out, pool);
+        Release release;
+        kernels.lifted_product(E.data(), t.data(), m.data(), b.data(), opened.data(), mask.data(), m_mask.data(),
+                               b_mask.data(), out.data(), with_public, shape);
+    }
+
   private:
+    static LiftedShape lifted(const In<u64>& E, const In<u64>& factor, const Out<u64>& out,
+                              const std::array<std::size_t, 4>& pool) {
+        return {out.shape(0), out.shape(1), E.ndim() == 2 ? E.shape(1) : 0, factor.ndim() == 2 ? factor.shape(1) : 0,
+                {pool[0], pool[1], pool[2], pool[3]}};
+    }
     template <class Array>
     static HadamardLayer layer(const In<u64>& a, const Array& out, std::size_t size,
                                const std::array<std::size_t, 4>& pool) {
@@ -161,5 +190,9 @@ NB_MODULE(_native, m) {
         .def("hadamard_cos", &Bound::hadamard_cos, "phase"_a, "a"_a, "b"_a, "bias"_a.none(), "out"_a, "tables"_a,
              "size"_a, "pool"_a)
         .def("hadamard_cos_open", &Bound::hadamard_cos_open, "phase"_a, "a"_a, "b"_a, "bias"_a.none(), "out"_a,
-             "tables"_a, "size"_a, "pool"_a, "mask"_a.none(), "drop"_a, "bits"_a, "ties_up"_a);
+             "tables"_a, "size"_a, "pool"_a, "mask"_a.none(), "drop"_a, "bits"_a, "ties_up"_a)
+        .def("spread", &Bound::spread)
+        .def("pool_sum", &Bound::pool_sum)
+        .def("lifted_times", &Bound::lifted_times)
+        .def("lifted_product", &Bound::lifted_product);
 }

@@ -136,8 +136,39 @@ static void combine(Compact phase, const u64* cos_share, const u64* sin_share, u
     }
 }
 
+// One harmonic, the first: phases go through in chunks as in rotate.
+template <bool ROUNDED>
+static void combine_one(Compact phase, const u64* cos_share, const u64* sin_share, u64* out, std::size_t total,
+                        const Trig& trig, const Series& series) {
+    const u64 half = ROUNDED ? u64{1} << (series.shift - 1) : 0;
+    const int shift = series.shift;
+    const u64 p = static_cast<u64>(series.cos[0]), q = static_cast<u64>(series.sin[0]);
+    Chunk chunk;
+    for (std::size_t first = 0; first < total; first += CHUNK) {
+        const std::size_t count = smaller(CHUNK, total - first);
+        read(phase, first, count, trig, chunk.angle);
+        look_up(chunk, count, trig);
+        const u64* c = cos_share + first;
+        const u64* s = sin_share + first;
+        for (std::size_t i = 0; i < count; ++i) {
+            const u64 cos = static_cast<u64>(chunk.cos[i]), sin = static_cast<u64>(chunk.sin[i]);
+            const u64 f = p * cos + q * sin, g = q * cos - p * sin;
+            if constexpr (ROUNDED)
+                out[first + i] = static_cast<u64>(static_cast<i64>(f + half) >> shift) * c[i] +
+                                 static_cast<u64>(static_cast<i64>(g + half) >> shift) * s[i];
+            else
+                out[first + i] = f * c[i] + g * s[i];
+        }
+    }
+}
+
 void trig_combine(Compact phase, const u64* cos_share, const u64* sin_share, u64* out, std::size_t total,
                   const Trig& trig, const Series& series) {
+    if (series.terms == 1 && series.harmonics[0] == 1) {
+        if (series.shift) combine_one<true>(phase, cos_share, sin_share, out, total, trig, series);
+        else combine_one<false>(phase, cos_share, sin_share, out, total, trig, series);
+        return;
+    }
     if (series.shift) combine<true>(phase, cos_share, sin_share, out, total, trig, series);
     else combine<false>(phase, cos_share, sin_share, out, total, trig, series);
 }

@@ -135,7 +135,7 @@ def test_every_kind_satisfies_its_relation_when_joined() -> None:
     _, cos, sin, _, _ = values[10]
     mw, bw = values[18]
     expected = ((integer, m), (top, b), (mw, m * w), (bw, b * w))
-    for dealt, exact in (*expected, *zip(values[19], (m * cos, m * sin, b * cos, b * sin), strict=True)):
+    for dealt, exact in (*expected, *zip(values[19], (m * cos, b * cos, m * sin, b * sin), strict=True)):
         assert (dealt == exact).all()
 
 

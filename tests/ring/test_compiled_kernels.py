@@ -159,3 +159,44 @@ def test_rotate_may_write_over_what_it_reads(kernels, words):
 def test_phase_bits_above_the_width_are_ignored(kernels):
     phase = np.full(3, 255, np.uint8)
     same(kernels.trig_words(phase, 5, 16), reference.trig_words(phase & np.uint8(31), 5, 16))
+
+
+POOLS = [(7, 1, 1, 1), (2, 4, 6, 2), (1, 8, 4, 4), (3, 3, 3, 1)]
+
+
+@pytest.mark.parametrize("pool", POOLS)
+@pytest.mark.parametrize("rows", [1, 5])
+def test_pooled_units_equal_the_reference(kernels, words, pool, rows):
+    channels, height, width, window = pool
+    units = channels * height * width
+    x, pooled = words(rows, units), words(rows, units // window**2)
+    same([kernels.pool_sum(x, pool)], [reference.pool_sum(x, pool)])
+    same([kernels.spread(pooled, pool)], [reference.spread(pooled, pool)])
+
+
+@pytest.mark.parametrize("pool", POOLS)
+@pytest.mark.parametrize("whole", ["nothing", "lifted", "factor"])
+def test_products_of_lifted_values_equal_the_reference(kernels, words, pool, whole):
+    rows, units = 4, pool[0] * pool[1] * pool[2]
+    windows = units // pool[3] ** 2
+    lifted = tuple(words(*(() if whole == "lifted" else (rows,)), windows) for _ in range(4))
+    factors = [words(*(() if whole == "factor" else (rows,)), units) for _ in range(2)]
+    dealt = [words(rows, units) for _ in range(2)]
+    same(
+        [kernels.lifted_times(*lifted[:2], factors[0], *dealt, pool)],
+        [reference.lifted_times(*lifted[:2], factors[0], *dealt, pool)],
+    )
+    for public in (False, True):
+        same(
+            [kernels.lifted_product(lifted, *factors, *dealt, public, pool)],
+            [reference.lifted_product(lifted, *factors, *dealt, public, pool)],
+        )
+
+
+@pytest.mark.parametrize("shift", [0, 1, 17])
+@pytest.mark.parametrize("bits", [8, 16, 20])
+def test_one_harmonic_equals_the_reference(kernels, words, bits, shift):
+    phase = words(3, 100, bits=bits).astype(compact_dtype(bits))
+    series = np.array([12345], np.int64), np.array([-999], np.int64), np.array([1], np.int64)
+    arguments = phase, words(3, 100, 1), words(3, 100, 1), bits, 14, *series, shift
+    same([kernels.trig_combine(*arguments)], [reference.trig_combine(*arguments)])

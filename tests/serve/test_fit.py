@@ -11,7 +11,8 @@ import torch
 import hdcos
 from hdcos import data, nn
 from hdcos.errors import InputError, ModelError
-from hdcos.serve.fit import PrivateTraining
+from hdcos.serve.private_training import PrivateTraining
+from hdcos.serve.training import Settings
 
 
 @pytest.fixture(scope="module")
@@ -55,16 +56,16 @@ def test_private_training_follows_plain_training_on_digits(cluster) -> None:
     assert np.abs(revealed(images) - scores).max() < 5e-3
 
 
-def test_a_step_takes_3_l_plus_3_rounds_and_the_bytes_it_said(cluster) -> None:
+def test_a_step_takes_2_l_plus_3_rounds_and_the_bytes_it_said(cluster) -> None:
     generator = np.random.default_rng(0)
     x, y = generator.normal(size=(512, 28)), generator.integers(0, 2, 512)
     cluster.upload(x, y, name="higgs")
-    training = PrivateTraining(cluster, nn.models.higgs_mlp(), ["higgs"], "rows", 256, seed=1)
-    assert training.rounds_per_step == 15
+    training = PrivateTraining(cluster, nn.models.higgs_mlp(), ["higgs"], "rows", Settings("logistic", 256, 1, 10), 0.5)
+    assert training.rounds_per_step == 11
     cluster.reset_cost()
     training.steps(3, 0.5)
     cost = cluster.cost.online
-    assert cost.rounds == 3 * 15
+    assert cost.rounds == 3 * 11
     assert cost.bytes_sent == (3 * training.bytes_per_step,) * 2
 
 
@@ -81,7 +82,7 @@ def test_the_rate_may_change_and_training_may_go_on_after_a_look(cluster) -> Non
     private = cluster.fit(
         model, x, y, epochs=3, batch_size=32, lr=schedule, loss="squared", validation=(x, y), progress=False
     )
-    assert rates == [0, 1, 2]
+    assert sorted(set(rates)) == [0, 1, 2]
     assert private.predict(x).shape == (64, 1)
 
 
@@ -135,7 +136,7 @@ def test_data_sets_that_do_not_fit_together_are_refused(cluster, owners, words) 
         ({"lr": -1.0}, InputError, "positive"),
         ({"lr": 1e-12}, InputError, "too small"),
         ({"loss": "hinge"}, InputError, "hinge"),
-        ({"model": nn.models.mlp([6, 8, 3], "cos", "dense")}, ModelError, "yet"),
+        ({"model": nn.models.mlp([6, 8, 3], "relu", "dense")}, ModelError, "ReLU"),
     ],
 )
 def test_bad_input_is_refused_by_name(cluster, changes, error, words) -> None:

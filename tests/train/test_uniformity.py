@@ -2,30 +2,46 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 import pytest
 from scipy import stats
 
 from hdcos import nn
 from hdcos.protocol.simulate import Opened, share_pair, simulate
-from hdcos.train import sgd_step, training_form
+from hdcos.train import Form, Rule, sgd_step, training_form
 from hdcos.train.form import INPUT_SCALE, TARGET_SCALE
 
-FORM = training_form(nn.models.mlp([8, 8, 8, 2], "cos", "hadamard"))
+FORMS = {
+    "diagonal": training_form(nn.models.mlp([8, 8, 8, 2])),
+    "diagonal softmax": training_form(nn.models.mlp([8, 8, 8, 3]), "softmax"),
+    "dense": training_form(nn.models.mlp([8, 8, 2], "cos", "dense")),
+    "mixed": training_form(
+        nn.Sequential([nn.Dense(8, 8), nn.Cos(), nn.HadamardDiagonal(8, 8), nn.Tanh(), nn.Dense(8, 2)])
+    ),
+    "images": training_form(
+        nn.Sequential(
+            [nn.Conv2d(1, 2, 3, padding=1), nn.Cos(), nn.AvgPool2d(2), nn.Flatten(), nn.HadamardDiagonal(8, 2)],
+            0,
+            (1, 4, 4),
+        )
+    ),
+}
 RUNS = 12
 
 
-def openings(weight: int, data: int) -> list[list[Opened]]:
+def openings(form: Form, weight: int, data: int) -> list[list[Opened]]:
     """What several steps on constant secrets opened."""
     observed = []
     for _ in range(RUNS):
-        pairs = [share_pair(np.full(t.shape, weight, np.uint64), t.scale) for t in FORM.tensors]
-        x = share_pair(np.full((64, 8), data, np.uint64), INPUT_SCALE)
-        targets = share_pair(np.full((64, 2), data, np.uint64), TARGET_SCALE)
+        pairs = [share_pair(np.full(t.shape, weight, np.uint64), t.scale, t.bits) for t in form.tensors]
+        x = share_pair(np.full((64, prod(form.input_shape)), data, np.uint64), INPUT_SCALE)
+        targets = share_pair(np.full((64, form.outputs), data, np.uint64), TARGET_SCALE)
 
         def program(party, *shares):
-            state = {t.name: share for t, share in zip(FORM.tensors, shares, strict=False)}
-            return (yield from sgd_step(party, FORM, state, shares[-2], shares[-1], 0.5))
+            state = {t.name: share for t, share in zip(form.tensors, shares, strict=False)}
+            return (yield from sgd_step(party, form, state, shares[-2], shares[-1], Rule(0.5, 0.9)))
 
         _, transcript = simulate(program, *pairs, x, targets)
         observed.append([part for round_ in transcript.rounds for part in round_])
@@ -41,9 +57,11 @@ def least_p(samples: list[tuple[np.ndarray, int]]) -> float:
     return worst
 
 
-@pytest.mark.parametrize("secret", [0, 1, 2**64 - 1, 2**40 + 12345])
-def test_openings_of_a_step_and_their_differences_are_uniform(secret: int) -> None:
-    runs, others = openings(secret, secret), openings(0, 0)
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("secret", [0, 2**64 - 1, 2**40 + 12345])
+def test_openings_of_a_step_and_their_differences_are_uniform(name: str, secret: int) -> None:
+    form = FORMS[name]
+    runs, others = openings(form, secret, secret), openings(form, 0, 0)
     parts = range(len(runs[0]))
     singles = [(np.concatenate([run[i].values.ravel() for run in runs]), runs[0][i].bits) for i in parts]
     pairs = list(zip(runs, others, strict=True))
@@ -56,7 +74,8 @@ def test_openings_of_a_step_and_their_differences_are_uniform(secret: int) -> No
 
 def test_a_step_opens_as_many_values_as_it_has_masks_for() -> None:
     """Weights, rows, phases, loss, gradients: every opening has material of its own, used once."""
-    (run,) = [openings(3, 5)[0]]
-    layers = len(FORM.layers)
-    # Weights and rows; other weights again and the first phase; phases; loss; error and gradient; two per cosine layer.
-    assert len(run) == (layers + 1) + (layers - 1 + 1) + (layers - 2) + 1 + 2 + 2 * (layers - 1)
+    form = FORMS["diagonal"]
+    (run,) = [openings(form, 3, 5)[0]]
+    layers = len(form.units)
+    # Weights, rows and, for the momentum, biases; other weights again; phases; loss; one gradient per layer.
+    assert len(run) == (layers + 1 + layers) + (layers - 1) + (layers - 1) + 1 + layers

@@ -32,7 +32,7 @@ RECORD_OVERHEAD = 22  # 5 header, 1 content type, 16 tag
 SEAL_BYTES = 1 << 17
 READ_BYTES = 1 << 18
 BACKLOG_BYTES = 1 << 23
-SPIN = 20  # looks at the socket before going to sleep: about 20 us, a sleep and a wake-up cost more
+SPIN = 20
 
 
 def wire_bytes(payload_bytes: int) -> int:

@@ -21,7 +21,7 @@ import numpy as np
 
 from hdcos.errors import HandshakeError, InputError, MaterialReused
 from hdcos.offline.material import Field, Plan, Reference, Values
-from hdcos.ring import Array, compact_dtype, modulo, pack
+from hdcos.ring import Array, pack
 from hdcos.sharing import Stream, derive, fresh_seed
 
 MAX_DEAL_BYTES = 1 << 28
@@ -85,9 +85,8 @@ class Dealer:
                 if values[position][item.name].shape != (units, *item.shape):
                     raise InputError(f"{name}: position {position} does not have the shape it states")
                 if item.dealt:
-                    half = _expand(scope.roots[0], position, item, first, units).astype(np.uint64, copy=False)
-                    rest = modulo(values[position][item.name] - half, item.bits)
-                    parts.append(pack(rest.astype(compact_dtype(item.bits), copy=False).ravel(), item.bits))
+                    half = _expand(scope.roots[0], position, item, first, units)
+                    parts.append(pack(_rest(values[position][item.name], half, item.bits), item.bits))
         return parts
 
     def _known(self, name: str) -> _Scope:
@@ -102,9 +101,7 @@ class Dealer:
         need = scope.plan.needs[position]
         units = executions * need.units
         uniform = {
-            item.name: modulo(
-                sum(_expand(root, position, item, start * need.units, units) for root in scope.roots), item.bits
-            )
+            item.name: self._joined(scope, position, item, start * need.units, units)
             for item in need.kind.fields()
             if not item.dealt
         }
@@ -112,6 +109,15 @@ class Dealer:
             self._referred(reference, need.units, executions, scope, known) for reference in need.kind.references()
         ]
         return {**uniform, **need.kind.derive(uniform, *referred)}
+
+    @staticmethod
+    def _joined(scope: _Scope, position: int, item: Field, first: int, units: int) -> Array:
+        """A uniform field: the sum of both parties' halves."""
+        total, other = (_expand(root, position, item, first, units) for root in scope.roots)
+        total += other
+        if item.bits < 8 * total.itemsize:
+            total &= total.dtype.type((1 << item.bits) - 1)
+        return total
 
     def _referred(
         self, reference: Reference, units: int, executions: int, scope: _Scope, known: dict[int, Values]
@@ -121,6 +127,10 @@ class Dealer:
             return {name: array[0] for name, array in other.items()}
         if reference.position not in known:
             raise InputError(f"material refers to position {reference.position}, which comes later")
+        if reference.rows:
+            if executions != 1:
+                raise InputError("material that sums over rows is dealt one execution at a time")
+            return known[reference.position]
         theirs = scope.plan.needs[reference.position].units
         if reference.whole and theirs == 1:
             values = known[reference.position]
@@ -130,6 +140,17 @@ class Dealer:
         if reference.whole or theirs != units:
             raise InputError(f"{units} units refer to position {reference.position}, which has {theirs} per execution")
         return known[reference.position]
+
+
+def _rest(values: Array, half: Array, bits: int) -> Array:
+    """What is left of values for the other party, in the memory of the half."""
+    if half.dtype == np.uint64:
+        np.subtract(values, half, out=half)
+    else:
+        half = (values - half.astype(np.uint64)).astype(half.dtype)
+    if bits < 8 * half.itemsize:
+        np.bitwise_and(half, half.dtype.type((1 << bits) - 1), out=half)
+    return half.ravel()
 
 
 def _expand(root: bytes, position: int, item: Field, first: int, units: int) -> Array:

@@ -11,13 +11,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from hdcos.errors import InputError
+from hdcos.offline.bilinear import Bilinear
 from hdcos.offline.material import Field, Kind, Reference, Values
-from hdcos.ring import Array, Blank, conv2d, matmul, trig_words
+from hdcos.ring import Array, spread, trig_words
 
 RING_BITS = 64
 Shape = tuple[int, ...]
-OPERATIONS = ("multiply", "matmul", "conv2d", "circulant")
 
 
 def ring_words(values: Array) -> Array:
@@ -112,9 +111,10 @@ class TrigPair(Kind):
 
 @dataclass(frozen=True)
 class MaskProduct(Kind):
-    """The product of two units' masks: elementwise, `left @ right`, convolution, or by a circulant matrix.
+    """A product of two units' masks, one of those of `bilinear`.
 
-    `left` is taken per row; `right` per row too (elementwise only) or once for all rows.
+    `left` is taken per row; `right` per row too (element by element only) or once for all rows. A sum over rows takes
+    all rows of both, and is one unit.
     """
 
     name: ClassVar[str] = "mask_product"
@@ -127,8 +127,11 @@ class MaskProduct(Kind):
     padding: int = 0
 
     def __post_init__(self) -> None:
-        if self.operation not in OPERATIONS:
-            raise InputError(f"no product of masks is called {self.operation!r}")
+        self.product  # noqa: B018  refuses an unknown operation
+
+    @property
+    def product(self) -> Bilinear:
+        return Bilinear(self.operation, self.shape, self.stride, self.padding)
 
     @property
     def elementwise(self) -> bool:
@@ -142,7 +145,8 @@ class MaskProduct(Kind):
 
     def derive(self, uniform: Values, *referred: Values) -> Values:
         left, right = (ring_words(values["mask"]) for values in referred)
-        return {"product": bilinear(self.operation, left, right, self.stride, self.padding, self.shape[0])}
+        product = self.product(left, right)
+        return {"product": product[None] if self.product.over_rows else product}
 
 
 @dataclass(frozen=True)
@@ -201,37 +205,3 @@ class GrowingTrig(Kind):
         top = m >> np.uint64(self.bits - 1)
         products = {"mask_cos": m * pair["cos"], "mask_sin": m * pair["sin"]}
         return {**pair, **products, "top_cos": top * pair["cos"], "top_sin": top * pair["sin"]}
-
-
-def spread(weight: Array, pool: Shape) -> Array:
-    """A value per window of pooled units as a value per unit, in the units' order."""
-    if not pool:
-        return weight
-    channels, height, width, window = pool
-    grid = weight.reshape(channels, height // window, 1, width // window, 1)
-    full: Array = grid * np.ones((1, 1, window, 1, window), np.uint64)
-    return full.reshape(-1)
-
-
-def circulant(weight: Array, inputs: int, outputs: int) -> Array:
-    """The matrix M of x @ M with M[j, i] = weight[(i - j) mod n], n the number of weights."""
-    n = weight.shape[0]
-    index = (np.arange(outputs)[None, :] - np.arange(inputs)[:, None]) % n
-    if isinstance(weight, Blank):
-        return Blank(index.shape)
-    matrix: Array = weight[index]
-    return matrix
-
-
-def bilinear(operation: str, left: Array, right: Array, stride: int = 1, padding: int = 0, outputs: int = 0) -> Array:
-    """One of the products that are linear in each factor, modulo 2**64."""
-    result: Array
-    if operation == "matmul":
-        result = matmul(left, right)
-    elif operation == "conv2d":
-        result = conv2d(left, right, stride=stride, padding=padding)
-    elif operation == "circulant":
-        result = matmul(left, circulant(right, left.shape[1], outputs))
-    else:
-        result = left * right
-    return result

@@ -13,6 +13,9 @@ import numpy as np
 
 from hdcos.offline.kinds import RING_BITS, Shape, ring_words
 from hdcos.offline.material import Field, Kind, Reference, Values
+from hdcos.ring import Array, spread
+
+LIFTED = ("integer", "top")
 
 
 @dataclass(frozen=True)
@@ -34,12 +37,16 @@ class LiftedMask(Kind):
 
 @dataclass(frozen=True)
 class LiftedTimesMask(Kind):
-    """m m_w and b m_w for a lifted mask and another unit's mask, either of which may serve the whole execution."""
+    """m m_w and b m_w for a lifted mask and another unit's mask, either of which may serve the whole execution.
+
+    The lifted value has one number per unit, or one per window of `pool` = (channels, height, width, window) units.
+    """
 
     name: ClassVar[str] = "lifted_times_mask"
     shape: Shape
     lifted: Reference
     mask: Reference
+    pool: Shape = ()
 
     def fields(self) -> tuple[Field, ...]:
         return tuple(Field(name, self.shape, RING_BITS, dealt=True) for name in ("integer_mask", "top_mask"))
@@ -50,20 +57,29 @@ class LiftedTimesMask(Kind):
     def derive(self, uniform: Values, *referred: Values) -> Values:
         lifted, other = referred
         mask = ring_words(other["mask"])
-        return {"integer_mask": lifted["integer"] * mask, "top_mask": lifted["top"] * mask}
+        return {f"{name}_mask": _per_unit(lifted[name], self.shape, self.pool) * mask for name in LIFTED}
 
 
 @dataclass(frozen=True)
 class LiftedTimesTrig(Kind):
-    """m cos r, m sin r, b cos r and b sin r for a lifted mask and a trig pair's r."""
+    """m cos r, m sin r, b cos r and b sin r for a lifted mask and a trig pair's r.
+
+    With `weight`, the trig pair is fused with a weight's mask m_w, and m m_w cos r and so on follow. The lifted value
+    has one number per unit, or one per window of `pool`; where it has more, the first ones count.
+    """
 
     name: ClassVar[str] = "lifted_times_trig"
     shape: Shape
     lifted: Reference
     trig: Reference
+    weight: bool = False
+    pool: Shape = ()
+
+    def _factors(self) -> tuple[str, ...]:
+        return ("cos", "sin", "weight_cos", "weight_sin") if self.weight else ("cos", "sin")
 
     def fields(self) -> tuple[Field, ...]:
-        names = ("integer_cos", "integer_sin", "top_cos", "top_sin")
+        names = (f"{name}_{factor}" for factor in self._factors() for name in LIFTED)
         return tuple(Field(name, self.shape, RING_BITS, dealt=True) for name in names)
 
     def references(self) -> tuple[Reference, ...]:
@@ -71,11 +87,15 @@ class LiftedTimesTrig(Kind):
 
     def derive(self, uniform: Values, *referred: Values) -> Values:
         lifted, trig = referred
-        return {
-            f"{factor}_{function}": lifted[factor] * trig[function]
-            for factor in ("integer", "top")
-            for function in ("cos", "sin")
-        }
+        values = {name: _per_unit(lifted[name], self.shape, self.pool) for name in LIFTED}
+        return {f"{name}_{factor}": values[name] * trig[factor] for factor in self._factors() for name in LIFTED}
+
+
+def _per_unit(lifted: Array, shape: Shape, pool: Shape) -> Array:
+    """A lifted value's numbers unit by unit: it may have been opened with padding, or per window."""
+    width = shape[-1] // (pool[3] ** 2 if pool else 1)
+    values: Array = spread(lifted[..., :width], pool)
+    return values
 
 
 @dataclass(frozen=True)

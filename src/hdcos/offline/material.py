@@ -53,13 +53,14 @@ class Field:
 class Reference:
     """Another unit's address: a position in this scope's plan, or in that of the scope named.
 
-    Within the scope, execution i refers to what the position gave execution i: unit by unit, or its only unit
-    for the `whole` execution. A reference to another scope is to the first unit of its position.
+    Within the scope, execution i refers to what the position gave execution i: unit by unit, its only unit for the
+    `whole` execution, or all its `rows` at once. A reference to another scope is to the first unit of its position.
     """
 
     position: int
     scope: str = ""
     whole: bool = False
+    rows: bool = False
 
     def __post_init__(self) -> None:
         if type(self.position) is not int or self.position < 0 or not isinstance(self.scope, str):
@@ -163,7 +164,7 @@ class Plan:
     def one_by_one(self) -> bool:
         """Whether a unit serves a whole execution in a way that executions must be dealt singly."""
         return any(
-            ref.whole and not ref.scope and not need.kind.elementwise
+            ref.rows or (ref.whole and not ref.scope and not need.kind.elementwise)
             for need in self.needs
             for ref in need.kind.references()
         )

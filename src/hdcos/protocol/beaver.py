@@ -39,7 +39,7 @@ def matmul(party: Party, x: Share, y: Share) -> Rounds[Share]:
 def conv2d(party: Party, x: Share, weight: Share, stride: int = 1, padding: int = 0) -> Rounds[Share]:
     """Cross-correlation of (n, c, h, w) with (o, c, kh, kw)."""
     X, W = yield from together(open_masked(party, x), open_masked(party, weight, whole=True))
-    return masked.product(party, X, W, "conv2d", stride, padding)
+    return masked.product(party, X, W, "conv2d", stride=stride, padding=padding)
 
 
 def price(x_shape: Shape, y_shape: Shape, output_shape: Shape) -> Price:

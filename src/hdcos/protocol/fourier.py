@@ -13,6 +13,7 @@ The period is a power of two, so x is an angle as it stands: one turn is P * 2**
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import pi, prod
 
@@ -55,29 +56,49 @@ class Series:
         value: Array = total / 2**COEFFICIENT_SCALE
         return value
 
+    @property
+    def slope(self) -> Series:
+        """The derivative by x."""
+        steps = [2 * pi * k / 2**self.period_bits for k in self.harmonics]
+        cos = tuple(round(b * step) for b, step in zip(self.sin, steps, strict=True))
+        sin = tuple(round(-a * step) for a, step in zip(self.cos, steps, strict=True))
+        return Series(self.period_bits, self.harmonics, 0, cos, sin)
+
 
 def fourier(
     party: Party, x: Share, series: Series, phase_bits: int = PHASE_BITS, trig_scale: int = TRIG_SCALE
 ) -> Rounds[Share]:
     """The series of x, at scale 2 * trig_scale: public factors are rounded to trig_scale, coefficients and all."""
-    angle = x.rescaled(x.scale + series.period_bits)
-    d, cos_r, sin_r = yield from open_phase(party, angle, phase_bits, trig_scale, series.harmonics)
-    if series.harmonics == (1,):
+    (result,) = yield from series_of(party, x, (series,), phase_bits, trig_scale)
+    return result
+
+
+def series_of(
+    party: Party, x: Share, several: Sequence[Series], phase_bits: int, trig_scale: int
+) -> Rounds[list[Share]]:
+    """Several series with the same period and harmonics from one opening."""
+    first = several[0]
+    angle = x.rescaled(x.scale + first.period_bits)
+    d, cos_r, sin_r = yield from open_phase(party, angle, phase_bits, trig_scale, first.harmonics)
+    if first.harmonics == (1,):
         cos_r, sin_r = cos_r[..., None], sin_r[..., None]
-    words = trig_combine(
-        d,
-        cos_r,
-        sin_r,
-        phase_bits,
-        trig_scale,
-        series.cos,
-        series.sin,
-        series.harmonics,
-        coefficient_shift=COEFFICIENT_SCALE,
-    )
-    if party.rank == 0:
-        words = words + encode(series.constant / 2**COEFFICIENT_SCALE, 2 * trig_scale)
-    return Share(words, 2 * trig_scale)
+    results = []
+    for series in several:
+        words = trig_combine(
+            d,
+            cos_r,
+            sin_r,
+            phase_bits,
+            trig_scale,
+            series.cos,
+            series.sin,
+            first.harmonics,
+            coefficient_shift=COEFFICIENT_SCALE,
+        )
+        if party.rank == 0:
+            words = words + encode(series.constant / 2**COEFFICIENT_SCALE, 2 * trig_scale)
+        results.append(Share(words, 2 * trig_scale))
+    return results
 
 
 def error_bound(series: Series, phase_bits: int, trig_scale: int = TRIG_SCALE) -> float:

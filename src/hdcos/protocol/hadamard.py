@@ -26,7 +26,6 @@ from math import prod
 import numpy as np
 
 from hdcos.offline import FusedTrig
-from hdcos.offline.kinds import spread
 from hdcos.offline.material import Fields
 from hdcos.protocol.lifted import open_lifted, times_masked
 from hdcos.protocol.masked import Masked
@@ -34,7 +33,7 @@ from hdcos.protocol.opening import open_half
 from hdcos.protocol.party import Party
 from hdcos.protocol.price import Price
 from hdcos.protocol.rounds import Rounds
-from hdcos.ring import Array, Blank, hadamard_cos, hadamard_cos_open, packed_size, walsh_hadamard
+from hdcos.ring import Array, Blank, hadamard_cos, hadamard_cos_open, packed_size, spread, walsh_hadamard
 from hdcos.sharing import Share
 
 Pool = tuple[int, int, int, int]

@@ -1,6 +1,6 @@
 """A value opened once, rounded and lifted, that then enters elementwise products without another round.
 
-Computes  [x] -> Lifted; Lifted x, Masked w -> [x * w]; Lifted x, phase of y -> [x cos y], [x sin y].
+Computes  [x] -> Lifted; Lifted x, Masked w -> [x * w]; Lifted x, phase of y -> [x cos y], [x sin y], and these times w.
 Offline   one LiftedMask per element of x; per product LiftedTimesMask or LiftedTimesTrig: every dealt product is
           needed twice, with m and with its top bit b.
 Online    1 round for the opening, `bits` per element each way; the products are local.
@@ -10,7 +10,8 @@ Security  the only message is this party's half of D = x / 2**drop + 2**(bits-2)
 
 x = E - m + t b with E and t public (see opening), so
 x w = D_w x - m_w x,  m_w x = E m_w - [m m_w] + t [b m_w];
-x C = E C - [m C] + t [b C]  for C = cos r and sin r, and cos y = cos d cos r - sin d sin r.
+x C = E C - [m C] + t [b C]  for C = cos r and sin r, and cos y = cos d cos r - sin d sin r;
+x w C = D_w x C - m_w x C,  m_w x C = E [m_w C] - [m m_w C] + t [b m_w C].
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from dataclasses import dataclass, field
 from math import prod
 
 from hdcos.offline import LiftedMask, LiftedTimesMask, LiftedTimesTrig, Reference
+from hdcos.offline.kinds import Shape
 from hdcos.protocol.masked import Masked
 from hdcos.protocol.opening import Openable, open_liftable
 from hdcos.protocol.party import Party
+from hdcos.protocol.phase import FusedPhase, Phase
 from hdcos.protocol.price import Price
 from hdcos.protocol.rounds import Rounds
-from hdcos.ring import Array, packed_size, trig_combine
+from hdcos.ring import Array, lifted_product, lifted_times, packed_size
 from hdcos.sharing import Share
 
 
@@ -39,21 +42,18 @@ class Lifted:
     scale: int
     reference: Reference
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.E.shape)
+
     def share(self, party: Party) -> Share:
         words = self.t * self.b - self.m
         return Share(words + self.E if party.rank == 0 else words, self.scale)
 
-
-@dataclass(frozen=True, eq=False)
-class Phase:
-    """An opened phase d = y - r with this party's halves of cos r and sin r, kept for the backward pass."""
-
-    d: Array = field(repr=False)
-    cos_r: Array = field(repr=False)
-    sin_r: Array = field(repr=False)
-    bits: int
-    scale: int
-    reference: Reference
+    def times(self, factor: Array, m_factor: Array, b_factor: Array, pool: Shape = ()) -> Array:
+        """[x C] from [C], [m C] and [b C]."""
+        words: Array = lifted_times(self.E, self.t, factor, m_factor, b_factor, pool)
+        return words
 
 
 def open_lifted(party: Party, x: Openable, drop: int, bits: int, *, whole: bool = False) -> Rounds[Lifted]:
@@ -67,12 +67,12 @@ def open_lifted(party: Party, x: Openable, drop: int, bits: int, *, whole: bool 
     return Lifted(E, t, m, b, x.scale - drop, reference)
 
 
-def times_masked(party: Party, x: Lifted, w: Masked) -> Share:
-    """x * w element by element; one of the two may serve all rows of the other."""
-    words = w.opened * x.share(party).words
-    rows, *shape = words.shape
-    m_w, b_w = party.take(LiftedTimesMask(tuple(shape), x.reference, w.reference), rows)
-    words = words - (x.E * w.mask.words - m_w + x.t * b_w)
+def times_masked(party: Party, x: Lifted, w: Masked, pool: Shape = ()) -> Share:
+    """x * w element by element; one of the two may serve all rows of the other, or x all units of a window."""
+    rows = (x if w.reference.whole else w).shape[0]
+    m_w, b_w = party.take(LiftedTimesMask(w.shape[-1:], x.reference, w.reference, pool), rows)
+    operands = (x.E, x.t, x.m, x.b)
+    words = lifted_product(operands, w.opened, w.mask.words, m_w, b_w, party.rank == 0, pool)
     return Share(words, x.scale + w.scale)
 
 
@@ -87,22 +87,28 @@ class TrigProduct:
 
     def combined(self, cos_factor: int, sin_factor: int, shift: int, scale: int) -> Share:
         """x (a cos y + b sin y) with public integers a and b over 2**shift, at a scale the caller worked out."""
-        phase = self.phase
-        cos, sin = self.cos[..., None], self.sin[..., None]
-        words: Array = trig_combine(
-            phase.d, cos, sin, phase.bits, phase.scale, [cos_factor], [sin_factor], [1], coefficient_shift=shift
-        )
-        return Share(words, scale)
+        return Share(self.phase.combined(self.cos, self.sin, cos_factor, sin_factor, shift), scale)
 
 
-def times_trig(party: Party, x: Lifted, phase: Phase) -> TrigProduct:
+def times_trig(party: Party, x: Lifted, phase: Phase, pool: Shape = ()) -> TrigProduct:
     """x with the phase of y."""
-    rows, *shape = x.E.shape
-    kind = LiftedTimesTrig(tuple(shape), x.reference, phase.reference)
-    m_cos, m_sin, b_cos, b_sin = party.take(kind, rows)
-    cos = x.E * phase.cos_r - m_cos + x.t * b_cos
-    sin = x.E * phase.sin_r - m_sin + x.t * b_sin
+    rows, *shape = phase.d.shape
+    kind = LiftedTimesTrig(tuple(shape), x.reference, phase.reference, pool=pool)
+    m_cos, b_cos, m_sin, b_sin = party.take(kind, rows)
+    cos, sin = x.times(phase.cos_r, m_cos, b_cos, pool), x.times(phase.sin_r, m_sin, b_sin, pool)
     return TrigProduct(phase, cos, sin, x.scale + phase.scale)
+
+
+def times_fused(party: Party, x: Lifted, phase: FusedPhase, weight: Masked) -> tuple[TrigProduct, TrigProduct]:
+    """x, and x times a weight, with the phase that was opened with that weight's products."""
+    rows, *shape = phase.d.shape
+    kind = LiftedTimesTrig(tuple(shape), x.reference, phase.reference, weight=True)
+    m_cos, b_cos, m_sin, b_sin, m_wcos, b_wcos, m_wsin, b_wsin = party.take(kind, rows)
+    cos, sin = x.times(phase.cos_r, m_cos, b_cos), x.times(phase.sin_r, m_sin, b_sin)
+    w_cos = weight.opened * cos - x.times(phase.weight_cos, m_wcos, b_wcos)
+    w_sin = weight.opened * sin - x.times(phase.weight_sin, m_wsin, b_wsin)
+    scale = x.scale + phase.scale
+    return TrigProduct(phase, cos, sin, scale), TrigProduct(phase, w_cos, w_sin, scale + weight.scale)
 
 
 def price(shape: tuple[int, ...], bits: int) -> Price:

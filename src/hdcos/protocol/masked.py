@@ -20,7 +20,7 @@ import numpy as np
 
 from hdcos.errors import InputError
 from hdcos.offline import MaskProduct, Reference
-from hdcos.offline.kinds import bilinear
+from hdcos.offline.bilinear import Bilinear
 from hdcos.offline.material import Fields
 from hdcos.protocol.party import Party
 from hdcos.protocol.price import Price
@@ -63,35 +63,39 @@ def product(
     x: Masked,
     y: Masked,
     operation: str = "multiply",
+    shape: tuple[int, ...] = (),
     stride: int = 1,
     padding: int = 0,
-    outputs: int = 0,
 ) -> Share:
-    """x * y, x @ y, the convolution of x with y, or x by the circulant matrix of y with so many outputs.
+    """x * y, x @ y, the convolution of x with y or any other product of `bilinear`.
 
-    x is masked per row; y per row or whole.
+    x is masked per row; y per row or whole. `shape`, of a row of the result, is needed where the factors leave it open.
     """
     if x.reference.whole:
         raise InputError("the left factor of a product is masked per row, not whole")
     if operation == "multiply" and x.shape != y.shape and x.shape[1:] != y.shape:
         raise InputError(f"cannot multiply shapes {x.shape} and {y.shape} element by element")
+    bilinear = Bilinear(operation, shape, stride, padding)
     # D_x (D_y - m_y) for party 0; party 1 leaves the public product out.
     right = y.opened - y.mask.words if party.rank == 0 else np.uint64(0) - y.mask.words
-    words = bilinear(operation, x.opened, right, stride, padding, outputs)
+    words = bilinear(x.opened, right)
     bits = min(x.bits, y.bits)
+    if bilinear.over_rows:
+        left, right_reference = replace(x.reference, rows=True), replace(y.reference, rows=True)
+        kind = MaskProduct(operation, tuple(words.shape), left, right_reference, bits, stride, padding)
+        (dealt,) = party.take_one(kind)
+        return Share(words + dealt - bilinear(x.mask.words, y.opened), x.scale + y.scale, bits)
     kind = MaskProduct(operation, tuple(words.shape[1:]), x.reference, y.reference, bits, stride, padding)
     if y.reference.scope and not x.reference.scope:
         # y is known before x: so is [m_x m_y] - [m_x] D_y, and only one product is left for when x arrives.
         def finish(fields: Fields, earlier: Callable[[int], Fields]) -> Fields:
             mask = earlier(x.reference.position)[0].astype(np.uint64, copy=False)
-            return (
-                fields[0].astype(np.uint64, copy=False) - bilinear(operation, mask, y.opened, stride, padding, outputs),
-            )
+            return (fields[0].astype(np.uint64, copy=False) - bilinear(mask, y.opened),)
 
         (rest,) = party.take(kind, words.shape[0], finish)
     else:
         (dealt,) = party.take(kind, words.shape[0])
-        rest = dealt - bilinear(operation, x.mask.words, y.opened, stride, padding, outputs)
+        rest = dealt - bilinear(x.mask.words, y.opened)
     return Share(words + rest, x.scale + y.scale, bits)
 
 

@@ -51,10 +51,16 @@ class Openable(Protocol):
         ...
 
 
-def open_half(party: Party, x: Openable, mask: Array, drop: int, bits: int) -> Rounds[Array]:
-    """D = x / 2**drop + mask modulo 2**bits, in the compact dtype of `bits`: the opening all protocols share."""
+def open_half(party: Party, x: Openable, mask: Array, drop: int, bits: int, within: int | None = None) -> Rounds[Array]:
+    """D = x / 2**drop + mask modulo 2**bits, in the compact dtype of `bits`: the opening all protocols share.
+
+    `within` is what the caller relies on, |x / 2**drop| < 2**within. Nothing can check that on shares; a party without
+    a peer counts where it fails (see `clear`).
+    """
     if drop + bits > x.bits:
         raise InputError(f"a share modulo 2**{x.bits} cannot drop {drop} bits and keep {bits}")
+    if party.clear is not None:
+        return party.clear.opened(x, mask, drop, bits, within)
     mine = x.rounded(mask, drop, bits, party.rank == 0)
     theirs = yield from swap(mine, bits)
     opened: Array = modulo(mine + theirs, bits)
@@ -71,7 +77,7 @@ def open_masked(
         (mask,) = party.take_one(Mask(x.shape, bits))
     else:
         (mask,) = party.take(Mask(x.shape[1:], bits), len(x))
-    opened = yield from open_half(party, x, mask, drop, bits)
+    opened = yield from open_half(party, x, mask, drop, bits, bits - 1)
     return Masked(
         opened.astype(np.uint64, copy=False), Share(mask.astype(np.uint64, copy=False), x.scale - drop, bits), reference
     )
@@ -93,7 +99,7 @@ def open_liftable(party: Party, x: Openable, mask: Array, drop: int, bits: int) 
     E = D - 2**(bits-2) for D opened with 2**(bits-2) added by party 0; t is 2**bits where D's top bit is clear, else 0.
     """
     shifted = mask + mask.dtype.type(1 << (bits - 2)) if party.rank == 0 else mask
-    opened = (yield from open_half(party, x, shifted, drop, bits)).astype(np.uint64, copy=False)
+    opened = (yield from open_half(party, x, shifted, drop, bits, bits - 2)).astype(np.uint64, copy=False)
     t = (np.uint64(1) - (opened >> np.uint64(bits - 1))) << np.uint64(bits)
     return opened - np.uint64(1 << (bits - 2)), t
 

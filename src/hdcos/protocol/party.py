@@ -6,12 +6,13 @@ A protocol's first argument. It holds no connection: talking is a `yield`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from hdcos.offline import Kind, Reference
 from hdcos.offline.material import Fields, Finish
+from hdcos.ring import Array
 from hdcos.sharing import Public, Share
 
 
@@ -28,12 +29,22 @@ class Source(Protocol):
         ...
 
 
+class Clear(Protocol):
+    """Opens values of a computation that has no peer and no masks."""
+
+    def opened(self, x: Any, mask: Array, drop: int, bits: int, within: int | None) -> Array:
+        """x / 2**drop + mask, rounded; modulo 2**bits unless a range is relied on."""
+        ...
+
+
 @dataclass(frozen=True)
 class Party:
     """Party 0 or party 1, with its material."""
 
     rank: int
     source: Source
+    clear: Clear | None = None
+    """Set for a computation in the clear: what stands in for openings."""
 
     def take(self, kind: Kind, rows: int, finish: Finish | None = None) -> Fields:
         """One unit per row; the fields keep the rows as their leading axis.

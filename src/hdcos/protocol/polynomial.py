@@ -45,13 +45,21 @@ def polynomial(party: Party, x: Share, coefficients: Sequence[float], coefficien
 def lifted_polynomial(
     party: Party, x: Share, coefficients: Sequence[float], drop: int, bits: int, coefficient_scale: int
 ) -> Rounds[Share]:
-    """The polynomial of x / 2**drop, lifted: exact in the whole ring for |x| < 2**(drop + bits - 2) ring units.
+    """The polynomial of x / 2**drop, lifted; see `lifted_polynomials`."""
+    (result,) = yield from lifted_polynomials(party, x, [coefficients], drop, bits, coefficient_scale)
+    return result
+
+
+def lifted_polynomials(
+    party: Party, x: Share, polynomials: Sequence[Sequence[float]], drop: int, bits: int, coefficient_scale: int
+) -> Rounds[list[Share]]:
+    """Polynomials of x / 2**drop, the first of the highest degree, lifted: for |x| < 2**(drop + bits - 2) ring units.
 
     Offline LiftedPowers per element, online 1 round and `bits` per element: this party's half of D = x / 2**drop +
     2**(bits-2) + m modulo 2**bits, where m is uniform in that ring and used once. x = E - M with M = m - t b, and as
     b is a bit, M^2 = m^2 - 2 t m b + t^2 b and M^3 = m^3 - 3 t m^2 b + 3 t^2 m b - t^3 b.
     """
-    degree = _degree(coefficients)
+    degree = _degree(polynomials[0])
     kind = LiftedPowers(x.shape[1:], degree, bits)
     mask, m, b, *higher = party.take(kind, len(x))
     E, t = yield from open_liftable(party, x, mask, drop, bits)
@@ -63,7 +71,7 @@ def lifted_polynomial(
         m3, m2b = higher[2:]
         three = np.uint64(3)
         M.append(m3 - t * m2b * three + t * t * mb * three - t * t * t * b)
-    return _combined(party, coefficients, coefficient_scale, x.scale - drop, E, M)
+    return [_combined(party, each, coefficient_scale, x.scale - drop, E, M) for each in polynomials]
 
 
 def _degree(coefficients: Sequence[float]) -> int:

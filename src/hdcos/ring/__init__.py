@@ -10,6 +10,7 @@ native     the same kernels compiled for this processor
 backend    which of the two is in use
 kernels    the public functions: validate, plan or compute
 fused      the public functions that are a whole layer
+lifted     the public functions of lifted values and pooled units
 """
 
 from hdcos.ring.backend import SlowKernels as SlowKernels
@@ -32,5 +33,9 @@ from hdcos.ring.kernels import trig_combine as trig_combine
 from hdcos.ring.kernels import trig_words as trig_words
 from hdcos.ring.kernels import unpack as unpack
 from hdcos.ring.kernels import walsh_hadamard as walsh_hadamard
+from hdcos.ring.lifted import lifted_product as lifted_product
+from hdcos.ring.lifted import lifted_times as lifted_times
+from hdcos.ring.lifted import pool_sum as pool_sum
+from hdcos.ring.lifted import spread as spread
 from hdcos.ring.trig import table_hash as table_hash
 from hdcos.ring.types import Array as Array

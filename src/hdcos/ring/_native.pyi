@@ -70,3 +70,29 @@ class Kernels:
         bits: int,
         ties_up: bool,
     ) -> None: ...
+    def spread(self, x: Words, out: Words, pool: tuple[int, int, int, int]) -> None: ...
+    def pool_sum(self, x: Words, out: Words, pool: tuple[int, int, int, int]) -> None: ...
+    def lifted_times(
+        self,
+        E: Words,
+        t: Words,
+        factor: Words,
+        m_factor: Words,
+        b_factor: Words,
+        out: Words,
+        pool: tuple[int, int, int, int],
+    ) -> None: ...
+    def lifted_product(
+        self,
+        E: Words,
+        t: Words,
+        m: Words,
+        b: Words,
+        opened: Words,
+        mask: Words,
+        m_mask: Words,
+        b_mask: Words,
+        out: Words,
+        with_public: bool,
+        pool: tuple[int, int, int, int],
+    ) -> None: ...

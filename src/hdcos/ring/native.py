@@ -128,6 +128,35 @@ class Native:
         self._kernels.hadamard_cos_open(phase, a, b, bias, out, tables, size, pool, mask, drop, opened_bits, ties_up)
         return out
 
+    def spread(self, x: Words, pool: Pool) -> Words:
+        out = np.empty((*x.shape[:-1], pool[0] * pool[1] * pool[2]), UINT64)
+        self._kernels.spread(x, out, pool)
+        return out
+
+    def pool_sum(self, x: Words, pool: Pool) -> Words:
+        out = np.empty((*x.shape[:-1], x.shape[-1] // pool[3] ** 2), UINT64)
+        self._kernels.pool_sum(x, out, pool)
+        return out
+
+    def lifted_times(self, E: Words, t: Words, factor: Words, m_factor: Words, b_factor: Words, pool: Pool) -> Words:
+        out = np.empty(m_factor.shape, UINT64)
+        self._kernels.lifted_times(E, t, factor, m_factor, b_factor, out, pool)
+        return out
+
+    def lifted_product(
+        self,
+        lifted: tuple[Words, Words, Words, Words],
+        opened: Words,
+        mask: Words,
+        m_mask: Words,
+        b_mask: Words,
+        with_public: bool,
+        pool: Pool,
+    ) -> Words:
+        out = np.empty(m_mask.shape, UINT64)
+        self._kernels.lifted_product(*lifted, opened, mask, m_mask, b_mask, out, with_public, pool)
+        return out
+
 
 @cache
 def _tables(bits: int, scale: int) -> _native.Tables:

@@ -177,3 +177,39 @@ def hadamard_cos_open(
     """round_open of hadamard_cos."""
     y = hadamard_cos(phase, a, b, bits, scale, size, outputs, bias, pool)
     return round_open(y, mask, drop, opened_bits, ties_up)
+
+
+def spread(x: Words, pool: Pool) -> Words:
+    """One value per window as one per unit, along the last axis."""
+    channels, height, width, window = pool
+    grid = x.reshape(*x.shape[:-1], channels, height // window, width // window)
+    return grid.repeat(window, axis=-2).repeat(window, axis=-1).reshape(*x.shape[:-1], -1)
+
+
+def pool_sum(x: Words, pool: Pool) -> Words:
+    """Sums over windows of units, along the last axis."""
+    channels, height, width, window = pool
+    grid = x.reshape(*x.shape[:-1], channels, height // window, window, width // window, window)
+    total: Words = grid.sum(axis=-1, dtype=np.uint64).sum(axis=-2, dtype=np.uint64)
+    return total.reshape(*x.shape[:-1], -1)
+
+
+def lifted_times(E: Words, t: Words, factor: Words, m_factor: Words, b_factor: Words, pool: Pool) -> Words:
+    """E C - [m C] + t [b C]; E and t are rows of one value per window."""
+    E, t = spread(E, pool), spread(t, pool)
+    return E * factor - m_factor + t * b_factor
+
+
+def lifted_product(
+    lifted: tuple[Words, Words, Words, Words],
+    opened: Words,
+    mask: Words,
+    m_mask: Words,
+    b_mask: Words,
+    with_public: bool,
+    pool: Pool,
+) -> Words:
+    """D (t b - m, plus E) - (E M - [m M] + t [b M]): x times w = D - M."""
+    E, t, m, b = (spread(values, pool) for values in lifted)
+    x = t * b - m + E if with_public else t * b - m
+    return opened * x - (E * mask - m_mask + t * b_mask)

@@ -1,31 +1,36 @@
-"""Training from the caller's side: shares of data and parameters go out, a private model comes back."""
+"""`cluster.fit`: training on shares, from the caller's side."""
 
 from __future__ import annotations
 
+import math
+import os
 import secrets
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Event
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from hdcos.errors import InputError
-from hdcos.nn import Sequential
-from hdcos.nn.private import layout
+from hdcos.errors import CheckpointMismatch, InputError, RangeError
+from hdcos.nn import Flatten, Sequential
 from hdcos.ring import Array, encode
 from hdcos.serve.model import PrivateModel
-from hdcos.serve.opened import Opened, halves
+from hdcos.serve.opened import halves
+from hdcos.serve.private_training import PrivateTraining, Saving
+from hdcos.serve.progress import shown
+from hdcos.serve.training import Settings
 from hdcos.train import training_form
 from hdcos.train.form import INPUT_SCALE, TARGET_SCALE
 
 if TYPE_CHECKING:
     from hdcos.serve.cluster import Cluster
 
-STEPS_AT_ONCE = 50
+SECONDS_AT_ONCE = 1.0
+"""Steps are asked for in pieces of about this long."""
+FITTED = 32.0
+"""Logits that the sigmoid of the losses is good for; beyond it gradients are wrong."""
 Rate = float | Callable[[int], float]
 Data = ArrayLike | str | list[str] | tuple[str, ...]
 
@@ -53,8 +58,9 @@ def one_hot(y: ArrayLike, outputs: int) -> Array:
 def upload(cluster: Cluster, x: ArrayLike, y: ArrayLike | None, name: str, outputs: int) -> None:
     """Split one owner's rows between the parties."""
     rows = np.asarray(x, dtype=np.float64)
-    if rows.ndim != 2 or not len(rows):
+    if rows.ndim < 2 or not rows.size:
         raise InputError(f"a data set is a table of at least one row, got shape {rows.shape}")
+    rows = rows.reshape(len(rows), -1)
     words = {"x": encode(rows, INPUT_SCALE)}
     if y is not None:
         targets = one_hot(y, outputs)
@@ -65,66 +71,14 @@ def upload(cluster: Cluster, x: ArrayLike, y: ArrayLike | None, name: str, outpu
     cluster.ask({"operation": "upload", "name": name, **record}, halves(words))
 
 
-class PrivateTraining(Opened):
-    """A run of training on uploaded data. Batches are drawn by public indices; everything else stays shared."""
+@dataclass(frozen=True)
+class Epoch:
+    """What the caller learned about one epoch."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        model: Sequential,
-        datasets: Sequence[str],
-        join: str,
-        batch_size: int,
-        loss: str = "logistic",
-        seed: int | None = None,
-    ) -> None:
-        super().__init__(cluster, "training")
-        form = training_form(model)
-        self._model, self.batch = model, batch_size
-        self.seed = secrets.randbits(32) if seed is None else seed
-        state = model.state()
-        words = {tensor.name: tensor.words(state[tensor.name]) for tensor in form.tensors}
-        (planned, _), _ = self._ask(
-            "open_training",
-            halves(words),
-            architecture=model.architecture(),
-            datasets=list(datasets),
-            join=join,
-            loss=loss,
-            batch=batch_size,
-            seed=self.seed,
-            rate=1.0,
-        )
-        self.rounds_per_step, self.bytes_per_step = planned["rounds"], planned["online_bytes"]
-        self.rows = int(planned["rows"])
-        self._step = 0
-
-    @property
-    def steps_per_epoch(self) -> int:
-        return self.rows // self.batch
-
-    def steps(self, count: int, rate: float) -> float:
-        """Take so many steps; returns the seconds they took."""
-        if not (np.isfinite(rate) and rate > 0):
-            raise InputError(f"a learning rate is a positive number, got {rate}")
-        (zero, _), (one, _) = self._ask("train", start=self._step, steps=count, rate=float(rate))
-        self._step += count
-        seconds = float(min(zero["seconds"], one["seconds"]))
-        self._cluster.online_s += seconds
-        return seconds
-
-    def model(self, name: str) -> PrivateModel:
-        """The parameters as they are now, as a model that can predict. Training may go on."""
-        chosen = layout(self._model, self._cluster.phase_bits)
-        private = PrivateModel(self._cluster, name, self._model, chosen)
-        private._ask(
-            "finish_training",
-            training=self._scope,
-            architecture=self._model.architecture(),
-            phase_bits=self._cluster.phase_bits,
-            ahead=0,
-        )
-        return private
+    number: int
+    seconds: float
+    accuracy: float | None
+    """Of the validation rows, if there are any."""
 
 
 def fit(
@@ -137,72 +91,126 @@ def fit(
     batch_size: int,
     lr: Rate,
     loss: str = "logistic",
+    momentum: float = 0.0,
+    weight_decay: float = 0.0,
+    schedule: Callable[[int], float] | None = None,
     validation: tuple[ArrayLike, ArrayLike] | None = None,
     seed: int | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_every: int = 100,
+    resume: str | os.PathLike[str] | None = None,
     progress: bool = True,
     name: str = "trained",
+    stop: Event | None = None,
 ) -> PrivateModel:
     """Train on shares.
 
     `x` is an array with labels `y`, the name of an uploaded data set, a list of names (rows of several owners, one
-    after another) or a tuple of names (columns of several owners, side by side, rows joined by position). `lr` is a
-    number or a function of the epoch. With `validation` the caller, who owns these rows, sees private predictions for
-    them after each epoch.
+    after another) or a tuple of names (columns of several owners, side by side, rows joined by position).
+
+    `lr` is a number or a function of the epoch; `schedule`, a function of the epoch, multiplies it. Momentum and weight
+    decay are those of PyTorch's SGD. With `validation` the caller, who owns these rows, sees private predictions for
+    them after each epoch; `history` of the result has their accuracy, and training that diverges ends with RangeError.
+
+    With `checkpoint` each party writes its shares into that folder every `checkpoint_every` steps; `resume` goes on
+    from the newest checkpoint that both hold, with fresh material.
     """
-    outputs = training_form(model).layers[-1].outputs
+    if isinstance(epochs, bool) or not isinstance(epochs, int | np.integer) or epochs < 1:
+        raise InputError(f"epochs are a whole number of at least 1, got {epochs!r}")
+    training_form(model, loss)  # refuses what cannot be trained before anything is sent
+    names, join, count = _uploaded(cluster, model, x, y, batch_size)
+    folder = resume if resume is not None else checkpoint
+    saving = Saving(
+        os.fspath(os.path.abspath(folder)) if folder is not None else "", checkpoint_every, resume is not None
+    )
+    if seed is None:
+        seed = _kept_seed(cluster, saving) if saving.resume else secrets.randbits(32)
+    steps_per_epoch = count // batch_size
+
+    def rate(epoch: int) -> float:
+        value = lr(epoch) if callable(lr) else lr
+        return float(value * schedule(epoch) if schedule else value)
+
+    settings = Settings(loss, batch_size, seed, epochs * steps_per_epoch, momentum, weight_decay)
+    training = PrivateTraining(cluster, model, names, join, settings, rate(0), saving)
+    history: list[Epoch] = []
+    with shown(progress, training, epochs) as display:
+        step_s = 0.0
+        while training.step < settings.total_steps:
+            epoch, done = divmod(training.step, steps_per_epoch)
+            at_once = max(1, min(200, int(SECONDS_AT_ONCE / step_s))) if step_s else 2
+            taken = min(at_once, steps_per_epoch - done)
+            seconds = training.steps(taken, rate(epoch))
+            step_s = seconds / taken
+            display.advance(taken, seconds)
+            if done + taken == steps_per_epoch:
+                accuracy = _validated(training, validation, loss, epoch) if validation is not None else None
+                history.append(Epoch(epoch + 1, display.epoch_s(), accuracy))
+                display.note(history[-1])
+            if stop is not None and stop.is_set():
+                break
+    private = training.model(name)
+    training.close()
+    private.history = history
+    return private
+
+
+def _uploaded(
+    cluster: Cluster, model: Sequential, x: Data, y: ArrayLike | None, batch_size: int
+) -> tuple[list[str], str, int]:
+    """The names of the data sets, how they are joined, and how many rows that makes."""
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int | np.integer) or batch_size < 1:
+        raise InputError(f"a batch of {batch_size!r} rows cannot be drawn: it takes a whole number of at least 1")
+    form = training_form(model)
     if isinstance(x, str):
         x = [x]
     if isinstance(x, list | tuple) and x and all(isinstance(item, str) for item in x):
-        names, join = [str(item) for item in x], "columns" if isinstance(x, tuple) else "rows"
         if y is not None:
             raise InputError("labels of uploaded data sets were uploaded with them: leave y out")
+        if any(not isinstance(layer, Flatten) for layer in form.front):
+            raise InputError(f"apply the leading {form.front[0].kind} before uploading, and train what follows it")
+        names, join = [str(item) for item in x], "columns" if isinstance(x, tuple) else "rows"
+        (meta, _), _ = cluster.ask({"operation": "describe", "datasets": names, "join": join})
+        rows = int(meta["rows"])
     else:
         if y is None:
             raise InputError("rows need labels: fit(model, x, y, ...)")
         names, join = [f"rows {secrets.token_hex(8)}"], "rows"
-        rows = model.rows(x)
-        if not 1 <= batch_size <= len(rows):
-            raise InputError(f"a batch of {batch_size} rows cannot be drawn from {len(rows)}")
-        upload(cluster, rows, y, names[0], outputs)
-    training = PrivateTraining(cluster, model, names, join, batch_size, loss, seed)
-    total = epochs * training.steps_per_epoch
-    with _shown(progress, total) as (advance, note):
-        for epoch in range(epochs):
-            rate = lr(epoch) if callable(lr) else lr
-            for count in _pieces(training.steps_per_epoch):
-                seconds = training.steps(count, rate)
-                sent = count * training.bytes_per_step / 1e6
-                advance(count, f"epoch {epoch + 1}, {count / seconds:.0f} steps/s, {sent / seconds:.1f} MB/s")
-            if validation is not None:
-                note(f"epoch {epoch + 1}: {_accuracy(training, validation):.2%} of the validation rows")
-    return training.model(name)
+        values = model.rows(x)
+        rows = len(values)
+        if batch_size <= rows:
+            for layer in form.front:
+                values = layer.forward({}, values)
+            upload(cluster, values, y, names[0], form.outputs)
+    if batch_size > rows:
+        raise InputError(f"a batch of {batch_size} rows cannot be drawn from {rows}")
+    return names, join, rows
 
 
-def _pieces(steps: int) -> Iterator[int]:
-    for start in range(0, steps, STEPS_AT_ONCE):
-        yield min(STEPS_AT_ONCE, steps - start)
+def _kept_seed(cluster: Cluster, saving: Saving) -> int:
+    """The seed of the run that is resumed."""
+    (meta, _), _ = cluster.ask({"operation": "checkpoints", "folder": saving.folder})
+    try:
+        return int(meta["record"]["settings"]["seed"])
+    except KeyError:
+        raise CheckpointMismatch(f"there is no checkpoint in {saving.folder}") from None
 
 
-def _accuracy(training: PrivateTraining, validation: tuple[ArrayLike, ArrayLike]) -> float:
+def _validated(training: PrivateTraining, validation: tuple[ArrayLike, ArrayLike], loss: str, epoch: int) -> float:
+    """The accuracy of private predictions for the caller's own rows; RangeError if they show that training diverged."""
     rows, labels = np.asarray(validation[0]), np.asarray(validation[1])
-    with training.model("validation") as snapshot:
+    with training.model(f"validation {secrets.token_hex(4)}") as snapshot:
         scores = snapshot.predict(rows)
-    guesses = scores.argmax(1) if scores.shape[1] > 1 else (scores[:, 0] > 0).astype(int)
+    far = float(np.mean(np.abs(scores) > FITTED))
+    largest = float(np.abs(scores).max(initial=0.0))
+    if far > 0.01 and loss != "squared":
+        raise RangeError(
+            f"training diverged in epoch {epoch + 1}: {far:.0%} of the logits of the validation rows, up to "
+            f"{largest:.3g}, lie beyond the {FITTED:g} that the loss is computed for. Use a smaller learning rate."
+        )
+    if not math.isfinite(largest):
+        raise RangeError(f"training diverged in epoch {epoch + 1}")
+    guesses = (
+        scores.argmax(1) if scores.shape[1] > 1 else (scores[:, 0] > (0.5 if loss == "squared" else 0)).astype(int)
+    )
     return float((guesses == labels).mean())
-
-
-@contextmanager
-def _shown(wanted: bool, total: int) -> Iterator[tuple[Callable[[int, str], None], Callable[[str], None]]]:
-    """A live display on a terminal, and silence elsewhere: functions to advance it and to print a line."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=not (wanted and sys.stderr.isatty())) as shown:
-        task = shown.add_task("training", total=total)
-
-        def advance(count: int, text: str) -> None:
-            shown.update(task, advance=count, description=text)
-
-        def note(text: str) -> None:
-            if not shown.disable:
-                shown.console.print(text)
-
-        yield advance, note

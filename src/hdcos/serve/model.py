@@ -22,6 +22,7 @@ from hdcos.sharing import join
 
 if TYPE_CHECKING:
     from hdcos.serve.cluster import Cluster
+    from hdcos.serve.fit import Epoch
 
 BATCH_ROWS = 1024
 """Rows of one batch of rounds, unless the caller says otherwise: rounds are shared, memory stays small."""
@@ -34,6 +35,8 @@ class PrivateModel(Opened):
         super().__init__(cluster, f"model {name}")
         self.name, self.layout = name, chosen
         self._form = model
+        self.history: list[Epoch] = []
+        """What was learned about each epoch, for a model that was trained here."""
         self._first_mask = 0
         self._masks = np.empty((0, *chosen.input_shape), np.uint64)
 

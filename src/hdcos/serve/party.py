@@ -29,14 +29,11 @@ from hdcos.protocol.plan import blank_share, plan
 from hdcos.protocol.rounds import Rounds
 from hdcos.ring import Array, Blank, round_open
 from hdcos.serve.cost import counts_to_json
-from hdcos.serve.dataset import Dataset, joined
 from hdcos.serve.engine import Engine
-from hdcos.serve.training import Training, compared, steps_ahead
+from hdcos.serve.trainer import Trainer
 from hdcos.serve.work import Arrays, FunctionWork, ModelWork, Work, fingerprint, half
 from hdcos.sharing import Share, refresh
-from hdcos.train import training_form
 from hdcos.train.convert import to_inference
-from hdcos.train.form import INPUT_SCALE, TARGET_SCALE
 
 MAX_STOCK_BYTES = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4
 """What one party may keep in stock: two parties and a dealer share a machine in a local cluster."""
@@ -50,8 +47,7 @@ class PartyNode:
     def __init__(self, engine: Engine) -> None:
         self._engine, self.rank = engine, engine.rank
         self._works: dict[str, Work] = {}
-        self._datasets: dict[str, Dataset] = {}
-        self._trainings: dict[str, Training] = {}
+        self._trainer = Trainer(engine)
         self._scopes: set[str] = set()
         self._start = (engine.meter.snapshot(), engine.dealer.meter.snapshot())
 
@@ -62,9 +58,7 @@ class PartyNode:
             "share_model": self._share_model,
             "masks": self._masks,
             "reveal": self._reveal,
-            "upload": self._upload,
-            "open_training": self._open_training,
-            "train": self._train,
+            **self._trainer.operations(),
             "finish_training": self._finish_training,
             "prepare": self._prepare,
             "run": self._run,
@@ -156,71 +150,12 @@ class PartyNode:
             for name, share in work.shares.items()
         }
 
-    # ---- training
-
-    def _upload(self, meta: Meta, arrays: Arrays) -> Answer:
-        """Keep this party's half of one owner's rows."""
-        name, rows, outputs = text(meta, "name"), integer(meta, "rows"), integer(meta, "outputs")
-        if name in self._datasets:
-            raise InputError(f"a data set named {name!r} is here already: choose another name")
-        x = Share(half(arrays, "x", (rows, integer(meta, "features")), self.rank), INPUT_SCALE)
-        targets = Share(half(arrays, "targets", (rows, outputs), self.rank), TARGET_SCALE) if outputs else None
-        self._datasets[name] = Dataset(x, targets)
-        return {}, {}
-
-    def _open_training(self, meta: Meta, arrays: Arrays) -> Answer:
-        """Take this party's half of the parameters, and plan a step on data sets that are here."""
-        scope = self._new_scope(meta)
-        model = Sequential.from_architecture(meta.get("architecture"))
-        form, loss = training_form(model), text(meta, "loss")
-        x, targets = joined(self._datasets, meta.get("datasets", ()), text(meta, "join"))
-        wanted = (form.layers[0].inputs, form.layers[-1].outputs)
-        if (x.shape[1], targets.shape[1]) != wanted:
-            raise InputError(
-                f"the data has {x.shape[1]} features and {targets.shape[1]} targets, the network takes "
-                f"{wanted[0]} and gives {wanted[1]}"
-            )
-        parameters = self._halves(arrays, form.tensors)
-        batch, seed = integer(meta, "batch"), integer(meta, "seed")
-        training = Training(form, x, compared(targets, loss), parameters, loss, batch, seed)
-        if not 1 <= batch <= len(x):
-            raise InputError(f"a batch of {batch} rows cannot be drawn from {len(x)}")
-        planned = training.planned(float(meta["rate"]), self.rank)
-        training.stock = self._engine.open(scope, planned)
-        self._trainings[scope] = training
-        return {"rounds": planned.rounds, "online_bytes": planned.online_bytes, "rows": len(x)}, {}
-
-    def _train(self, meta: Meta, arrays: Arrays) -> Answer:
-        """Take steps; the material of the next ones is made meanwhile."""
-        training, rate = self._training(text(meta, "scope")), float(meta["rate"])
-        first, steps = integer(meta, "start"), integer(meta, "steps")
-        stock = training.stock
-        assert stock is not None
-        if first != training.step:
-            raise InputError(f"step {first} asked for, the next is {training.step}")
-        ahead = steps_ahead(stock)
-        started = perf_counter()
-        for step in range(first, first + steps):
-            if stock.expected - step <= ahead // 2:
-                wanted = min(first + steps, step + ahead) - stock.expected
-                self._engine.order(stock, max(0, wanted))
-
-            def begin(step: int = step) -> tuple[Rounds[dict[str, Share]], list[Ration]]:
-                ration = stock.begin(1, step, self._engine.timeout_s)
-                return training.program(Party(self.rank, ration), step, rate), [ration]
-
-            agreed = fingerprint(meta["scope"], stock.plan.fingerprint.hex(), training.agreed(step, rate))
-            with self._engine.meter.phase("online"):
-                training.state = self._engine.exchange(agreed, begin)
-            training.step = step + 1
-        return {"seconds": perf_counter() - started}, {}
-
     def _finish_training(self, meta: Meta, arrays: Arrays) -> Answer:
         """The trained parameters as a model that can infer; training may go on."""
-        training, scope = self._training(text(meta, "training")), self._new_scope(meta)
+        training, scope = self._trainer.training(text(meta, "training")), self._new_scope(meta)
         model = Sequential.from_architecture(meta.get("architecture"))
         chosen = layout(model, integer(meta, "phase_bits"))
-        state = training.state
+        state = {tensor.name: training.state[tensor.name] for tensor in training.form.tensors}
         with self._engine.meter.phase("offline"):
             shares = self._engine.once(
                 f"{scope} scales",
@@ -230,12 +165,6 @@ class PartyNode:
             )
         self._load(scope, meta, model, chosen, shares)
         return {}, {}
-
-    def _training(self, name: str) -> Training:
-        training = self._trainings.get(name)
-        if training is None:
-            raise InputError(f"no training is called {name}")
-        return training
 
     def _model(self, meta: Meta) -> ModelWork:
         work = self._work(meta)

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import numpy as np
 
-from hdcos.errors import InputError
+from hdcos.errors import CheckpointMismatch
 from hdcos.offline import Stock
 from hdcos.protocol.party import Party
 from hdcos.protocol.plan import Planned, blank_share, plan
 from hdcos.protocol.rounds import Rounds
 from hdcos.ring import Array
+from hdcos.serve.checkpoint import Checkpoints
 from hdcos.sharing import Share
-from hdcos.train import Form, sgd_step
-from hdcos.train.form import INPUT_SCALE, PHASE_SCALE, TARGET_SCALE
-from hdcos.train.step import LOSSES
+from hdcos.train import Form, Rule, sgd_step
+from hdcos.train.form import INPUT_SCALE, WEIGHT_SCALE
+from hdcos.train.rule import BEFORE
 
 AHEAD_BYTES = 1 << 26
 MOST_AHEAD = 32
@@ -27,53 +30,100 @@ def steps_ahead(stock: Stock) -> int:
     return max(2, min(MOST_AHEAD, AHEAD_BYTES // max(1, stock.plan.packed_bytes(1))))
 
 
+@dataclass(frozen=True)
+class Settings:
+    """What a run of training is, for both parties and for whoever resumes it."""
+
+    loss: str
+    batch: int
+    seed: int
+    total_steps: int
+    momentum: float = 0.0
+    decay: float = 0.0
+
+
 @dataclass
 class Training:
     """One run of training at one party. An execution of its material is one step."""
 
     form: Form
+    settings: Settings
     x: Share = field(repr=False)
     targets: Share = field(repr=False)
-    state: dict[str, Share] = field(repr=False)
-    loss: str
-    batch: int
-    seed: int
-    stock: Stock | None = None
+    state: Mapping[str, Share] = field(repr=False)
+    attempt: int = 1
     step: int = 0
+    last_rate: float | None = None
+    start: int = 0
+    """The step this attempt began with: the first execution of its material."""
+    stock: Stock | None = None
+    checkpoints: Checkpoints | None = None
+    every: int = 0
     order: tuple[int, Array] | None = field(default=None, repr=False)
     """The rows of one epoch, shuffled."""
 
     def planned(self, rate: float, rank: int) -> Planned:
         """The material of one step."""
-        x = blank_share((self.batch, *self.x.shape[1:]), INPUT_SCALE)
-        targets = blank_share((self.batch, *self.targets.shape[1:]), self.targets.scale)
-        return plan(sgd_step, self.form, self.state, x, targets, rate, self.loss, rank=rank)
+        x = blank_share((self.settings.batch, *self.x.shape[1:]), INPUT_SCALE)
+        targets = blank_share((self.settings.batch, *self.targets.shape[1:]), self.targets.scale)
+        state = {tensor.name: blank_share(tensor.shape, tensor.scale, tensor.bits) for tensor in self.form.tensors}
+        rule = Rule(rate, self.settings.momentum, self.settings.decay)
+        return plan(sgd_step, self.form, state, x, targets, rule, rank=rank)
 
     @property
     def steps_per_epoch(self) -> int:
-        return len(self.x) // self.batch
+        return len(self.x) // self.settings.batch
 
     def rows(self, step: int) -> Array:
         """The public indices of a step's batch: each epoch a fresh shuffle of all rows."""
         epoch, number = divmod(step, self.steps_per_epoch)
         if self.order is None or self.order[0] != epoch:
-            self.order = epoch, np.random.default_rng([self.seed, epoch]).permutation(len(self.x))
-        return self.order[1][number * self.batch : (number + 1) * self.batch]
+            self.order = epoch, np.random.default_rng([self.settings.seed, epoch]).permutation(len(self.x))
+        batch = self.settings.batch
+        return self.order[1][number * batch : (number + 1) * batch]
 
-    def agreed(self, step: int, rate: float) -> str:
-        """What both parties must mean by a step: which rows, at which rate."""
-        rows = hashlib.sha256(np.ascontiguousarray(self.rows(step), dtype="<i8").tobytes()).hexdigest()
-        return f"step {step} rate {rate.hex()} rows {rows}"
+    def rule(self, rate: float) -> Rule:
+        return Rule(rate, self.settings.momentum, self.settings.decay, self.last_rate, self.step)
 
-    def program(self, party: Party, step: int, rate: float) -> Rounds[dict[str, Share]]:
-        rows = self.rows(step)
+    def agreed(self, rule: Rule) -> list[object]:
+        """What both parties must mean by a step: which rows, which numbers."""
+        rows = hashlib.sha256(np.ascontiguousarray(self.rows(self.step), dtype="<i8").tobytes()).hexdigest()
+        return [self.attempt, rows, *(repr(value) for value in asdict(rule).values())]
+
+    def program(self, party: Party, rule: Rule) -> Rounds[Mapping[str, Share]]:
+        rows = self.rows(self.step)
         x = Share(self.x.words[rows], self.x.scale)
         targets = Share(self.targets.words[rows], self.targets.scale)
-        return sgd_step(party, self.form, self.state, x, targets, rate, self.loss)  # type: ignore[return-value]
+        return sgd_step(party, self.form, self.state, x, targets, rule)
 
+    def stepped(self, state: Mapping[str, Share], rule: Rule) -> None:
+        """Take over what a step gave, and write it down when its time has come."""
+        self.state, self.last_rate = state, rule.rate
+        self.step += 1
+        if self.checkpoints is not None and (self.step % self.every == 0 or self.step == self.settings.total_steps):
+            words = {name: share.words for name, share in self.state.items()}
+            self.checkpoints.save(self.step, words, self.record())
 
-def compared(targets: Share, loss: str) -> Share:
-    """Targets at the scale a loss compares them at: that of logits, or of their sigmoids."""
-    if loss not in LOSSES:
-        raise InputError(f"no loss is called {loss!r}: choose from {', '.join(LOSSES)}")
-    return targets.raised(PHASE_SCALE if loss == "squared" else TARGET_SCALE)
+    def record(self) -> dict[str, Any]:
+        shapes = {tensor.name: list(tensor.shape) for tensor in self.form.tensors}
+        known = {"rows": len(self.x), "shapes": shapes, "settings": asdict(self.settings)}
+        return {**known, "step": self.step, "last_rate": self.last_rate, "attempt": self.attempt}
+
+    def resume(self, step: int) -> None:
+        """Go on from a checkpoint of the same run."""
+        assert self.checkpoints is not None
+        words, record = self.checkpoints.load(step)
+        mine = self.record()
+        for what in ("rows", "shapes", "settings"):
+            if record[what] != mine[what]:
+                raise CheckpointMismatch(
+                    f"the checkpoint of step {step} belongs to another run: its {what} are {record[what]}, "
+                    f"these are {mine[what]}"
+                )
+        tensors = {tensor.name: tensor for tensor in self.form.tensors}
+        state = {}
+        for name, array in words.items():
+            tensor = tensors[name.removesuffix(BEFORE)]
+            copy = name.endswith(BEFORE)
+            state[name] = Share(array, WEIGHT_SCALE if copy else tensor.scale, 64 if copy else tensor.bits)
+        self.state, self.step, self.start, self.last_rate = state, step, step, record["last_rate"]

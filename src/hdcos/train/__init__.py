@@ -6,4 +6,5 @@ step   one step of stochastic gradient descent, as a program of two parties
 
 from hdcos.train.form import Form as Form
 from hdcos.train.form import training_form as training_form
+from hdcos.train.rule import Rule as Rule
 from hdcos.train.step import sgd_step as sgd_step

@@ -1,8 +1,8 @@
-"""A trained state as the shares that inference wants: other scales, one round.
+"""A trained state as the shares that inference wants: other scales and units, one or two rounds.
 
 Computes  [weights], [biases] at training's scales -> the same at the scales of an inference layout.
 Offline   one RoundingMask per number that loses bits.
-Online    1 round.
+Online    1 round, or 2 where the unit changes (a gain of pooling that inference puts into weights).
 Error     one unit of the inference scale.
 Security  rounding openings under fresh masks; see opening.
 """
@@ -10,47 +10,36 @@ Security  rounding openings under fresh masks; see opening.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from hdcos.errors import ModelError
-from hdcos.nn.private import Layout
-from hdcos.protocol.opening import round_lift
+from hdcos.nn.private import Layout, Tensor
 from hdcos.protocol.party import Party
 from hdcos.protocol.rounds import Rounds, together
 from hdcos.sharing import Share
+from hdcos.train.activation import settled
 from hdcos.train.form import Form
 
-
-@dataclass(frozen=True)
-class _Change:
-    name: str
-    drop: int
-    """Bits to lose, or to gain if negative."""
-
-
-def changes(form: Form, layout: Layout) -> list[_Change]:
-    """What happens to each tensor; both describe the same parameters, but for the scale."""
-    wanted = {tensor.name: tensor for tensor in layout.tensors}
-    made = []
-    for tensor in form.tensors:
-        other = wanted[tensor.name]
-        if abs(other.factor / tensor.factor - 1) > 1e-9:
-            raise ModelError(f"{tensor.name} is not trained in the units that inference uses")
-        made.append(_Change(tensor.name, tensor.scale - other.scale))
-    return made
+LIFTED_SCALE = 30
+RATIO_SCALE = 24
 
 
 def to_inference(party: Party, form: Form, layout: Layout, state: Mapping[str, Share]) -> Rounds[dict[str, Share]]:
-    """Shares at the scales of the layout."""
-    planned = changes(form, layout)
-    rounding = [change for change in planned if change.drop > 0]
-    rows = [state[change.name].reshape(1, -1) for change in rounding]
-    rounded = yield from together(
-        *(round_lift(party, row, change.drop, 64 - change.drop) for change, row in zip(rounding, rows, strict=True))
+    """Shares at the scales and in the units of the layout."""
+    wanted = {tensor.name: tensor for tensor in layout.tensors}
+    trained = {tensor.name: tensor for tensor in form.tensors}
+    if wanted.keys() != trained.keys():
+        raise ModelError("the network that was trained has other parameters than the one that infers")
+    shares = yield from together(
+        *(_converted(party, state[name], tensor, wanted[name]) for name, tensor in trained.items())
     )
-    shares = {change.name: share.reshape(-1) for change, share in zip(rounding, rounded, strict=True)}
-    for change in planned:
-        if change.drop <= 0:
-            share = state[change.name]
-            shares[change.name] = share.raised(share.scale - change.drop)
-    return shares
+    return dict(zip(trained, shares, strict=True))
+
+
+def _converted(party: Party, share: Share, before: Tensor, after: Tensor) -> Rounds[Share]:
+    row = share.reshape(1, -1)
+    ratio = after.factor / before.factor
+    if abs(ratio - 1) > 1e-9:
+        row = yield from settled(party, row, min(row.scale, LIFTED_SCALE))
+        row = (row * round(ratio * 2**RATIO_SCALE)).rescaled(row.scale + RATIO_SCALE)
+    row = yield from settled(party, row, after.scale)
+    return row.reshape(*after.shape)

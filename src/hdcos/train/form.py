@@ -1,91 +1,329 @@
-"""What can be trained on shares so far, and the scale of every tensor.
+"""A network as it is trained on shares: one unit per linear layer, with the scale of every tensor.
 
-Networks of Hadamard-Diagonal layers with cosines between them. Weights are in turns, w / (2 pi sqrt(n)), except
-those of the last layer, which are w / sqrt(n); biases likewise. They are kept at a high scale, where updates need no
-truncation, and opened rounded at the start of each step.
+Two kinds of units. *Diagonal*: a Hadamard-Diagonal layer; its gradients are elementwise products in the whole ring, its
+weights are kept at scale 60. *Matrix*: dense, convolution or circulant; its products are computed modulo 2**ring, where
+`ring` is what is left of the 64 bits after the gradient was rounded, and its weights are kept in that ring.
+
+Weights of layers that feed a cosine are in turns, w / (2 pi), and the normalisation of H rides in them as well. A
+parameter p is held as p * factor; its gradient is factor times that of p, so a step is rate * factor**2 * gradient.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import log2, pi, sqrt
 
+import numpy as np
+
 from hdcos import nn
-from hdcos.errors import ModelError
+from hdcos.errors import InputError, ModelError
+from hdcos.nn.activations import Activation
+from hdcos.nn.layer import Layer
+from hdcos.nn.private.stages import Projection
 from hdcos.nn.private.tensor import Tensor
+from hdcos.nn.structured import PHD_FRACTION_BITS
+
+Shape = tuple[int, ...]
+LOSSES = ("squared", "logistic", "softmax")
 
 INPUT_SCALE = 16
-TRIG_SCALE = 16
-PHASE_BITS = 20
-MASTER_SCALE = 60
-"""Weights as the parties keep them: |w| < 8."""
-WEIGHT_SCALE = 22
-"""Weights as they are opened, in WEIGHT_BITS bits: |w| < 4."""
-WEIGHT_BITS = 26
-PHASE_SCALE = 2 * TRIG_SCALE + WEIGHT_SCALE
-"""Pre-activations, logits and biases: one turn is 2**54."""
-TARGET_SCALE = 2 * TRIG_SCALE
-"""Labels, and the error they are compared in."""
-ACTIVATION_GRADIENT_SCALE = 12
-SLOPE_SCALE = 8
-"""Of the public factor 2 pi sin d of the backward pass."""
-GRADIENT_BITS = 32
+TARGET_SCALE = 32
+"""Labels as they are uploaded, and errors of the logistic loss."""
+PHASE_BITS = 16
+"""Of activations; the loss takes LOSS_PHASE_BITS."""
+LOSS_PHASE_BITS = 20
+WEIGHT_SCALE = 18
+"""Weights as they are opened, |w| < 4 (diagonal) or 1 (matrix)."""
+WEIGHT_BITS = 22
+DIAGONAL_SCALE = 60
+"""Diagonal weights as they are kept: |w| < 8."""
+DIAGONAL_OUTPUT = 50
+"""Pre-activations and biases of diagonal units; one turn is 2**50."""
+DIAGONAL_TRIG = 16
+DIAGONAL_BITS = 24
+"""Of opened gradients in diagonal units."""
+FUSED_SLOPE = 6
+"""Scale of the public factor 2 pi sin d in the fused backward pass."""
+MATRIX_TRIG = 12
+MATRIX_OUTPUT = 36
+"""Pre-activations and biases of matrix units."""
+OPENED_SCALE = 12
+"""Activations as they are opened for a matrix product."""
+LEAST_RING = 50
+"""An activation that leaves fewer bits than this when it is opened is lifted first."""
+SLOPE_SCALE = 19
+"""An activation's derivative as it is opened."""
+ACTIVATION_GRADIENT = 13
+"""Gradients by activations as they are opened, in ACTIVATION_GRADIENT_BITS bits."""
+ACTIVATION_GRADIENT_BITS = 28
+MATRIX_GRADIENT = 14
+"""Gradients by pre-activations of matrix units as they are opened."""
+ROOM_BITS = 2
+"""Matrix weights in turns are kept in `ring` bits at scale ring - ROOM_BITS, |w| < 1; others have two bits more."""
 
 
-@dataclass(frozen=True)
-class TrainedLayer:
-    """One Hadamard-Diagonal layer of a network that is trained."""
+@dataclass(frozen=True, kw_only=True)
+class Unit:
+    """A linear layer, the activation after it, and the pooling after that."""
 
     index: int
-    inputs: int
-    outputs: int
+    weight: Tensor
+    bias: Tensor | None
+    inputs: Shape
+    outputs: Shape
+    """Shapes of a row before and after the linear layer."""
+    activation: str = ""
+    """Empty for the last unit."""
+    turns: bool = False
+    pool: Shape = ()
+    """(channels, height, width, window) of the average over windows of its activations, if any."""
+    fused: bool = False
+    """Whether the next layer is computed from this unit's opened phase."""
+
+    @property
+    def last(self) -> bool:
+        return not self.activation
+
+    @property
+    def pool_bits(self) -> int:
+        """An average over a window is a sum at a scale higher by so many bits."""
+        return 2 * round(log2(self.pool[3])) if self.pool else 0
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return (self.weight,) if self.bias is None else (self.weight, self.bias)
+
+    @property
+    def trig_scale(self) -> int:
+        """Of dealt cosines: lower where the derivative is opened, so that it leaves room for gradients."""
+        return DIAGONAL_TRIG if self.fused and isinstance(self, Diagonal) else MATRIX_TRIG
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagonal(Unit):
+    """y = H (w * x), perhaps with a public projection, and a bias."""
+
     size: int
-    last: bool
+    projection: Projection | None = None
 
     @property
     def gradient_scale(self) -> int:
         """Of the gradient before the transform, which grows with sqrt(n)."""
-        return 14 - round(log2(self.size) / 2)
+        return 12 - round(log2(self.size) / 2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Matrix(Unit):
+    """y = x by a bilinear product with w, and a bias."""
+
+    operation: str
+    stride: int = 1
+    padding: int = 0
+    gradient: int
+    """Scale of the gradient by y before it is opened."""
+    ring: int
+    """Weights and their gradients are known modulo 2**ring."""
 
     @property
-    def unit(self) -> float:
-        """One turn (or one) in units of a pre-activation: parameters are divided by it."""
-        return 1.0 if self.last else 2 * pi
-
-    @property
-    def weight(self) -> Tensor:
-        factor = 1 / (self.unit * sqrt(self.size))
-        return Tensor(f"{self.index}.diagonal", (self.inputs,), MASTER_SCALE, factor, limit=3.9)
-
-    @property
-    def bias(self) -> Tensor:
-        return Tensor(f"{self.index}.bias", (self.outputs,), PHASE_SCALE, 1 / self.unit, masked=False)
+    def gradient_scale(self) -> int:
+        return min(MATRIX_GRADIENT, self.gradient)
 
 
 @dataclass(frozen=True)
 class Form:
-    """A network that can be trained on shares."""
+    """A network that can be trained on shares, with its loss."""
 
-    layers: tuple[TrainedLayer, ...]
+    units: tuple[Unit, ...]
+    loss: str
+    front: tuple[Layer, ...]
+    """Leading public layers, which the owner of the rows applies before sharing them."""
+    input_shape: Shape
+    outputs: int
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        return tuple(tensor for layer in self.layers for tensor in (layer.weight, layer.bias))
+        return tuple(tensor for unit in self.units for tensor in unit.tensors)
+
+    @property
+    def target_scale(self) -> int:
+        """The scale that targets are compared at."""
+        wide = self.loss == "squared" and isinstance(self.units[-1], Diagonal)
+        return DIAGONAL_OUTPUT if wide else TARGET_SCALE
 
 
-def training_form(model: nn.Sequential) -> Form:
-    """The form of a network, or ModelError naming the layer that cannot be trained on shares yet."""
-    made = []
-    for index, layer in enumerate(model.layers):
-        expected = nn.HadamardDiagonal if index % 2 == 0 else nn.Cos
-        if not isinstance(layer, expected) or (isinstance(layer, nn.HadamardDiagonal) and layer.blocks != 1):
-            raise ModelError(
-                f"layer {index}, {layer.kind}, cannot be trained on shares yet: networks of HadamardDiagonal layers "
-                f"of one block with Cos between them can"
+def training_form(model: nn.Sequential, loss: str = "logistic") -> Form:
+    """The form of a network, or ModelError naming the layer that cannot be trained on shares."""
+    if loss not in LOSSES:
+        raise InputError(f"no loss is called {loss!r}: choose from {', '.join(LOSSES)}")
+    front = 0
+    while front < len(model.layers) and isinstance(
+        model.layers[front], nn.Flatten | nn.RandomProjection | nn.AvgPool2d
+    ):
+        front += 1
+    if len(model.output_shape) != 1:
+        raise ModelError(f"a network that is trained gives a row of numbers, this one gives {model.output_shape}")
+    units = _Reader(model.layers, model.shapes, front, loss).units()
+    return Form(units, loss, tuple(model.layers[:front]), model.shapes[front], model.output_shape[0])
+
+
+@dataclass
+class _Reader:
+    """Reads layers in groups: a linear one, an activation, pooling."""
+
+    layers: Sequence[Layer]
+    shapes: Sequence[Shape]
+    position: int
+    loss: str
+
+    def units(self) -> tuple[Unit, ...]:
+        made: list[Unit] = []
+        while self.position < len(self.layers):
+            made += self._group(not made)
+        if not made or not made[-1].last:
+            raise ModelError("a network that is trained ends with a linear layer")
+        return tuple(
+            replace(unit, fused=unit.activation == "cos" and _takes_phase(following))
+            for unit, following in zip(made, [*made[1:], None], strict=True)
+        )
+
+    def _group(self, first: bool) -> list[Unit]:
+        index = self.position
+        layer = self.layers[index]
+        activation, pool, self.position = self._after(index)
+        last = self.position == len(self.layers)
+        if last and (activation != "none" or pool):
+            raise ModelError("a network that is trained ends with a linear layer")
+        activation = "" if last else activation
+        turns = activation in ("cos", "sin", "growing_cos")
+        shared = {"index": index, "activation": activation, "turns": turns, "pool": pool}
+        if isinstance(layer, nn.HadamardDiagonal | nn.PHD):
+            return self._diagonal(layer, shared)
+        ring = 64 - max(0, INPUT_SCALE - OPENED_SCALE) if first else LEAST_RING
+        inputs, outputs = self.shapes[index], self.shapes[index + 1]
+        if isinstance(layer, nn.Dense):
+            return [self._matrix("matmul", "weight", True, inputs, outputs, ring, shared)]
+        if isinstance(layer, nn.Circulant):
+            return [self._matrix("circulant", "weight", True, inputs, outputs, ring, shared)]
+        if isinstance(layer, nn.Conv2d):
+            return [self._matrix("conv2d", "weight", True, inputs, outputs, ring, shared, layer.stride, layer.padding)]
+        if isinstance(layer, nn.LowRank):
+            middle = {**shared, "activation": "none", "turns": False, "pool": ()}
+            right = self._matrix("matmul", "right", False, inputs, (layer.rank,), ring, middle)
+            return [right, self._matrix("matmul", "left", True, (layer.rank,), outputs, LEAST_RING, shared)]
+        raise ModelError(f"layer {index}, {layer.kind}, cannot be trained on shares here: a linear layer should come")
+
+    def _after(self, index: int) -> tuple[str, Shape, int]:
+        """The activation and pooling after a linear layer, and where the next one is."""
+        activation, position = "none", index + 1
+        pool: Shape = ()
+        if position < len(self.layers) and isinstance(self.layers[position], Activation):
+            activation = self.layers[position].name  # type: ignore[attr-defined]
+            if activation == "relu":
+                raise ModelError(
+                    f"layer {position}, ReLU, cannot be computed on shares: use Cos, which costs one round"
+                )
+            position += 1
+        while position < len(self.layers) and isinstance(self.layers[position], nn.AvgPool2d | nn.Flatten):
+            layer = self.layers[position]
+            if isinstance(layer, nn.AvgPool2d):
+                channels, height, width = self.shapes[position]
+                whole = height % layer.size == 0 and width % layer.size == 0
+                if pool or not whole or layer.size & (layer.size - 1):
+                    raise ModelError(
+                        f"layer {position}, AvgPool2d: training takes one pooling after an activation, of windows of "
+                        f"2, 4 or 8 that divide the image"
+                    )
+                pool = (channels, height, width, layer.size)
+            position += 1
+        return activation, pool, position
+
+    def _diagonal(self, layer: nn.HadamardDiagonal | nn.PHD, shared: dict) -> list[Unit]:  # type: ignore[type-arg]
+        index = shared["index"]
+        names = layer.diagonals if isinstance(layer, nn.HadamardDiagonal) else ("diagonal",)
+        made: list[Unit] = []
+        for block, name in enumerate(names):
+            last = block == len(names) - 1
+            options = shared if last else {**shared, "activation": "none", "turns": False, "pool": ()}
+            unit = 2 * pi if options["turns"] else 1.0
+            shape = layer.parameter_shapes()[name]
+            projection = None
+            if isinstance(layer, nn.PHD):
+                columns, values = layer.projection()
+                projection = Projection(columns, values.astype(np.int64).astype(np.uint64), PHD_FRACTION_BITS)
+            weight = Tensor(f"{index}.{name}", shape, DIAGONAL_SCALE, 1 / (unit * sqrt(layer.size)), limit=3.9)
+            bias = None
+            if last:
+                bias = Tensor(f"{index}.bias", (layer.out_features,), DIAGONAL_OUTPUT, 1 / unit, masked=False)
+            outputs = (layer.out_features,) if last else (layer.size,)
+            made.append(
+                Diagonal(
+                    weight=weight,
+                    bias=bias,
+                    inputs=shape,
+                    outputs=outputs,
+                    size=layer.size,
+                    projection=projection,
+                    **options,
+                )
             )
-        if isinstance(layer, nn.HadamardDiagonal):
-            last = index == len(model.layers) - 1
-            made.append(TrainedLayer(index, layer.in_features, layer.out_features, layer.size, last))
-    if len(made) < 2 or not made[-1].last:
-        raise ModelError("a network that is trained on shares has at least one Cos and ends with a linear layer")
-    return Form(tuple(made))
+        return made
+
+    def _matrix(
+        self,
+        operation: str,
+        weight: str,
+        biased: bool,
+        inputs: Shape,
+        outputs: Shape,
+        ring: int,
+        shared: dict,  # type: ignore[type-arg]
+        stride: int = 1,
+        padding: int = 0,
+    ) -> Unit:
+        index = shared["index"]
+        if shared["activation"] == "":
+            gradient = ACTIVATION_GRADIENT if self.loss == "softmax" else TARGET_SCALE
+        elif shared["activation"] == "none":
+            gradient = ACTIVATION_GRADIENT
+        else:
+            gradient = ACTIVATION_GRADIENT + SLOPE_SCALE
+        ring = min(ring, 64 - max(0, gradient - MATRIX_GRADIENT))
+        # A step is an integer multiple of the gradient: the fewer bits weights need, the finer it is.
+        room = ROOM_BITS if shared["turns"] else ROOM_BITS + 2
+        factor = 1 / (2 * pi) if shared["turns"] else 1.0
+        flipped = operation == "matmul"
+        shape = self.layers[index].parameter_shapes()[weight]
+        tensor = Tensor(
+            f"{index}.{weight}",
+            shape[::-1] if flipped else shape,
+            ring - room,
+            factor,
+            bits=ring,
+            transposed=flipped,
+            limit=0.99 * 2 ** (room - ROOM_BITS),
+        )
+        bias = None
+        if biased:
+            name = f"{index}.bias"
+            shape = self.layers[index].parameter_shapes()["bias"]
+            bias = Tensor(
+                name, shape, MATRIX_OUTPUT, factor, bits=ring, masked=False, limit=2.0 ** (ring - MATRIX_OUTPUT - 2)
+            )
+        return Matrix(
+            weight=tensor,
+            bias=bias,
+            inputs=inputs,
+            outputs=outputs,
+            operation=operation,
+            gradient=gradient,
+            ring=ring,
+            stride=stride,
+            padding=padding,
+            **shared,
+        )
+
+
+def _takes_phase(unit: Unit | None) -> bool:
+    """Whether a unit can be fused with the cosine before it; a projection leaves room for a result in turns only."""
+    return isinstance(unit, Diagonal) and (unit.projection is None or unit.turns)

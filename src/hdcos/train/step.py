@@ -1,211 +1,345 @@
 """One step of stochastic gradient descent on shares.
 
-Computes  [weights], [rows], [targets] -> [weights after the step]. Losses: squared, or logistic one against all.
-Offline   a plan of its own for each step: lifted masks of weights, gradients and error, masks of rows and weights, trig
-          pairs of all phases, and the products of these that the step multiplies.
-Online    3 L + 3 rounds for L cosine layers, one less for the squared loss: weights; the first phase with all other
-          weights; L - 1 phases; the loss; the last layer's gradient; two openings per cosine layer.
+Computes  [parameters], [rows], [targets] -> [parameters after the step].
+Offline   a plan of its own for each step: lifted masks of weights and gradients, masks of rows, activations and
+          weights, trig pairs of all phases, and the products of these that the step multiplies.
+Online    2 L + 3 rounds for L cosines between Hadamard-Diagonal layers and the logistic loss: weights; the first phase
+          with all other weights; L - 1 phases; the loss; one gradient per layer. Other layers and activations take more
+          (`hdcos cost` counts them).
 Error     every opening rounds without bias by less than one unit of its scale; `form` has the scales. Updates are
-          made at the scale weights are kept at: no rate is rounded to a power of two, nothing is truncated.
+          made at the scale parameters are kept at: no rate is rounded to a power of two, nothing is truncated.
 Security  all messages are openings under fresh masks, uniform in the ring they are opened in. Weights are opened
           anew in every step, under new masks: two openings under one mask would reveal a gradient. Nothing is
           revealed.
 
-Layer l: u = w z', y = H u + beta in turns, z = cos y. Backward: g_y = -2 pi sin(y) g_z, g_u = H g_y, the weight's
-gradient is the sum over the batch of z' g_u, and g_z' = g_u w. sin y, z' and w are public combinations of dealt
-randomness, so that opening g_z and g_u makes every product local.
+Diagonal layer after a cosine: u = w z', y = H u + beta in turns, z = cos y. Backward: g_y = -2 pi sin(y) g_z,
+g_u = H g_y, the weight's gradient is the sum over the batch of z' g_u, and g_z' = g_u w. sin y', z' and w are public
+combinations of dealt randomness, so that opening g_u makes every product local, that of w g_u sin y' included.
+
+Everything else: a layer's input Z, its weights W, the derivative S of its activation and the gradients G_z and G_y are
+opened under masks, each once, and every product of two of them is local.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from math import pi
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from hdcos.errors import InputError
-from hdcos.offline import FusedTrig, Reference
-from hdcos.protocol import fit
-from hdcos.protocol.fourier import Series, fourier
+from hdcos.offline import Reference
 from hdcos.protocol.hadamard import transformed
-from hdcos.protocol.lifted import Lifted, Phase, open_lifted, times_masked, times_trig
-from hdcos.protocol.masked import Masked
-from hdcos.protocol.opening import open_half, open_masked, round_lift
+from hdcos.protocol.lifted import Lifted, open_lifted, times_fused, times_masked, times_trig
+from hdcos.protocol.masked import Masked, product
+from hdcos.protocol.opening import open_masked, round_lift
 from hdcos.protocol.party import Party
+from hdcos.protocol.phase import FusedPhase, open_fused_phase
 from hdcos.protocol.rounds import Rounds, together
-from hdcos.ring import Array, hadamard_cos
+from hdcos.ring import Array, pool_sum, spread
 from hdcos.sharing import Share
+from hdcos.train.activation import FACTOR_BITS, TWO_PI, activate, settled, slope_of
 from hdcos.train.form import (
-    ACTIVATION_GRADIENT_SCALE,
-    GRADIENT_BITS,
+    ACTIVATION_GRADIENT,
+    ACTIVATION_GRADIENT_BITS,
+    DIAGONAL_BITS,
+    DIAGONAL_OUTPUT,
+    FUSED_SLOPE,
     INPUT_SCALE,
-    MASTER_SCALE,
+    LEAST_RING,
+    MATRIX_OUTPUT,
+    OPENED_SCALE,
     PHASE_BITS,
-    PHASE_SCALE,
-    SLOPE_SCALE,
-    TRIG_SCALE,
     WEIGHT_BITS,
     WEIGHT_SCALE,
+    Diagonal,
     Form,
-    TrainedLayer,
+    Matrix,
+    Unit,
 )
+from hdcos.train.loss import error, open_pairs
+from hdcos.train.rule import Rule, Step, updated
 
-FACTOR_BITS = 12
-LOSSES = ("squared", "logistic")
 State = Mapping[str, Share]
 
 
-def loss_series() -> Series:
-    """The sigmoid of the logistic loss: wide, because logits of training pass 16 and a narrow fit folds back."""
-    return fit.sigmoid(5, 40)
+@dataclass
+class _Pass:
+    """What the forward pass of one unit leaves for its backward pass."""
+
+    unit: Unit
+    lifted: Lifted
+    weight: Masked | None = None
+    x: Masked | None = None
+    """Its input, unless that came as a phase."""
+    before: FusedPhase | None = None
+    """The phase its input came as."""
+    phase: FusedPhase | None = None
+    """Its own activation, if the next layer takes it as a phase."""
+    slope: Masked | None = None
 
 
-@dataclass(frozen=True)
-class _Opened:
-    """A layer's phase, and the products of the next weight's mask that came with it."""
+@dataclass
+class _Step:
+    """One step at one party."""
 
-    phase: Phase
-    weight_cos: Array
-    weight_sin: Array
+    party: Party
+    form: Form
+    state: State
+    rule: Rule
+    rows: int
+    passes: list[_Pass] = field(default_factory=list)
+    waiting: list[tuple[_Pass, Rounds[Masked]]] = field(default_factory=list)
+    """Derivatives that are opened with whatever is opened next."""
+    steps: dict[str, Step] = field(default_factory=dict)
 
+    # ---- forward
 
-def sgd_step(
-    party: Party, form: Form, state: State, x: Share, targets: Share, rate: float, loss: str = "logistic"
-) -> Rounds[State]:
-    """The parameters after one step on a batch; `rate` is the learning rate of the mean loss."""
-    first, *rest = form.layers
-    # 1. All weights, rounded, and the rows of the batch.
-    openings = [
-        open_lifted(party, state[layer.weight.name], MASTER_SCALE - WEIGHT_SCALE, WEIGHT_BITS, whole=True)
-        for layer in form.layers
-    ]
-    *lifted, X = yield from together(*openings, open_masked(party, x))
-    # 2. The first phase, with all other weights in the whole ring, where they can meet cosines.
-    products = times_masked(party, lifted[0], X)
-    y = _plus_bias(transformed(products, first.size, first.outputs).raised(PHASE_SCALE), state, first)
-    base = party.next_reference(whole=True).position
-    remasked = [open_masked(party, weight.share(party), whole=True) for weight in lifted[1:]]
-    *weights, opened = yield from together(*remasked, _open_phase(party, y, Reference(base, whole=True)))
-    # 3. The other phases; the last layer's result is local.
-    forward: list[_Opened] = [opened]
-    for number, layer in enumerate(rest):
-        y = _plus_bias(_layer(forward[-1], weights[number], layer), state, layer)
-        if not layer.last:
-            forward.append((yield from _open_phase(party, y, Reference(base + number + 1, whole=True))))
-    error = (yield from _error(party, y, loss)) - targets
-    return (yield from _backward(party, form, state, X, weights, [each.phase for each in forward], error, rate))
+    def run(self, x: Share, targets: Share) -> Rounds[State]:
+        party, units = self.party, self.form.units
+        openings = [self._open_weight(unit) for unit in units]
+        rounded = [self._round_bias(unit) for unit in units] if self.rule.inertial else []
+        pairs = [open_pairs(party, targets)] if self.form.loss == "softmax" else []
+        x = x.reshape(len(x), *self.form.input_shape)
+        opened = yield from together(*openings, self._open_rows(x), *pairs, *rounded)
+        self.passes = [_Pass(unit, lifted) for unit, lifted in zip(units, opened, strict=False)]
+        X, biases = opened[len(units)], opened[len(units) + 1 + len(pairs) :]
+        y = yield from self._first(X)
+        for number in range(1, len(units)):
+            y = yield from self._next(number, y)
+        wanted = opened[len(units) + 1] if pairs else None
+        gradient = yield from self._with_waiting(error(party, self.form, y, targets, wanted))
+        yield from self._backward(gradient)
+        return updated(party, self.state, self.rule, self.steps, self._copies(biases))
 
+    def _copies(self, biases: Sequence[Any]) -> dict[str, Share]:
+        """The rounded parameters of this step, as shares."""
+        copies = {each.unit.weight.name: each.lifted.share(self.party) for each in self.passes}
+        named = [unit.bias.name for unit in self.form.units if unit.bias is not None]
+        return {**copies, **dict(zip(named, [bias for bias in biases if bias is not None], strict=bool(biases)))}
 
-def _open_phase(party: Party, y: Share, weight: Reference) -> Rounds[_Opened]:
-    """Open y's phase with material for its product with the next weight."""
-    reference = party.next_reference()
-    kind = FusedTrig(y.shape[1:], PHASE_BITS, TRIG_SCALE, weight)
-    minus_r, cos_r, sin_r, weight_cos, weight_sin = party.take(kind, len(y))
-    d = yield from open_half(party, y, minus_r, y.scale - PHASE_BITS, PHASE_BITS)
-    return _Opened(Phase(d, cos_r, sin_r, PHASE_BITS, TRIG_SCALE, reference), weight_cos, weight_sin)
+    def _open_weight(self, unit: Unit) -> Rounds[Lifted]:
+        share = self.state[unit.weight.name]
+        drop = unit.weight.scale - WEIGHT_SCALE
+        return (yield from open_lifted(self.party, share, drop, min(WEIGHT_BITS, share.bits - drop), whole=True))
 
+    def _round_bias(self, unit: Unit) -> Rounds[Share | None]:
+        if unit.bias is None:
+            return None
+        share = self.state[unit.bias.name]
+        drop = share.scale - WEIGHT_SCALE
+        row = yield from round_lift(self.party, share.reshape(1, -1), drop, min(40, share.bits - drop))
+        return row.reshape(-1)
 
-def _layer(before: _Opened, weight: Masked, layer: TrainedLayer) -> Share:
-    """H (w * cos y), at PHASE_SCALE."""
-    phase = before.phase
-    A = weight.opened * phase.cos_r - before.weight_cos
-    B = weight.opened * phase.sin_r - before.weight_sin
-    words = hadamard_cos(phase.d, A, B, PHASE_BITS, TRIG_SCALE, layer.size, layer.outputs)
-    return Share(words, PHASE_SCALE)
+    def _open_rows(self, x: Share) -> Rounds[Masked]:
+        if isinstance(self.form.units[0], Diagonal):
+            return (yield from open_masked(self.party, x))
+        return (yield from open_masked(self.party, x, INPUT_SCALE - OPENED_SCALE))
 
-
-def _plus_bias(y: Share, state: State, layer: TrainedLayer) -> Share:
-    return Share(y.words + state[layer.bias.name].words, y.scale)
-
-
-def _error(party: Party, logits: Share, loss: str) -> Rounds[Share]:
-    """The loss's derivative by the logits, but for the targets, which come at the same scale."""
-    if loss == "squared":
-        return logits
-    if loss != "logistic":
-        raise InputError(f"no loss is called {loss!r}: choose from {', '.join(LOSSES)}")
-    return (yield from fourier(party, logits, loss_series(), PHASE_BITS, TRIG_SCALE))
-
-
-def _backward(
-    party: Party,
-    form: Form,
-    state: State,
-    X: Masked,
-    weights: list[Masked],
-    phases: list[Phase],
-    error: Share,
-    rate: float,
-) -> Rounds[State]:
-    """Gradients from the last layer to the first, and the parameters after the step."""
-    rows = error.shape[0]
-    updated = dict(state)
-    gradient = error
-    for number in range(len(form.layers) - 1, -1, -1):
-        layer = form.layers[number]
-        if not layer.last:
-            drop = gradient.scale - ACTIVATION_GRADIENT_SCALE
-            opened = yield from open_lifted(party, gradient, drop, GRADIENT_BITS)
-            gradient, moved = _through_cosine(party, opened, phases[number], rate / rows)
-            updated[layer.bias.name] = state[layer.bias.name] - moved
-        scale = layer.gradient_scale
-        before = transformed(gradient, layer.size, layer.inputs)
-        drop = before.scale - scale
-        opening = open_lifted(party, before, drop, min(GRADIENT_BITS, 64 - drop))
-        if layer.last:
-            # The error itself is opened along: its sum, at a scale that leaves room for the rate, moves the bias.
-            opened, total = yield from together(opening, _rounded(party, error, scale))
-            factor = _factor(rate / rows * 2.0 ** (PHASE_SCALE - scale), layer)
-            updated[layer.bias.name] = state[layer.bias.name] - (total.sum(0) * factor).rescaled(PHASE_SCALE)
+    def _first(self, X: Masked) -> Rounds[Share]:
+        """The first layer, and all weights in the whole ring under masks that products can refer to."""
+        first, *rest = self.passes
+        first.x = X
+        if not isinstance(first.unit, Diagonal):
+            yield from self._remask(self.passes)
+            return self._matrix_output(first)
+        y = self._diagonal_output(times_masked(self.party, first.lifted, X), first.unit)
+        if first.unit.fused:
+            # The next weight is opened in the same round as the phase that its mask is multiplied with.
+            weight = self.party.next_reference(whole=True)
+            _, first.phase = yield from together(self._remask(rest), self._open_phase(first, y, weight))
         else:
-            opened = yield from opening
-        amplitude = rate / (rows * layer.size * layer.unit**2) * 2.0 ** (MASTER_SCALE - TRIG_SCALE - scale)
-        if number == 0:
-            products = times_masked(party, opened, X).sum(0)
-            step = (products * _factor(amplitude * 2.0 ** (TRIG_SCALE - INPUT_SCALE), layer)).rescaled(MASTER_SCALE)
+            yield from self._remask(rest)
+        return y
+
+    def _remask(self, passes: list[_Pass]) -> Rounds[None]:
+        shares = (each.lifted.share(self.party) for each in passes)
+        weights = yield from together(*(open_masked(self.party, share, whole=True) for share in shares))
+        for each, weight in zip(passes, weights, strict=True):
+            each.weight = weight
+
+    def _next(self, number: int, y: Share) -> Rounds[Share]:
+        """From one layer's result to the next layer's."""
+        before, each = self.passes[number - 1], self.passes[number]
+        assert each.weight is not None
+        if before.unit.fused:
+            if before.phase is None:
+                before.phase = yield from self._with_waiting(self._open_phase(before, y, each.weight.reference))
+            if not isinstance(before.unit, Diagonal):
+                self._wait_for_slope(before, slope_of(before.phase))
+            each.before = before.phase
+            unit = each.unit
+            assert isinstance(unit, Diagonal)
+            products = before.phase.times(each.weight, before.unit.pool)
+            if unit.projection is None:
+                outputs = unit.outputs[0]
+                y = before.phase.layer(products, unit.size, outputs, before.unit.pool, WEIGHT_SCALE)
+            else:
+                mixed = before.phase.layer(products, unit.size, unit.size, before.unit.pool, WEIGHT_SCALE)
+                y = unit.projection(mixed)
+            y = y.rescaled(y.scale + before.unit.pool_bits)
+            return self._plus_bias(y.raised(max(y.scale, DIAGONAL_OUTPUT)), unit)
+        z, slope = yield from self._with_waiting(activate(self.party, before.unit, y))
+        if slope is not None:
+            self._wait_for_slope(before, slope)
+        z = self._pooled(z, before.unit)
+        if isinstance(each.unit, Diagonal):
+            z = yield from self._with_waiting(settled(self.party, z.reshape(len(z), -1), INPUT_SCALE))
+            each.x = yield from self._with_waiting(open_masked(self.party, z))
+            return self._diagonal_output(product(self.party, each.x, each.weight), each.unit)
+        if z.bits - max(0, z.scale - OPENED_SCALE) < LEAST_RING:
+            z = yield from self._with_waiting(settled(self.party, z, OPENED_SCALE))
+        z = z.reshape(len(z), *each.unit.inputs)
+        each.x = yield from self._with_waiting(open_masked(self.party, z, max(0, z.scale - OPENED_SCALE)))
+        return self._matrix_output(each)
+
+    def _open_phase(self, each: _Pass, y: Share, weight: Reference) -> Rounds[FusedPhase]:
+        flat = y.reshape(len(y), -1)
+        return (yield from open_fused_phase(self.party, flat, weight, PHASE_BITS, each.unit.trig_scale, each.unit.pool))
+
+    def _wait_for_slope(self, each: _Pass, slope: Share) -> None:
+        self.waiting.append((each, open_masked(self.party, slope.reshape(len(slope), -1))))
+
+    def _with_waiting(self, protocol: Rounds[Any]) -> Rounds[Any]:
+        """Run a protocol, and open what waits in its first round."""
+        waiting, self.waiting = self.waiting, []
+        result, *slopes = yield from together(protocol, *(opening for _, opening in waiting))
+        for (each, _), slope in zip(waiting, slopes, strict=True):
+            each.slope = slope
+        return result
+
+    def _pooled(self, z: Share, unit: Unit) -> Share:
+        if not unit.pool:
+            return z
+        words = pool_sum(z.words.reshape(len(z), -1), unit.pool)
+        return Share(words, z.scale + unit.pool_bits, z.bits)
+
+    def _diagonal_output(self, products: Share, unit: Diagonal) -> Share:
+        if unit.projection is None:
+            y = transformed(products, unit.size, unit.outputs[0])
         else:
-            product = times_trig(party, opened, phases[number - 1])
-            a, shift = _amplitude(amplitude, layer)
-            step = product.combined(a, 0, shift, MASTER_SCALE).sum(0)
-            gradient = times_masked(party, opened, weights[number - 1])
-        updated[layer.weight.name] = state[layer.weight.name] - step
-    return updated
+            y = unit.projection(transformed(products, unit.size, unit.size))
+        return self._plus_bias(y.raised(DIAGONAL_OUTPUT), unit)
+
+    def _matrix_output(self, each: _Pass) -> Share:
+        unit = each.unit
+        assert isinstance(unit, Matrix)
+        assert each.x is not None
+        assert each.weight is not None
+        y = product(self.party, each.x, each.weight, unit.operation, unit.outputs, unit.stride, unit.padding)
+        return self._plus_bias(y.raised(MATRIX_OUTPUT), unit)
+
+    def _plus_bias(self, y: Share, unit: Unit) -> Share:
+        if unit.bias is None:
+            return y
+        bias = self.state[unit.bias.name]
+        words = bias.words << np.uint64(y.scale - bias.scale)
+        if len(unit.outputs) == 3:
+            words = words.reshape(-1, 1, 1)
+        return Share(y.words + words, y.scale, min(y.bits, bias.bits))
+
+    # ---- backward
+
+    def _backward(self, gradient: Share) -> Rounds[None]:
+        """Gradients from the last layer to the first; each is by the layer's result, before its activation."""
+        for number in range(len(self.passes) - 1, -1, -1):
+            each = self.passes[number]
+            before = self.passes[number - 1] if number else None
+            if isinstance(each.unit, Diagonal):
+                gradient = yield from self._diagonal_gradients(each, before, gradient)
+            else:
+                gradient = yield from self._matrix_gradients(each, before, gradient)
+            if before is not None and not (before.unit.fused and isinstance(before.unit, Diagonal)):
+                gradient = yield from self._through_activation(before, gradient)
+
+    def _diagonal_gradients(self, each: _Pass, before: _Pass | None, gradient: Share) -> Rounds[Share]:
+        unit = each.unit
+        assert isinstance(unit, Diagonal)
+        party, scale = self.party, unit.gradient_scale
+        if unit.projection is not None:
+            # It takes bits, and cannot be undone for the bias: the gradient behind it is rounded by itself.
+            gradient = yield from settled(party, gradient, scale)
+            assert unit.bias is not None
+            self._move(unit.bias.name, gradient.sum(0), unit.bias.factor**2)
+            gradient = unit.projection.adjoint(gradient, unit.size)
+        u = transformed(gradient, unit.size, unit.size)
+        drop = u.scale - scale
+        opened = yield from open_lifted(party, u, drop, min(DIAGONAL_BITS, u.bits - drop))
+        if unit.bias is not None and unit.projection is None:
+            total = transformed(opened.share(party).sum(0), unit.size, unit.outputs[0])
+            self._move(unit.bias.name, total, unit.bias.factor**2 / unit.size)
+        if each.before is None:
+            assert each.x is not None
+            self._move(unit.weight.name, times_masked(party, opened, each.x).sum(0), unit.weight.factor**2)
+            if before is None:
+                return gradient
+            assert each.weight is not None
+            return times_masked(party, opened, each.weight)
+        assert before is not None
+        assert each.weight is not None
+        if isinstance(before.unit, Diagonal):
+            products, weighted = times_fused(party, opened, each.before, each.weight)
+            self._move_by_cosine(unit, products.cos, products.sin, each.before, products.scale, before.unit)
+            # 2 pi sin y' of the unit before: its gradient is complete.
+            shift = each.before.scale + FACTOR_BITS - FUSED_SLOPE
+            return weighted.combined(0, -TWO_PI, shift, weighted.scale + FUSED_SLOPE)
+        products = times_trig(party, opened, each.before, before.unit.pool)
+        self._move_by_cosine(unit, products.cos, products.sin, each.before, products.scale, before.unit)
+        return times_masked(party, opened, each.weight)
+
+    def _move_by_cosine(
+        self, unit: Diagonal, cos: Array, sin: Array, phase: FusedPhase, scale: int, before: Unit
+    ) -> None:
+        """The weight's step, sum over the batch of g_u cos y', with the rate in the public factor of the cosine."""
+        amplitude = self.rule.rate / self.rows * unit.weight.factor**2 * 2.0 ** (unit.weight.scale - scale)
+        factor, shift = self.rule.on_cosine(amplitude / 2.0**before.pool_bits, phase.scale, unit.index)
+        words = phase.combined(cos, sin, factor, 0, shift).sum(axis=0, dtype=np.uint64)
+        self.steps[unit.weight.name] = Share(pool_sum(words, before.pool), unit.weight.scale)
+
+    def _matrix_gradients(self, each: _Pass, before: _Pass | None, gradient: Share) -> Rounds[Share]:
+        unit = each.unit
+        assert isinstance(unit, Matrix)
+        party = self.party
+        if unit.activation in ("", "none") and not (unit.last and gradient.bits == 64):
+            gradient = yield from settled(party, gradient, ACTIVATION_GRADIENT)
+        gradient = gradient.reshape(len(gradient), *unit.outputs)
+        G = yield from open_masked(party, gradient, gradient.scale - unit.gradient_scale)
+        if unit.bias is not None:
+            total = G.share(party).sum(0)
+            if len(unit.outputs) == 3:
+                total = total.reshape(unit.outputs[0], -1).sum(1)
+            self._move(unit.bias.name, total, unit.bias.factor**2)
+        assert each.x is not None
+        options = {"stride": unit.stride, "padding": unit.padding}
+        step = product(party, each.x, G, f"{unit.operation}.weight", unit.weight.shape, **options)
+        self._move(unit.weight.name, step, unit.weight.factor**2)
+        if before is None:
+            return gradient
+        assert each.weight is not None
+        return product(party, G, each.weight, f"{unit.operation}.input", unit.inputs, **options)
+
+    def _through_activation(self, each: _Pass, gradient: Share) -> Rounds[Share]:
+        """From the gradient by pooled activations to that by the layer's result."""
+        gradient = gradient.reshape(len(gradient), -1)
+        if each.slope is None:
+            words = spread(gradient.words, each.unit.pool)
+            return Share(words, gradient.scale + each.unit.pool_bits, gradient.bits)
+        # Of a pooled gradient each unit gets a part: the scale is that of the part.
+        drop = gradient.scale + each.unit.pool_bits - ACTIVATION_GRADIENT
+        bits = min(ACTIVATION_GRADIENT_BITS, gradient.bits - drop)
+        opened = yield from open_lifted(self.party, gradient, drop, bits)
+        result = times_masked(self.party, opened, each.slope, each.unit.pool)
+        return result.rescaled(result.scale + each.unit.pool_bits)
+
+    def _move(self, name: str, gradient: Share, factor: float) -> None:
+        """Note a parameter's step: `factor` times the gradient, summed over the batch, in the parameter's units."""
+        share = self.state[name]
+        rate = self.rule.rate / self.rows * factor * 2.0 ** (share.scale - gradient.scale)
+        integer = self.rule.integer(rate, name)
+        self.steps[name] = (gradient * integer).rescaled(share.scale)
 
 
-def _rounded(party: Party, x: Share, scale: int) -> Rounds[Share]:
-    """x at a lower scale, in the whole ring."""
-    drop = x.scale - scale
-    return (yield from round_lift(party, x, drop, min(GRADIENT_BITS, 64 - drop)))
-
-
-def _through_cosine(party: Party, opened: Lifted, phase: Phase, rate: float) -> tuple[Share, Share]:
-    """g_y = -2 pi sin(y) g_z, and the bias's step, the sum over the batch at its own scale."""
-    product = times_trig(party, opened, phase)
-    slope = -round(2 * pi * 2**FACTOR_BITS)
-    shift = TRIG_SCALE + FACTOR_BITS - SLOPE_SCALE
-    gradient = product.combined(0, slope, shift, SLOPE_SCALE + product.scale)
-    # In turns: d beta = rate / (4 pi^2) * g_y; the factor 2 pi of g_y is in the amplitude.
-    amplitude = rate / (2 * pi) * 2.0 ** (PHASE_SCALE - product.scale)
-    size, shift = _scaled(amplitude)
-    return gradient, product.combined(0, -size, shift, PHASE_SCALE).sum(0)
-
-
-def _amplitude(amplitude: float, layer: TrainedLayer) -> tuple[int, int]:
-    """A public factor on a cosine as an integer over a power of two."""
-    if amplitude < 2**7:
-        raise InputError(f"the learning rate is too small for layer {layer.index}: its steps would be lost in rounding")
-    return _scaled(amplitude)
-
-
-def _scaled(amplitude: float) -> tuple[int, int]:
-    """round(amplitude * 2**s) and the shift that makes of it, times a table entry, the factor amplitude * cos d."""
-    s = max(0, 30 - int(np.log2(amplitude)))
-    return round(amplitude * 2.0**s), TRIG_SCALE + s
-
-
-def _factor(value: float, layer: TrainedLayer) -> int:
-    """A public integer factor that keeps a learning rate to a few parts in a thousand."""
-    if value < 2**5:
-        raise InputError(f"the learning rate is too small for layer {layer.index}: its steps would be lost in rounding")
-    return round(value)
+def sgd_step(party: Party, form: Form, state: State, x: Share, targets: Share, rule: Rule | float) -> Rounds[State]:
+    """The parameters after one step on a batch."""
+    rule = rule if isinstance(rule, Rule) else Rule(rule)
+    return (yield from _Step(party, form, state, rule, len(x)).run(x, targets))

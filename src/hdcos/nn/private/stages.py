@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from hdcos.nn.private.tensor import Tensor
 from hdcos.protocol import cosine, fourier, growing_cos, hadamard, masked, opening, polynomial
 from hdcos.protocol.fourier import Series
@@ -16,7 +18,7 @@ from hdcos.protocol.hadamard import HadamardCosine
 from hdcos.protocol.masked import Masked
 from hdcos.protocol.party import Party
 from hdcos.protocol.rounds import Rounds
-from hdcos.ring import Array
+from hdcos.ring import Array, matmul
 from hdcos.sharing import Public, Share
 
 Value = Masked | Share | HadamardCosine
@@ -43,6 +45,12 @@ class Projection:
         for entry in range(1, self.columns.shape[1]):
             total = total + x.words[..., self.columns[:, entry]] * self.values[:, entry]
         return Share(total, x.scale + self.scale, x.bits)
+
+    def adjoint(self, gradient: Share, size: int) -> Share:
+        """The gradient before the matrix from that behind it."""
+        matrix = np.zeros((len(self.columns), size), np.uint64)
+        np.put_along_axis(matrix, self.columns, self.values, axis=1)
+        return Share(matmul(gradient.words, matrix), gradient.scale + self.scale, gradient.bits)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +175,7 @@ class Product(Stage):
         if not isinstance(value, Masked):
             value = yield from opening.open_masked(party, as_share(party, value), self.drop, self.bits)
         weight = parameters.weights[self.weight.name]
-        share = masked.product(party, value, weight, self.operation, self.stride, self.padding, self.outputs)
+        share = masked.product(party, value, weight, self.operation, (self.outputs,), self.stride, self.padding)
         return plus_bias(share, self.bias, parameters)
 
 

@@ -1,0 +1,103 @@
+"""A protocol in the clear: one party holds every value, no mask hides it, nobody is asked.
+
+The same generator runs on words that are the secrets themselves, with material whose masks are all zero. What comes
+out is the fixed-point arithmetic of the protocol, rounding included, at a fraction of its cost. And it can see what
+shares hide: an opening whose value lies outside the range its protocol relies on is counted.
+
+For tests and planning, never for secrets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+
+from hdcos.offline import Kind, Reference
+from hdcos.offline.material import Fields, Finish, Values
+from hdcos.protocol.party import Party
+from hdcos.protocol.rounds import Rounds
+from hdcos.ring import Array, compact_dtype, modulo
+from hdcos.sharing import Share
+
+T = TypeVar("T")
+
+
+@dataclass
+class Unmasked:
+    """Material whose uniform fields are zero, and what that makes of the others."""
+
+    taken: list[Values] = field(default_factory=list)
+
+    @property
+    def position(self) -> int:
+        return len(self.taken)
+
+    def take(self, kind: Kind, units: int, finish: Finish | None = None) -> Fields:
+        uniform: dict[str, Array] = {
+            item.name: np.zeros((units, *item.shape), compact_dtype(item.bits))
+            for item in kind.fields()
+            if not item.dealt
+        }
+        referred = [self._referred(reference) for reference in kind.references()]
+        values: Mapping[str, Array] = {**uniform, **kind.derive(uniform, *referred)}
+        self.taken.append(values)
+        fields = tuple(values[item.name] for item in kind.fields())
+        return fields if finish is None else finish(fields, self._earlier)
+
+    def _referred(self, reference: Reference) -> Values:
+        values = self.taken[reference.position]
+        return {name: array[0] for name, array in values.items()} if reference.whole else values
+
+    def _earlier(self, position: int) -> Fields:
+        return tuple(self.taken[position].values())
+
+
+@dataclass
+class Counter:
+    """Stands in for openings and counts those out of range.
+
+    Two halves rounded apart give the integer below or above, unbiased: so does this, with randomness of its own.
+    """
+
+    seed: int = 0
+    openings: int = 0
+    out_of_range: int = 0
+    largest: float = 0.0
+    """The largest value seen, as a fraction of its range."""
+
+    def __post_init__(self) -> None:
+        self._random = np.random.default_rng(self.seed)
+
+    def opened(self, x: Share, mask: Array, drop: int, bits: int, within: int | None) -> Array:
+        words = x.words.view(np.int64)
+        values = (words + self._random.integers(0, 1 << drop, words.shape, np.int64)) >> np.int64(drop)
+        if within is None:
+            return modulo(values.astype(compact_dtype(bits)) + mask, bits)  # type: ignore[no-any-return]
+        size = np.abs(values).max(initial=0) / 2.0**within
+        self.openings += values.size
+        self.largest = max(self.largest, float(size))
+        if size >= 1:
+            self.out_of_range += int((np.abs(values) >= 2**within).sum())
+        return values.view(np.uint64) + mask.astype(np.uint64, copy=False)
+
+
+def run_clear(program: Any, *inputs: Any, counter: Counter | None = None, **parameters: Any) -> Any:
+    """The result of program(party, *inputs, **parameters) where shares among the inputs are the secrets."""
+    return drive_clear(program(clear_party(counter or Counter()), *inputs, **parameters))
+
+
+def clear_party(counter: Counter) -> Party:
+    return Party(0, Unmasked(), counter)
+
+
+def drive_clear(protocol: Rounds[T]) -> T:
+    """A protocol's result; it never talks."""
+    try:
+        next(protocol)
+    except StopIteration as finished:
+        result: T = finished.value
+        return result
+    raise AssertionError("a protocol in the clear has nobody to talk to")

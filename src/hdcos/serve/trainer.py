@@ -1,0 +1,155 @@
+"""The training operations of a party: data sets, runs, steps, checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from time import perf_counter
+from typing import Any
+
+from hdcos.errors import InputError
+from hdcos.link.message import integer, text
+from hdcos.nn import Sequential
+from hdcos.offline import Ration
+from hdcos.protocol.party import Party
+from hdcos.protocol.rounds import Rounds
+from hdcos.ring import Array
+from hdcos.serve.checkpoint import Checkpoints
+from hdcos.serve.dataset import Dataset, joined
+from hdcos.serve.engine import Engine
+from hdcos.serve.training import Settings, Training, steps_ahead
+from hdcos.serve.work import Arrays, fingerprint, half
+from hdcos.sharing import Share
+from hdcos.train import Form, Rule, training_form
+from hdcos.train.form import INPUT_SCALE, TARGET_SCALE
+
+Meta = dict[str, Any]
+Answer = tuple[Meta, dict[str, Array]]
+
+
+class Trainer:
+    """What one party holds for training."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self.rank = engine, engine.rank
+        self._datasets: dict[str, Dataset] = {}
+        self._trainings: dict[str, Training] = {}
+
+    def operations(self) -> Mapping[str, Callable[[Meta, Arrays], Answer]]:
+        return {
+            "upload": self._upload,
+            "describe": self._describe,
+            "checkpoints": self._checkpoints,
+            "open_training": self._open,
+            "train": self._train,
+            "close_training": self._close,
+        }
+
+    def training(self, name: str) -> Training:
+        training = self._trainings.get(name)
+        if training is None:
+            raise InputError(f"no training is called {name}")
+        return training
+
+    def _upload(self, meta: Meta, arrays: Arrays) -> Answer:
+        """Keep this party's half of one owner's rows."""
+        name, rows, outputs = text(meta, "name"), integer(meta, "rows"), integer(meta, "outputs")
+        if name in self._datasets:
+            raise InputError(f"a data set named {name!r} is here already: choose another name")
+        x = Share(half(arrays, "x", (rows, integer(meta, "features")), self.rank), INPUT_SCALE)
+        targets = Share(half(arrays, "targets", (rows, outputs), self.rank), TARGET_SCALE) if outputs else None
+        self._datasets[name] = Dataset(x, targets)
+        return {}, {}
+
+    def _describe(self, meta: Meta, arrays: Arrays) -> Answer:
+        """How many rows data sets make together."""
+        x, _ = joined(self._datasets, meta.get("datasets", ()), text(meta, "join"))
+        return {"rows": len(x)}, {}
+
+    def _checkpoints(self, meta: Meta, arrays: Arrays) -> Answer:
+        """What is in a folder of checkpoints."""
+        found = Checkpoints.of(text(meta, "folder"), self.rank)
+        steps = found.steps()
+        record = found.load(steps[-1])[1] if steps else {}
+        return {"steps": steps, "attempt": found.attempt, "record": record}, {}
+
+    def _open(self, meta: Meta, arrays: Arrays) -> Answer:
+        """Take this party's half of the parameters, or a checkpoint, and plan a step on data sets that are here."""
+        scope = text(meta, "scope")
+        model = Sequential.from_architecture(meta.get("architecture"))
+        settings = Settings(**meta["settings"])
+        form = training_form(model, settings.loss)
+        x, targets = joined(self._datasets, meta.get("datasets", ()), text(meta, "join"))
+        wanted = (_size(form), form.outputs)
+        if (x.shape[1], targets.shape[1]) != wanted:
+            raise InputError(
+                f"the data has {x.shape[1]} features and {targets.shape[1]} targets, the network takes "
+                f"{wanted[0]} and gives {wanted[1]}"
+            )
+        if not 1 <= settings.batch <= len(x):
+            raise InputError(f"a batch of {settings.batch} rows cannot be drawn from {len(x)}")
+        state = {
+            tensor.name: Share(half(arrays, tensor.name, tensor.shape, self.rank), tensor.scale, tensor.bits)
+            for tensor in form.tensors
+        }
+        training = Training(form, settings, x, targets.raised(form.target_scale), state, integer(meta, "attempt"))
+        if meta.get("folder"):
+            training.checkpoints = Checkpoints.of(text(meta, "folder"), self.rank)
+            training.every = integer(meta, "every")
+        if meta.get("resume") is not None:
+            training.resume(integer(meta, "resume"))
+        planned = training.planned(float(meta["rate"]), self.rank)
+        training.stock = self._engine.open(scope, planned)
+        self._trainings[scope] = training
+        offline = planned.material.dealt_bytes(1)
+        numbers = {"rounds": planned.rounds, "online_bytes": planned.online_bytes, "offline_bytes": offline}
+        return {**numbers, "rows": len(x)}, {}
+
+    def _train(self, meta: Meta, arrays: Arrays) -> Answer:
+        """Take steps; the material of the next ones is made meanwhile."""
+        scope = text(meta, "scope")
+        training, rate = self.training(scope), float(meta["rate"])
+        first, steps = integer(meta, "start"), integer(meta, "steps")
+        stock, engine = training.stock, self._engine
+        assert stock is not None
+        if first != training.step:
+            raise InputError(f"step {first} asked for, the next is {training.step}")
+        if training.checkpoints is not None:
+            training.checkpoints.reserve(training.attempt, scope, first - training.start, steps)
+        ahead = steps_ahead(stock)
+        started = perf_counter()
+        for _ in range(steps):
+            execution = training.step - training.start
+            if stock.expected - execution <= ahead // 2:
+                wanted = min(training.settings.total_steps - training.start, execution + ahead) - stock.expected
+                engine.order(stock, max(0, wanted))
+            rule = training.rule(rate)
+            agreed = fingerprint(scope, stock.plan.fingerprint.hex(), execution, training.agreed(rule))
+            with engine.meter.phase("online"):
+                state = engine.exchange(agreed, self._beginning(training, rule))
+            training.stepped(state, rule)
+        return {"seconds": perf_counter() - started, "available": stock.available}, {}
+
+    def _beginning(
+        self, training: Training, rule: Rule
+    ) -> Callable[[], tuple[Rounds[Mapping[str, Share]], list[Ration]]]:
+        def begin() -> tuple[Rounds[Mapping[str, Share]], list[Ration]]:
+            assert training.stock is not None
+            ration = training.stock.begin(1, training.step - training.start, self._engine.timeout_s)
+            return training.program(Party(self.rank, ration), rule), [ration]
+
+        return begin
+
+    def _close(self, meta: Meta, arrays: Arrays) -> Answer:
+        """Forget a run and what is left of its material."""
+        training = self.training(text(meta, "scope"))
+        del self._trainings[text(meta, "scope")]
+        if training.stock is not None:
+            self._engine.close(training.stock)
+        return {}, {}
+
+
+def _size(form: Form) -> int:
+    size = 1
+    for side in form.input_shape:
+        size *= side
+    return size

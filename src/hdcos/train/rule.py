@@ -1,0 +1,83 @@
+"""What a step makes of a gradient: learning rate, momentum, weight decay. All local.
+
+Weights move as in PyTorch's SGD: v <- mu v + g + decay w, w <- w - rate v. The velocity is not kept: as v is the last
+change of w over the last rate, rate mu v = mu rate / (last rate) * (w before - w), and both come from the rounded
+copies that were opened under masks anyway. A rate is applied as a public integer factor; where that has few bits, it
+alternates between two integers so that its mean is exact. Nothing is truncated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import floor, isfinite, log2
+
+from hdcos.errors import InputError
+from hdcos.protocol.party import Party
+from hdcos.sharing import Share
+
+LEAST_FACTOR = 0.5
+Step = Share
+BEFORE = " before"
+"""Names the rounded copy of a parameter of one step ago."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The numbers of one step, known to both parties."""
+
+    rate: float
+    momentum: float = 0.0
+    decay: float = 0.0
+    last_rate: float | None = None
+    """The rate of the step before; None in the first step."""
+    number: int = 0
+    """How many steps came before."""
+
+    def __post_init__(self) -> None:
+        if not (isfinite(self.rate) and self.rate > 0):
+            raise InputError(f"a learning rate is a positive number, got {self.rate}")
+        if not 0 <= self.momentum < 1:
+            raise InputError(f"momentum is a number from 0 to below 1, got {self.momentum}")
+        if not (isfinite(self.decay) and self.decay >= 0):
+            raise InputError(f"weight decay is a number of at least 0, got {self.decay}")
+
+    @property
+    def inertial(self) -> bool:
+        """Whether steps depend on the parameters themselves, which must then be known at a lower scale."""
+        return self.momentum > 0 or self.decay > 0
+
+    def integer(self, value: float, name: str) -> int:
+        """A public integer factor; over many steps its mean is the value, whatever that is."""
+        if value < LEAST_FACTOR:
+            raise InputError(f"the learning rate is too small for {name}: its steps would be lost in rounding")
+        return floor(value * (self.number + 1)) - floor(value * self.number)
+
+    def on_cosine(self, amplitude: float, trig_scale: int, index: int) -> tuple[int, int]:
+        """A factor on a table of cosines, as an integer and the shift that undoes the table's scale."""
+        if amplitude < 2**7:
+            raise InputError(f"the learning rate is too small for layer {index}: its steps would be lost in rounding")
+        extra = max(0, 30 - int(log2(amplitude)))
+        return round(amplitude * 2.0**extra), trig_scale + extra
+
+
+def updated(
+    party: Party, state: Mapping[str, Share], rule: Rule, steps: Mapping[str, Step], copies: Mapping[str, Share]
+) -> dict[str, Share]:
+    """The parameters after a step; with momentum, their rounded copies too."""
+    after: dict[str, Share] = {}
+    for name, step in steps.items():
+        share = state[name]
+        words = share.words - step.words
+        if rule.inertial:
+            copy = copies[name]
+            gain = 2.0 ** (share.scale - copy.scale)
+            if rule.momentum and rule.last_rate is not None:
+                moved = copy - state[name + BEFORE]
+                words = words + (moved * round(rule.momentum * rule.rate / rule.last_rate * gain)).words
+            if rule.decay:
+                words = words - (copy * round(rule.rate * rule.decay * gain)).words
+            if rule.momentum:
+                after[name + BEFORE] = copy
+        after[name] = Share(words, share.scale, share.bits)
+    return after
