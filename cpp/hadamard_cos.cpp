@@ -1,4 +1,4 @@
-// A Hadamard layer after a cosine: rotate, pool, transform, add the bias, open; one row at a time, inside the cache.
+// A Hadamard layer after a cosine: rotate, pool, transform, add the bias, open; some rows at a time, inside the cache.
 #include "vector.h"
 
 #include "isa.h"
@@ -21,40 +21,66 @@ static void sum_blocks(u64* z, const Pool& pool) {
     }
 }
 
-// Row after row: `row` has room for the units and for `size` words, and holds the result in its first `outputs`.
-static void compute_row(const Cosine& z, std::size_t index, const HadamardLayer& s, const u64* bias, const Trig& trig,
-                        u64* row) {
-    const std::size_t first = index * s.units;
-    const Compact phase{static_cast<const char*>(z.phase.data) + first * z.phase.itemsize, z.phase.itemsize};
-    rotate(phase, z.a + first, z.b + first, row, nullptr, s.units, trig);
+constexpr std::size_t BLOCK_WORDS = 2048;
+
+// So many rows are computed at a time; each has room for its units and for `size` words.
+static std::size_t rows_at_once(const HadamardLayer& s) {
+    const std::size_t widest = s.units > s.size ? s.units : s.size;
+    return widest >= BLOCK_WORDS ? 1 : BLOCK_WORDS / widest;
+}
+
+// Rows [first, first + count), `size` apart: the result is in the first `outputs` words of each.
+static void compute_rows(const Cosine& z, std::size_t first, std::size_t count, const HadamardLayer& s, const u64* bias,
+                         const Trig& trig, u64* rows) {
+    const std::size_t at = first * s.units;
+    const Compact phase{static_cast<const char*>(z.phase.data) + at * z.phase.itemsize, z.phase.itemsize};
+    rotate(phase, z.a + at, z.b + at, rows, nullptr, count * s.units, trig);
     std::size_t filled = s.units;
     if (s.pool.window > 1) {
-        sum_blocks(row, s.pool);
         filled /= s.pool.window * s.pool.window;
+        for (std::size_t r = 0; r < count; ++r) {
+            sum_blocks(rows + r * s.units, s.pool);
+            std::memmove(rows + r * filled, rows + r * s.units, filled * sizeof(u64));
+        }
     }
-    std::memset(row + filled, 0, (s.size - filled) * sizeof(u64));
-    walsh_hadamard(row, row, 1, s.size);
+    if (filled < s.size)
+        for (std::size_t r = count; r-- > 0;) {  // from the last: each row moves away from those before it
+            std::memmove(rows + r * s.size, rows + r * filled, filled * sizeof(u64));
+            std::memset(rows + r * s.size + filled, 0, (s.size - filled) * sizeof(u64));
+        }
+    walsh_hadamard(rows, rows, count, s.size);
     if (bias)
-        for (std::size_t i = 0; i < s.outputs; ++i) row[i] += bias[i];
+        for (std::size_t r = 0; r < count; ++r)
+            for (std::size_t i = 0; i < s.outputs; ++i) rows[r * s.size + i] += bias[i];
 }
 
 void hadamard_cos(const Cosine& z, const u64* bias, u64* out, const HadamardLayer& s, const Trig& trig) {
-    const Scratch row(s.size + s.units);
-    for (std::size_t i = 0; i < s.rows; ++i) {
-        compute_row(z, i, s, bias, trig, row.get());
-        std::memcpy(out + i * s.outputs, row.get(), s.outputs * sizeof(u64));
+    const std::size_t block = rows_at_once(s);
+    const Scratch rows(block * (s.size + s.units));
+    for (std::size_t first = 0; first < s.rows; first += block) {
+        const std::size_t count = smaller(block, s.rows - first);
+        compute_rows(z, first, count, s, bias, trig, rows.get());
+        for (std::size_t r = 0; r < count; ++r)
+            std::memcpy(out + (first + r) * s.outputs, rows.get() + r * s.size, s.outputs * sizeof(u64));
     }
 }
 
 void hadamard_cos_open(const Cosine& z, const u64* bias, void* out, const HadamardLayer& s, const Trig& trig,
                        const Opening& open) {
-    const Scratch row(s.size + s.units);
+    const std::size_t block = rows_at_once(s);
+    const Scratch rows(block * (s.size + s.units));
     const std::size_t step = s.outputs * open.itemsize;
-    for (std::size_t i = 0; i < s.rows; ++i) {
-        compute_row(z, i, s, bias, trig, row.get());
-        const char* mask = open.mask ? static_cast<const char*>(open.mask) + i * step : nullptr;
-        round_open(row.get(), mask, static_cast<char*>(out) + i * step, open.itemsize, s.outputs, open.drop, open.bits,
-                   open.ties_up);
+    for (std::size_t first = 0; first < s.rows; first += block) {
+        const std::size_t count = smaller(block, s.rows - first);
+        compute_rows(z, first, count, s, bias, trig, rows.get());
+        // Rows that are kept whole lie one behind the other.
+        const std::size_t pieces = s.outputs == s.size ? 1 : count, length = s.outputs * count / pieces;
+        for (std::size_t r = 0; r < pieces; ++r) {
+            const std::size_t offset = (first + r) * step;
+            const char* mask = open.mask ? static_cast<const char*>(open.mask) + offset : nullptr;
+            round_open(rows.get() + r * s.size, mask, static_cast<char*>(out) + offset, open.itemsize, length, open.drop,
+                       open.bits, open.ties_up);
+        }
     }
 }
 

@@ -19,6 +19,7 @@ const Kernels kernels = {
     rotate,
     hadamard_cos,
     hadamard_cos_open,
+    hadamard_back,
     spread,
     pool_sum,
     lifted_times,

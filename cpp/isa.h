@@ -21,6 +21,8 @@ void rotate(Compact phase, const u64* a, const u64* b, u64* cosine, u64* sine, s
 void hadamard_cos(const Cosine& z, const u64* bias, u64* out, const HadamardLayer& shape, const Trig& trig);
 void hadamard_cos_open(const Cosine& z, const u64* bias, void* out, const HadamardLayer& shape, const Trig& trig,
                        const Opening& opening);
+void hadamard_back(const LiftedRows& x, const FusedTerms& terms, const BackFactors& factors, u64* total, u64* step,
+                   void* out, const BackShape& shape, const Trig& trig, const Opening& opening);
 void spread(const u64* x, u64* out, std::size_t rows, const Pool& pool);
 void pool_sum(const u64* x, u64* out, std::size_t rows, const Pool& pool);
 void lifted_times(const u64* E, const u64* t, const u64* factor, const u64* m_factor, const u64* b_factor, u64* out,

@@ -71,6 +71,35 @@ struct Opening {
     bool ties_up;
 };
 
+// Rows of lifted values as they were opened: D in `bits` bits, with this party's halves of m and b.
+struct LiftedRows {
+    Compact opened;
+    const u64* m;
+    const u64* b;
+    int bits;
+    bool with_public;
+};
+
+// A fused phase with everything that was dealt for its product with a lifted value and a weight.
+struct FusedTerms {
+    Compact phase;
+    const u64 *cos, *sin, *w_cos, *w_sin;
+    const u64 *m_cos, *b_cos, *m_sin, *b_sin, *m_wcos, *b_wcos, *m_wsin, *b_wsin;
+    const u64* weight;
+};
+
+// Public factors on tables: rate times cosine for the weight's step, 2 pi times sine for the gradient.
+struct BackFactors {
+    u64 step;
+    int step_shift;
+    u64 slope;
+    int slope_shift;
+};
+
+struct BackShape {
+    std::size_t rows, width, units, size;
+};
+
 struct Kernels {
     const char* name;
     void (*matmul)(const u64* a, const u64* b, u64* c, std::size_t n, std::size_t d, std::size_t k);
@@ -89,6 +118,8 @@ struct Kernels {
     void (*hadamard_cos)(const Cosine& z, const u64* bias, u64* out, const HadamardLayer& shape, const Trig& trig);
     void (*hadamard_cos_open)(const Cosine& z, const u64* bias, void* out, const HadamardLayer& shape,
                               const Trig& trig, const Opening& opening);
+    void (*hadamard_back)(const LiftedRows& x, const FusedTerms& terms, const BackFactors& factors, u64* total,
+                          u64* step, void* out, const BackShape& shape, const Trig& trig, const Opening& opening);
     void (*spread)(const u64* x, u64* out, std::size_t rows, const Pool& pool);
     void (*pool_sum)(const u64* x, u64* out, std::size_t rows, const Pool& pool);
     void (*lifted_times)(const u64* E, const u64* t, const u64* factor, const u64* m_factor, const u64* b_factor,

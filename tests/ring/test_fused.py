@@ -142,3 +142,26 @@ def test_what_does_not_fit_is_an_input_error(words, wrong, message):
     for draws in (words, lambda *shape: ring.Blank(shape)):
         with pytest.raises(InputError, match=message):
             call(draws, **wrong)
+
+
+@pytest.mark.parametrize("bits", [12, 16, 20])
+@pytest.mark.parametrize(
+    ("rows", "width", "units", "size"), [(1, 1, 1, 1), (3, 16, 12, 16), (2, 64, 64, 128), (5, 8, 8, 8)]
+)
+@pytest.mark.parametrize("opened_bits", [24, 32, 40])
+def test_the_compiled_gradient_equals_the_reference(kernels, words, bits, rows, width, units, size, opened_bits):
+    opened = words(rows, width, bits=opened_bits).astype(compact_dtype(opened_bits))
+    phase = words(rows, units, bits=bits).astype(compact_dtype(bits))
+    terms = [words(rows, units) for _ in range(12)]
+    mask = words(rows, size, bits=24).astype(np.uint32)
+    for public, ties_up in ((True, True), (False, False)):
+        call = (
+            *(opened, words(rows, width), words(rows, width), opened_bits, public),
+            *(phase, terms, words(units), (123456789, 40), (-25736, 22), bits, 14, size),
+            *(mask, 40, 24, ties_up),
+        )
+        for made, expected in zip(kernels.hadamard_back(*call), reference.hadamard_back(*call), strict=True):
+            np.testing.assert_array_equal(made, expected)
+            assert made.dtype == expected.dtype
+        for made, expected in zip(ring.hadamard_back(*call), reference.hadamard_back(*call), strict=True):
+            np.testing.assert_array_equal(made, expected)

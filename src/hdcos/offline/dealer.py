@@ -38,6 +38,17 @@ class _Scope:
     roots: tuple[bytes, bytes] = field(default_factory=lambda: (fresh_seed(), fresh_seed()), repr=False)
     opened: set[int] = field(default_factory=set)
     dealt: int = 0
+    lock: Lock = field(default_factory=Lock, repr=False)
+    """Streams go on where they ended: one thread reads them at a time."""
+    streams: dict[tuple[int, int, str], Stream] = field(default_factory=dict, repr=False)
+
+    def expand(self, rank: int, position: int, item: Field, first: int, units: int) -> Array:
+        """One party's half of a field of some units."""
+        address = (rank, position, item.name)
+        stream = self.streams.get(address)
+        if stream is None:
+            stream = self.streams[address] = field_stream(self.roots[rank], position, item.name)
+        return stream.words((units, *item.shape), item.bits, first * item.size)
 
 
 class Dealer:
@@ -66,6 +77,7 @@ class Dealer:
         with self._lock:
             if name in self._scopes:
                 self._scopes[name].roots = (b"", b"")
+                self._scopes[name].streams.clear()
 
     def deal(self, name: str, start: int, executions: int) -> list[Array]:
         """Party 1's halves of every dealt field for executions [start, start + executions), packed."""
@@ -76,6 +88,10 @@ class Dealer:
             if start > scope.dealt:
                 raise MaterialReused(f"{name}: executions from {start} asked for, next to deal is {scope.dealt}")
             scope.dealt = max(scope.dealt, start + executions)
+        with scope.lock:
+            return self._parts(scope, name, start, executions)
+
+    def _parts(self, scope: _Scope, name: str, start: int, executions: int) -> list[Array]:
         values: dict[int, Values] = {}
         parts: list[Array] = []
         for position, need in enumerate(scope.plan.needs):
@@ -85,7 +101,7 @@ class Dealer:
                 if values[position][item.name].shape != (units, *item.shape):
                     raise InputError(f"{name}: position {position} does not have the shape it states")
                 if item.dealt:
-                    half = _expand(scope.roots[0], position, item, first, units)
+                    half = scope.expand(0, position, item, first, units)
                     parts.append(pack(_rest(values[position][item.name], half, item.bits), item.bits))
         return parts
 
@@ -113,7 +129,7 @@ class Dealer:
     @staticmethod
     def _joined(scope: _Scope, position: int, item: Field, first: int, units: int) -> Array:
         """A uniform field: the sum of both parties' halves."""
-        total, other = (_expand(root, position, item, first, units) for root in scope.roots)
+        total, other = (scope.expand(rank, position, item, first, units) for rank in (0, 1))
         total += other
         if item.bits < 8 * total.itemsize:
             total &= total.dtype.type((1 << item.bits) - 1)
@@ -151,7 +167,3 @@ def _rest(values: Array, half: Array, bits: int) -> Array:
     if bits < 8 * half.itemsize:
         np.bitwise_and(half, half.dtype.type((1 << bits) - 1), out=half)
     return half.ravel()
-
-
-def _expand(root: bytes, position: int, item: Field, first: int, units: int) -> Array:
-    return field_stream(root, position, item.name).words((units, *item.shape), item.bits, first * item.size)

@@ -75,11 +75,11 @@ class DealerClient:
     def leave(self) -> None:
         self._link.close()
 
-    def open(self, name: str, plan: Plan, finishes: Mapping[int, Finish] | None = None) -> Stock:
-        """A new, empty stock."""
+    def open(self, name: str, plan: Plan, finishes: Mapping[int, Finish] | None = None, singly: bool = False) -> Stock:
+        """A new, empty stock; `singly` says that its executions will be spent one by one."""
         meta = {"operation": "open", "scope": name, "plan": plan.to_json()}
         _, arrays = self._ask(meta)
-        return Stock(name, plan, self.rank, arrays["root"].tobytes(), finishes)
+        return Stock(name, plan, self.rank, arrays["root"].tobytes(), finishes, singly)
 
     def close(self, name: str) -> None:
         self._ask({"operation": "close", "scope": name})

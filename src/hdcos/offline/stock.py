@@ -17,6 +17,7 @@ from hdcos.errors import FrameError, HdcosError, InputError, MaterialExhausted, 
 from hdcos.offline.dealer import field_stream
 from hdcos.offline.material import Field, Fields, Finish, Kind, Need, Plan
 from hdcos.ring import Array, packed_size, unpack
+from hdcos.sharing import Stream
 
 SLAB_BYTES = 1 << 26
 """Material lies in pieces of about this size, so that a batch is nearly always one piece and needs no copy."""
@@ -49,10 +50,17 @@ class Stock:
     """Material of one scope at one party."""
 
     def __init__(
-        self, name: str, plan: Plan, rank: int, root: bytes, finishes: Mapping[int, Finish] | None = None
+        self,
+        name: str,
+        plan: Plan,
+        rank: int,
+        root: bytes,
+        finishes: Mapping[int, Finish] | None = None,
+        singly: bool = False,
     ) -> None:
-        self.name, self.plan, self.rank = name, plan, rank
+        self.name, self.plan, self.rank, self._singly = name, plan, rank, singly
         self._root, self._finishes = root, finishes or {}
+        self._streams: dict[tuple[int, str], Stream] = {}
         self._slabs: deque[_Slab] = deque()
         self._filled = self._used = self._ordered = 0
         self._failure: HdcosError | None = None
@@ -115,7 +123,8 @@ class Stock:
             self._slabs[-1].add(self.plan, positions, executions)
             return
         size = sum(field.nbytes for fields in positions for field in fields) / executions
-        coming = max(executions, self._ordered - self._filled)
+        # Executions that are spent one by one may lie as they came.
+        coming = executions if self._singly else max(executions, self._ordered - self._filled)
         room = executions if size == 0 else int(SLAB_BYTES // size)
         self._slabs.append(_Slab(self.plan, positions, executions, max(executions, min(coming, room))))
 
@@ -185,7 +194,10 @@ class Stock:
         return pieces
 
     def _expand(self, position: int, need: Need, item: Field, start: int, units: int) -> Array:
-        stream = field_stream(self._root, position, item.name)
+        address = (position, item.name)
+        stream = self._streams.get(address)
+        if stream is None:
+            stream = self._streams[address] = field_stream(self._root, position, item.name)
         return stream.words((units, *item.shape), item.bits, start * need.units * item.size)
 
 

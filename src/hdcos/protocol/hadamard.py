@@ -62,6 +62,11 @@ class HadamardCosine:
     def __len__(self) -> int:
         return int(self.d.shape[0])
 
+    @property
+    def words(self) -> Array:
+        """What is opened, before it is rounded."""
+        return self.share().words
+
     def share(self) -> Share:
         words = hadamard_cos(
             self.d, self.A, self.B, self.phase_bits, self.trig_scale, self.size, self.outputs, self.bias, self.pool

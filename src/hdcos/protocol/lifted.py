@@ -1,6 +1,6 @@
 """A value opened once, rounded and lifted, that then enters elementwise products without another round.
 
-Computes  [x] -> Lifted; Lifted x, Masked w -> [x * w]; Lifted x, phase of y -> [x cos y], [x sin y], and these times w.
+Computes  [x] -> Lifted; Lifted x, Masked w -> [x * w]; Lifted x, phase of y -> [x cos y], [x sin y].
 Offline   one LiftedMask per element of x; per product LiftedTimesMask or LiftedTimesTrig: every dealt product is
           needed twice, with m and with its top bit b.
 Online    1 round for the opening, `bits` per element each way; the products are local.
@@ -10,21 +10,21 @@ Security  the only message is this party's half of D = x / 2**drop + 2**(bits-2)
 
 x = E - m + t b with E and t public (see opening), so
 x w = D_w x - m_w x,  m_w x = E m_w - [m m_w] + t [b m_w];
-x C = E C - [m C] + t [b C]  for C = cos r and sin r, and cos y = cos d cos r - sin d sin r;
-x w C = D_w x C - m_w x C,  m_w x C = E [m_w C] - [m m_w C] + t [b m_w C].
+x C = E C - [m C] + t [b C]  for C = cos r and sin r, and cos y = cos d cos r - sin d sin r.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import prod
 
 from hdcos.offline import LiftedMask, LiftedTimesMask, LiftedTimesTrig, Reference
 from hdcos.offline.kinds import Shape
 from hdcos.protocol.masked import Masked
-from hdcos.protocol.opening import Openable, open_liftable
+from hdcos.protocol.opening import Openable, lifting, open_shifted
 from hdcos.protocol.party import Party
-from hdcos.protocol.phase import FusedPhase, Phase
+from hdcos.protocol.phase import Phase
 from hdcos.protocol.price import Price
 from hdcos.protocol.rounds import Rounds
 from hdcos.ring import Array, lifted_product, lifted_times, packed_size
@@ -33,18 +33,37 @@ from hdcos.sharing import Share
 
 @dataclass(frozen=True, eq=False)
 class Lifted:
-    """x = E - m + t b in the whole ring; E and t are public, m and b shared."""
+    """x = E - m + t b in the whole ring; E and t follow from D, which was opened, and m and b are shared."""
 
-    E: Array = field(repr=False)
-    t: Array = field(repr=False)
+    D: Array = field(repr=False)
+    bits: int
     m: Array = field(repr=False)
     b: Array = field(repr=False)
     scale: int
     reference: Reference
 
+    @cached_property
+    def parts(self) -> tuple[Array, Array]:
+        return lifting(self.D, self.bits)
+
+    @property
+    def E(self) -> Array:  # noqa: N802  the letter of the identity
+        return self.parts[0]
+
+    @property
+    def t(self) -> Array:
+        return self.parts[1]
+
     @property
     def shape(self) -> tuple[int, ...]:
-        return tuple(self.E.shape)
+        return tuple(self.D.shape)
+
+    def fitted(self, units: int) -> Lifted:
+        """The first units alone."""
+        if units == self.shape[-1]:
+            return self
+        D, m, b = (array[..., :units] for array in (self.D, self.m, self.b))
+        return replace(self, D=D, m=m, b=b)
 
     def share(self, party: Party) -> Share:
         words = self.t * self.b - self.m
@@ -63,8 +82,8 @@ def open_lifted(party: Party, x: Openable, drop: int, bits: int, *, whole: bool 
         mask, m, b = party.take_one(LiftedMask(x.shape, bits))
     else:
         mask, m, b = party.take(LiftedMask(x.shape[1:], bits), x.shape[0])
-    E, t = yield from open_liftable(party, x, mask, drop, bits)
-    return Lifted(E, t, m, b, x.scale - drop, reference)
+    D = yield from open_shifted(party, x, mask, drop, bits)
+    return Lifted(D, bits, m, b, x.scale - drop, reference)
 
 
 def times_masked(party: Party, x: Lifted, w: Masked, pool: Shape = ()) -> Share:
@@ -97,18 +116,6 @@ def times_trig(party: Party, x: Lifted, phase: Phase, pool: Shape = ()) -> TrigP
     m_cos, b_cos, m_sin, b_sin = party.take(kind, rows)
     cos, sin = x.times(phase.cos_r, m_cos, b_cos, pool), x.times(phase.sin_r, m_sin, b_sin, pool)
     return TrigProduct(phase, cos, sin, x.scale + phase.scale)
-
-
-def times_fused(party: Party, x: Lifted, phase: FusedPhase, weight: Masked) -> tuple[TrigProduct, TrigProduct]:
-    """x, and x times a weight, with the phase that was opened with that weight's products."""
-    rows, *shape = phase.d.shape
-    kind = LiftedTimesTrig(tuple(shape), x.reference, phase.reference, weight=True)
-    m_cos, b_cos, m_sin, b_sin, m_wcos, b_wcos, m_wsin, b_wsin = party.take(kind, rows)
-    cos, sin = x.times(phase.cos_r, m_cos, b_cos), x.times(phase.sin_r, m_sin, b_sin)
-    w_cos = weight.opened * cos - x.times(phase.weight_cos, m_wcos, b_wcos)
-    w_sin = weight.opened * sin - x.times(phase.weight_sin, m_wsin, b_wsin)
-    scale = x.scale + phase.scale
-    return TrigProduct(phase, cos, sin, scale), TrigProduct(phase, w_cos, w_sin, scale + weight.scale)
 
 
 def price(shape: tuple[int, ...], bits: int) -> Price:

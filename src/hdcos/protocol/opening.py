@@ -94,14 +94,21 @@ def round_lift(party: Party, x: Share, drop: int, bits: int) -> Rounds[Share]:
 
 
 def open_liftable(party: Party, x: Openable, mask: Array, drop: int, bits: int) -> Rounds[tuple[Array, Array]]:
-    """The public E and t of x / 2**drop = E - m + t b in the whole ring, where b is m's top bit.
+    """The public E and t of x / 2**drop = E - m + t b in the whole ring, where b is m's top bit."""
+    return lifting((yield from open_shifted(party, x, mask, drop, bits)), bits)
 
-    E = D - 2**(bits-2) for D opened with 2**(bits-2) added by party 0; t is 2**bits where D's top bit is clear, else 0.
-    """
+
+def open_shifted(party: Party, x: Openable, mask: Array, drop: int, bits: int) -> Rounds[Array]:
+    """D = x / 2**drop + 2**(bits-2) + mask modulo 2**bits, which can be lifted."""
     shifted = mask + mask.dtype.type(1 << (bits - 2)) if party.rank == 0 else mask
-    opened = (yield from open_half(party, x, shifted, drop, bits, bits - 2)).astype(np.uint64, copy=False)
-    t = (np.uint64(1) - (opened >> np.uint64(bits - 1))) << np.uint64(bits)
-    return opened - np.uint64(1 << (bits - 2)), t
+    return (yield from open_half(party, x, shifted, drop, bits, bits - 2))
+
+
+def lifting(D: Array, bits: int) -> tuple[Array, Array]:
+    """E = D - 2**(bits-2), and t, which is 2**bits where D's top bit is clear, else 0."""
+    words = D.astype(np.uint64, copy=False)
+    t = (np.uint64(1) - (words >> np.uint64(bits - 1))) << np.uint64(bits)
+    return words - np.uint64(1 << (bits - 2)), t
 
 
 def price(shape: tuple[int, ...], bits: int, *, lift: bool = False) -> Price:

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from hdcos.offline import FusedTrig, Reference, TrigPair
 from hdcos.offline.kinds import Shape
 from hdcos.protocol.masked import Masked
-from hdcos.protocol.opening import open_half
+from hdcos.protocol.opening import Openable, open_half
 from hdcos.protocol.party import Party
 from hdcos.protocol.rounds import Rounds
-from hdcos.ring import Array, hadamard_cos, spread, trig_combine
+from hdcos.ring import Array, spread, trig_combine
 from hdcos.sharing import Share
 
 
@@ -59,12 +59,6 @@ class FusedPhase(Phase):
         D = spread(weight.opened, pool)
         return D * self.cos_r - self.weight_cos, D * self.sin_r - self.weight_sin
 
-    def layer(self, weight: tuple[Array, Array], size: int, outputs: int, pool: Shape, weight_scale: int) -> Share:
-        """H (w * sums over windows of cos y): w comes multiplied by cos r and sin r."""
-        windows = (pool[0], pool[1], pool[2], pool[3]) if pool else None
-        words = hadamard_cos(self.d, *weight, self.bits, self.scale, size, outputs, None, windows)
-        return Share(words, 2 * self.scale + weight_scale)
-
 
 def open_phase(party: Party, y: Share, bits: int, scale: int) -> Rounds[Phase]:
     """The phase of turns, for a cosine that is used as a share."""
@@ -75,12 +69,12 @@ def open_phase(party: Party, y: Share, bits: int, scale: int) -> Rounds[Phase]:
 
 
 def open_fused_phase(
-    party: Party, y: Share, weight: Reference, bits: int, scale: int, pool: Shape = ()
+    party: Party, y: Openable, weight: Reference, bits: int, scale: int, pool: Shape = ()
 ) -> Rounds[FusedPhase]:
     """The phase of turns, with material for its product with the next layer's weight."""
     reference = party.next_reference()
     minus_r, cos_r, sin_r, weight_cos, weight_sin = party.take(
-        FusedTrig(y.shape[1:], bits, scale, weight, pool), len(y)
+        FusedTrig(y.shape[1:], bits, scale, weight, pool), y.shape[0]
     )
     d = yield from open_half(party, y, minus_r, y.scale - bits, bits)
     return FusedPhase(d, cos_r, sin_r, bits, scale, reference, weight_cos, weight_sin)

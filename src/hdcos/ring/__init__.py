@@ -20,6 +20,7 @@ from hdcos.ring.blank import Blank as Blank
 from hdcos.ring.checks import compact_dtype as compact_dtype
 from hdcos.ring.fixed import decode as decode
 from hdcos.ring.fixed import encode as encode
+from hdcos.ring.fused import hadamard_back as hadamard_back
 from hdcos.ring.fused import hadamard_cos as hadamard_cos
 from hdcos.ring.fused import hadamard_cos_open as hadamard_cos_open
 from hdcos.ring.kernels import conv2d as conv2d

@@ -70,6 +70,29 @@ class Kernels:
         bits: int,
         ties_up: bool,
     ) -> None: ...
+    def hadamard_back(
+        self,
+        opened: Compact,
+        m: Words,
+        b: Words,
+        bits: int,
+        with_public: bool,
+        phase: Compact,
+        terms: list[Words],
+        weight: Words,
+        step: int,
+        step_shift: int,
+        slope: int,
+        slope_shift: int,
+        total: Words,
+        steps: Words,
+        out: Compact,
+        tables: Tables,
+        mask: Compact,
+        drop: int,
+        out_bits: int,
+        ties_up: bool,
+    ) -> None: ...
     def spread(self, x: Words, out: Words, pool: tuple[int, int, int, int]) -> None: ...
     def pool_sum(self, x: Words, out: Words, pool: tuple[int, int, int, int]) -> None: ...
     def lifted_times(

@@ -1,11 +1,12 @@
 """The Hadamard layer after a cosine, as one kernel, with or without the rounding that opens its result.
 
 z = cos d * a - sin d * b at the public phase d, padded with zeros; y = H z + bias, the first `outputs` of it.
-The kernel holds one row at a time. Blanks are planned as in kernels.
+The kernel holds a few rows at a time. Blanks are planned as in kernels.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -65,6 +66,51 @@ def hadamard_cos_open(
         return Blank(shape, checks.compact_dtype(opened_bits))
     opening = mask, drop, opened_bits, ties_up
     return implementation().hadamard_cos_open(phase, a, b, bits, scale, size, outputs, bias, whole, *opening)
+
+
+def hadamard_back(
+    opened: Any,
+    m: Any,
+    b: Any,
+    opened_bits: int,
+    with_public: bool,
+    phase: Any,
+    terms: Sequence[Any],
+    weight: Any,
+    step: tuple[int, int],
+    slope: tuple[int, int],
+    phase_bits: int,
+    scale: int,
+    size: int,
+    mask: Any,
+    drop: int,
+    bits: int,
+    ties_up: bool,
+) -> tuple[Any, Any, Any]:
+    """From a layer's opened gradient x to the message of the layer before; see `reference.hadamard_back`.
+
+    x, opened as D in `opened_bits` (17 to 62) bits, is (rows, width); the units, at most `width` of them, are the
+    activations of the layer before, whose transform has `size`.
+    """
+    checks.check_trig(phase_bits, scale)
+    checks.check_opening(drop, bits)
+    opened, m, b = checks.compact(opened, opened_bits, "opened"), checks.words(m, "m", 2), checks.words(b, "b", 2)
+    phase, weight = checks.compact(phase, phase_bits, "phase"), checks.words(weight, "weight", 1)
+    terms = [checks.words(term, "term", 2) for term in terms]
+    mask = checks.compact(mask, bits, "mask")
+    rows, units = phase.shape
+    fits = opened.shape == m.shape == b.shape and m.shape[0] == rows and units <= m.shape[1]
+    fits = fits and len(terms) == 12 and all(term.shape == (rows, units) for term in terms)
+    if not fits or weight.shape != (units,) or mask.shape != (rows, size) or not 17 <= opened_bits <= 62:
+        raise InputError(f"a gradient of shape {m.shape} and a mask of {mask.shape} do not fit {units} units")
+    if units > size or size & (size - 1):
+        raise InputError(f"size must be a power of two and at least {units}, got {size}")
+    if checks.is_blank(opened, m, b, phase, weight, mask, *terms):
+        return Blank(m.shape[1]), Blank(units), Blank((rows, size), checks.compact_dtype(bits))
+    opening = mask, drop, bits, ties_up
+    lifted = opened, m, b, opened_bits, with_public
+    made = implementation().hadamard_back(*lifted, phase, terms, weight, step, slope, phase_bits, scale, size, *opening)
+    return made[0], made[1], made[2]
 
 
 def _checked(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -127,6 +128,35 @@ class Native:
         tables = _tables(bits, scale)
         self._kernels.hadamard_cos_open(phase, a, b, bias, out, tables, size, pool, mask, drop, opened_bits, ties_up)
         return out
+
+    def hadamard_back(
+        self,
+        opened: Compact,
+        m: Words,
+        b: Words,
+        opened_bits: int,
+        with_public: bool,
+        phase: Compact,
+        terms: Sequence[Words],
+        weight: Words,
+        step: tuple[int, int],
+        slope: tuple[int, int],
+        phase_bits: int,
+        scale: int,
+        size: int,
+        mask: Compact,
+        drop: int,
+        bits: int,
+        ties_up: bool,
+    ) -> tuple[Words, Words, Compact]:
+        total, steps = np.empty(m.shape[1], UINT64), np.empty(phase.shape[1], UINT64)
+        out = np.empty((m.shape[0], size), compact_dtype(bits))
+        tables = _tables(phase_bits, scale)
+        self._kernels.hadamard_back(
+            opened, m, b, opened_bits, with_public, phase, list(terms), weight, *step, *slope, total, steps, out,
+            tables, mask, drop, bits, ties_up,
+        )  # fmt: skip
+        return total, steps, out
 
     def spread(self, x: Words, pool: Pool) -> Words:
         out = np.empty((*x.shape[:-1], pool[0] * pool[1] * pool[2]), UINT64)

@@ -6,6 +6,7 @@ Arguments are validated and contiguous. Everything is modulo 2**64.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -177,6 +178,58 @@ def hadamard_cos_open(
     """round_open of hadamard_cos."""
     y = hadamard_cos(phase, a, b, bits, scale, size, outputs, bias, pool)
     return round_open(y, mask, drop, opened_bits, ties_up)
+
+
+def hadamard_back(
+    opened: Compact,
+    m: Words,
+    b: Words,
+    opened_bits: int,
+    with_public: bool,
+    phase: Compact,
+    terms: Sequence[Words],
+    weight: Words,
+    step: tuple[int, int],
+    slope: tuple[int, int],
+    phase_bits: int,
+    scale: int,
+    size: int,
+    mask: Compact,
+    drop: int,
+    bits: int,
+    ties_up: bool,
+) -> tuple[Words, Words, Compact]:
+    """Sums over rows of x and of a x cos y, and the opening of H (b w x sin y), for a lifted x = E - m + t b.
+
+    `terms` are the halves of cos r, sin r, w cos r, w sin r (w the weight's mask) and of the products of m and b with
+    each; a and b are the integers of `step` and `slope`, with the shift that the public factors are rounded by.
+    """
+    D = opened.astype(np.uint64)
+    E = D - np.uint64(1 << (opened_bits - 2))
+    t = (np.uint64(1) - (D >> np.uint64(opened_bits - 1))) << np.uint64(opened_bits)
+    share = t * b - m + E if with_public else t * b - m
+    units = phase.shape[1]
+    E, t = E[:, :units], t[:, :units]
+    cos, sin, w_cos, w_sin, *dealt = terms
+    x_cos, x_sin, m_cos, m_sin = (
+        E * factor - dealt[2 * i] + t * dealt[2 * i + 1] for i, factor in enumerate((cos, sin, w_cos, w_sin))
+    )
+    c, s = (part.view(np.uint64) for part in trig_words(phase, phase_bits, scale))
+    a, q = np.uint64(step[0]), np.int64(slope[0]).astype(np.uint64)
+    moved = _rounded(a * c, step[1]) * x_cos + _rounded(np.uint64(0) - a * s, step[1]) * x_sin
+    y = _rounded(q * s, slope[1]) * (weight * x_cos - m_cos) + _rounded(q * c, slope[1]) * (weight * x_sin - m_sin)
+    padded = np.zeros((len(y), size), np.uint64)
+    padded[:, :units] = y
+    walsh_hadamard(padded, padded)
+    total: Words = share.sum(axis=0, dtype=np.uint64)
+    return total, moved.sum(axis=0, dtype=np.uint64), round_open(padded, mask, drop, bits, ties_up)
+
+
+def _rounded(x: Words, shift: int) -> Words:
+    """x as a signed number over 2**shift, ties up."""
+    if shift == 0:
+        return x
+    return ((x + np.uint64(1 << (shift - 1))).view(np.int64) >> np.int64(shift)).view(np.uint64)
 
 
 def spread(x: Words, pool: Pool) -> Words:

@@ -53,9 +53,9 @@ class Engine:
             self._peer, self.pair_seed = self._connect_peer(self.meter)
         return self._peer
 
-    def open(self, scope: str, planned: Planned) -> Stock:
-        """A new stock for a plan."""
-        return self._supply.submit(self.dealer.open, scope, planned.material, planned.finishes).result()
+    def open(self, scope: str, planned: Planned, singly: bool = False) -> Stock:
+        """A new stock for a plan; `singly` says that its executions will be spent one by one."""
+        return self._supply.submit(self.dealer.open, scope, planned.material, planned.finishes, singly).result()
 
     def close(self, stock: Stock) -> None:
         self._supply.submit(self.dealer.close, stock.name).result()

@@ -98,7 +98,7 @@ class Trainer:
         if meta.get("resume") is not None:
             training.resume(integer(meta, "resume"))
         planned = training.planned(float(meta["rate"]), self.rank)
-        training.stock = self._engine.open(scope, planned)
+        training.stock = self._engine.open(scope, planned, singly=True)
         self._trainings[scope] = training
         offline = planned.material.dealt_bytes(1)
         numbers = {"rounds": planned.rounds, "online_bytes": planned.online_bytes, "offline_bytes": offline}

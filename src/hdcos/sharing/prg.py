@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import hashlib
 import os
+from math import prod
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 
 from hdcos.errors import InputError
 from hdcos.ring import Array, Blank, compact_dtype
 
 SEED_BYTES = 32
 _BLOCK_BYTES = 16
-_ZEROS = np.zeros(1 << 20, np.uint8)
+_ZEROS = memoryview(bytes(1 << 20))
 
 
 def fresh_seed() -> bytes:
@@ -43,15 +44,17 @@ def _checked(seed: bytes) -> bytes:
 
 
 class Stream:
-    """The words that one seed expands to, by element offset."""
+    """The words that one seed expands to, by element offset. Reading on where the last read ended is cheapest."""
 
     def __init__(self, seed: bytes) -> None:
         self._key = _checked(seed)
+        self._cipher: CipherContext | None = None
+        self._at = -1
 
     def words(self, shape: tuple[int, ...], bits: int = 64, offset: int = 0) -> Array:
         """Elements [offset, offset + size) of the stream of uniform values of `bits` bits."""
         dtype = compact_dtype(bits)
-        count = int(np.prod(shape, dtype=np.int64))
+        count = prod(shape)
         values = self._bytes(offset * dtype.itemsize, count * dtype.itemsize).view(dtype)
         if bits < 8 * dtype.itemsize:
             values &= dtype.type((1 << bits) - 1)
@@ -59,13 +62,16 @@ class Stream:
 
     def _bytes(self, start: int, count: int) -> Array:
         block, skip = divmod(start, _BLOCK_BYTES)
-        out = np.empty(skip + count + _BLOCK_BYTES, np.uint8)
-        counter = modes.CTR(block.to_bytes(_BLOCK_BYTES, "big"))
-        cipher = Cipher(algorithms.AES(self._key), counter).encryptor()
-        view, written, wanted = out.data, 0, skip + count
+        wanted = skip + count
+        if self._cipher is None or start != self._at or skip:
+            counter = modes.CTR(block.to_bytes(_BLOCK_BYTES, "big"))
+            self._cipher = Cipher(algorithms.AES(self._key), counter).encryptor()
+        out = np.empty(wanted + _BLOCK_BYTES, np.uint8)
+        update, view, written = self._cipher.update_into, out.data, 0
         while written < wanted:
             piece = min(len(_ZEROS), wanted - written)
-            written += cipher.update_into(_ZEROS[:piece].data, view[written:])
+            written += update(_ZEROS[:piece], view[written:])
+        self._at = start + count
         return out[skip:wanted]
 
 

@@ -10,7 +10,7 @@ something: two halves whose bits is 46 add up to the secret modulo 2**46 only.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import EllipsisType
 from typing import Any
 
@@ -60,19 +60,19 @@ class Share:
         return self.shape[0]
 
     def __add__(self, other: Share) -> Share:
-        return replace(self, words=self.words + self._aligned(other), bits=min(self.bits, other.bits))
+        return Share(self.words + self._aligned(other), self.scale, min(self.bits, other.bits))
 
     def __sub__(self, other: Share) -> Share:
-        return replace(self, words=self.words - self._aligned(other), bits=min(self.bits, other.bits))
+        return Share(self.words - self._aligned(other), self.scale, min(self.bits, other.bits))
 
     def __neg__(self) -> Share:
-        return replace(self, words=np.uint64(0) - self.words)
+        return Share(np.uint64(0) - self.words, self.scale, self.bits)
 
     def __mul__(self, public: Public | int) -> Share:
         if isinstance(public, Public):
-            return replace(self, words=self.words * public.words, scale=self.scale + public.scale)
+            return Share(self.words * public.words, self.scale + public.scale, self.bits)
         if isinstance(public, int | np.integer):
-            return replace(self, words=self.words * ring_word(int(public)))
+            return Share(self.words * ring_word(int(public)), self.scale, self.bits)
         if isinstance(public, Share):
             raise TypeError("share * share is not local: use hdcos.protocol.beaver.multiply, which costs one round")
         raise TypeError(f"share * {type(public).__name__}: give a public real a scale with Public.of(values, scale)")
@@ -80,17 +80,17 @@ class Share:
     __rmul__ = __mul__
 
     def __getitem__(self, index: Index) -> Share:
-        return replace(self, words=self.words[index])
+        return Share(self.words[index], self.scale, self.bits)
 
     def reshape(self, *shape: int) -> Share:
-        return replace(self, words=self.words.reshape(*shape))
+        return Share(self.words.reshape(*shape), self.scale, self.bits)
 
     def sum(self, axis: int) -> Share:
-        return replace(self, words=self.words.sum(axis=axis, dtype=np.uint64))
+        return Share(self.words.sum(axis=axis, dtype=np.uint64), self.scale, self.bits)
 
     def rescaled(self, scale: int) -> Share:
         """The same words read at another scale: a free division by a power of two."""
-        return replace(self, scale=scale)
+        return Share(self.words, scale, self.bits)
 
     def raised(self, scale: int) -> Share:
         """The same secret at a higher scale: local and exact."""

@@ -29,14 +29,15 @@ from typing import Any
 import numpy as np
 
 from hdcos.offline import Reference
-from hdcos.protocol.hadamard import transformed
-from hdcos.protocol.lifted import Lifted, open_lifted, times_fused, times_masked, times_trig
+from hdcos.protocol.gradient import FusedGradient, fused_gradient
+from hdcos.protocol.hadamard import HadamardCosine, transformed
+from hdcos.protocol.lifted import Lifted, open_lifted, times_masked, times_trig
 from hdcos.protocol.masked import Masked, product
 from hdcos.protocol.opening import open_masked, round_lift
 from hdcos.protocol.party import Party
 from hdcos.protocol.phase import FusedPhase, open_fused_phase
 from hdcos.protocol.rounds import Rounds, together
-from hdcos.ring import Array, pool_sum, spread
+from hdcos.ring import pool_sum, spread
 from hdcos.sharing import Share
 from hdcos.train.activation import FACTOR_BITS, TWO_PI, activate, settled, slope_of
 from hdcos.train.form import (
@@ -61,6 +62,8 @@ from hdcos.train.loss import error, open_pairs
 from hdcos.train.rule import Rule, Step, updated
 
 State = Mapping[str, Share]
+Output = Share | HadamardCosine
+Gradient = Share | FusedGradient
 
 
 @dataclass
@@ -108,6 +111,7 @@ class _Step:
         for number in range(1, len(units)):
             y = yield from self._next(number, y)
         wanted = opened[len(units) + 1] if pairs else None
+        assert isinstance(y, Share)
         gradient = yield from self._with_waiting(error(party, self.form, y, targets, wanted))
         yield from self._backward(gradient)
         return updated(party, self.state, self.rule, self.steps, self._copies(biases))
@@ -136,7 +140,7 @@ class _Step:
             return (yield from open_masked(self.party, x))
         return (yield from open_masked(self.party, x, INPUT_SCALE - OPENED_SCALE))
 
-    def _first(self, X: Masked) -> Rounds[Share]:
+    def _first(self, X: Masked) -> Rounds[Output]:
         """The first layer, and all weights in the whole ring under masks that products can refer to."""
         first, *rest = self.passes
         first.x = X
@@ -158,7 +162,7 @@ class _Step:
         for each, weight in zip(passes, weights, strict=True):
             each.weight = weight
 
-    def _next(self, number: int, y: Share) -> Rounds[Share]:
+    def _next(self, number: int, y: Output) -> Rounds[Output]:
         """From one layer's result to the next layer's."""
         before, each = self.passes[number - 1], self.passes[number]
         assert each.weight is not None
@@ -168,17 +172,9 @@ class _Step:
             if not isinstance(before.unit, Diagonal):
                 self._wait_for_slope(before, slope_of(before.phase))
             each.before = before.phase
-            unit = each.unit
-            assert isinstance(unit, Diagonal)
-            products = before.phase.times(each.weight, before.unit.pool)
-            if unit.projection is None:
-                outputs = unit.outputs[0]
-                y = before.phase.layer(products, unit.size, outputs, before.unit.pool, WEIGHT_SCALE)
-            else:
-                mixed = before.phase.layer(products, unit.size, unit.size, before.unit.pool, WEIGHT_SCALE)
-                y = unit.projection(mixed)
-            y = y.rescaled(y.scale + before.unit.pool_bits)
-            return self._plus_bias(y.raised(max(y.scale, DIAGONAL_OUTPUT)), unit)
+            return self._fused_output(before, each)
+        if not isinstance(y, Share):
+            y = y.share()
         z, slope = yield from self._with_waiting(activate(self.party, before.unit, y))
         if slope is not None:
             self._wait_for_slope(before, slope)
@@ -193,8 +189,27 @@ class _Step:
         each.x = yield from self._with_waiting(open_masked(self.party, z, max(0, z.scale - OPENED_SCALE)))
         return self._matrix_output(each)
 
-    def _open_phase(self, each: _Pass, y: Share, weight: Reference) -> Rounds[FusedPhase]:
-        flat = y.reshape(len(y), -1)
+    def _fused_output(self, before: _Pass, each: _Pass) -> Output:
+        """H (w * cos y'), computed as it is opened, or now if a projection follows."""
+        unit, phase, pool = each.unit, before.phase, before.unit.pool
+        assert isinstance(unit, Diagonal)
+        assert phase is not None
+        assert each.weight is not None
+        A, B = phase.times(each.weight, pool)
+        windows = (pool[0], pool[1], pool[2], pool[3]) if pool else None
+        scale = 2 * phase.scale + WEIGHT_SCALE + before.unit.pool_bits
+        outputs = unit.size if unit.projection else unit.outputs[0]
+        bias = None
+        if unit.bias is not None and unit.projection is None and scale >= unit.bias.scale:
+            bias = self.state[unit.bias.name].raised(scale).words
+        y = HadamardCosine(phase.d, A, B, phase.bits, phase.scale, unit.size, outputs, bias, windows, scale)
+        if bias is not None:
+            return y.share() if unit.last else y
+        made = unit.projection(y.share()) if unit.projection else y.share()
+        return self._plus_bias(made.raised(max(made.scale, DIAGONAL_OUTPUT)), unit)
+
+    def _open_phase(self, each: _Pass, y: Output, weight: Reference) -> Rounds[FusedPhase]:
+        flat = y.reshape(len(y), -1) if isinstance(y, Share) else y
         return (yield from open_fused_phase(self.party, flat, weight, PHASE_BITS, each.unit.trig_scale, each.unit.pool))
 
     def _wait_for_slope(self, each: _Pass, slope: Share) -> None:
@@ -240,61 +255,85 @@ class _Step:
 
     # ---- backward
 
-    def _backward(self, gradient: Share) -> Rounds[None]:
+    def _backward(self, error: Share) -> Rounds[None]:
         """Gradients from the last layer to the first; each is by the layer's result, before its activation."""
+        gradient: Gradient = error
         for number in range(len(self.passes) - 1, -1, -1):
             each = self.passes[number]
             before = self.passes[number - 1] if number else None
             if isinstance(each.unit, Diagonal):
                 gradient = yield from self._diagonal_gradients(each, before, gradient)
             else:
+                assert isinstance(gradient, Share)
                 gradient = yield from self._matrix_gradients(each, before, gradient)
             if before is not None and not (before.unit.fused and isinstance(before.unit, Diagonal)):
+                assert isinstance(gradient, Share)
                 gradient = yield from self._through_activation(before, gradient)
 
-    def _diagonal_gradients(self, each: _Pass, before: _Pass | None, gradient: Share) -> Rounds[Share]:
+    def _diagonal_gradients(self, each: _Pass, before: _Pass | None, gradient: Gradient) -> Rounds[Gradient]:
         unit = each.unit
         assert isinstance(unit, Diagonal)
         party, scale = self.party, unit.gradient_scale
+        behind, later = gradient, self.passes[self.passes.index(each) + 1] if not unit.last else None
+        if isinstance(gradient, FusedGradient) and unit.projection is not None:
+            gradient = gradient.share()
         if unit.projection is not None:
             # It takes bits, and cannot be undone for the bias: the gradient behind it is rounded by itself.
-            gradient = yield from settled(party, gradient, scale)
+            assert isinstance(gradient, Share)
             assert unit.bias is not None
+            gradient = yield from settled(party, gradient, scale)
             self._move(unit.bias.name, gradient.sum(0), unit.bias.factor**2)
             gradient = unit.projection.adjoint(gradient, unit.size)
-        u = transformed(gradient, unit.size, unit.size)
+        u: Gradient
+        if isinstance(gradient, FusedGradient):
+            gradient.size, u = unit.size, gradient
+        else:
+            u = transformed(gradient, unit.size, unit.size)
         drop = u.scale - scale
         opened = yield from open_lifted(party, u, drop, min(DIAGONAL_BITS, u.bits - drop))
-        if unit.bias is not None and unit.projection is None:
-            total = transformed(opened.share(party).sum(0), unit.size, unit.outputs[0])
-            self._move(unit.bias.name, total, unit.bias.factor**2 / unit.size)
+        if isinstance(behind, FusedGradient):
+            assert later is not None
+            self._moved_along(later.unit, behind)
         if each.before is None:
             assert each.x is not None
+            self._move_bias(unit, opened.share(party).sum(0))
             self._move(unit.weight.name, times_masked(party, opened, each.x).sum(0), unit.weight.factor**2)
             if before is None:
-                return gradient
+                return u
             assert each.weight is not None
             return times_masked(party, opened, each.weight)
         assert before is not None
         assert each.weight is not None
         if isinstance(before.unit, Diagonal):
-            products, weighted = times_fused(party, opened, each.before, each.weight)
-            self._move_by_cosine(unit, products.cos, products.sin, each.before, products.scale, before.unit)
-            # 2 pi sin y' of the unit before: its gradient is complete.
-            shift = each.before.scale + FACTOR_BITS - FUSED_SLOPE
-            return weighted.combined(0, -TWO_PI, shift, weighted.scale + FUSED_SLOPE)
+            phase = each.before
+            step = self._on_cosine(unit, phase, opened.scale + phase.scale, before.unit)
+            slope = (-TWO_PI, phase.scale + FACTOR_BITS - FUSED_SLOPE)
+            return fused_gradient(party, opened, phase, each.weight, step, slope, FUSED_SLOPE)
+        self._move_bias(unit, opened.share(party).sum(0))
         products = times_trig(party, opened, each.before, before.unit.pool)
-        self._move_by_cosine(unit, products.cos, products.sin, each.before, products.scale, before.unit)
+        factor, shift = self._on_cosine(unit, each.before, products.scale, before.unit)
+        words = products.combined(factor, 0, shift, unit.weight.scale).sum(0).words
+        self.steps[unit.weight.name] = Share(pool_sum(words, before.unit.pool), unit.weight.scale)
         return times_masked(party, opened, each.weight)
 
-    def _move_by_cosine(
-        self, unit: Diagonal, cos: Array, sin: Array, phase: FusedPhase, scale: int, before: Unit
-    ) -> None:
-        """The weight's step, sum over the batch of g_u cos y', with the rate in the public factor of the cosine."""
+    def _moved_along(self, unit: Unit, gradient: FusedGradient) -> None:
+        """The steps of a layer whose gradient went on to the layer before it."""
+        assert isinstance(unit, Diagonal)
+        assert gradient.total is not None
+        assert gradient.moved is not None
+        self._move_bias(unit, Share(gradient.total, gradient.x.scale))
+        self.steps[unit.weight.name] = Share(gradient.moved, unit.weight.scale)
+
+    def _move_bias(self, unit: Diagonal, total: Share) -> None:
+        """From the sum of the gradients before the transform; with a projection the bias has moved already."""
+        if unit.bias is not None and unit.projection is None:
+            gradient = transformed(total, unit.size, unit.outputs[0])
+            self._move(unit.bias.name, gradient, unit.bias.factor**2 / unit.size)
+
+    def _on_cosine(self, unit: Diagonal, phase: FusedPhase, scale: int, before: Unit) -> tuple[int, int]:
+        """The learning rate in the public factor of a cosine: sum over the batch of g_u cos y' is then the step."""
         amplitude = self.rule.rate / self.rows * unit.weight.factor**2 * 2.0 ** (unit.weight.scale - scale)
-        factor, shift = self.rule.on_cosine(amplitude / 2.0**before.pool_bits, phase.scale, unit.index)
-        words = phase.combined(cos, sin, factor, 0, shift).sum(axis=0, dtype=np.uint64)
-        self.steps[unit.weight.name] = Share(pool_sum(words, before.pool), unit.weight.scale)
+        return self.rule.on_cosine(amplitude / 2.0**before.pool_bits, phase.scale, unit.index)
 
     def _matrix_gradients(self, each: _Pass, before: _Pass | None, gradient: Share) -> Rounds[Share]:
         unit = each.unit

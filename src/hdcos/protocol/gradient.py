@@ -1,0 +1,110 @@
+"""The gradient of a Hadamard-Diagonal layer that follows a cosine: from its opened gradient to the layer before.
+
+Computes  x = g_u opened and lifted, the phase of y' and the masked weight w of the layer u = w cos y' ->
+          [sum over rows of x], [sum over rows of a x cos y'] (the steps of bias and weight, a the learning rate) and
+          [-2 pi sin(y') w x], the gradient by y', which is opened next, after the transform of its own layer.
+Offline   one LiftedTimesTrig with weight per unit: the products of m and b with cos r, sin r, m_w cos r, m_w sin r.
+Online    no round of its own: it is computed as it is opened.
+Security  nothing is sent here. Each product is a fresh sharing.
+
+x C = E C - [m C] + t [b C]  for C = cos r and sin r, where x = E - m + t b (see lifted);
+x w C = D_w x C - m_w x C,  m_w x C = E [m_w C] - [m m_w C] + t [b m_w C].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hdcos.offline import LiftedTimesTrig
+from hdcos.offline.material import Fields
+from hdcos.protocol.hadamard import transformed
+from hdcos.protocol.lifted import Lifted
+from hdcos.protocol.masked import Masked
+from hdcos.protocol.party import Party
+from hdcos.protocol.phase import FusedPhase
+from hdcos.ring import Array, hadamard_back
+from hdcos.sharing import Share
+
+Factor = tuple[int, int]
+"""A public integer on a table of cosines or sines, and the bits it is rounded by."""
+
+
+@dataclass(eq=False)
+class FusedGradient:
+    """Not computed yet: opening it, or taking its share, does the work and leaves the two sums."""
+
+    party: Party
+    x: Lifted
+    phase: FusedPhase
+    weight: Masked
+    dealt: Fields = field(repr=False)
+    step: Factor
+    slope: Factor
+    scale: int
+    size: int = 0
+    """Of the transform that comes before the opening."""
+    bits: int = 64
+    total: Array | None = field(default=None, repr=False)
+    moved: Array | None = field(default=None, repr=False)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (int(self.phase.d.shape[0]), self.size)
+
+    def __len__(self) -> int:
+        return int(self.phase.d.shape[0])
+
+    @property
+    def words(self) -> Array:
+        """What is opened, before it is rounded."""
+        return transformed(self.share(), self.size, self.size).words
+
+    def share(self) -> Share:
+        """The gradient by y'."""
+        x, phase, weight = self.x.fitted(self.phase.d.shape[-1]), self.phase, self.weight.opened
+        m_cos, b_cos, m_sin, b_sin, m_wcos, b_wcos, m_wsin, b_wsin = self.dealt
+        cos, sin = x.times(phase.cos_r, m_cos, b_cos), x.times(phase.sin_r, m_sin, b_sin)
+        w_cos = weight * cos - x.times(phase.weight_cos, m_wcos, b_wcos)
+        w_sin = weight * sin - x.times(phase.weight_sin, m_wsin, b_wsin)
+        self.total = self.x.share(self.party).words.sum(axis=0, dtype=np.uint64)
+        self.moved = phase.combined(cos, sin, self.step[0], 0, self.step[1]).sum(axis=0, dtype=np.uint64)
+        return Share(phase.combined(w_cos, w_sin, 0, *self.slope), self.scale)
+
+    def rounded(self, mask: Array, drop: int, bits: int, ties_up: bool) -> Array:
+        """This half of the transformed gradient over 2**drop, rounded, plus the mask: one pass over the material."""
+        x, phase = self.x, self.phase
+        terms = (phase.cos_r, phase.sin_r, phase.weight_cos, phase.weight_sin, *self.dealt)
+        message: Array
+        self.total, self.moved, message = hadamard_back(
+            x.D,
+            x.m,
+            x.b,
+            x.bits,
+            self.party.rank == 0,
+            phase.d,
+            terms,
+            self.weight.opened,
+            self.step,
+            self.slope,
+            phase.bits,
+            phase.scale,
+            self.size,
+            mask,
+            drop,
+            bits,
+            ties_up,
+        )
+        return message
+
+
+def fused_gradient(
+    party: Party, x: Lifted, phase: FusedPhase, weight: Masked, step: Factor, slope: Factor, slope_scale: int
+) -> FusedGradient:
+    """The gradient by y' at slope_scale over the scales of its factors; its material is taken now."""
+    rows, *shape = phase.d.shape
+    dealt = party.take(LiftedTimesTrig(tuple(shape), x.reference, phase.reference, weight=True), rows)
+    return FusedGradient(
+        party, x, phase, weight, dealt, step, slope, x.scale + phase.scale + weight.scale + slope_scale
+    )
