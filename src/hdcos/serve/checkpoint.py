@@ -77,16 +77,16 @@ class Checkpoints:
         """Note that executions of a scope are about to be used."""
         line = json.dumps({"attempt": attempt, "scope": scope, "first": first, "count": count})
         with self._ledger.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
+            file.write(f"\n{line}\n")  # behind whatever a crash may have left without an end
             file.flush()
             os.fsync(file.fileno())
 
     def reserved(self) -> list[dict[str, Any]]:
-        """Every reservation so far; a last line that was cut off by a crash reserved nothing."""
+        """Every reservation so far; a line that was cut off by a crash reserved nothing."""
         if not self._ledger.exists():
             return []
         lines = self._ledger.read_text(encoding="utf-8").split("\n")
-        return [json.loads(line) for line in lines[:-1] if line]
+        return [json.loads(line) for line in lines if line.endswith("}")]
 
     @property
     def attempt(self) -> int:

@@ -7,7 +7,7 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import replace
 from itertools import count
 from threading import Lock
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,6 +22,7 @@ from hdcos.ring import Array
 from hdcos.serve.cost import Cost, PhaseCost, StepCost, counts_from_json
 from hdcos.serve.fit import Data, fit, upload
 from hdcos.serve.function import PrivateFunction
+from hdcos.serve.job import Job
 from hdcos.serve.model import PrivateModel
 
 GRACE_S = 2.0
@@ -72,11 +73,32 @@ class Cluster:
         """
         upload(self, x, y, name, outputs)
 
-    def fit(self, model: Sequential, x: Data, y: ArrayLike | None = None, **options: Any) -> PrivateModel:
-        """Train a model on rows and labels that no party sees; see `hdcos.serve.fit.fit` for the options."""
+    @overload
+    def fit(
+        self, model: Sequential, x: Data, y: ArrayLike | None = None, *, wait: Literal[True] = True, **options: Any
+    ) -> PrivateModel: ...
+
+    @overload
+    def fit(
+        self, model: Sequential, x: Data, y: ArrayLike | None = None, *, wait: Literal[False], **options: Any
+    ) -> Job: ...
+
+    def fit(
+        self, model: Sequential, x: Data, y: ArrayLike | None = None, *, wait: bool = True, **options: Any
+    ) -> PrivateModel | Job:
+        """Train a model on rows and labels that no party sees; see `hdcos.serve.fit.fit` for the options.
+
+        Without `wait`, in the background: the result is a Job.
+        """
         name = self._free_name(options.pop("name", None))
-        self._models[name] = fit(self, model, x, y, name=name, **options)
-        return self._models[name]
+
+        def work(job: Job | None = None) -> PrivateModel:
+            if job is not None:
+                options.update(job=job, progress=False)
+            self._models[name] = fit(self, model, x, y, name=name, **options)
+            return self._models[name]
+
+        return work() if wait else Job(work)
 
     def _free_name(self, name: str | None) -> str:
         if name is None:

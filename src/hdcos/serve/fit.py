@@ -7,7 +7,6 @@ import os
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
-from threading import Event
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,6 +25,7 @@ from hdcos.train.form import INPUT_SCALE, TARGET_SCALE
 
 if TYPE_CHECKING:
     from hdcos.serve.cluster import Cluster
+    from hdcos.serve.job import Job
 
 SECONDS_AT_ONCE = 1.0
 """Steps are asked for in pieces of about this long."""
@@ -101,7 +101,7 @@ def fit(
     resume: str | os.PathLike[str] | None = None,
     progress: bool = True,
     name: str = "trained",
-    stop: Event | None = None,
+    job: Job | None = None,
 ) -> PrivateModel:
     """Train on shares.
 
@@ -133,6 +133,8 @@ def fit(
 
     settings = Settings(loss, batch_size, seed, epochs * steps_per_epoch, momentum, weight_decay)
     training = PrivateTraining(cluster, model, names, join, settings, rate(0), saving)
+    if job is not None:
+        job.step, job.total_steps = training.step, settings.total_steps
     history: list[Epoch] = []
     with shown(progress, training, epochs) as display:
         step_s = 0.0
@@ -147,8 +149,10 @@ def fit(
                 accuracy = _validated(training, validation, loss, epoch) if validation is not None else None
                 history.append(Epoch(epoch + 1, display.epoch_s(), accuracy))
                 display.note(history[-1])
-            if stop is not None and stop.is_set():
-                break
+            if job is not None:
+                job.step = training.step
+                if job.cancelled:
+                    break
     private = training.model(name)
     training.close()
     private.history = history

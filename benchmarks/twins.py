@@ -1,0 +1,120 @@
+"""One run of training three ways: on shares, in floating point, and in the clear with the fixed point of shares."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+import hdcos
+from hdcos import nn
+from hdcos.protocol.clear import Counter, run_clear
+from hdcos.ring import encode
+from hdcos.serve.fit import one_hot
+from hdcos.sharing import Share
+from hdcos.train import Rule, sgd_step, training_form
+from hdcos.train.form import INPUT_SCALE
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is trained, on what, and how."""
+
+    name: str
+    model: nn.Sequential = field(repr=False)
+    x: np.ndarray = field(repr=False)
+    y: np.ndarray = field(repr=False)
+    test_x: np.ndarray = field(repr=False)
+    test_y: np.ndarray = field(repr=False)
+    epochs: int
+    batch: int
+    rate: float
+    momentum: float = 0.0
+    falling: bool = False
+    seed: int = 0
+    tolerance: float = 0.5
+    least: float | None = None
+
+    def schedule(self, epoch: int) -> float:
+        return 0.5 * (1 + math.cos(math.pi * epoch / self.epochs)) if self.falling else 1.0
+
+    def batches(self, epoch: int) -> list[np.ndarray]:
+        """The rows of each step, drawn as `fit` draws them."""
+        order = np.random.default_rng([self.seed, epoch]).permutation(len(self.x))
+        return [order[start : start + self.batch] for start in range(0, len(order) - self.batch + 1, self.batch)]
+
+    def outcome(self, scores: np.ndarray, seconds: float = 0.0, counter: Counter | None = None) -> Outcome:
+        guesses = scores.argmax(1) if scores.shape[1] > 1 else (scores[:, 0] > 0).astype(int)
+        accuracy = 100 * float((guesses == self.test_y).mean())
+        counted = (counter.openings, counter.out_of_range, counter.largest) if counter else (0, 0, 0.0)
+        return Outcome(scores, accuracy, seconds, *counted)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    scores: np.ndarray = field(repr=False)
+    accuracy: float
+    seconds: float
+    openings: int
+    out_of_range: int
+    largest: float
+
+
+def private(run: Run) -> Outcome:
+    """On shares, with real processes."""
+    started = time.perf_counter()
+    with hdcos.local() as cluster:
+        trained = cluster.fit(
+            run.model,
+            run.x,
+            run.y,
+            epochs=run.epochs,
+            batch_size=run.batch,
+            lr=run.rate,
+            momentum=run.momentum,
+            schedule=run.schedule,
+            seed=run.seed,
+        )
+        seconds = time.perf_counter() - started
+        return run.outcome(trained.predict(run.test_x), seconds)
+
+
+def floating(run: Run) -> Outcome:
+    """In floating point."""
+    torch.set_num_threads(1)
+    twin = run.model.to_torch(torch.float32)
+    optimizer = torch.optim.SGD(twin.parameters(), lr=run.rate, momentum=run.momentum)
+    rows, targets = torch.from_numpy(run.x.astype(np.float32)), one_hot(run.y, run.model.output_shape[0])
+    wanted = torch.from_numpy(targets.astype(np.float32))
+    for epoch in range(run.epochs):
+        optimizer.param_groups[0]["lr"] = run.rate * run.schedule(epoch)
+        for chosen in run.batches(epoch):
+            optimizer.zero_grad()
+            loss = torch.nn.functional.binary_cross_entropy_with_logits(
+                twin(rows[chosen]), wanted[chosen], reduction="sum"
+            )
+            (loss / len(chosen)).backward()
+            optimizer.step()
+    return run.outcome(nn.from_torch(twin)(run.test_x))
+
+
+def fixed_point(run: Run) -> Outcome:
+    """In the clear, with the words, roundings and ranges of the shares."""
+    form, counter = training_form(run.model), Counter(run.seed)
+    state = run.model.state()
+    held = {t.name: Share(t.words(state[t.name]), t.scale, t.bits) for t in form.tensors}
+    x = encode(run.x.reshape(len(run.x), -1), INPUT_SCALE)
+    targets = encode(one_hot(run.y, form.outputs), form.target_scale)
+    number, last = 0, None
+    for epoch in range(run.epochs):
+        rate = run.rate * run.schedule(epoch)
+        for chosen in run.batches(epoch):
+            rule = Rule(rate, run.momentum, 0.0, last, number)
+            rows, wanted = Share(x[chosen], INPUT_SCALE), Share(targets[chosen], form.target_scale)
+            held = run_clear(sgd_step, form, held, rows, wanted, rule, counter=counter)
+            number, last = number + 1, rate
+    trained = run.model.with_state({t.name: t.parameter(held[t.name].words) for t in form.tensors})
+    return run.outcome(trained(run.test_x), counter=counter)

@@ -1,0 +1,58 @@
+"""Training in the background: what `fit(..., wait=False)` returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NotYet
+from threading import Event, Thread
+
+from hdcos.errors import PeerLost
+from hdcos.serve.model import PrivateModel
+
+
+class Job:
+    """A run of training that goes on while the caller does something else."""
+
+    def __init__(self, work: Callable[[Job], PrivateModel]) -> None:
+        self.step = self.total_steps = 0
+        self._stop = Event()
+        self._future: Future[PrivateModel] = Future()
+        self._thread = Thread(target=self._run, args=(work,), name="training", daemon=True)
+        self._thread.start()
+
+    @property
+    def done(self) -> bool:
+        return self._future.done()
+
+    @property
+    def cancelled(self) -> bool:
+        return self._stop.is_set()
+
+    def cancel(self) -> None:
+        """End after the steps under way; `result` is the model as it is then."""
+        self._stop.set()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until it is done or the time is over; an error that ended it is raised. True if it is done."""
+        try:
+            self._future.result(timeout_s)
+        except NotYet:
+            return False
+        return True
+
+    def result(self, timeout_s: float | None = None) -> PrivateModel:
+        """The trained model; whatever ended the training otherwise is raised here."""
+        try:
+            return self._future.result(timeout_s)
+        except NotYet:
+            raise PeerLost(f"the job is not done after {timeout_s:g} s") from None
+
+    def _run(self, work: Callable[[Job], PrivateModel]) -> None:
+        try:
+            self._future.set_result(work(self))
+        except BaseException as error:
+            self._future.set_exception(error)
+
+    def __repr__(self) -> str:
+        return f"<Job, step {self.step} of {self.total_steps}{', done' if self.done else ''}>"
