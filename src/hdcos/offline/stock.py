@@ -132,7 +132,9 @@ class Stock:
         """This party's half of a uniform field of executions [start, start + executions), dealt or not."""
         need = self.plan.needs[position]
         item = need.kind.fields()[0]
-        return self._expand(position, need, item, start, executions * need.units)
+        # A stream of its own: those that `fill` reads on belong to the thread that fills.
+        stream = field_stream(self._root, position, item.name)
+        return stream.words((executions * need.units, *item.shape), item.bits, start * need.units * item.size)
 
     def fail(self, error: HdcosError) -> None:
         """No more material will come: whoever waits, or begins later, gets the reason."""
