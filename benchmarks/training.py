@@ -116,8 +116,9 @@ def accuracy_lines(seed: int) -> Iterator[Line]:
     with ProcessPoolExecutor(2) as pool:  # nothing is timed any more: both cores compute the twins
         fixed = list(pool.map(fixed_point, runs))
         plain = list(pool.map(floating, runs))
-    for run, mine, twin, exact in zip(runs, shared, fixed, plain, strict=True):
-        yield from _outcome_lines(run, mine, twin, exact)
+        moved = list(pool.map(floating, [run.nudged() for run in runs]))
+    for run, *outcomes in zip(runs, shared, fixed, plain, moved, strict=True):
+        yield from _outcome_lines(run, *outcomes)
 
 
 def higgs_runs(seed: int) -> Iterator[Run]:
@@ -142,15 +143,18 @@ def image_runs(seed: int) -> Iterator[Run]:
         yield replace(run, tolerance=tolerance, least=least)
 
 
-def _outcome_lines(run: Run, mine: Outcome, twin: Outcome, exact: Outcome) -> Iterator[Line]:
+def _outcome_lines(run: Run, mine: Outcome, twin: Outcome, exact: Outcome, nudged: Outcome) -> Iterator[Line]:
     if run.least is not None:
         yield at_least(f"{run.name}: accuracy on shares, % of {len(run.test_y)} test rows", mine.accuracy, run.least)
-    difference = float(np.sqrt(np.mean((mine.scores - exact.scores) ** 2)))
-    size = float(np.sqrt(np.mean(exact.scores**2)))
+    difference, chaos, size = (
+        float(np.sqrt(np.mean(gap**2)))
+        for gap in (mine.scores - exact.scores, nudged.scores - exact.scores, exact.scores)
+    )
     yield at_most(
         f"{run.name}: {mine.accuracy:.2f} % on shares ({mine.seconds / 60:.1f} min), {exact.accuracy:.2f} % in the "
         f"clear, {twin.accuracy:.2f} % in its fixed-point twin (rms difference to the float logits {difference:.1e} of "
-        f"rms {size:.2f}); difference to the clear in points",
+        f"rms {size:.2f}; floats that start 1e-5 apart end {chaos:.1e} apart, at {nudged.accuracy:.2f} %); difference to "
+        f"the clear in points",
         abs(mine.accuracy - exact.accuracy),
         run.tolerance,
     )

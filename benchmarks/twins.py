@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -40,6 +40,12 @@ class Run:
 
     def schedule(self, epoch: int) -> float:
         return 0.5 * (1 + math.cos(math.pi * epoch / self.epochs)) if self.falling else 1.0
+
+    def nudged(self) -> Run:
+        """The same run from initial weights that differ by a hundred-thousandth: what chance alone makes of it."""
+        generator = np.random.default_rng(self.seed)
+        state = {name: w * (1 + 1e-5 * generator.normal(size=w.shape)) for name, w in self.model.state().items()}
+        return replace(self, model=self.model.with_state(state))
 
     def batches(self, epoch: int) -> list[np.ndarray]:
         """The rows of each step, drawn as `fit` draws them."""
