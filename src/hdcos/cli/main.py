@@ -9,6 +9,8 @@ import click
 from hdcos._version import __version__
 from hdcos.cli.cost import cost
 from hdcos.cli.demo import demo
+from hdcos.cli.paper import paper
+from hdcos.cli.train import train
 from hdcos.errors import HdcosError
 
 
@@ -31,3 +33,5 @@ def main() -> None:
 
 main.add_command(cost)
 main.add_command(demo)
+main.add_command(train)
+main.add_command(paper)

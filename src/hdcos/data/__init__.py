@@ -5,6 +5,7 @@ idx      the IDX format of MNIST and its relatives
 images   mnist, fashion_mnist
 higgs    the HIGGS table of signal and background events
 digits   the small digits that scikit-learn brings
+tables   anybody's features and labels: CSV, NPZ, IDX, Parquet
 
 A missing file is DataMissing, a damaged one InputError; both name the file.
 """
@@ -14,3 +15,4 @@ from hdcos.data.folder import folder as folder
 from hdcos.data.higgs import higgs as higgs
 from hdcos.data.images import fashion_mnist as fashion_mnist
 from hdcos.data.images import mnist as mnist
+from hdcos.data.tables import read_table as read_table

@@ -1,0 +1,146 @@
+"""`hdcos train CONFIG.toml`: private training on this machine, from files.
+
+[data]       train (a file, or several: rows of several owners), label; test (a file), features (of NPZ files)
+[model]      ready (a ready model) or sizes (of an MLP), with activation, structure, seed; or file
+[training]   epochs, batch_size, lr, loss, momentum, weight_decay, schedule ("constant", "cosine", "linear"), seed,
+             checkpoint (a folder), checkpoint_every
+[output]     model (a file): the trained model is revealed to you and saved there
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from hdcos import nn
+from hdcos.data.tables import read_table
+from hdcos.errors import InputError, ModelError
+from hdcos.serve.local import local
+from hdcos.serve.model import PrivateModel
+
+KEYS = {
+    "data": {"train", "test", "label", "test_label", "features"},
+    "model": {"ready", "sizes", "file", "activation", "structure", "seed"},
+    "training": {
+        *("epochs", "batch_size", "lr", "loss", "momentum", "weight_decay", "schedule", "seed"),
+        *("checkpoint", "checkpoint_every"),
+    },
+    "output": {"model"},
+}
+SCHEDULES: dict[str, Callable[[float], float]] = {
+    "constant": lambda done: 1.0,
+    "cosine": lambda done: 0.5 * (1 + math.cos(math.pi * done)),
+    "linear": lambda done: 1.0 - done,
+}
+
+
+@click.command()
+@click.argument("config", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--resume", is_flag=True, help="Go on from the newest checkpoint that both parties hold.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def train(config: Path, resume: bool, as_json: bool) -> None:
+    """Train a network on shares of the data that CONFIG names, with three processes on this machine."""
+    settings = read_config(config)
+    folder, given, training = config.parent, settings["data"], dict(settings["training"])
+    model = build_model(settings["model"], folder)
+    names = [given["train"]] if isinstance(given["train"], str) else list(given["train"])
+    tables = [read_table(folder / name, given.get("label"), given.get("features")) for name in names]
+    validation = None
+    if "test" in given:
+        test = read_table(folder / given["test"], given.get("test_label", given.get("label")), given.get("features"))
+        if test.y is None:
+            raise InputError(f"{given['test']} has no labels: `label` in [data] says where they are")
+        validation = (_rows(model, test.x, given["test"]), test.y.astype(np.int64))
+    epochs, shape = training["epochs"], training.pop("schedule", "constant")
+    if shape not in SCHEDULES:
+        raise InputError(f"no schedule is called {shape!r}: choose from {', '.join(SCHEDULES)}")
+    kept = training.pop("checkpoint", None)
+    where = {"resume" if resume else "checkpoint": folder / kept} if kept else {}
+    if resume and not kept:
+        raise InputError("nothing can be resumed: [training] names no checkpoint folder")
+    with local() as cluster:
+        for number, (name, table) in enumerate(zip(names, tables, strict=True)):
+            if table.y is None:
+                raise InputError(f"{name} has no labels: `label` in [data] says where they are")
+            cluster.upload(_rows(model, table.x, name), table.y, name=f"{number} {name}", outputs=model.output_shape[0])
+        private = cluster.fit(
+            model,
+            [f"{number} {name}" for number, name in enumerate(names)],
+            schedule=lambda epoch: SCHEDULES[shape](epoch / epochs),
+            validation=validation,
+            **where,
+            **training,
+        )
+        cost = cluster.cost
+        saved = settings["output"].get("model")
+        if saved:
+            private.reveal().save(folder / saved)
+    _show(private, cost.online.rounds, cost.online.bytes_sent[0], saved, as_json)
+
+
+def _rows(model: nn.Sequential, x: np.ndarray, name: str) -> np.ndarray:
+    """A file's rows in the shape the network takes."""
+    if math.prod(x.shape[1:]) != math.prod(model.input_shape):
+        raise InputError(
+            f"{name} has {math.prod(x.shape[1:])} features, the network takes {math.prod(model.input_shape)}"
+        )
+    return x.reshape(len(x), *model.input_shape)
+
+
+def read_config(path: Path) -> dict[str, dict[str, Any]]:
+    """The sections of a configuration; InputError names what does not belong there."""
+    try:
+        record = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not a TOML file: {error}") from error
+    sections: dict[str, dict[str, Any]] = {name: record.pop(name, {}) for name in KEYS}
+    if record:
+        raise InputError(f"{path}: unknown sections {sorted(record)}; there are {', '.join(KEYS)}")
+    for name, section in sections.items():
+        unknown = set(section) - KEYS[name]
+        if unknown:
+            raise InputError(f"{path}: [{name}] does not know {sorted(unknown)}; it knows {sorted(KEYS[name])}")
+    for name, key in (("data", "train"), ("training", "epochs"), ("training", "batch_size"), ("training", "lr")):
+        if key not in sections[name]:
+            raise InputError(f"{path}: [{name}] lacks `{key}`")
+    return sections
+
+
+def build_model(section: dict[str, Any], folder: Path) -> nn.Sequential:
+    """A ready model, an MLP of given sizes, or a saved one."""
+    kinds = [key for key in ("ready", "sizes", "file") if key in section]
+    if len(kinds) != 1:
+        raise InputError("[model] takes exactly one of `ready`, `sizes` and `file`")
+    options = {key: section[key] for key in ("activation", "structure", "seed") if key in section}
+    if kinds == ["file"]:
+        return nn.load(folder / section["file"])
+    if kinds == ["sizes"]:
+        return nn.models.mlp(section["sizes"], **options)
+    if section["ready"] not in nn.models.READY:
+        raise ModelError(f"no ready model is called {section['ready']!r}: choose from {', '.join(nn.models.READY)}")
+    return nn.models.READY[section["ready"]](**options)
+
+
+def _show(private: PrivateModel, rounds: int, sent: int, saved: str | None, as_json: bool) -> None:
+    history = [{"epoch": e.number, "seconds": e.seconds, "accuracy": e.accuracy} for e in private.history]
+    if as_json:
+        click.echo(json.dumps({"epochs": history, "rounds": rounds, "bytes_sent": sent, "model": saved}))
+        return
+    table = Table("epoch", "seconds", "accuracy of the test rows")
+    for epoch in private.history:
+        accuracy = "-" if epoch.accuracy is None else f"{epoch.accuracy:.2%}"
+        table.add_row(str(epoch.number), f"{epoch.seconds:.1f}", accuracy)
+    console = Console()
+    console.print(table)
+    console.print(f"{rounds:,} rounds, {sent / 1e6:,.1f} MB each way between the parties")
+    if saved:
+        console.print(f"the trained model was revealed to you and saved as {saved}")

@@ -1,0 +1,22 @@
+"""The experiments of the paper, as lists of cells, and the trainer that runs each cell as one computation.
+
+cells         one entry of a table: data set, activation, structure, optimiser; the runs behind it
+experiments   the tables and figures of the paper as lists of cells
+splits        the data sets as training and test rows
+tasks         the same on a device, with batch size and epochs
+batched       many models of one architecture as one computation
+lenet.cu      the convolutions of LeNet-5 for many models, as CUDA kernels
+cubic         the cubic that stands in for ReLU
+lenet_stem    those kernels as a function with a gradient
+optimizers    SGD and Adam with one learning rate per model
+trainer       trains cells side by side
+kernel        how well random cosine features estimate the Gaussian kernel
+frozen        a linear classifier on random cosine features against the kernel
+results       the file of results: one line per run
+rows          trained models as lines of that file
+run           an experiment from its name to its results
+report        the results beside the paper's numbers, as Markdown and HTML
+
+Everything up to `run` needs PyTorch and NumPy beside hdcos.nn: no compiled extension and no cryptography, so that it
+runs on a machine where nothing can be installed (`python -m hdcos.paper NAME`).
+"""

@@ -1,0 +1,15 @@
+"""The report: the results file beside the paper's numbers, as Markdown and as one HTML page.
+
+published   the numbers of the paper
+scores      runs summarised by cell: the best learning rate, as the paper reports it
+document    headings, paragraphs, tables and figures, and how they are written
+svg         line charts and grids
+tables      the paper's tables beside ours
+figures     its figures, and the pictures of training stability
+claims      what the paper says, and whether these results bear it out
+costs       what each model costs under two-party computation
+kernels     the kernel lemma
+frozen      frozen random features
+differences cells that differ from the paper, and what is known of the reason
+build       all of it in order; writing and checking the files
+"""

@@ -1,0 +1,96 @@
+"""`hdcos train`: from files to a trained model, and kind errors before anything starts."""
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from hdcos import data, nn
+from hdcos.cli import main
+
+CONFIG = """
+[data]
+train = ["north.csv", "south.csv"]
+test = "test.npz"
+label = "digit"
+test_label = "y"
+
+[model]
+sizes = [64, 64, 10]
+seed = 3
+
+[training]
+epochs = 2
+batch_size = 100
+lr = 1.0
+momentum = 0.5
+schedule = "cosine"
+seed = 1
+checkpoint = "kept"
+checkpoint_every = 5
+
+[output]
+model = "trained.safetensors"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    x, y = data.digits("train")
+    header = ",".join([*(f"pixel{i}" for i in range(64)), "digit"])
+    for name, rows in (("north", slice(0, 300)), ("south", slice(300, 700))):
+        table = np.column_stack([x[rows], y[rows]])
+        np.savetxt(tmp_path / f"{name}.csv", table, delimiter=",", header=header, comments="", fmt="%.6g")
+    images, labels = data.digits("test")
+    np.savez(tmp_path / "test.npz", x=images, y=labels)
+    (tmp_path / "config.toml").write_text(CONFIG)
+    return tmp_path
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, ["train", *map(str, arguments)])
+
+
+def test_files_of_two_owners_become_a_model_and_a_report(folder) -> None:
+    result = run(folder / "config.toml", "--json")
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.output)
+    assert [epoch["epoch"] for epoch in report["epochs"]] == [1, 2]
+    trained = nn.load(folder / "trained.safetensors")
+    images, labels = data.digits("test")
+    assert (trained(images).argmax(1) == labels).mean() == pytest.approx(report["epochs"][-1]["accuracy"], abs=0.01)
+    again = run(folder / "config.toml", "--resume")
+    assert again.exit_code == 0, again.output
+    assert "saved as trained.safetensors" in again.output
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("epochs = 2", "epoch = 2", "does not know ['epoch']"),
+        ("epochs = 2", "", "lacks `epochs`"),
+        ("[output]", "[out]", "unknown sections"),
+        ("sizes = [64, 64, 10]", "", "exactly one"),
+        ("sizes = [64, 64, 10]", 'ready = "vgg"', "no ready model"),
+        ("sizes = [64, 64, 10]", "sizes = [60, 64, 10]", "the network takes 60"),
+        ('schedule = "cosine"', 'schedule = "steps"', "no schedule"),
+        ('label = "digit"', 'label = "class"', "no column 'class'"),
+        ("north.csv", "west.csv", "DataMissing"),
+        ("epochs = 2", "epochs = [", "not a TOML file"),
+        ("lr = 1.0", "lr = -1.0", "positive"),
+    ],
+)
+def test_mistakes_are_named(folder, old, new, words) -> None:
+    (folder / "config.toml").write_text(CONFIG.replace(old, new, 1))
+    result = run(folder / "config.toml")
+    assert result.exit_code == 1
+    assert words in result.output
+    assert "Traceback" not in result.output
+
+
+def test_nothing_is_resumed_without_a_folder(folder) -> None:
+    (folder / "config.toml").write_text(CONFIG.replace('checkpoint = "kept"\n', ""))
+    result = run(folder / "config.toml", "--resume")
+    assert result.exit_code == 1
+    assert "names no checkpoint folder" in result.output
