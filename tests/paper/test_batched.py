@@ -10,14 +10,14 @@ from hdcos.errors import ModelError
 from hdcos.nn import models
 from hdcos.paper.batched import Batch
 from hdcos.paper.cells import Cell
-from hdcos.paper.cubic import relu_cubic
 from hdcos.paper.experiments import ACTIVATIONS
 from hdcos.paper.trainer import loss_slopes
-from hdcos.protocol import fit
 
 STRUCTURES = ("dense", "low_rank", "hadamard", "phd", "circulant")
 CELLS = [Cell("mnist", activation, structure) for activation in ACTIVATIONS for structure in STRUCTURES] + [
     Cell("mnist", "cos", "hadamard", blocks=3),
+    Cell("mnist", "cos", "hadamard", projection=64),
+    Cell("mnist", "cos", "hadamard", initial="phases"),
     *(Cell("higgs", activation, "hadamard", depth=2) for activation in ACTIVATIONS),
     *(Cell("higgs", "cos", structure, depth=1) for structure in STRUCTURES),
 ]
@@ -69,7 +69,3 @@ def test_a_model_that_is_not_finite_leaves_the_others_as_they_are(structure: str
 def test_models_of_different_architecture_cannot_be_one_batch() -> None:
     with pytest.raises(ModelError, match="same architecture"):
         Batch([models.mlp([4, 2]), models.mlp([4, 3])], "cpu")
-
-
-def test_the_cubic_is_that_of_the_protocols() -> None:
-    assert relu_cubic() == fit.relu_cubic()

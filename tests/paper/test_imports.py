@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-BLOCKED = ("cryptography", "click", "rich", "sklearn", "hdcos.ring._native")
+BLOCKED = ("cryptography", "safetensors", "click", "rich", "sklearn", "hdcos.ring._native")
 PROGRAM = f"""
 import sys
 for name in {BLOCKED!r}:

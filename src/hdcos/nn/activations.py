@@ -14,6 +14,7 @@ import numpy as np
 from hdcos.errors import ModelError
 from hdcos.nn.layer import Layer, Shape
 from hdcos.ring import Array
+from hdcos.ring.cubic import relu_cubic
 
 
 @dataclass(frozen=True)
@@ -64,13 +65,11 @@ class Square(Activation):
 
 @dataclass(frozen=True)
 class PolyReLU3(Activation):
-    """The cubic closest to ReLU, `hdcos.protocol.fit.relu_cubic`."""
+    """The cubic closest to ReLU, `hdcos.ring.cubic.relu_cubic`."""
 
     name: ClassVar[str] = "polyfit3"
 
     def __call__(self, x: Array) -> Array:
-        from hdcos.protocol.fit import relu_cubic
-
         c0, c1, c2, c3 = relu_cubic()
         return c0 + x * (c1 + x * (c2 + x * c3))
 

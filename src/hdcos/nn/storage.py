@@ -1,6 +1,7 @@
 """Model files: safetensors with the architecture and a format version in the metadata.
 
 The metadata is {"format": "hdcos-model", "version": "1", "architecture": JSON}; the tensors are `state()`.
+safetensors is imported where a file is read or written: networks that are only trained do without it.
 """
 
 from __future__ import annotations
@@ -10,9 +11,6 @@ import os
 import secrets
 from contextlib import suppress
 from pathlib import Path
-
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save as to_bytes
 
 from hdcos.errors import ModelError
 from hdcos.nn.sequential import Sequential
@@ -24,6 +22,8 @@ VERSION = 1
 
 def save(model: Sequential, path: str | os.PathLike[str]) -> None:
     """Write the model beside the path first, then put it in its place in one step."""
+    from safetensors.numpy import save as to_bytes
+
     target = Path(path)
     architecture = json.dumps(model.architecture(), sort_keys=True)
     metadata = {"format": FORMAT, "version": str(VERSION), "architecture": architecture}
@@ -43,6 +43,8 @@ def save(model: Sequential, path: str | os.PathLike[str]) -> None:
 
 def load(path: str | os.PathLike[str]) -> Sequential:
     """The model that `save` wrote; ModelError says what is wrong with any other file."""
+    from safetensors import SafetensorError, safe_open
+
     try:
         with safe_open(os.fspath(path), framework="np") as file:
             metadata = file.metadata() or {}

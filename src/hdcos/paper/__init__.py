@@ -6,7 +6,6 @@ splits        the data sets as training and test rows
 tasks         the same on a device, with batch size and epochs
 batched       many models of one architecture as one computation
 lenet.cu      the convolutions of LeNet-5 for many models, as CUDA kernels
-cubic         the cubic that stands in for ReLU
 lenet_stem    those kernels as a function with a gradient
 optimizers    SGD and Adam with one learning rate per model
 trainer       trains cells side by side

@@ -23,10 +23,11 @@ from hdcos.nn.convolution import AvgPool2d, Conv2d, Flatten
 from hdcos.nn.dense import Dense, LowRank
 from hdcos.nn.hadamard import HadamardDiagonal, sylvester
 from hdcos.nn.layer import Layer
+from hdcos.nn.projection import RandomProjection
 from hdcos.nn.sequential import Sequential
 from hdcos.nn.structured import PHD, Circulant
-from hdcos.paper.cubic import relu_cubic
 from hdcos.paper.lenet_stem import Stem, find_stem
+from hdcos.ring.cubic import relu_cubic
 
 Parameters = Mapping[str, torch.Tensor]
 
@@ -120,6 +121,15 @@ def _phd_matrix(layer: PHD, device: torch.device, dtype: torch.dtype) -> torch.T
     return torch.tensor(matrix, device=device, dtype=dtype)
 
 
+def _projection(layer: RandomProjection, p: Parameters, x: torch.Tensor) -> torch.Tensor:
+    return x @ _projection_matrix(layer, x.device, x.dtype)
+
+
+@cache
+def _projection_matrix(layer: RandomProjection, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
+    return torch.tensor(layer.forward({}, np.eye(layer.in_features)), device=device, dtype=dtype)
+
+
 def _circulant(layer: Circulant, p: Parameters, x: torch.Tensor) -> torch.Tensor:
     n = layer.size
     spectrum = torch.fft.rfft(x, n) * torch.fft.rfft(p["weight"], n)[:, None]
@@ -148,6 +158,7 @@ FORWARD: dict[type[Layer], Callable[[Any, Parameters, torch.Tensor], torch.Tenso
     HadamardDiagonal: _hadamard_diagonal,
     PHD: _phd,
     Circulant: _circulant,
+    RandomProjection: _projection,
     Conv2d: _convolution,
     AvgPool2d: _pooling,
     activations.Cos: lambda layer, p, x: torch.cos(x),

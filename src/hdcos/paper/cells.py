@@ -7,25 +7,35 @@ trained together; the paper reports the learning rate with the best mean over th
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import pi
+
+import numpy as np
 
 from hdcos.errors import InputError
 from hdcos.nn import models
 from hdcos.nn.hadamard import HadamardDiagonal
 from hdcos.nn.layer import Layer
+from hdcos.nn.projection import RandomProjection
 from hdcos.nn.sequential import Sequential
 
 LEARNING_RATES = (1e-5, 1e-4, 1e-3, 0.01, 0.1, 0.5)
 IMAGES = ("mnist", "fashion_mnist")
-HIGGS_FEATURES, HIGGS_WIDTH, HIGGS_DEPTH = 28, 16, 4
+TABLES = {"higgs": (28, 16), "criteo": (1023, 1024)}
+"""Features of a row, and units of a hidden layer."""
+HIGGS_DEPTH = CRITEO_DEPTH = 4
 
 
 @dataclass(frozen=True)
 class Cell:
     """Models that differ in learning rate and seed only.
 
-    depth    hidden layers of the Higgs network; LeNet-5 has none to choose
-    blocks   H D blocks in each Hadamard-Diagonal layer
-    inputs   "unit": pixels in [0, 1] and Higgs features as they are; "standardised": mean 0 and variance 1 besides
+    depth        hidden layers of the Higgs and Criteo networks; LeNet-5 has none to choose
+    blocks       H D blocks in each Hadamard-Diagonal layer
+    inputs       "unit": pixels in [0, 1] and Higgs features as they are; "standardised": mean 0 and variance 1 besides
+    initial      "default": that of the layers; "signs": diagonals of random signs; "phases": biases before the
+                 activations uniform in [0, 2 pi)
+    reduction    of the loss over a batch: "mean" or "sum"
+    projection   features that a public random projection leaves in front of the first Hadamard-Diagonal layer
     """
 
     dataset: str
@@ -35,19 +45,50 @@ class Cell:
     depth: int | None = None
     blocks: int = 1
     inputs: str = "unit"
+    initial: str = "default"
+    reduction: str = "mean"
+    projection: int | None = None
 
     def network(self, seed: int) -> Sequential:
         """The untrained network; equal seeds start from equal parameters at every learning rate."""
         if self.dataset in IMAGES:
             plain = models.lenet5(self.activation, self.structure, seed)
-        elif self.dataset == "higgs" and self.depth is not None:
-            sizes = [HIGGS_FEATURES, *[HIGGS_WIDTH] * self.depth, 1]
-            plain = models.mlp(sizes, self.activation, self.structure, seed)
+        elif self.dataset in TABLES and self.depth is not None:
+            features, width = TABLES[self.dataset]
+            plain = models.mlp([features, *[width] * self.depth, 1], self.activation, self.structure, seed)
         else:
             raise InputError(f"no network of the paper is for {self.dataset!r} with depth {self.depth}")
-        if self.blocks == 1:
-            return plain
-        return Sequential([self._deepened(layer) for layer in plain.layers], seed, plain.input_shape)
+        layers = self._projected([self._deepened(layer) for layer in plain.layers])
+        if tuple(layers) != plain.layers:
+            plain = Sequential(layers, seed, plain.input_shape)
+        return self._started(plain, seed)
 
     def _deepened(self, layer: Layer) -> Layer:
         return replace(layer, blocks=self.blocks) if isinstance(layer, HadamardDiagonal) else layer
+
+    def _projected(self, layers: list[Layer]) -> list[Layer]:
+        if self.projection is None:
+            return layers
+        for index, layer in enumerate(layers):
+            if isinstance(layer, HadamardDiagonal):
+                pair = [
+                    RandomProjection(layer.in_features, self.projection),
+                    replace(layer, in_features=self.projection),
+                ]
+                return [*layers[:index], *pair, *layers[index + 1 :]]
+        raise InputError(f"a projection goes before a Hadamard-Diagonal layer, and {self.structure} networks have none")
+
+    def _started(self, model: Sequential, seed: int) -> Sequential:
+        if self.initial == "default":
+            return model
+        if self.initial not in ("signs", "phases"):
+            raise InputError(f"initial values are default, signs or phases, got {self.initial!r}")
+        state, last = model.state(), len(model.layers) - 1
+        for key, array in state.items():
+            index, name = key.split(".")
+            generator = np.random.default_rng([seed, int(index), 1])
+            if self.initial == "signs" and name.startswith("diagonal"):
+                state[key] = generator.choice([-1.0, 1.0], array.shape)
+            elif self.initial == "phases" and name == "bias" and int(index) < last:
+                state[key] = generator.uniform(0, 2 * pi, array.shape)
+        return model.with_state(state)

@@ -10,6 +10,8 @@ ACTIVATIONS = ("cos", "expm1", "none", "polyfit3", "square", "relu")
 STRUCTURES = ("dense", "low_rank", "hadamard")
 DEPTHS = (0, 1, 2, 3, 4)
 DEPTH_ACTIVATIONS = ("cos", "relu", "square", "expm1")
+PROJECTIONS = (256, 128, 64)
+"""Of the 400 features that the convolutions of LeNet-5 make."""
 
 
 def _table(
@@ -59,6 +61,17 @@ EXPERIMENTS: dict[str, list[Cell]] = {
         for activation in ACTIVATIONS
         for structure in ("dense", "hadamard")
     ],
+    "starts": [
+        Cell("fashion_mnist", "cos", "hadamard", initial="signs"),
+        Cell("fashion_mnist", "cos", "hadamard", initial="phases"),
+        Cell("fashion_mnist", "cos", "hadamard", reduction="sum"),
+        Cell("fashion_mnist", "cos", "dense", initial="phases"),
+        Cell("fashion_mnist", "cos", "dense", reduction="sum"),
+    ],
+    "projection": [
+        Cell(dataset, "cos", "hadamard", projection=features) for dataset in IMAGES for features in PROJECTIONS
+    ],
     "tables": _table(STRUCTURES),
 }
-"""By name. `tables` is all of dense, hadamard and lowrank; `inputs` varies the scale of the inputs."""
+"""By name. `tables` is all of dense, hadamard and lowrank; `inputs` varies the scale of the inputs, `starts` the
+initial values and the reduction of the loss."""

@@ -42,7 +42,8 @@ def key(row: Row) -> Key:
 
 
 def cell_of(row: Row) -> Cell:
-    return Cell(**{name: row[name] for name in Cell.__dataclass_fields__})
+    """The cell of a run; a field that is younger than the row has its default."""
+    return Cell(**{name: row[name] for name in Cell.__dataclass_fields__ if name in row})
 
 
 def finished(rows: Iterable[Row], rates: Sequence[float], trials: int) -> set[Key]:

@@ -2,8 +2,8 @@
 
 All models see the same minibatches: every epoch takes all rows in a new order and leaves out the rest that fills no
 batch. On a GPU one step of all cells is captured as a graph whose branches run at the same time; between epochs
-nothing travels to or from the device. Losses are means over the batch: softmax cross-entropy, or the logistic loss of a
-single logit.
+nothing travels to or from the device. Losses are means over the batch, or sums where a cell says so: softmax
+cross-entropy, or the logistic loss of a single logit.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ class Training:
     def __init__(self, cell: Cell, rates: Sequence[float], trials: int, task: Task) -> None:
         networks = [cell.network(seed) for seed in range(trials)]
         self.cell, self.task, self.trials = cell, task, trials
+        self.loss_weight = {"mean": 1, "sum": task.batch_size}[cell.reduction]
         self.rates = [rate for rate in rates for _ in range(trials)]
         device = task.train_x.device
         self.batch = Batch(networks * len(rates), str(device))
@@ -64,7 +65,7 @@ class Training:
     def step(self, x: torch.Tensor, y: torch.Tensor) -> None:
         outputs = self.batch(x)
         with torch.no_grad():
-            self.optimizer.step(self.batch.gradient(outputs, loss_slopes(outputs, y)))
+            self.optimizer.step(self.batch.gradient(outputs, loss_slopes(outputs, y) * self.loss_weight))
 
     def restart(self) -> None:
         self.batch.parameters.data.copy_(self.initial)

@@ -15,6 +15,8 @@ import numpy as np
 from hdcos.errors import InputError
 from hdcos.protocol.fourier import COEFFICIENT_SCALE, Series
 from hdcos.ring import Array
+from hdcos.ring.cubic import RELU_INTERVAL as RELU_INTERVAL
+from hdcos.ring.cubic import relu_cubic as relu_cubic
 
 MAX_AMPLIFICATION = 4.0
 """Largest sum of |coefficients| over the function's own largest value: it multiplies every rounding error."""
@@ -66,20 +68,3 @@ def tanh(bound_bits: int = 2, terms: int = 7) -> Series:
 def expm1(bound_bits: int = 2, terms: int = 12) -> Series:
     """e^x - 1 on [-2**bound_bits, 2**bound_bits]."""
     return fit_series(np.expm1, 2.0**bound_bits, bound_bits + 2, terms, odd=False, ridge=1e-9)
-
-
-RELU_INTERVAL = (-4.0, 6.0)
-
-
-@cache
-def relu_cubic() -> tuple[float, float, float, float]:
-    """The cubic closest to ReLU on [-4, 6] in the least-squares sense, coefficients from the constant up.
-
-    The interval is not symmetric on purpose: on a symmetric one ReLU is x/2 plus an even function, so the best
-    cubic has no cubic term and degree 3 would buy nothing over degree 2. The cubic coefficient is -1/128, which few
-    bits hold exactly, next to the best value of -0.0081; the others are the best ones beside it.
-    """
-    x = np.linspace(*RELU_INTERVAL, 4001)
-    cubic = -1 / 128
-    c = np.polynomial.Polynomial.fit(x, np.maximum(x, 0) - cubic * x**3, 2).convert().coef
-    return float(c[0]), float(c[1]), float(c[2]), cubic

@@ -2,6 +2,7 @@
 
 fixed      real numbers to ring words and back
 trig       cosine and sine tables made of integers only, the same on every host
+cubic      the cubic that stands in for ReLU, as plain coefficients
 checks     what the kernels accept, and the errors they raise
 types      the array type that signatures name
 blank      arrays that have a shape and a type but no values, for cost planning

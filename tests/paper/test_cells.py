@@ -1,0 +1,69 @@
+"""The networks behind cells: what is varied changes, and everything else stays."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import pi
+
+import numpy as np
+import pytest
+import torch
+
+from hdcos.errors import InputError
+from hdcos.nn import HadamardDiagonal, RandomProjection
+from hdcos.nn.private.estimate import estimate, total
+from hdcos.paper import results
+from hdcos.paper.cells import Cell
+from hdcos.paper.tasks import Task
+from hdcos.paper.trainer import Training
+
+PLAIN = Cell("mnist", "cos", "hadamard")
+
+
+def test_signs_change_the_diagonals_alone() -> None:
+    before, after = (cell.network(3).state() for cell in (PLAIN, replace(PLAIN, initial="signs")))
+    for name, array in after.items():
+        if "diagonal" in name:
+            assert set(np.unique(array)) == {-1.0, 1.0}
+        else:
+            np.testing.assert_array_equal(array, before[name])
+
+
+def test_phases_fill_the_circle_before_activations_and_leave_the_output_alone() -> None:
+    before, after = (cell.network(3).state() for cell in (PLAIN, replace(PLAIN, initial="phases")))
+    *inner, last = [name for name in after if name.endswith("bias")]
+    assert all(after[name].min() >= 0 and after[name].max() < 2 * pi for name in inner)
+    assert max(after[name].max() for name in inner) > 5
+    np.testing.assert_array_equal(after[last], 0)
+    np.testing.assert_array_equal(after["0.weight"], before["0.weight"])
+
+
+def test_a_projection_stands_before_the_first_hadamard_layer_and_makes_it_cheaper() -> None:
+    model = replace(PLAIN, projection=64).network(0)
+    index = next(i for i, layer in enumerate(model.layers) if isinstance(layer, RandomProjection))
+    assert model.layers[index] == RandomProjection(400, 64)
+    assert model.layers[index + 1] == HadamardDiagonal(64, 120)
+    plain, projected = (total(estimate(network, 1)) for network in (PLAIN.network(0), model))
+    assert projected.multiplications == plain.multiplications - (400 - 64)
+
+
+def test_a_sum_over_the_batch_is_a_mean_at_a_larger_rate() -> None:
+    rows = torch.from_numpy(np.random.default_rng(0).random((8, 28))).float()
+    task = Task(rows, torch.arange(8) % 2, rows, torch.arange(8) % 2, classes=2, batch_size=8, epochs=1)
+    cell = Cell("higgs", "cos", "hadamard", depth=1)
+    summed, meant = Training(replace(cell, reduction="sum"), [0.01], 1, task), Training(cell, [0.08], 1, task)
+    for training in (summed, meant):
+        training.step(task.train_x, task.train_y)
+    torch.testing.assert_close(summed.batch.parameters, meant.batch.parameters)
+
+
+def test_rows_older_than_a_field_have_its_default() -> None:
+    row = {"dataset": "mnist", "activation": "cos", "structure": "hadamard", "optimizer": "sgd", "depth": None}
+    assert results.cell_of(row) == PLAIN
+
+
+def test_what_cannot_be_is_named() -> None:
+    with pytest.raises(InputError, match="'ones'"):
+        replace(PLAIN, initial="ones").network(0)
+    with pytest.raises(InputError, match="dense networks have none"):
+        Cell("mnist", "cos", "dense", projection=64).network(0)
