@@ -40,13 +40,14 @@ def test_both_names_of_a_file_are_found(put):
     [
         (lambda: data.mnist("train"), "mnist/train-images-idx3-ubyte.gz"),
         (lambda: data.fashion_mnist("test"), "fashion-mnist/t10k-images-idx3-ubyte.gz"),
-        (data.higgs, "higgs/higgs-sample.csv.gz"),
+        (data.higgs, "higgs/HIGGS.csv.gz"),
+        (data.criteo, "criteo/train.txt.gz"),
     ],
 )
 def test_a_missing_file_is_named_with_the_place_and_the_remedy(home, read, name):
     with pytest.raises(DataMissing) as caught:
         read()
-    for part in (name, str(home), "export HDCOS_DATA="):
+    for part in (name, str(home / name), "Get ", "export HDCOS_DATA="):
         assert part in str(caught.value)
 
 

@@ -27,15 +27,19 @@ def folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "hdcos"
 
 
-def locate(name: str) -> Path:
-    """The path of a data file such as "mnist/train-images-idx3-ubyte", compressed or not."""
+def locate(name: str, origin: str = "the file") -> Path:
+    """The path of a data file such as "mnist/train-images-idx3-ubyte", compressed or not.
+
+    `origin` says in the error what to get where there is none.
+    """
     for path in (folder() / f"{name}.gz", folder() / name):
         if path.is_file():
             return path
     source = f"named by {VARIABLE}" if os.environ.get(VARIABLE) else f"used because {VARIABLE} is not set"
     raise DataMissing(
         f"{name}.gz (or {name}) is not in {folder()}, the folder {source}.\n"
-        f"Put the file there, or name the folder that has it: `export {VARIABLE}=/path/to/data`."
+        f"Get {origin} and put it at {folder() / name}.gz or {folder() / name},\n"
+        f"or name the folder that has it: `export {VARIABLE}=/path/to/data`."
     )
 
 

@@ -1,7 +1,8 @@
 """MNIST (LeCun, Cortes and Burges) and Fashion-MNIST (Xiao, Rasul and Vollgraf), in their original files.
 
 Folder   mnist or fashion-mnist
-Files    {train,t10k}-images-idx3-ubyte and {train,t10k}-labels-idx1-ubyte, with or without .gz
+Files    {train,t10k}-images-idx3-ubyte and {train,t10k}-labels-idx1-ubyte, with or without .gz;
+         what is not there is downloaded
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from hdcos.data.folder import locate
+from hdcos.data.download import obtain
 from hdcos.data.idx import read_idx
 from hdcos.errors import InputError
 
@@ -33,8 +34,8 @@ def fashion_mnist(split: str) -> tuple[Images, Labels]:
 def _read(name: str, split: str) -> tuple[Images, Labels]:
     if split not in _PREFIX:
         raise InputError(f"the splits are train and test, got {split!r}")
-    pixels_path = locate(f"{name}/{_PREFIX[split]}-images-idx3-ubyte")
-    labels_path = locate(f"{name}/{_PREFIX[split]}-labels-idx1-ubyte")
+    pixels_path = obtain(f"{name}/{_PREFIX[split]}-images-idx3-ubyte")
+    labels_path = obtain(f"{name}/{_PREFIX[split]}-labels-idx1-ubyte")
     labels, pixels = read_idx(labels_path), read_idx(pixels_path)
     if pixels.dtype != np.uint8 or pixels.shape[1:] != (SIDE, SIDE):
         raise InputError(f"{pixels_path} should hold {SIDE} x {SIDE} bytes per image, has {_described(pixels)}")
