@@ -4,6 +4,7 @@ PIP_FLAGS ?=
 VENV ?= .venv
 BIN := $(VENV)/bin
 SUITE ?= core
+PART ?=
 NATIVE := CMakeLists.txt $(wildcard cpp/*)
 PIP := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet $(PIP_FLAGS)
 
@@ -43,7 +44,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.inference
 
 prove: $(VENV)/.dev
-	$(BIN)/python -m benchmarks.prove $(SUITE)
+	$(BIN)/python -m benchmarks.prove $(SUITE) $(PART)
 	$(BIN)/python -m benchmarks.tables
 
 format: $(VENV)/.dev

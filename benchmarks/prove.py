@@ -13,16 +13,24 @@ SUITES = ("core", "inference", "training")
 
 
 def main() -> None:
-    if len(sys.argv) < 2 or sys.argv[1] not in SUITES:
-        sys.exit(f"usage: make prove SUITE={'|'.join(SUITES)}")
-    suite = sys.argv[1]
-    seed = int(sys.argv[2]) if len(sys.argv) > 2 else secrets.randbits(32)
-    print(f"suite {suite}, seed {seed}", flush=True)
-    lines = importlib.import_module(f"benchmarks.{suite}").prove(seed)
-    try:
-        sys.exit(0 if write(suite, lines, seed) else 1)
-    except HdcosError as error:
-        sys.exit(f"{type(error).__name__}: {error}")
+    arguments = sys.argv[1:]
+    if not arguments or arguments[0] not in SUITES:
+        sys.exit(f"usage: make prove SUITE={'|'.join(SUITES)} [PART=...]")
+    suite, wanted = arguments[0], [name for name in arguments[1:] if not name.isdecimal()]
+    seed = next((int(text) for text in arguments[1:] if text.isdecimal()), secrets.randbits(32))
+    module = importlib.import_module(f"benchmarks.{suite}")
+    parts = getattr(module, "PARTS", {"": module.prove})
+    unknown = set(wanted) - set(parts)
+    if unknown:
+        sys.exit(f"suite {suite} has the parts {', '.join(parts)}")
+    ok = True
+    for part in wanted or parts:
+        print(f"suite {suite} {part}, seed {seed}", flush=True)
+        try:
+            ok = write(suite, parts[part](seed), seed, part=part) and ok
+        except HdcosError as error:
+            sys.exit(f"{type(error).__name__}: {error}")
+    sys.exit(0 if ok else 1)
 
 
 if __name__ == "__main__":

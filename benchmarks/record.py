@@ -59,19 +59,25 @@ def commit() -> str:
     return head.stdout.strip() + ("+" if dirty.stdout.strip() else "")
 
 
-def write(suite: str, lines: Iterable[Line], seed: int, command: str = "") -> bool:
-    """Write a suite's lines to results/SUITE.json and show them. True if all are within their limits."""
+def write(suite: str, lines: Iterable[Line], seed: int, command: str = "", part: str = "") -> bool:
+    """Write a suite's lines to results/SUITE.json and show them. True if all are within their limits.
+
+    A part of a suite takes the place of that part alone, or comes behind the others.
+    """
     lines = list(lines)
-    context = {
-        "command": command or f"make prove SUITE={suite}",
-        "commit": commit(),
-        "machine": machine(),
-        "seed": seed,
-    }
-    RESULTS.mkdir(exist_ok=True)
+    called = f"make prove SUITE={suite}" + (f" PART={part}" if part else "")
+    context = {"command": command or called, "commit": commit(), "machine": machine(), "seed": seed}
     records = [{**asdict(line), **context} for line in lines]
-    (RESULTS / f"{suite}.json").write_text(json.dumps(records, indent=1) + "\n")
-    show(f"{suite}, seed {seed}, on {context['machine']}", lines)
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{suite}.json"
+    if part:
+        kept = json.loads(path.read_text()) if path.exists() else []
+        places = [place for place, record in enumerate(kept) if record["command"] == called]
+        others = [record for record in kept if record["command"] != called]
+        at = places[0] if places else len(others)
+        records = [*others[:at], *records, *others[at:]]
+    path.write_text(json.dumps(records, indent=1) + "\n")
+    show(f"{suite} {part}, seed {seed}, on {context['machine']}", lines)
     return all(line.ok for line in lines)
 
 

@@ -28,15 +28,13 @@ HIGGS_TEST_ROWS = 10_000
 HIGGS_NAME = "HIGGS sample of {rows} rows, 4 hidden layers, lr {rate}, 20 epochs"
 
 
-def prove(seed: int) -> Iterator[Line]:
+def steps(seed: int) -> Iterator[Line]:
     torch.set_num_threads(1)
     features, labels = data.higgs()
     images, digits = data.mnist("train")
     yield from step_lines("Higgs MLP", nn.models.higgs_mlp, features, labels, 256, 400, 15, 12)
     yield from step_lines("LeNet-5", nn.models.lenet5, images[:2560], digits[:2560], 128, 40, 20, 15, 25)
     yield from memory_lines(features, labels)
-    yield from accuracy_lines(seed)
-    yield from faults.lines(seed)
 
 
 def step_lines(
@@ -110,8 +108,7 @@ def _resident_bytes(pid: int) -> int:
         return int(file.read().split()[1]) * 4096
 
 
-def accuracy_lines(seed: int) -> Iterator[Line]:
-    runs = [*higgs_runs(seed), *image_runs(seed)]
+def accuracy(runs: list[Run]) -> Iterator[Line]:
     shared = [private(run) for run in runs]
     with ProcessPoolExecutor(2) as pool:  # nothing is timed any more: both cores compute the twins
         fixed = list(pool.map(fixed_point, runs))
@@ -119,6 +116,14 @@ def accuracy_lines(seed: int) -> Iterator[Line]:
         moved = list(pool.map(floating, [run.nudged() for run in runs]))
     for run, *outcomes in zip(runs, shared, fixed, plain, moved, strict=True):
         yield from _outcome_lines(run, *outcomes)
+
+
+PARTS = {
+    "steps": steps,
+    "higgs": lambda seed: accuracy(list(higgs_runs(seed))),
+    "images": lambda seed: accuracy(list(image_runs(seed))),
+    "faults": faults.lines,
+}
 
 
 def higgs_runs(seed: int) -> Iterator[Run]:
@@ -152,8 +157,8 @@ def _outcome_lines(run: Run, mine: Outcome, twin: Outcome, exact: Outcome, nudge
     )
     yield at_most(
         f"{run.name}: {mine.accuracy:.2f} % on shares ({mine.seconds / 60:.1f} min), {exact.accuracy:.2f} % in the "
-        f"clear, {twin.accuracy:.2f} % in its fixed-point twin (rms difference to the float logits {difference:.1e} of "
-        f"rms {size:.2f}; floats that start 1e-5 apart end {chaos:.1e} apart, at {nudged.accuracy:.2f} %); difference to "
+        f"clear, {twin.accuracy:.2f} % in its fixed-point twin (rms difference to the float logits {difference:.1e} "
+        f"of rms {size:.2f}; floats that start 1e-5 apart end {chaos:.1e} apart, at {nudged.accuracy:.2f} %); difference to "
         f"the clear in points",
         abs(mine.accuracy - exact.accuracy),
         run.tolerance,

@@ -48,13 +48,13 @@ FUSED_SLOPE = 6
 MATRIX_TRIG = 12
 MATRIX_OUTPUT = 36
 """Pre-activations and biases of matrix units."""
-OPENED_SCALE = 12
+OPENED_SCALE = 11
 """Activations as they are opened for a matrix product."""
 LEAST_RING = 50
 """An activation that leaves fewer bits than this when it is opened is lifted first."""
-SLOPE_SCALE = 19
+SLOPE_SCALE = 18
 """An activation's derivative as it is opened."""
-ACTIVATION_GRADIENT = 13
+ACTIVATION_GRADIENT = 12
 """Gradients by activations as they are opened, in ACTIVATION_GRADIENT_BITS bits."""
 ACTIVATION_GRADIENT_BITS = 28
 MATRIX_GRADIENT = 14

@@ -16,7 +16,8 @@ from hdcos.errors import InputError
 from hdcos.protocol.party import Party
 from hdcos.sharing import Share
 
-LEAST_FACTOR = 0.5
+LEAST_FACTOR = 1 / 16
+"""Below that a parameter would move in fewer than one of 16 steps."""
 Step = Share
 BEFORE = " before"
 """Names the rounded copy of a parameter of one step ago."""
