@@ -158,8 +158,8 @@ def _outcome_lines(run: Run, mine: Outcome, twin: Outcome, exact: Outcome, nudge
     yield at_most(
         f"{run.name}: {mine.accuracy:.2f} % on shares ({mine.seconds / 60:.1f} min), {exact.accuracy:.2f} % in the "
         f"clear, {twin.accuracy:.2f} % in its fixed-point twin (rms difference to the float logits {difference:.1e} "
-        f"of rms {size:.2f}; floats that start 1e-5 apart end {chaos:.1e} apart, at {nudged.accuracy:.2f} %); difference to "
-        f"the clear in points",
+        f"of rms {size:.2f}; floats that start 1e-5 apart end {chaos:.1e} apart, at {nudged.accuracy:.2f} %); "
+        f"difference to the clear in points",
         abs(mine.accuracy - exact.accuracy),
         run.tolerance,
     )

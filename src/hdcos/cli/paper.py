@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from hdcos.errors import InputError
+from hdcos.paper.cells import LEARNING_RATES
 
 RESULTS = Path("results/paper.jsonl")
 
@@ -21,6 +22,7 @@ def paper() -> None:
 @click.argument("name")
 @click.option("--epochs", type=click.IntRange(min=1), help="Epochs of training; the paper's unless given.")
 @click.option("--trials", type=click.IntRange(min=1), default=5, show_default=True, help="Seeds per learning rate.")
+@click.option("--rate", "rates", type=float, multiple=True, help="Only this learning rate; may be given several times.")
 @click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
 @click.option(
     "--out",
@@ -35,6 +37,7 @@ def run_experiment(
     name: str,
     epochs: int | None,
     trials: int,
+    rates: tuple[float, ...],
     device: str,
     out: Path,
     datasets: tuple[str, ...],
@@ -42,13 +45,22 @@ def run_experiment(
 ) -> None:
     """Train every model of the experiment NAME that the file of results lacks."""
     try:
-        from hdcos.paper.run import run
+        from hdcos.paper.run import UNTRAINED, run
     except ImportError as error:
         raise InputError("experiments train with PyTorch.\nInstall it: `pip install 'hdcos[torch]'`.") from error
-    trained = run(
-        name, out, epochs=epochs, trials=trials, device=device, datasets=datasets, seconds=seconds, say=click.echo
+    chosen = rates or LEARNING_RATES
+    done = run(
+        name,
+        out,
+        epochs=epochs,
+        trials=trials,
+        rates=chosen,
+        device=device,
+        datasets=datasets,
+        seconds=seconds,
+        say=click.echo,
     )
-    click.echo(f"{trained} cells trained; results are in {out}.")
+    click.echo(f"{done} {'rows written' if name in UNTRAINED else 'cells trained'}; results are in {out}.")
 
 
 @paper.command()

@@ -11,11 +11,14 @@ optimizers    SGD and Adam with one learning rate per model
 trainer       trains cells side by side
 kernel        how well random cosine features estimate the Gaussian kernel
 frozen        a linear classifier on random cosine features against the kernel
+rounds        the rounds of each activation, from the planner
+secure        trained networks on whole test sets, on shares and in the clear
+criteo        embeddings and a network trained on Criteo's rows, or on generated ones
 results       the file of results: one line per run
 rows          trained models as lines of that file
 run           an experiment from its name to its results
 report        the results beside the paper's numbers, as Markdown and HTML
 
-Everything up to `run` needs PyTorch and NumPy beside hdcos.nn: no compiled extension and no cryptography, so that it
-runs on a machine where nothing can be installed (`python -m hdcos.paper NAME`).
+Trainer, kernel, frozen, criteo and run need PyTorch and NumPy beside hdcos.nn: no compiled extension and no
+cryptography, so that they run on a machine where nothing can be installed (`python -m hdcos.paper NAME`).
 """

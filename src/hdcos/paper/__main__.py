@@ -6,10 +6,8 @@ import argparse
 from functools import partial
 from pathlib import Path
 
-from hdcos.paper.experiments import EXPERIMENTS
-from hdcos.paper.run import TRIALS, UNTRAINED, run
-
-NAMES = (*EXPERIMENTS, *UNTRAINED)
+from hdcos.paper.cells import LEARNING_RATES
+from hdcos.paper.run import NAMES, TRIALS, run
 
 
 def main() -> None:
@@ -18,6 +16,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/paper.jsonl"), help="file of results")
     parser.add_argument("--epochs", type=int, help="instead of the paper's")
     parser.add_argument("--trials", type=int, default=TRIALS, help="seeds per learning rate")
+    parser.add_argument("--rates", type=float, nargs="*", default=LEARNING_RATES, help="only these learning rates")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--datasets", nargs="*", default=[], help="only these")
     parser.add_argument("--seconds", type=float, help="begin nothing that would end later than this")

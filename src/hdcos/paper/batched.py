@@ -65,6 +65,14 @@ class Batch:
         parts = torch.autograd.grad(outputs, self._leaves, slopes)
         return torch.cat([part.reshape(self.models, -1) for part in parts], dim=1)
 
+    def network(self, like: Sequential, index: int = 0) -> Sequential:
+        """One of the models, as a network of the architecture of `like`."""
+        row, state, end = self.parameters[index].detach().cpu().double().numpy(), {}, 0
+        for key, array in like.state().items():
+            start, end = end, end + array.size
+            state[key] = row[start:end].reshape(array.shape)
+        return like.with_state(state)
+
     def _view(self, model: Sequential) -> None:
         """Make the leaves of the computation: views of the one array, so that changing it changes them."""
         end = 0

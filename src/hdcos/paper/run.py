@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple
+from importlib import import_module
 from itertools import groupby
 from pathlib import Path
 from time import monotonic
@@ -11,7 +12,7 @@ from time import monotonic
 import torch
 
 from hdcos.errors import InputError
-from hdcos.paper import frozen, kernel, results, tasks
+from hdcos.paper import results, tasks
 from hdcos.paper.cells import LEARNING_RATES, Cell
 from hdcos.paper.experiments import EXPERIMENTS
 from hdcos.paper.rows import Pace, rows_of
@@ -21,8 +22,10 @@ TRIALS = 5
 TOGETHER = {"mnist": 6, "fashion_mnist": 6, "higgs": 24}
 """Cells trained side by side: enough to fill a GPU with each data set's networks."""
 
-UNTRAINED: dict[str, Callable[[Path], int]] = {"kernel": kernel.run, "frozen-features": frozen.run}
-"""Experiments without gradient descent; they return the number of rows written."""
+UNTRAINED = {"rounds": "rounds", "kernel": "kernel", "frozen-features": "frozen", "secure": "secure"}
+"""Experiments that are no list of cells: the module whose `run` appends what the file lacks and counts the rows."""
+CRITEO = "criteo"
+NAMES = (*EXPERIMENTS, CRITEO, *UNTRAINED)
 
 
 def run(
@@ -37,15 +40,17 @@ def run(
     seconds: float | None = None,
     say: Callable[[str], None] = print,
 ) -> int:
-    """Train the cells that are missing in `out` and append their runs; the number of cells trained.
+    """Train the cells that are missing in `out` and append their runs; the number of cells trained, or of rows added.
 
     Where `epochs` is not given it is the paper's. `datasets` keeps only their cells. With `seconds`, no group of cells
     is begun that would probably end later than that.
     """
+    if name not in NAMES:
+        raise InputError(f"no experiment is called {name!r}: choose from {', '.join(NAMES)}")
     if name in UNTRAINED:
-        return UNTRAINED[name](out)
-    if name not in EXPERIMENTS:
-        raise InputError(f"no experiment is called {name!r}: choose from {', '.join((*EXPERIMENTS, *UNTRAINED))}")
+        return int(import_module(f"hdcos.paper.{UNTRAINED[name]}").run(out))
+    if name == CRITEO:
+        return int(import_module("hdcos.paper.criteo").run(out, epochs=epochs, trials=trials, rates=rates, say=say))
     if device == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     begun, trained = monotonic(), 0

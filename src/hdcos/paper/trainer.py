@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from hdcos.nn.sequential import Sequential
 from hdcos.paper.batched import Batch
 from hdcos.paper.cells import Cell
 from hdcos.paper.optimizers import optimizer
@@ -126,6 +127,16 @@ def train(
             if epoch == epochs or epoch in _MILESTONES:
                 curve[epoch] = training.accuracy()
     return [training.runs(curve, epochs) for training, curve in zip(trainings, curves, strict=True)]
+
+
+def fitted(training: Training, epochs: int, seed: int = 0) -> Sequential:
+    """The first model of a training after so many epochs, as a network of its own."""
+    task, order = training.task, torch.Generator().manual_seed(seed)
+    for _ in range(epochs):
+        rows = torch.randperm(len(task.train_x), generator=order)
+        for batch in rows[: len(rows) // task.batch_size * task.batch_size].view(-1, task.batch_size):
+            training.step(task.train_x[batch], task.train_y[batch])
+    return training.batch.network(training.cell.network(0))
 
 
 _MILESTONES = (1, 2, 5, 10, 20, 40, 60, 80, 100, 150)
