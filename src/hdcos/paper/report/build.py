@@ -13,8 +13,11 @@ from hdcos.paper.report.document import Figure, Heading, Part, Text, html, markd
 from hdcos.paper.report.figures import figures
 from hdcos.paper.report.frozen import frozen
 from hdcos.paper.report.kernels import kernels
+from hdcos.paper.report.rounds import rounds
 from hdcos.paper.report.scores import Scores
+from hdcos.paper.report.secure import secure
 from hdcos.paper.report.tables import tables
+from hdcos.paper.report.varied import generated, projections, starts
 
 TITLE = "HD-cos networks: the paper's experiments, made again"
 FIGURES = "figures"
@@ -25,7 +28,7 @@ INTRODUCTION = (
     "(Higgs 256), without momentum, decay or schedule; dense layers and convolutions start with Glorot's uniform "
     "weights, diagonals as N(0, 1), biases as 0; all activations of LeNet-5 are replaced; every epoch leaves out the "
     "rest that fills no batch. Higgs is a sample of 67,562 of 11,000,000 rows; Criteo's data may not be passed on, so "
-    "its column is empty. A cell of which a run is missing says that it was not run."
+    "its column is empty here. A cell of which a run is missing says that it was not run."
 )
 
 
@@ -33,11 +36,16 @@ def build(rows: list[results.Row]) -> list[Part]:
     scores = Scores(rows)
     made = [
         claims(scores),
+        rounds(rows),
         tables(scores),
         differences(scores),
+        starts(scores),
         figures(scores),
         kernels(rows),
         frozen(rows),
+        secure(rows),
+        projections(scores),
+        generated(scores),
         costs(scores),
     ]
     return [Heading(TITLE, 1), Text(INTRODUCTION), *(part for parts in made for part in parts)]

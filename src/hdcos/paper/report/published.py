@@ -31,6 +31,12 @@ def published(cell: Cell) -> float | None:
     return None if found is None else float(found)
 
 
+def published_rounds(activation: str) -> int | None:
+    """The online rounds of an activation in the paper's Table 1; its algorithm for cosine is there as cos_paper too."""
+    found = tables()["online_rounds"].get(_word(activation.removesuffix("_paper")))
+    return None if found is None else int(found)
+
+
 def published_by_rate(cell: Cell) -> dict[float, float]:
     """What the paper reports for the cell at every learning rate; empty where it reports nothing."""
     if cell.dataset == "mnist" and cell.structure == "dense":

@@ -60,15 +60,35 @@ class Scores:
         return sorted(self._rows.get(_one(cell), {}))
 
     def score(self, cell: Cell, epochs: int | None) -> Score | None:
+        """The score at all learning rates; None where a run is missing."""
+        tried = self.tried(cell, epochs)
+        return tried if tried is not None and set(tried.by_rate) == set(LEARNING_RATES) else None
+
+    def tried(self, cell: Cell, epochs: int | None) -> Score | None:
+        """The score at those learning rates that were tried, for runs that are not in the paper's tables."""
         runs = self._rows.get(_one(cell), {}).get(epochs or 0, {})
         if not runs:
             return None
-        trials = 1 + max(seed for _, seed in runs)
-        if len(runs) != trials * len(LEARNING_RATES):
+        rates, trials = sorted({rate for rate, _ in runs}), 1 + max(seed for _, seed in runs)
+        if len(runs) != trials * len(rates):
             return None
         some = next(iter(runs.values()))
-        by_rate = {rate: _at_rate([runs[rate, seed] for seed in range(trials)]) for rate in LEARNING_RATES}
+        by_rate = {rate: _at_rate([runs[rate, seed] for seed in range(trials)]) for rate in rates}
         return Score(by_rate, trials, some["epochs"], some["train_rows"], some["test_rows"], some["parameter_count"])
+
+    def after(self, cell: Cell, epoch: int, rates: Sequence[float]) -> float | None:
+        """The best mean accuracy after `epoch` epochs of any run, longer ones too: no schedule tells them apart."""
+        means = []
+        for rate in rates:
+            at = {
+                seed: row["curve"][str(epoch)]
+                for runs in self._rows.get(_one(cell), {}).values()
+                for (run_rate, seed), row in runs.items()
+                if run_rate == rate and str(epoch) in row["curve"]
+            }
+            if at:
+                means.append(100 * fmean(at.values()))
+        return max(means, default=None)
 
 
 def _one(cell: Cell) -> Cell:

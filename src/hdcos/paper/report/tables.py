@@ -16,7 +16,7 @@ RATES = [f"{rate:g}" for rate in LEARNING_RATES]
 
 
 def cell_of_table(dataset: str, activation: str, structure: str) -> Cell:
-    return Cell(dataset, activation, structure, depth=HIGGS_DEPTH if dataset == "higgs" else None)
+    return Cell(dataset, activation, structure, depth=None if dataset in IMAGES else HIGGS_DEPTH)
 
 
 def tables(scores: Scores) -> list[Part]:
@@ -45,7 +45,10 @@ def _triple(scores: Scores, cell: Cell, epochs: int | None) -> list[str]:
 
 
 def value_of(score: Score | None) -> str:
-    return NOT_RUN if score is None else f"{score.best.mean:.1f} ± {score.best.deviation:.1f}"
+    """The mean and its deviation over trials; one trial has none."""
+    if score is None:
+        return NOT_RUN
+    return f"{score.best.mean:.1f}" + (f" ± {score.best.deviation:.1f}" if score.trials > 1 else "")
 
 
 def _head(first: str, groups: Sequence[str]) -> list[str]:
@@ -68,7 +71,7 @@ def _sizes(scores: Scores, cells: Sequence[Cell], epochs: int | None) -> str:
 
 
 def _summary(scores: Scores, title: str, structure: str) -> list[Part]:
-    datasets = (*IMAGES, "higgs")
+    datasets = (*IMAGES, "higgs", "criteo")
     columns = {d: [cell_of_table(d, activation, structure) for activation in ACTIVATIONS] for d in datasets}
     epochs = {d: scores.epochs(cells) for d, cells in columns.items()}
     rows = []
@@ -76,14 +79,10 @@ def _summary(scores: Scores, title: str, structure: str) -> list[Part]:
         row = [activation]
         for dataset in datasets:
             row += _triple(scores, columns[dataset][index], epochs[dataset])
-        criteo = published(cell_of_table("criteo", activation, structure))
-        rows.append([*row, NOT_RUN, f"{criteo:.1f}", "-"])
-    notes = " ".join(_sizes(scores, cells, epochs[d]) for d, cells in columns.items())
-    return [
-        Heading(title),
-        Table(_head("activation", [*map(NAMES.__getitem__, datasets), "Criteo"]), rows),
-        Text(notes),
-    ]
+        rows.append(row)
+    notes = " ".join(_sizes(scores, cells, epochs[d]) for d, cells in columns.items() if epochs[d])
+    head = _head("activation", [NAMES[d] for d in datasets])
+    return [Heading(title), Table(head, rows), Text(notes or "None of these cells was run.")]
 
 
 def _structured(scores: Scores) -> list[Part]:

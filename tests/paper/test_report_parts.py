@@ -1,0 +1,98 @@
+"""Parts of the report that are not the paper's tables, each from rows made for the test."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hdcos.nn import models
+from hdcos.paper import rounds as rounds_experiment
+from hdcos.paper.cells import LEARNING_RATES, Cell
+from hdcos.paper.report.costs import ADAM, adam_extra, costs, sgd_price
+from hdcos.paper.report.document import Part, Table, Text, markdown
+from hdcos.paper.report.rounds import rounds
+from hdcos.paper.report.scores import Scores
+from hdcos.paper.report.secure import secure
+from hdcos.paper.report.varied import SYNTHETIC, generated, projections, starts
+
+Row = dict[str, Any]
+PLAIN = Cell("fashion_mnist", "cos", "hadamard")
+
+
+def run(cell: Cell, values: dict[float, float], epochs: int = 5) -> list[Row]:
+    shared = {**vars(cell), "experiment": "test", "metric": "accuracy", "seed": 0, "epochs": epochs}
+    sizes = {"train_rows": 80, "test_rows": 10, "parameter_count": 7, "diverged_at": None}
+    return [
+        {**shared, **sizes, "lr": rate, "value": value, "curve": {str(epochs): value}} for rate, value in values.items()
+    ]
+
+
+def text(parts: list[Part]) -> str:
+    return markdown(parts, "figures")
+
+
+def test_rounds_stand_beside_the_papers() -> None:
+    rows = [rounds_experiment._row(name) for name in ("cos", "cos_paper", "sin")]
+    table = next(part for part in rounds(rows) if isinstance(part, Table))
+    assert [line[:4] for line in table.rows] == [
+        ["cos", "1", "2", "-1"],
+        ["cos_paper", "2", "2", "+0"],
+        ["sin", "1", "-", "-"],
+    ]
+    assert "Not run" in text(rounds([]))
+
+
+def test_starts_compare_with_the_usual_start_after_as_many_epochs() -> None:
+    usual = run(PLAIN, dict.fromkeys(LEARNING_RATES, 0.80))
+    dense = run(replace(PLAIN, structure="dense"), dict.fromkeys(LEARNING_RATES, 0.87))
+    tried = run(replace(PLAIN, initial="signs"), {0.1: 0.84, 0.5: 0.82})
+    said = text(starts(Scores([*usual, *dense, *tried])))
+    assert "| hadamard, diagonals of random signs | 5 | 0.1, 0.5 | 84.0 | 80.0 |" in said
+    assert "-3.0 instead of -7.0, which is still more than a point" in said
+    assert "Too few" in text(starts(Scores(tried)))
+    assert starts(Scores(usual)) == []
+
+
+def test_a_projection_is_priced_beside_the_network_without_it() -> None:
+    said = text(projections(Scores(run(replace(PLAIN, projection=64), {0.1: 0.8}))))
+    assert "| Fashion-MNIST, 400 to 64 | 5 | 0.1 | 80.0 | not run | 3,054 | 357,868 |" in said
+    assert "| Fashion-MNIST, none | - | - | - | - | 3,390 | 358,204 |" in said
+
+
+def test_generated_rows_are_called_synthetic() -> None:
+    parts = generated(Scores(run(Cell(SYNTHETIC, "cos", "dense", depth=4), {0.1: 0.3})))
+    assert "Synthetic: 80 training and 10 test rows" in text(parts)
+    assert generated(Scores([])) == []
+
+
+def test_secure_accuracies_stand_side_by_side_and_missing_ones_are_not_run() -> None:
+    row = {
+        **{"experiment": "secure", "dataset": "higgs", "test_rows": 2000, "rows_per_batch": 1024},
+        **{"value": 0.6744, "plain_value": 0.6743, "agreement": 0.9999, "parameter_count": 157},
+        **{"online": {"rounds": 8, "bytes_sent": [4000, 4000]}, "offline": {"bytes_sent": [0, 8000]}},
+    }
+    said = text(secure([row]))
+    assert "| Higgs (sample) | 2,000 | 67.44 | 67.43 | 99.990 | 157 | 4 | 1,024 | 2 | 4 |" in said
+    assert "| MNIST | not run |" in said
+
+
+def test_training_is_priced_by_the_program_that_trains() -> None:
+    step = sgd_price(models.higgs_mlp(), 256)
+    assert step.rounds >= 4
+    assert step.online_bytes > 0
+    few, many = adam_extra(100), adam_extra(200)
+    assert few[0] == many[0] == len(ADAM)
+    assert many[1] == pytest.approx(2 * few[1], rel=0.05)
+
+
+def test_costs_name_every_cell_and_leave_relu_out() -> None:
+    said = text(costs(Scores([])))
+    assert "| Higgs (sample), relu, dense | not run | - | - | - | - | - | - |" in said
+    assert said.count("Fashion-MNIST, cos, circulant") == 2
+
+
+def test_notes_end_as_sentences() -> None:
+    parts = [*rounds([]), *secure([]), *costs(Scores([]))]
+    assert all(part.text.endswith(".") for part in parts if isinstance(part, Text))
