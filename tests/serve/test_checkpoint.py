@@ -11,7 +11,7 @@ import pytest
 
 import hdcos
 from hdcos import data, nn
-from hdcos.errors import CheckpointMismatch, HdcosError, PeerLost
+from hdcos.errors import CheckpointMismatch, HdcosError, InputError, PeerLost
 from hdcos.serve.checkpoint import KEPT, Checkpoints
 
 
@@ -20,13 +20,18 @@ def reservations(folder, rank):
 
 
 def assert_no_material_was_used_twice(folder):
+    """Every execution is reserved once; every attempt has a scope of its own, and attempts grow."""
     for rank in (0, 1):
-        used = set()
+        used, scopes = set(), {}
+        attempts = [entry["attempt"] for entry in reservations(folder, rank)]
+        assert attempts == sorted(attempts)
         for entry in reservations(folder, rank):
+            assert scopes.setdefault(entry["attempt"], entry["scope"]) == entry["scope"]
             for execution in range(entry["first"], entry["first"] + entry["count"]):
                 address = (entry["scope"], execution)
                 assert address not in used
                 used.add(address)
+        assert len(set(scopes.values())) == len(scopes)
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +101,62 @@ def test_checkpoints_of_another_run_are_refused(tmp_path, digits) -> None:
             cluster.fit(model(), x[:200], y[:200], epochs=1, resume=folder, **OPTIONS)
         with pytest.raises(CheckpointMismatch, match="no checkpoint"):
             cluster.fit(model(), x, y, epochs=1, resume=tmp_path / "empty", **OPTIONS)
+        with pytest.raises(CheckpointMismatch, match="resume it, or choose another"):
+            cluster.fit(model(), x, y, epochs=1, checkpoint=folder, **OPTIONS)
+        with pytest.raises(InputError, match="leave `checkpoint` out"):
+            cluster.fit(model(), x, y, epochs=1, checkpoint=tmp_path / "b", resume=folder, **OPTIONS)
+        with pytest.raises(InputError, match="at least 1"):
+            cluster.fit(model(), x, y, epochs=1, checkpoint=tmp_path / "b", checkpoint_every=0, **OPTIONS)
+
+
+def test_halves_of_different_attempts_are_never_joined(tmp_path, digits) -> None:
+    """Each party wrote a step that the other lost, in different attempts: only what both wrote together counts."""
+    x, y = digits
+    folder = tmp_path / "run"
+
+    def steps(job, wanted):
+        while job.step < wanted and not job.done:
+            job.wait(0.01)
+        job.cancel()
+        job.result(timeout_s=30)
+
+    options = {**OPTIONS, "checkpoint_every": 2, "wait": False, "epochs": 10}
+    with hdcos.local(timeout_s=20) as cluster:
+        steps(cluster.fit(model(), x, y, checkpoint=folder, **options), 2)
+        first = [Checkpoints.of(folder, rank).steps() for rank in (0, 1)]
+        newest = min(steps[-1] for steps in first)
+        saved = (folder / "party0" / f"step-{newest:08d}.safetensors").read_bytes()
+        for rank in (0, 1):  # as if both had died before the last step was written
+            (folder / f"party{rank}" / f"step-{newest:08d}.safetensors").unlink()
+        if min(len(steps) for steps in first) > 1:
+            steps(cluster.fit(model(), x, y, resume=folder, **options), newest)
+        assert Checkpoints.of(folder, 1).steps()
+        (folder / "party0" / f"step-{newest:08d}.safetensors").write_bytes(saved)
+        from hdcos.serve.private_training import kept
+
+        chosen = kept(cluster, str(folder)).newest
+        records = [Checkpoints.of(folder, rank).records()[chosen["step"]] for rank in (0, 1)]
+        assert records[0]["attempt"] == records[1]["attempt"] == chosen["attempt"]
+
+
+def test_a_folder_in_use_is_refused(tmp_path) -> None:
+    one, other = Checkpoints.of(tmp_path, 0), Checkpoints.of(tmp_path, 0)
+    one.lock()
+    with pytest.raises(CheckpointMismatch, match="another run"):
+        other.lock()
+    one.unlock()
+    other.lock()
+    other.unlock()
+
+
+def test_attempts_grow(tmp_path) -> None:
+    kept = Checkpoints.of(tmp_path, 0)
+    kept.begin(1, "a")
+    kept.begin(3, "b")
+    for attempt in (1, 3):
+        with pytest.raises(CheckpointMismatch, match="not new"):
+            kept.begin(attempt, "c")
+    assert (kept.folder / "ledger.jsonl").stat().st_mode & 0o777 == 0o600
 
 
 def test_files_are_whole_private_and_few(tmp_path) -> None:

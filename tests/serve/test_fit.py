@@ -10,7 +10,7 @@ import torch
 
 import hdcos
 from hdcos import data, nn
-from hdcos.errors import InputError, ModelError
+from hdcos.errors import InputError, ModelError, RangeError
 from hdcos.serve.private_training import PrivateTraining
 from hdcos.serve.training import Settings
 
@@ -136,6 +136,14 @@ def test_data_sets_that_do_not_fit_together_are_refused(cluster, owners, words) 
         ({"lr": -1.0}, InputError, "positive"),
         ({"lr": 1e-12}, InputError, "too small"),
         ({"loss": "hinge"}, InputError, "hinge"),
+        ({"y": np.full((20, 3), 0.3), "loss": "softmax"}, InputError, "one class per row"),
+        ({"y": np.full((20, 3), 1.5)}, InputError, "from 0 to 1"),
+        ({"y": np.full((20, 3), 1e4), "loss": "squared"}, InputError, "may reach 128"),
+        ({"epochs": 0}, InputError, "epochs"),
+        ({"momentum": 1.0}, InputError, "momentum"),
+        ({"weight_decay": -0.1}, InputError, "weight decay"),
+        ({"lr": lambda epoch: 0.5 * 1e-9**epoch, "epochs": 3}, InputError, "too small"),
+        ({"validation": (np.zeros((3, 6)), np.zeros(2, int))}, InputError, "3 validation rows and 2 labels"),
         ({"model": nn.models.mlp([6, 8, 3], "relu", "dense")}, ModelError, "ReLU"),
     ],
 )
@@ -152,3 +160,34 @@ def test_bad_input_is_refused_by_name(cluster, changes, error, words) -> None:
     }
     with pytest.raises(error, match=words):
         cluster.fit(**options)
+
+
+def test_training_that_diverges_says_so(cluster) -> None:
+    """A rate that throws logits far beyond what the loss is computed for is reported, not returned as a number."""
+    generator = np.random.default_rng(0)
+    x, y = generator.normal(size=(200, 6)), generator.integers(0, 3, 200)
+    model = nn.models.mlp([6, 16, 3], "cos", "dense")
+    with pytest.raises(RangeError, match="diverged in epoch"):
+        cluster.fit(model, x, y, epochs=5, batch_size=20, lr=40.0, validation=(x, y), progress=False)
+
+
+@pytest.mark.parametrize("loss", ["squared", "softmax"])
+def test_other_losses_and_layers_train_on_real_processes(cluster, loss) -> None:
+    x, y = data.digits("train")
+    model = nn.Sequential(
+        [
+            *(nn.Conv2d(1, 4, 3, padding=1), nn.Cos(), nn.AvgPool2d(2), nn.Flatten()),
+            *(nn.HadamardDiagonal(64, 32), nn.Tanh(), nn.Dense(32, 10)),
+        ],
+        1,
+        (1, 8, 8),
+    )
+    images = x.reshape(-1, 1, 8, 8)
+    rate = 0.1 if loss == "squared" else 0.05
+    private = cluster.fit(
+        model, images, y, epochs=3, batch_size=50, lr=rate, momentum=0.9, loss=loss, seed=1, progress=False
+    )
+    accuracy = (private.predict(images).argmax(1) == y).mean()
+    assert accuracy > 0.2 + (model(images).argmax(1) == y).mean()
+    revealed = private.reveal()
+    assert np.abs(revealed(images) - private.predict(images)).max() < 2e-2

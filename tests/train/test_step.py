@@ -8,13 +8,14 @@ import torch
 
 from hdcos import nn
 from hdcos.errors import InputError, ModelError
-from hdcos.protocol.clear import Counter, run_clear
+from hdcos.protocol.clear import Counter, clear_party, run_clear
 from hdcos.protocol.plan import blank_share, plan
 from hdcos.protocol.simulate import share_pair, simulate
-from hdcos.ring import encode
+from hdcos.ring import decode, encode
 from hdcos.sharing import Share, join
 from hdcos.train import Rule, sgd_step, training_form
 from hdcos.train.form import INPUT_SCALE
+from hdcos.train.rule import updated
 
 ROWS = 32
 
@@ -278,3 +279,30 @@ def test_a_coarse_rate_is_exact_in_the_mean() -> None:
     factors = [Rule(0.1, number=number).integer(5.18, "w") for number in range(1000)]
     assert set(factors) == {5, 6}
     assert sum(factors) == 5180
+
+
+def test_a_step_in_the_clear_counts_logits_beyond_the_fitted_interval() -> None:
+    model = MODELS["diagonal"]
+    x, targets = batch(model)
+    for loss in ("logistic", "softmax"):
+        for size, expected in ((10.0, False), (90.0, True)):
+            far = model.with_state({**model.state(), "0.bias": np.array([size, 0.0, 0.0])})
+            _, counter = clear_step(far, x, targets, loss, Rule(0.1))
+            assert (counter.out_of_range > 0) == expected
+
+
+def test_a_small_decay_is_exact_in_the_mean() -> None:
+    """Rate times decay is a fraction of a unit of a bias's scale: it must not be rounded away."""
+    scale, rate, decay, steps = 36, 0.01, 1e-4, 2000
+    state = {"b": Share(encode(np.array([1.0, -1.0]), scale), scale)}
+    party, nothing = clear_party(Counter()), {"b": Share(np.zeros(2, np.uint64), scale)}
+    for number in range(steps):
+        copies = {"b": Share(encode(decode(state["b"].words, scale), 18), 18)}
+        state = updated(party, state, Rule(rate, 0.0, decay, rate, number), nothing, copies)
+    expected = (1 - rate * decay) ** steps
+    assert np.abs(decode(state["b"].words, scale) - np.array([expected, -expected])).max() < 1e-5
+
+
+def test_softmax_needs_something_to_compare() -> None:
+    with pytest.raises(ModelError, match="one"):
+        training_form(nn.models.higgs_mlp(), "softmax")

@@ -139,7 +139,8 @@ class Dealer:
         self, reference: Reference, units: int, executions: int, scope: _Scope, known: dict[int, Values]
     ) -> Values:
         if reference.scope:
-            other = self._plain(reference.scope, reference.position, 0, 1, {})
+            with self._known(reference.scope).lock:
+                other = self._plain(reference.scope, reference.position, 0, 1, {})
             return {name: array[0] for name, array in other.items()}
         if reference.position not in known:
             raise InputError(f"material refers to position {reference.position}, which comes later")

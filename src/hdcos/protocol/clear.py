@@ -2,7 +2,8 @@
 
 The same generator runs on words that are the secrets themselves, with material whose masks are all zero. What comes
 out is the fixed-point arithmetic of the protocol, rounding included, at a fraction of its cost. And it can see what
-shares hide: an opening whose value lies outside the range its protocol relies on is counted.
+shares hide: an opening whose value lies outside the range its protocol relies on is counted, be it the range of a lift,
+of a ring that products are computed in, or the interval a series was fitted on.
 
 For tests and planning, never for secrets.
 """
@@ -71,16 +72,17 @@ class Counter:
     def __post_init__(self) -> None:
         self._random = np.random.default_rng(self.seed)
 
-    def opened(self, x: Share, mask: Array, drop: int, bits: int, within: int | None) -> Array:
+    def opened(self, x: Share, mask: Array, drop: int, bits: int, within: int | None, periodic: bool) -> Array:
         words = x.words.view(np.int64)
         values = (words + self._random.integers(0, 1 << drop, words.shape, np.int64)) >> np.int64(drop)
-        if within is None:
+        if within is not None:
+            size = np.abs(values).max(initial=0) / 2.0**within
+            self.openings += values.size
+            self.largest = max(self.largest, float(size))
+            if size >= 1:
+                self.out_of_range += int((np.abs(values) >= 2**within).sum())
+        if periodic:
             return modulo(values.astype(compact_dtype(bits)) + mask, bits)  # type: ignore[no-any-return]
-        size = np.abs(values).max(initial=0) / 2.0**within
-        self.openings += values.size
-        self.largest = max(self.largest, float(size))
-        if size >= 1:
-            self.out_of_range += int((np.abs(values) >= 2**within).sum())
         return values.view(np.uint64) + mask.astype(np.uint64, copy=False)
 
 

@@ -69,14 +69,19 @@ def sin(party: Party, x: Share, phase_bits: int = PHASE_BITS) -> Rounds[Share]:
 
 
 def open_phase(
-    party: Party, x: Angle, phase_bits: int, scale: int, harmonics: tuple[int, ...] = (1,)
+    party: Party,
+    x: Angle,
+    phase_bits: int,
+    scale: int,
+    harmonics: tuple[int, ...] = (1,),
+    within: int | None = None,
 ) -> Rounds[tuple[Array, Array, Array]]:
     """d = x - r in steps of the turn, with this party's halves of cos kr and sin kr at a scale."""
     if x.scale < phase_bits:
         raise InputError(f"an angle at scale {x.scale} has fewer than {phase_bits} bits to a turn")
     kind = TrigPair(x.shape[1:], phase_bits, scale, harmonics)
     minus_r, cos_r, sin_r = party.take(kind, len(x))
-    d = yield from open_half(party, x, minus_r, x.scale - phase_bits, phase_bits)
+    d = yield from open_half(party, x, minus_r, x.scale - phase_bits, phase_bits, within, periodic=True)
     return d, cos_r, sin_r
 
 

@@ -1,7 +1,7 @@
 """Least-squares fits of trigonometric series and of the cubic that stands in for ReLU.
 
-A fit is made by whoever defines a program, once; its integers travel with the program, so that no two hosts
-ever compute with coefficients that differ in the last bit.
+Parties compute with the integers of `fitted`, the same on every host; any other fit is made by whoever defines a
+program, and its integers travel with the program. So no two hosts compute with coefficients that differ by a bit.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from math import pi
 import numpy as np
 
 from hdcos.errors import InputError
+from hdcos.protocol.fitted import FITTED
 from hdcos.protocol.fourier import COEFFICIENT_SCALE, Series
 from hdcos.ring import Array
 from hdcos.ring.cubic import RELU_INTERVAL as RELU_INTERVAL
@@ -54,6 +55,10 @@ def fit_series(
 @cache
 def sigmoid(bound_bits: int = 3, terms: int = 7) -> Series:
     """1 / (1 + e^-x) on [-2**bound_bits, 2**bound_bits]: largest error 1.2e-4 on [-8, 8] with 7 terms."""
+    return FITTED.get(("sigmoid", bound_bits, terms)) or fit_sigmoid(bound_bits, terms)
+
+
+def fit_sigmoid(bound_bits: int, terms: int) -> Series:
     odd = fit_series(lambda x: np.tanh(x / 2) / 2, 2.0**bound_bits, bound_bits + 2, terms, odd=True)
     return Series(odd.period_bits, odd.harmonics, 1 << (COEFFICIENT_SCALE - 1), odd.cos, odd.sin)
 
@@ -61,10 +66,18 @@ def sigmoid(bound_bits: int = 3, terms: int = 7) -> Series:
 @cache
 def tanh(bound_bits: int = 2, terms: int = 7) -> Series:
     """tanh on [-2**bound_bits, 2**bound_bits]."""
+    return FITTED.get(("tanh", bound_bits, terms)) or fit_tanh(bound_bits, terms)
+
+
+def fit_tanh(bound_bits: int, terms: int) -> Series:
     return fit_series(np.tanh, 2.0**bound_bits, bound_bits + 2, terms, odd=True)
 
 
 @cache
 def expm1(bound_bits: int = 2, terms: int = 12) -> Series:
     """e^x - 1 on [-2**bound_bits, 2**bound_bits]."""
+    return FITTED.get(("expm1", bound_bits, terms)) or fit_expm1(bound_bits, terms)
+
+
+def fit_expm1(bound_bits: int, terms: int) -> Series:
     return fit_series(np.expm1, 2.0**bound_bits, bound_bits + 2, terms, odd=False, ridge=1e-9)

@@ -30,6 +30,8 @@ from hdcos.sharing import Share
 
 COEFFICIENT_SCALE = 20
 TRIG_SCALE = 24
+INTERVAL_BITS = 2
+"""A series is fitted on the middle half of its period, |x| < P / 4."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,9 @@ def series_of(
     """Several series with the same period and harmonics from one opening."""
     first = several[0]
     angle = x.rescaled(x.scale + first.period_bits)
-    d, cos_r, sin_r = yield from open_phase(party, angle, phase_bits, trig_scale, first.harmonics)
+    d, cos_r, sin_r = yield from open_phase(
+        party, angle, phase_bits, trig_scale, first.harmonics, phase_bits - INTERVAL_BITS
+    )
     if first.harmonics == (1,):
         cos_r, sin_r = cos_r[..., None], sin_r[..., None]
     results = []

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 
+from hdcos.errors import InputError
 from hdcos.offline import LiftedMask, LiftedTimesMask, LiftedTimesTrig, Reference
 from hdcos.offline.kinds import Shape
 from hdcos.protocol.masked import Masked
@@ -88,6 +89,8 @@ def open_lifted(party: Party, x: Openable, drop: int, bits: int, *, whole: bool 
 
 def times_masked(party: Party, x: Lifted, w: Masked, pool: Shape = ()) -> Share:
     """x * w element by element; one of the two may serve all rows of the other, or x all units of a window."""
+    if w.bits != 64:
+        raise InputError(f"a lifted value meets masks of the whole ring, not of {w.bits} bits")
     rows = (x if w.reference.whole else w).shape[0]
     m_w, b_w = party.take(LiftedTimesMask(w.shape[-1:], x.reference, w.reference, pool), rows)
     operands = (x.E, x.t, x.m, x.b)

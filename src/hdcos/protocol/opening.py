@@ -51,16 +51,24 @@ class Openable(Protocol):
         ...
 
 
-def open_half(party: Party, x: Openable, mask: Array, drop: int, bits: int, within: int | None = None) -> Rounds[Array]:
+def open_half(
+    party: Party,
+    x: Openable,
+    mask: Array,
+    drop: int,
+    bits: int,
+    within: int | None = None,
+    periodic: bool = False,
+) -> Rounds[Array]:
     """D = x / 2**drop + mask modulo 2**bits, in the compact dtype of `bits`: the opening all protocols share.
 
     `within` is what the caller relies on, |x / 2**drop| < 2**within. Nothing can check that on shares; a party without
-    a peer counts where it fails (see `clear`).
+    a peer counts where it fails (see `clear`). `periodic` says that D is a phase, of which only 2**bits values exist.
     """
     if drop + bits > x.bits:
         raise InputError(f"a share modulo 2**{x.bits} cannot drop {drop} bits and keep {bits}")
     if party.clear is not None:
-        return party.clear.opened(x, mask, drop, bits, within)
+        return party.clear.opened(x, mask, drop, bits, within, periodic or within is None)
     mine = x.rounded(mask, drop, bits, party.rank == 0)
     theirs = yield from swap(mine, bits)
     opened: Array = modulo(mine + theirs, bits)

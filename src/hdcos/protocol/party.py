@@ -32,8 +32,8 @@ class Source(Protocol):
 class Clear(Protocol):
     """Opens values of a computation that has no peer and no masks."""
 
-    def opened(self, x: Any, mask: Array, drop: int, bits: int, within: int | None) -> Array:
-        """x / 2**drop + mask, rounded; modulo 2**bits unless a range is relied on."""
+    def opened(self, x: Any, mask: Array, drop: int, bits: int, within: int | None, periodic: bool) -> Array:
+        """x / 2**drop + mask, rounded; modulo 2**bits if it is a phase."""
         ...
 
 

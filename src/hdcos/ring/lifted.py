@@ -87,6 +87,10 @@ def _rows(
         raise InputError(f"factors of shape {shape} expected, got {[x.shape for x in (*factors, *dealt)]}")
     if any(x.shape not in ((shape[0], units // window**2), (units // window**2,)) for x in lifted):
         raise InputError(f"lifted values for {shape} expected, got {[x.shape for x in lifted]}")
+    if len({x.shape for x in lifted}) != 1 or len({x.shape for x in factors}) != 1:
+        raise InputError(f"operands differ in shape: {[x.shape for x in (*lifted, *factors)]}")
+    if pool and pool[0] * pool[1] * pool[2] != units:
+        raise InputError(f"pooling {tuple(pool)} does not fit {units} units")
     if checks.is_blank(*lifted, *factors, *dealt):
         return Blank(shape)
     return compute(lifted, factors, dealt, tuple(pool) if pool else (units, 1, 1, 1))

@@ -2,22 +2,28 @@
 
 folder/party0/step-00000200.safetensors   this party's shares after 200 steps, and what run they belong to
 folder/party0/ledger.jsonl                one line per reservation: attempt, scope, first execution, count
+folder/party0/lock                        held while a run writes here
 
 Security  a checkpoint holds one party's shares: alone it says nothing, both together are the model. Files are readable
-          by their owner only. A reservation is on disk before its first mask is used, and a resumed run opens a new
-          scope under a higher attempt number: what was dealt for steps that were lost is never used again.
+          by their owner only. Shares of two attempts must never be joined, they belong to different sharings: a
+          checkpoint names its run and attempt, and both parties resume from the same. A resumed run opens a new scope
+          with fresh seeds under a higher attempt number, written down before anything is opened; what was dealt for
+          steps that were lost is never used again.
 
 A file is written beside its place, flushed and renamed: whenever the process dies, each file is whole or absent.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -32,14 +38,15 @@ KEPT = 3
 """Parties may die between writing theirs: the newest that both hold is among the last few."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Checkpoints:
     """One party's folder."""
 
     folder: Path
+    _lock: int = field(default=-1, repr=False)
 
     @classmethod
-    def of(cls, folder: str | os.PathLike[str], rank: int) -> Checkpoints:
+    def of(cls, folder: str | os.PathLike[str], rank: int) -> Self:
         path = Path(folder) / f"party{rank}"
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -47,9 +54,37 @@ class Checkpoints:
             raise CheckpointMismatch(f"checkpoints cannot be written to {path}: {error.strerror}") from error
         return cls(path)
 
+    def lock(self) -> None:
+        """Keep other runs out of the folder until `unlock`, or until this process ends."""
+        handle = os.open(self.folder / "lock", os.O_WRONLY | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(handle)
+            raise CheckpointMismatch(f"another run is writing its checkpoints to {self.folder}") from None
+        self._lock = handle
+
+    def unlock(self) -> None:
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
     def steps(self) -> list[int]:
         """The steps there are checkpoints of, oldest first."""
-        return sorted(int(path.stem.split("-")[1]) for path in self.folder.glob("step-*.safetensors"))
+        found = []
+        for path in self.folder.glob("step-*.safetensors"):
+            number = path.stem.removeprefix("step-")
+            if number.isdecimal():
+                found.append(int(number))
+        return sorted(found)
+
+    def records(self) -> dict[int, dict[str, Any]]:
+        """What each checkpoint belongs to; files that cannot be read are left out."""
+        found = {}
+        for step in self.steps():
+            with suppress(CheckpointMismatch):
+                found[step] = self._record(step)
+        return found
 
     def save(self, step: int, words: Mapping[str, Array], record: Mapping[str, Any]) -> None:
         metadata = {"format": FORMAT, "version": str(VERSION), "record": json.dumps(record, sort_keys=True)}
@@ -59,33 +94,41 @@ class Checkpoints:
 
     def load(self, step: int) -> tuple[dict[str, Array], dict[str, Any]]:
         """The words and the record of a checkpoint."""
-        path = self._path(step)
-        try:
-            with safe_open(os.fspath(path), framework="np") as file:
-                metadata = file.metadata() or {}
-                if (metadata.get("format"), metadata.get("version")) != (FORMAT, str(VERSION)):
-                    raise CheckpointMismatch(f"{path} is not a checkpoint of this version of hdcos")
-                words = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            record: dict[str, Any] = json.loads(metadata["record"])
-        except (OSError, SafetensorError, ValueError, KeyError) as error:
-            raise CheckpointMismatch(f"{path} cannot be read: {error}") from error
+        record = self._record(step)
+        with safe_open(os.fspath(self._path(step)), framework="np") as file:
+            words = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         if any(array.dtype != np.uint64 for array in words.values()):
-            raise CheckpointMismatch(f"{path} does not hold shares")
+            raise CheckpointMismatch(f"{self._path(step)} does not hold shares")
         return words, record
+
+    def forget_after(self, step: int) -> None:
+        """Remove what lies beyond the step that is resumed from: it belongs to an attempt that was given up."""
+        for later in self.steps():
+            if later > step:
+                self._path(later).unlink(missing_ok=True)
+
+    def begin(self, attempt: int, scope: str) -> None:
+        """Note a new attempt before anything is opened for it; it must be higher than all before."""
+        if attempt <= self.attempt:
+            raise CheckpointMismatch(f"attempt {attempt} is not new: {self.folder} has seen {self.attempt}")
+        self.reserve(attempt, scope, 0, 0)
 
     def reserve(self, attempt: int, scope: str, first: int, count: int) -> None:
         """Note that executions of a scope are about to be used."""
         line = json.dumps({"attempt": attempt, "scope": scope, "first": first, "count": count})
-        with self._ledger.open("a", encoding="utf-8") as file:
+        handle = os.open(self.folder / "ledger.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(f"\n{line}\n")  # behind whatever a crash may have left without an end
             file.flush()
             os.fsync(file.fileno())
+        self._sync()
 
     def reserved(self) -> list[dict[str, Any]]:
         """Every reservation so far; a line that was cut off by a crash reserved nothing."""
-        if not self._ledger.exists():
+        path = self.folder / "ledger.jsonl"
+        if not path.exists():
             return []
-        lines = self._ledger.read_text(encoding="utf-8").split("\n")
+        lines = path.read_text(encoding="utf-8").split("\n")
         return [json.loads(line) for line in lines if line.endswith("}")]
 
     @property
@@ -93,23 +136,38 @@ class Checkpoints:
         """The highest attempt so far, 0 before the first."""
         return max((entry["attempt"] for entry in self.reserved()), default=0)
 
-    @property
-    def _ledger(self) -> Path:
-        return self.folder / "ledger.jsonl"
+    def _record(self, step: int) -> dict[str, Any]:
+        path = self._path(step)
+        try:
+            with safe_open(os.fspath(path), framework="np") as file:
+                metadata = file.metadata() or {}
+            if (metadata.get("format"), metadata.get("version")) != (FORMAT, str(VERSION)):
+                raise CheckpointMismatch(f"{path} is not a checkpoint of this version of hdcos")
+            record: dict[str, Any] = json.loads(metadata["record"])
+        except (OSError, SafetensorError, ValueError, KeyError) as error:
+            raise CheckpointMismatch(f"{path} cannot be read: {error}") from error
+        return record
 
     def _path(self, step: int) -> Path:
         return self.folder / f"step-{step:08d}.safetensors"
 
     def _write(self, target: Path, content: bytes) -> None:
-        temporary = target.with_suffix(".tmp")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(target)
-        folder = os.open(target.parent, os.O_RDONLY)
+        temporary = target.with_name(f".{target.stem}.{secrets.token_hex(4)}.tmp")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
-            os.fsync(folder)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(target)
         finally:
-            os.close(folder)
+            temporary.unlink(missing_ok=True)
+        self._sync()
+
+    def _sync(self) -> None:
+        """Make new names in the folder last."""
+        handle = os.open(self.folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

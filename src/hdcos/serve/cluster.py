@@ -44,6 +44,8 @@ class Cluster:
         self.phase_bits = phase_bits
         self.online_s = 0.0
         self._models: dict[str, PrivateModel] = {}
+        self._promised: set[str] = set()
+        """Names of models that are being trained."""
         self._lock = Lock()
         self._ended = False
         self._callers = ThreadPoolExecutor(len(links), thread_name_prefix="caller")
@@ -92,18 +94,24 @@ class Cluster:
         """
         name = self._free_name(options.pop("name", None))
 
+        self._promised.add(name)
+
         def work(job: Job | None = None) -> PrivateModel:
             if job is not None:
                 options.update(job=job, progress=False)
-            self._models[name] = fit(self, model, x, y, name=name, **options)
+            try:
+                self._models[name] = fit(self, model, x, y, name=name, **options)
+            finally:
+                self._promised.discard(name)
             return self._models[name]
 
         return work() if wait else Job(work)
 
     def _free_name(self, name: str | None) -> str:
+        taken = self._models.keys() | self._promised
         if name is None:
-            return next(f"model{number}" for number in count() if f"model{number}" not in self._models)
-        if name in self._models:
+            return next(f"model{number}" for number in count() if f"model{number}" not in taken)
+        if name in taken:
             raise InputError(f"a model named {name!r} is shared already: choose another name, or close it")
         return name
 
@@ -160,19 +168,21 @@ class Cluster:
     def _ask_both(
         self, meta: Mapping[str, Any], arrays: Sequence[Mapping[str, Array]]
     ) -> list[tuple[dict[str, Any], dict[str, Array]]]:
-        calls = [self._callers.submit(_ask, link, meta, part) for link, part in zip(self._links, arrays, strict=True)]
+        calls = []
         try:
+            for link, part in zip(self._links, arrays, strict=True):
+                calls.append(self._callers.submit(_ask, link, meta, part))
             done, _ = wait(calls, return_when=FIRST_EXCEPTION)
+            if len(done) < len(calls):
+                # One party failed. The other gives up by itself within its timeout, unless it is lost as well.
+                done, hanging = wait(calls, self._timeout_s + GRACE_S)
+                for call in hanging:
+                    self._links[calls.index(call)].cancel()
         except BaseException:
             # Interrupted: the answers still to come would be taken for answers to the next question.
             for link in self._links:
                 link.cancel()
             raise
-        if len(done) < len(calls):
-            # One party failed. The other gives up by itself within its timeout, unless it is lost as well.
-            done, hanging = wait(calls, self._timeout_s + GRACE_S)
-            for call in hanging:
-                self._links[calls.index(call)].cancel()
         first = [call for call in calls if call in done] + [call for call in calls if call not in done]
         failures = [error for call in first if (error := call.exception()) is not None]
         if failures:

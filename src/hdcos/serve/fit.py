@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import math
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hdcos.errors import CheckpointMismatch, InputError, RangeError
+from hdcos.errors import HdcosError, InputError, RangeError
 from hdcos.nn import Flatten, Sequential
 from hdcos.ring import Array, encode
 from hdcos.serve.model import PrivateModel
 from hdcos.serve.opened import halves
-from hdcos.serve.private_training import PrivateTraining, Saving
+from hdcos.serve.private_training import PrivateTraining, Saving, kept
 from hdcos.serve.progress import shown
 from hdcos.serve.training import Settings
 from hdcos.train import training_form
@@ -31,6 +31,8 @@ SECONDS_AT_ONCE = 1.0
 """Steps are asked for in pieces of about this long."""
 FITTED = 32.0
 """Logits that the sigmoid of the losses is good for; beyond it gradients are wrong."""
+OWN = "rows of this call"
+LARGEST_TARGET = 128.0
 Rate = float | Callable[[int], float]
 Data = ArrayLike | str | list[str] | tuple[str, ...]
 
@@ -41,8 +43,10 @@ def one_hot(y: ArrayLike, outputs: int) -> Array:
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         raise InputError("the labels contain NaN or infinity")
     if labels.ndim == 2:
-        if labels.shape[1] != outputs:
+        if labels.shape[1] != outputs or labels.dtype.kind not in "iubf":
             raise InputError(f"targets of shape {labels.shape} do not fit a network with {outputs} outputs")
+        if np.abs(labels).max(initial=0) > LARGEST_TARGET:
+            raise InputError(f"targets may reach {LARGEST_TARGET:g} in size, these reach {np.abs(labels).max():g}")
         return labels.astype(np.float64)
     if labels.ndim != 1 or labels.dtype.kind not in "iubf" or (labels != np.rint(labels)).any():
         raise InputError(f"labels are a row of whole numbers, got {labels.dtype} of shape {labels.shape}")
@@ -118,49 +122,85 @@ def fit(
     if isinstance(epochs, bool) or not isinstance(epochs, int | np.integer) or epochs < 1:
         raise InputError(f"epochs are a whole number of at least 1, got {epochs!r}")
     training_form(model, loss)  # refuses what cannot be trained before anything is sent
-    names, join, count = _uploaded(cluster, model, x, y, batch_size)
+    if checkpoint is not None and resume is not None and os.path.abspath(checkpoint) != os.path.abspath(resume):
+        raise InputError("a resumed run goes on in its own folder: leave `checkpoint` out")
+    if type(checkpoint_every) is not int or checkpoint_every < 1:
+        raise InputError(f"checkpoints are written every so many steps, at least 1, got {checkpoint_every!r}")
     folder = resume if resume is not None else checkpoint
     saving = Saving(
         os.fspath(os.path.abspath(folder)) if folder is not None else "", checkpoint_every, resume is not None
     )
+    names, join, count = _uploaded(cluster, model, x, y, batch_size, loss)
     if seed is None:
-        seed = _kept_seed(cluster, saving) if saving.resume else secrets.randbits(32)
+        newest = kept(cluster, saving.folder).newest if saving.resume else None
+        seed = int(newest["seed"]) if newest else secrets.randbits(32)
     steps_per_epoch = count // batch_size
 
     def rate(epoch: int) -> float:
         value = lr(epoch) if callable(lr) else lr
         return float(value * schedule(epoch) if schedule else value)
 
-    settings = Settings(loss, batch_size, seed, epochs * steps_per_epoch, momentum, weight_decay)
-    training = PrivateTraining(cluster, model, names, join, settings, rate(0), saving)
-    if job is not None:
-        job.step, job.total_steps = training.step, settings.total_steps
-    history: list[Epoch] = []
-    with shown(progress, training, epochs) as display:
-        step_s = 0.0
-        while training.step < settings.total_steps:
-            epoch, done = divmod(training.step, steps_per_epoch)
-            at_once = max(1, min(200, int(SECONDS_AT_ONCE / step_s))) if step_s else 2
-            taken = min(at_once, steps_per_epoch - done)
-            seconds = training.steps(taken, rate(epoch))
-            step_s = seconds / taken
-            display.advance(taken, seconds)
-            if done + taken == steps_per_epoch:
-                accuracy = _validated(training, validation, loss, epoch) if validation is not None else None
-                history.append(Epoch(epoch + 1, display.epoch_s(), accuracy))
-                display.note(history[-1])
-            if job is not None:
-                job.step = training.step
-                if job.cancelled:
-                    break
-    private = training.model(name)
-    training.close()
+    rates = [rate(epoch) for epoch in range(epochs)]
+    settings = Settings(loss, int(batch_size), int(seed), int(epochs) * steps_per_epoch, momentum, weight_decay)
+    try:
+        training = PrivateTraining(cluster, model, names, join, settings, min(rates), saving)
+        with _closed_after(training):
+            history = _run(training, rates, validation, progress, job)
+            private = training.model(name)
+    finally:
+        if names[0].startswith(OWN):  # rows that came with the call, and go with it
+            with suppress(HdcosError):
+                cluster.ask({"operation": "forget_data", "name": names[0]})
     private.history = history
     return private
 
 
+def _run(
+    training: PrivateTraining,
+    rates: Sequence[float],
+    validation: tuple[ArrayLike, ArrayLike] | None,
+    progress: bool,
+    job: Job | None,
+) -> list[Epoch]:
+    """Take all steps that are left, in pieces of about a second."""
+    history: list[Epoch] = []
+    total, steps_per_epoch = training.settings.total_steps, training.steps_per_epoch
+    with shown(progress, training, len(rates)) as display:
+        step_s = 0.0
+        while training.step < total:
+            if job is not None:
+                job.step, job.total_steps = training.step, total
+                if job.cancelled and step_s:
+                    break
+            epoch, done = divmod(training.step, steps_per_epoch)
+            at_once = max(1, min(200, int(SECONDS_AT_ONCE / step_s))) if step_s else 2
+            taken = min(at_once, steps_per_epoch - done)
+            seconds = training.steps(taken, rates[epoch])
+            step_s = seconds / taken
+            display.advance(taken, seconds)
+            if done + taken == steps_per_epoch:
+                accuracy = _validated(training, validation, epoch) if validation is not None else None
+                history.append(Epoch(epoch + 1, display.epoch_s(), accuracy))
+                display.note(history[-1])
+    if job is not None:
+        job.step, job.total_steps = training.step, total
+    return history
+
+
+@contextmanager
+def _closed_after(training: PrivateTraining) -> Iterator[None]:
+    """Let the parties forget the run, however it ends."""
+    try:
+        yield
+    except BaseException:
+        with suppress(HdcosError):
+            training.close()
+        raise
+    training.close()
+
+
 def _uploaded(
-    cluster: Cluster, model: Sequential, x: Data, y: ArrayLike | None, batch_size: int
+    cluster: Cluster, model: Sequential, x: Data, y: ArrayLike | None, batch_size: int, loss: str
 ) -> tuple[list[str], str, int]:
     """The names of the data sets, how they are joined, and how many rows that makes."""
     if isinstance(batch_size, bool) or not isinstance(batch_size, int | np.integer) or batch_size < 1:
@@ -179,10 +219,11 @@ def _uploaded(
     else:
         if y is None:
             raise InputError("rows need labels: fit(model, x, y, ...)")
-        names, join = [f"rows {secrets.token_hex(8)}"], "rows"
+        names, join = [f"{OWN} {secrets.token_hex(8)}"], "rows"
         values = model.rows(x)
         rows = len(values)
         if batch_size <= rows:
+            _check_targets(one_hot(y, form.outputs), loss)
             for layer in form.front:
                 values = layer.forward({}, values)
             upload(cluster, values, y, names[0], form.outputs)
@@ -191,29 +232,29 @@ def _uploaded(
     return names, join, rows
 
 
-def _kept_seed(cluster: Cluster, saving: Saving) -> int:
-    """The seed of the run that is resumed."""
-    (meta, _), _ = cluster.ask({"operation": "checkpoints", "folder": saving.folder})
-    try:
-        return int(meta["record"]["settings"]["seed"])
-    except KeyError:
-        raise CheckpointMismatch(f"there is no checkpoint in {saving.folder}") from None
+def _check_targets(targets: Array, loss: str) -> None:
+    """Targets that a loss can be computed for."""
+    if loss == "softmax" and not (((targets == 0) | (targets == 1)).all() and (targets.sum(1) == 1).all()):
+        raise InputError("softmax takes one class per row: labels, or rows of zeros with a single one")
+    if loss == "logistic" and (targets.min(initial=0) < 0 or targets.max(initial=0) > 1):
+        raise InputError("the logistic loss takes targets from 0 to 1")
 
 
-def _validated(training: PrivateTraining, validation: tuple[ArrayLike, ArrayLike], loss: str, epoch: int) -> float:
+def _validated(training: PrivateTraining, validation: tuple[ArrayLike, ArrayLike], epoch: int) -> float:
     """The accuracy of private predictions for the caller's own rows; RangeError if they show that training diverged."""
-    rows, labels = np.asarray(validation[0]), np.asarray(validation[1])
+    rows, labels, loss = np.asarray(validation[0]), np.asarray(validation[1]), training.settings.loss
+    if len(rows) != len(labels):
+        raise InputError(f"{len(rows)} validation rows and {len(labels)} labels do not belong together")
     with training.model(f"validation {secrets.token_hex(4)}") as snapshot:
         scores = snapshot.predict(rows)
-    far = float(np.mean(np.abs(scores) > FITTED))
-    largest = float(np.abs(scores).max(initial=0.0))
+    # Softmax compares logits with one another, the logistic loss each with zero.
+    size = np.ptp(scores, axis=1) if loss == "softmax" else np.abs(scores)
+    far, largest = float(np.mean(size > FITTED)), float(size.max(initial=0.0))
     if far > 0.01 and loss != "squared":
         raise RangeError(
             f"training diverged in epoch {epoch + 1}: {far:.0%} of the logits of the validation rows, up to "
             f"{largest:.3g}, lie beyond the {FITTED:g} that the loss is computed for. Use a smaller learning rate."
         )
-    if not math.isfinite(largest):
-        raise RangeError(f"training diverged in epoch {epoch + 1}")
     guesses = (
         scores.argmax(1) if scores.shape[1] > 1 else (scores[:, 0] > (0.5 if loss == "squared" else 0)).astype(int)
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as NotYet
 from threading import Event, Thread
 
 from hdcos.errors import PeerLost
@@ -35,18 +34,17 @@ class Job:
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until it is done or the time is over; an error that ended it is raised. True if it is done."""
-        try:
-            self._future.result(timeout_s)
-        except NotYet:
+        self._thread.join(timeout_s)
+        if not self._future.done():
             return False
+        self._future.result()
         return True
 
     def result(self, timeout_s: float | None = None) -> PrivateModel:
         """The trained model; whatever ended the training otherwise is raised here."""
-        try:
-            return self._future.result(timeout_s)
-        except NotYet:
-            raise PeerLost(f"the job is not done after {timeout_s:g} s") from None
+        if not self.wait(timeout_s):
+            raise PeerLost(f"the job is not done after {timeout_s} s")
+        return self._future.result()
 
     def _run(self, work: Callable[[Job], PrivateModel]) -> None:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,22 @@ class Saving:
     resume: bool = False
 
 
+@dataclass(frozen=True)
+class Kept:
+    """What two parties hold in a folder of checkpoints."""
+
+    newest: dict[str, Any] | None
+    """The newest checkpoint that both hold: step, run, attempt and seed. Halves of different attempts do not belong."""
+    attempt: int
+
+
+def kept(cluster: Cluster, folder: str) -> Kept:
+    (zero, _), (one, _) = cluster.ask({"operation": "checkpoints", "folder": folder})
+    common = [record for record in zero["checkpoints"] if record in one["checkpoints"]]
+    newest = max(common, key=lambda record: (record["attempt"], record["step"]), default=None)
+    return Kept(newest, max(zero["attempt"], one["attempt"]))
+
+
 class PrivateTraining(Opened):
     """A run of training on uploaded data. Batches are drawn by public indices; everything else stays shared."""
 
@@ -45,12 +62,16 @@ class PrivateTraining(Opened):
         form = training_form(model, settings.loss)
         Rule(rate, settings.momentum, settings.decay)  # refuses bad numbers before anything is sent
         self._model, self.settings = model, settings
-        self.step, attempt = 0, 1
+        self.step, attempt, run = 0, 1, secrets.token_hex(16)
         if saving.folder:
-            found = self._cluster.ask({"operation": "checkpoints", "folder": saving.folder})
-            attempt += max(int(meta["attempt"]) for meta, _ in found)
+            found = kept(cluster, saving.folder)
+            attempt += found.attempt
             if saving.resume:
-                self.step = self._newest([meta for meta, _ in found], saving.folder)
+                if found.newest is None:
+                    raise CheckpointMismatch(
+                        f"there is no checkpoint of one attempt that both parties hold in {saving.folder}"
+                    )
+                self.step, run = found.newest["step"], found.newest["run"]
         state = model.state()
         words = {tensor.name: tensor.words(state[tensor.name]) for tensor in form.tensors}
         (planned, _), _ = self._ask(
@@ -62,6 +83,7 @@ class PrivateTraining(Opened):
             settings=asdict(settings),
             rate=rate,
             attempt=attempt,
+            run=run,
             folder=saving.folder,
             every=saving.every,
             resume=self.step if saving.resume else None,
@@ -71,14 +93,6 @@ class PrivateTraining(Opened):
         self.rows = int(planned["rows"])
         self.available = 0
         """Steps that material was in stock for when the parties last answered."""
-
-    @staticmethod
-    def _newest(found: Sequence[dict[str, Any]], folder: str) -> int:
-        """The newest checkpoint that both parties hold."""
-        common = set(found[0]["steps"]) & set(found[1]["steps"])
-        if not common:
-            raise CheckpointMismatch(f"the two parties hold no checkpoint of the same step in {folder}")
-        return int(max(common))
 
     @property
     def steps_per_epoch(self) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import Any
 
-from hdcos.errors import InputError
+from hdcos.errors import CheckpointMismatch, InputError, MaterialReused
 from hdcos.link.message import integer, text
 from hdcos.nn import Sequential
 from hdcos.offline import Ration
@@ -42,6 +42,7 @@ class Trainer:
             "open_training": self._open,
             "train": self._train,
             "close_training": self._close,
+            "forget_data": self._forget,
         }
 
     def training(self, name: str) -> Training:
@@ -60,6 +61,11 @@ class Trainer:
         self._datasets[name] = Dataset(x, targets)
         return {}, {}
 
+    def _forget(self, meta: Meta, arrays: Arrays) -> Answer:
+        """Drop a data set; runs that use it keep what they have."""
+        self._datasets.pop(text(meta, "name"), None)
+        return {}, {}
+
     def _describe(self, meta: Meta, arrays: Arrays) -> Answer:
         """How many rows data sets make together."""
         x, _ = joined(self._datasets, meta.get("datasets", ()), text(meta, "join"))
@@ -68,9 +74,11 @@ class Trainer:
     def _checkpoints(self, meta: Meta, arrays: Arrays) -> Answer:
         """What is in a folder of checkpoints."""
         found = Checkpoints.of(text(meta, "folder"), self.rank)
-        steps = found.steps()
-        record = found.load(steps[-1])[1] if steps else {}
-        return {"steps": steps, "attempt": found.attempt, "record": record}, {}
+        known = [
+            {"step": step, "run": record["run"], "attempt": record["attempt"], "seed": record["settings"]["seed"]}
+            for step, record in found.records().items()
+        ]
+        return {"checkpoints": known, "attempt": found.attempt}, {}
 
     def _open(self, meta: Meta, arrays: Arrays) -> Answer:
         """Take this party's half of the parameters, or a checkpoint, and plan a step on data sets that are here."""
@@ -91,18 +99,39 @@ class Trainer:
             tensor.name: Share(half(arrays, tensor.name, tensor.shape, self.rank), tensor.scale, tensor.bits)
             for tensor in form.tensors
         }
-        training = Training(form, settings, x, targets.raised(form.target_scale), state, integer(meta, "attempt"))
-        if meta.get("folder"):
-            training.checkpoints = Checkpoints.of(text(meta, "folder"), self.rank)
-            training.every = integer(meta, "every")
-        if meta.get("resume") is not None:
-            training.resume(integer(meta, "resume"))
+        compared = targets.raised(form.target_scale)
+        training = Training(form, settings, x, compared, state, attempt=integer(meta, "attempt"))
         planned = training.planned(float(meta["rate"]), self.rank)
-        training.stock = self._engine.open(scope, planned, singly=True)
+        if meta.get("folder"):
+            self._use_folder(training, meta, scope)
+        try:
+            training.stock = self._engine.open(scope, planned, singly=True)
+        except BaseException:
+            training.release()
+            raise
         self._trainings[scope] = training
         offline = planned.material.dealt_bytes(1)
         numbers = {"rounds": planned.rounds, "online_bytes": planned.online_bytes, "offline_bytes": offline}
         return {**numbers, "rows": len(x)}, {}
+
+    def _use_folder(self, training: Training, meta: Meta, scope: str) -> None:
+        """Write checkpoints to a folder, and go on from one if asked."""
+        training.checkpoints = Checkpoints.of(text(meta, "folder"), self.rank)
+        training.every = integer(meta, "every")
+        training.run = text(meta, "run")
+        training.checkpoints.lock()
+        try:
+            if meta.get("resume") is not None:
+                training.resume(integer(meta, "resume"))
+            elif training.checkpoints.steps():
+                where = training.checkpoints.folder
+                raise CheckpointMismatch(
+                    f"{where} holds checkpoints of another run: resume it, or choose another folder"
+                )
+            training.checkpoints.begin(training.attempt, scope)
+        except BaseException:
+            training.release()
+            raise
 
     def _train(self, meta: Meta, arrays: Arrays) -> Answer:
         """Take steps; the material of the next ones is made meanwhile."""
@@ -113,6 +142,8 @@ class Trainer:
         assert stock is not None
         if first != training.step:
             raise InputError(f"step {first} asked for, the next is {training.step}")
+        if first - training.start < stock.used:
+            raise MaterialReused(f"step {first} was begun before and failed: resume from a checkpoint")
         if training.checkpoints is not None:
             training.checkpoints.reserve(training.attempt, scope, first - training.start, steps)
         ahead = steps_ahead(stock)
@@ -143,6 +174,7 @@ class Trainer:
         """Forget a run and what is left of its material."""
         training = self.training(text(meta, "scope"))
         del self._trainings[text(meta, "scope")]
+        training.release()
         if training.stock is not None:
             self._engine.close(training.stock)
         return {}, {}

@@ -51,7 +51,11 @@ class Training:
     x: Share = field(repr=False)
     targets: Share = field(repr=False)
     state: Mapping[str, Share] = field(repr=False)
+    run: str = ""
+    """Names the run through all its attempts."""
     attempt: int = 1
+    origin: tuple[int, int] = (0, 0)
+    """The step and the attempt of the checkpoint it went on from."""
     step: int = 0
     last_rate: float | None = None
     start: int = 0
@@ -88,7 +92,7 @@ class Training:
     def agreed(self, rule: Rule) -> list[object]:
         """What both parties must mean by a step: which rows, which numbers."""
         rows = hashlib.sha256(np.ascontiguousarray(self.rows(self.step), dtype="<i8").tobytes()).hexdigest()
-        return [self.attempt, rows, *(repr(value) for value in asdict(rule).values())]
+        return [self.run, self.attempt, self.origin, rows, *(repr(value) for value in asdict(rule).values())]
 
     def program(self, party: Party, rule: Rule) -> Rounds[Mapping[str, Share]]:
         rows = self.rows(self.step)
@@ -104,10 +108,16 @@ class Training:
             words = {name: share.words for name, share in self.state.items()}
             self.checkpoints.save(self.step, words, self.record())
 
+    def release(self) -> None:
+        """Let other runs use the folder."""
+        if self.checkpoints is not None:
+            self.checkpoints.unlock()
+
     def record(self) -> dict[str, Any]:
         shapes = {tensor.name: list(tensor.shape) for tensor in self.form.tensors}
         known = {"rows": len(self.x), "shapes": shapes, "settings": asdict(self.settings)}
-        return {**known, "step": self.step, "last_rate": self.last_rate, "attempt": self.attempt}
+        place = {"run": self.run, "attempt": self.attempt, "step": self.step, "last_rate": self.last_rate}
+        return {**known, **place}
 
     def resume(self, step: int) -> None:
         """Go on from a checkpoint of the same run."""
@@ -127,3 +137,5 @@ class Training:
             copy = name.endswith(BEFORE)
             state[name] = Share(array, WEIGHT_SCALE if copy else tensor.scale, 64 if copy else tensor.bits)
         self.state, self.step, self.start, self.last_rate = state, step, step, record["last_rate"]
+        self.run, self.origin = record["run"], (step, record["attempt"])
+        self.checkpoints.forget_after(step)

@@ -67,6 +67,7 @@ class Stream:
             counter = modes.CTR(block.to_bytes(_BLOCK_BYTES, "big"))
             self._cipher = Cipher(algorithms.AES(self._key), counter).encryptor()
         out = np.empty(wanted + _BLOCK_BYTES, np.uint8)
+        self._at = -1  # until all of it is read
         update, view, written = self._cipher.update_into, out.data, 0
         while written < wanted:
             piece = min(len(_ZEROS), wanted - written)

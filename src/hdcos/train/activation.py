@@ -27,7 +27,7 @@ from hdcos.train.form import PHASE_BITS, SLOPE_SCALE, Unit
 FACTOR_BITS = 12
 SERIES_TRIG = 13
 RANGE_BITS = 10
-"""Values that enter a polynomial may reach 2**10."""
+"""Values that enter a polynomial may reach 2**10 after diagonal layers, 2**8 after others: their ring is smaller."""
 SERIES = {"sigmoid": fit.sigmoid, "tanh": fit.tanh, "expm1": fit.expm1}
 TWO_PI = round(2 * pi * 2**FACTOR_BITS)
 

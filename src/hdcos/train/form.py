@@ -34,7 +34,7 @@ PHASE_BITS = 16
 """Of activations; the loss takes LOSS_PHASE_BITS."""
 LOSS_PHASE_BITS = 20
 WEIGHT_SCALE = 18
-"""Weights as they are opened, |w| < 4 (diagonal) or 1 (matrix)."""
+"""Weights as they are opened: |w| < 4 for diagonals, 1 (turn) for matrices in turns, 4 for others."""
 WEIGHT_BITS = 22
 DIAGONAL_SCALE = 60
 """Diagonal weights as they are kept: |w| < 8."""
@@ -50,7 +50,7 @@ MATRIX_OUTPUT = 36
 """Pre-activations and biases of matrix units."""
 OPENED_SCALE = 11
 """Activations as they are opened for a matrix product."""
-LEAST_RING = 50
+LEAST_RING = 48
 """An activation that leaves fewer bits than this when it is opened is lifted first."""
 SLOPE_SCALE = 18
 """An activation's derivative as it is opened."""
@@ -163,6 +163,8 @@ def training_form(model: nn.Sequential, loss: str = "logistic") -> Form:
         front += 1
     if len(model.output_shape) != 1:
         raise ModelError(f"a network that is trained gives a row of numbers, this one gives {model.output_shape}")
+    if loss == "softmax" and model.output_shape[0] < 2:
+        raise ModelError("softmax compares outputs, and this network has one: use the logistic loss")
     units = _Reader(model.layers, model.shapes, front, loss).units()
     return Form(units, loss, tuple(model.layers[:front]), model.shapes[front], model.output_shape[0])
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import floor, isfinite, log2
+from math import floor, frexp, isfinite
 
 from hdcos.errors import InputError
 from hdcos.protocol.party import Party
@@ -52,13 +52,17 @@ class Rule:
         """A public integer factor; over many steps its mean is the value, whatever that is."""
         if value < LEAST_FACTOR:
             raise InputError(f"the learning rate is too small for {name}: its steps would be lost in rounding")
+        return self.dithered(value)
+
+    def dithered(self, value: float) -> int:
+        """The integer below or above, such that the mean over many steps is the value."""
         return floor(value * (self.number + 1)) - floor(value * self.number)
 
     def on_cosine(self, amplitude: float, trig_scale: int, index: int) -> tuple[int, int]:
         """A factor on a table of cosines, as an integer and the shift that undoes the table's scale."""
         if amplitude < 2**7:
             raise InputError(f"the learning rate is too small for layer {index}: its steps would be lost in rounding")
-        extra = max(0, 30 - int(log2(amplitude)))
+        extra = max(0, 31 - frexp(amplitude)[1])
         return round(amplitude * 2.0**extra), trig_scale + extra
 
 
@@ -75,9 +79,9 @@ def updated(
             gain = 2.0 ** (share.scale - copy.scale)
             if rule.momentum and rule.last_rate is not None:
                 moved = copy - state[name + BEFORE]
-                words = words + (moved * round(rule.momentum * rule.rate / rule.last_rate * gain)).words
+                words = words + (moved * rule.dithered(rule.momentum * rule.rate / rule.last_rate * gain)).words
             if rule.decay:
-                words = words - (copy * round(rule.rate * rule.decay * gain)).words
+                words = words - (copy * rule.dithered(rule.rate * rule.decay * gain)).words
             if rule.momentum:
                 after[name + BEFORE] = copy
         after[name] = Share(words, share.scale, share.bits)

@@ -282,7 +282,7 @@ class _Step:
             assert isinstance(gradient, Share)
             assert unit.bias is not None
             gradient = yield from settled(party, gradient, scale)
-            self._move(unit.bias.name, gradient.sum(0), unit.bias.factor**2)
+            self._move(unit.bias.name, gradient.sum(0), unit.bias.squared)
             gradient = unit.projection.adjoint(gradient, unit.size)
         u: Gradient
         if isinstance(gradient, FusedGradient):
@@ -297,7 +297,7 @@ class _Step:
         if each.before is None:
             assert each.x is not None
             self._move_bias(unit, opened.share(party).sum(0))
-            self._move(unit.weight.name, times_masked(party, opened, each.x).sum(0), unit.weight.factor**2)
+            self._move(unit.weight.name, times_masked(party, opened, each.x).sum(0), unit.weight.squared)
             if before is None:
                 return u
             assert each.weight is not None
@@ -328,11 +328,11 @@ class _Step:
         """From the sum of the gradients before the transform; with a projection the bias has moved already."""
         if unit.bias is not None and unit.projection is None:
             gradient = transformed(total, unit.size, unit.outputs[0])
-            self._move(unit.bias.name, gradient, unit.bias.factor**2 / unit.size)
+            self._move(unit.bias.name, gradient, unit.bias.squared / unit.size)
 
     def _on_cosine(self, unit: Diagonal, phase: FusedPhase, scale: int, before: Unit) -> tuple[int, int]:
         """The learning rate in the public factor of a cosine: sum over the batch of g_u cos y' is then the step."""
-        amplitude = self.rule.rate / self.rows * unit.weight.factor**2 * 2.0 ** (unit.weight.scale - scale)
+        amplitude = self.rule.rate / self.rows * unit.weight.squared * 2.0 ** (unit.weight.scale - scale)
         return self.rule.on_cosine(amplitude / 2.0**before.pool_bits, phase.scale, unit.index)
 
     def _matrix_gradients(self, each: _Pass, before: _Pass | None, gradient: Share) -> Rounds[Share]:
@@ -347,11 +347,11 @@ class _Step:
             total = G.share(party).sum(0)
             if len(unit.outputs) == 3:
                 total = total.reshape(unit.outputs[0], -1).sum(1)
-            self._move(unit.bias.name, total, unit.bias.factor**2)
+            self._move(unit.bias.name, total, unit.bias.squared)
         assert each.x is not None
         options = {"stride": unit.stride, "padding": unit.padding}
         step = product(party, each.x, G, f"{unit.operation}.weight", unit.weight.shape, **options)
-        self._move(unit.weight.name, step, unit.weight.factor**2)
+        self._move(unit.weight.name, step, unit.weight.squared)
         if before is None:
             return gradient
         assert each.weight is not None

@@ -28,6 +28,11 @@ class Tensor:
     limit: float = float("inf")
     """Largest |parameter * factor| that keeps results within the ring, where they could leave it."""
 
+    @property
+    def squared(self) -> float:
+        """factor * factor, by a multiplication, which rounds alike everywhere."""
+        return self.factor * self.factor
+
     def words(self, parameter: Array) -> Array:
         """The words to be shared; ModelError if they do not fit, before anything is sent."""
         values = (parameter.T if self.transposed else parameter) * self.factor
