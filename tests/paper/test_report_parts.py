@@ -15,6 +15,7 @@ from hdcos.paper.report.document import Part, Table, Text, markdown
 from hdcos.paper.report.rounds import rounds
 from hdcos.paper.report.scores import Scores
 from hdcos.paper.report.secure import secure
+from hdcos.paper.report.svg import _round_ticks
 from hdcos.paper.report.varied import SYNTHETIC, generated, projections, starts
 
 Row = dict[str, Any]
@@ -91,6 +92,19 @@ def test_costs_name_every_cell_and_leave_relu_out() -> None:
     said = text(costs(Scores([])))
     assert "| Higgs (sample), relu, dense | not run | - | - | - | - | - | - |" in said
     assert said.count("Fashion-MNIST, cos, circulant") == 2
+
+
+@pytest.mark.parametrize(("low", "high"), [(-0.99, 4), (50, 71.2), (0.3, 6.7), (3, 3), (0.001, 0.0042)])
+def test_axes_have_a_few_round_numbers_around_all_values(low: float, high: float) -> None:
+    ticks = _round_ticks(low, high)
+    assert ticks[0] <= low
+    assert high <= ticks[-1]
+    assert 2 <= len(ticks) <= 8
+
+
+def test_numbers_are_set_to_the_right_and_words_to_the_left() -> None:
+    table = Table(["a", "b", "c"], [["x", "1.0 ± 0.2", "one"], ["y", "not run", "2"]])
+    assert "| --- | ---: | --- |" in text([table])
 
 
 def test_notes_end_as_sentences() -> None:

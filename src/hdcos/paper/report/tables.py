@@ -52,7 +52,7 @@ def value_of(score: Score | None) -> str:
 
 
 def _head(first: str, groups: Sequence[str]) -> list[str]:
-    return [first, *(f"{group}{part}" for group in groups for part in ("", ", paper", ", difference"))]
+    return [first, *(part for group in groups for part in (group, "paper", "difference"))]
 
 
 def _sizes(scores: Scores, cells: Sequence[Cell], epochs: int | None) -> str:
