@@ -8,7 +8,7 @@ PART ?=
 NATIVE := CMakeLists.txt $(wildcard cpp/*)
 PIP := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet $(PIP_FLAGS)
 
-.PHONY: demo test check bench prove format clean
+.PHONY: demo test check bench prove docs format clean
 
 $(VENV)/.python:
 	$(PYTHON) -m venv $(VENV)
@@ -26,6 +26,10 @@ $(VENV)/.demo: $(VENV)/.core
 	$(PIP) --editable '.[demo]'
 	touch $@
 
+$(VENV)/.docs: $(VENV)/.core
+	$(PIP) --editable '.[docs]'
+	touch $@
+
 demo: $(VENV)/.demo
 	$(BIN)/hdcos demo
 
@@ -38,6 +42,7 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m benchmarks.tables --check
+	$(BIN)/hdcos paper report --check
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.core
@@ -46,6 +51,10 @@ bench: $(VENV)/.dev
 prove: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.prove $(SUITE) $(PART)
 	$(BIN)/python -m benchmarks.tables
+
+docs: $(VENV)/.docs
+	$(BIN)/mkdocs build --quiet
+	@echo "The documentation is in build/site/index.html."
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
