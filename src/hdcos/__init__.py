@@ -14,14 +14,17 @@ if TYPE_CHECKING:
     from hdcos import data as data
     from hdcos import nn as nn
     from hdcos.serve.local import local as local
+    from hdcos.serve.remote import connect_cluster as connect
 
-__all__ = ["__version__", "data", "local", "nn"]
+__all__ = ["__version__", "connect", "data", "local", "nn"]
 
 
 def __getattr__(name: str) -> Any:
     """Load what is asked for when it is asked for: a part of the package is quick to import by itself."""
     if name == "local":
         return import_module("hdcos.serve.local").local
+    if name == "connect":
+        return import_module("hdcos.serve.remote").connect_cluster
     if name in ("data", "nn"):
         return import_module(f"hdcos.{name}")
     raise AttributeError(f"module 'hdcos' has no attribute {name!r}")

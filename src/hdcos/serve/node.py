@@ -1,6 +1,8 @@
-"""A node as a process of its own: `python -m hdcos.serve.node`, configured by one line of JSON on its input.
+"""A node as a process of its own.
 
-The process ends when its input does: whoever started it is gone then, however it went.
+Of a local cluster: `python -m hdcos.serve.node`, configured by one line of JSON on its input. The process ends when its
+input does: whoever started it is gone then, however it went. Of a cluster on several machines: `serve_node`, configured
+by its folder and the cluster file, until it is told to stop. Clients are served one after another, each from nothing.
 """
 
 from __future__ import annotations
@@ -13,16 +15,19 @@ import socket
 import sys
 import threading
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from hdcos._version import __version__
-from hdcos.errors import HandshakeError, HdcosError, PeerLost
+from hdcos.errors import HandshakeError, HdcosError, PeerLost, PolicyRefused
 from hdcos.link import Certificate, Emulation, Hello, Identity, Link, Listener, Meter, connect, handshake
 from hdcos.offline import Dealer
 from hdcos.offline.service import DealerClient, serve_dealer
 from hdcos.ring import keep_memory, table_hash
 from hdcos.serve.engine import Engine
 from hdcos.serve.party import PartyNode
+from hdcos.serve.policy import OPEN, Policy
+from hdcos.serve.site import CARD_FILE, CLIENT, Card, Site
 
 SOFTWARE = hashlib.sha256(f"hdcos {__version__}".encode()).digest()
 """The program that links which carry many programs agree on: the software itself."""
@@ -34,26 +39,53 @@ class Node:
 
     role: str
     identity: Identity
-    certificates: dict[str, Certificate]
+    certificates: dict[str, tuple[Certificate, ...]]
+    """Of each role; clients may be several."""
     addresses: dict[str, tuple[str, int]]
-    listener_fd: int
+    listener: socket.socket
     run: bytes
     timeout_s: float
     emulation: Emulation | None
+    policy: Policy = OPEN
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> Node:
         emulation = record["emulation"]
-        certificates = {role: Certificate.from_pem(pem) for role, pem in record["certificates"].items()}
+        certificates: dict[str, tuple[Certificate, ...]] = {
+            role: (Certificate.from_pem(pem),) for role, pem in record["certificates"].items()
+        }
         return cls(
             record["role"],
-            Identity(record["role"], certificates[record["role"]], record["key"].encode()),
+            Identity(record["role"], certificates[record["role"]][0], record["key"].encode()),
             certificates,
             {role: (host, port) for role, (host, port) in record["addresses"].items()},
-            record["listener_fd"],
+            socket.socket(fileno=record["listener_fd"]),
             bytes.fromhex(record["run"]),
             record["timeout_s"],
             Emulation(**emulation) if emulation else None,
+        )
+
+    @classmethod
+    def from_site(cls, folder: Path, site: Site, listen: str, timeout_s: float, reveal: bool) -> Node:
+        """A node of a cluster on several machines; its own certificate must be the one in the cluster file."""
+        identity = Identity.load(folder)
+        card = Card.read(folder / CARD_FILE)
+        known = site.servers.get(card.role)
+        if known is None or known.certificate != identity.certificate:
+            raise PolicyRefused(f"the cluster file has another certificate for {card.role} than {folder} has a key for")
+        host, port = Card(card.role, identity.certificate, listen or known.address).endpoint
+        certificates = {role: (server.certificate,) for role, server in site.servers.items()}
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return cls(
+            card.role,
+            identity,
+            {**certificates, CLIENT: tuple(client.certificate for client in site.clients)},
+            {role: server.endpoint for role, server in site.servers.items()},
+            socket.create_server((host, port), family=family),
+            site.run,
+            timeout_s,
+            None,
+            Policy(reveal, folder / "checkpoints"),
         )
 
     def greet(self, link: Link) -> Hello:
@@ -66,8 +98,8 @@ class Node:
     def listen(self, *roles: str) -> Listener:
         return Listener(
             self.identity,
-            {self.certificates[role]: role for role in roles},
-            sock=socket.socket(fileno=self.listener_fd),
+            {certificate: role for role in roles for certificate in self.certificates[role]},
+            sock=self.listener,
             link_timeout_s=self.timeout_s,
             emulation=self.emulation,
         )
@@ -76,7 +108,7 @@ class Node:
         host, port = self.addresses[role]
         return connect(
             self.identity,
-            {self.certificates[role]: role},
+            dict.fromkeys(self.certificates[role], role),
             host,
             port,
             self.timeout_s,
@@ -103,48 +135,80 @@ def _deal_until_goodbye(node: Node, dealer: Dealer, link: Link) -> None:
         print(f"dealer: {error}", file=sys.stderr)
 
 
-def run_party(node: Node, rank: int) -> None:
-    """Serve one client until it leaves."""
-    peer = f"party{1 - rank}"
-    meter = Meter()
-    waiting: list[Link] = []
-    expected = ("client", peer) if rank == 0 else ("client",)
+class _Doors:
+    """The links that come in, by role: one that is not wanted yet waits."""
+
+    def __init__(self, listener: Listener, timeout_s: float) -> None:
+        self._listener, self._timeout_s = listener, timeout_s
+        self._waiting: list[Link] = []
+
+    def accept(self, role: str, meter: Meter | None = None, patient: bool = False) -> Link:
+        """The next link from a role; a patient node waits forever."""
+        for link in self._waiting:
+            if link.peer == role:
+                self._waiting.remove(link)
+                return link
+        while True:
+            link = self._listener.accept(None if patient else self._timeout_s, meter)
+            if link.peer == role:
+                return link
+            self._waiting.append(link)
+
+
+def run_party(node: Node, rank: int, forever: bool = False) -> None:
+    """Serve one client until it leaves; or one after another, forever."""
+    expected = ("client", f"party{1 - rank}") if rank == 0 else ("client",)
     with node.listen(*expected) as listener:
+        doors = _Doors(listener, node.timeout_s)
+        while True:
+            try:
+                _serve_client(node, rank, doors, patient=forever)
+            except HdcosError as error:
+                if not forever:
+                    raise
+                print(f"{node.role}: {error}", file=sys.stderr, flush=True)
+            if not forever:
+                return
 
-        def accept(role: str, meter: Meter | None = None) -> Link:
-            """The next link from a role; links of other roles wait their turn."""
-            for link in waiting:
-                if link.peer == role:
-                    waiting.remove(link)
-                    return link
-            while True:
-                link = listener.accept(node.timeout_s, meter)
-                if link.peer == role:
-                    return link
-                waiting.append(link)
 
-        def connect_peer(meter: Meter) -> tuple[Link, bytes]:
-            link = accept(peer, meter) if rank == 0 else node.dial(peer, meter)
-            mine = node.hello()
-            theirs = handshake(link, mine)
-            nonces = sorted([(mine.role, mine.nonce), (theirs.role, theirs.nonce)])
-            return link, hashlib.sha256(b"".join(nonce for _, nonce in nonces)).digest()
+def _serve_client(node: Node, rank: int, doors: _Doors, patient: bool) -> None:
+    """One client from its hello to its goodbye: shares, material and links to the others are its own."""
+    peer = f"party{1 - rank}"
 
-        def dial_dealer(meter: Meter) -> Link:
-            link = node.dial("dealer", meter)
-            node.greet(link)
-            return link
+    def connect_peer(meter: Meter) -> tuple[Link, bytes]:
+        link = doors.accept(peer, meter) if rank == 0 else node.dial(peer, meter)
+        mine = node.hello()
+        theirs = handshake(link, mine)
+        nonces = sorted([(mine.role, mine.nonce), (theirs.role, theirs.nonce)])
+        return link, hashlib.sha256(b"".join(nonce for _, nonce in nonces)).digest()
 
-        dealer = DealerClient(dial_dealer, rank)
-        client = accept("client")
-        node.greet(client)
-        engine = Engine(rank, connect_peer, dealer, meter, node.timeout_s)
-        try:
-            PartyNode(engine).serve(client)
-        except PeerLost as error:
-            print(f"{node.role}: {error}", file=sys.stderr)
-        finally:
-            engine.stop()
+    def dial_dealer(meter: Meter) -> Link:
+        link = node.dial("dealer", meter)
+        node.greet(link)
+        return link
+
+    client = doors.accept("client", patient=patient)
+    node.greet(client)
+    engine = Engine(rank, connect_peer, DealerClient(dial_dealer, rank), Meter(), node.timeout_s)
+    try:
+        PartyNode(engine, node.policy).serve(client)
+    except PeerLost as error:
+        print(f"{node.role}: {error}", file=sys.stderr, flush=True)
+    finally:
+        engine.stop()
+
+
+def serve_node(folder: Path, site: Site, listen: str = "", timeout_s: float = 30.0, reveal: bool = False) -> None:
+    """Run a node of a cluster on several machines until the process ends."""
+    keep_memory()
+    sys.setswitchinterval(0.0005)
+    node = Node.from_site(folder, site, listen, timeout_s, reveal)
+    host, port = node.listener.getsockname()[:2]
+    print(f"{node.role}: listening on {host}:{port}", file=sys.stderr, flush=True)
+    if node.role == "dealer":
+        run_dealer(node)
+    else:
+        run_party(node, int(node.role[-1]), forever=True)
 
 
 def main() -> None:

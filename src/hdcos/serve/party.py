@@ -30,6 +30,7 @@ from hdcos.protocol.rounds import Rounds
 from hdcos.ring import Array, Blank, round_open
 from hdcos.serve.cost import counts_to_json
 from hdcos.serve.engine import Engine
+from hdcos.serve.policy import OPEN, Policy
 from hdcos.serve.trainer import Trainer
 from hdcos.serve.work import Arrays, FunctionWork, ModelWork, Work, fingerprint, half
 from hdcos.sharing import Share, refresh
@@ -44,10 +45,10 @@ Answer = tuple[Meta, dict[str, Array]]
 class PartyNode:
     """One party's state and the operations a client can ask for."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine, self.rank = engine, engine.rank
+    def __init__(self, engine: Engine, policy: Policy = OPEN) -> None:
+        self._engine, self.rank, self._policy = engine, engine.rank, policy
         self._works: dict[str, Work] = {}
-        self._trainer = Trainer(engine)
+        self._trainer = Trainer(engine, policy)
         self._scopes: set[str] = set()
         self._start = (engine.meter.snapshot(), engine.dealer.meter.snapshot())
 
@@ -143,6 +144,7 @@ class PartyNode:
 
     def _reveal(self, meta: Meta, arrays: Arrays) -> Answer:
         """This party's half of a model's parameters, refreshed."""
+        self._policy.check_reveal()
         work, token = self._model(meta), self._new_scope({"scope": f"reveal {text(meta, 'token')}"})
         self._engine.peer  # noqa: B018  the pair's seed comes with the link
         return {}, {

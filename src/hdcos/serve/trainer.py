@@ -16,6 +16,7 @@ from hdcos.ring import Array
 from hdcos.serve.checkpoint import Checkpoints
 from hdcos.serve.dataset import Dataset, joined
 from hdcos.serve.engine import Engine
+from hdcos.serve.policy import Policy
 from hdcos.serve.training import Settings, Training, steps_ahead
 from hdcos.serve.work import Arrays, fingerprint, half
 from hdcos.sharing import Share
@@ -29,8 +30,8 @@ Answer = tuple[Meta, dict[str, Array]]
 class Trainer:
     """What one party holds for training."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine, self.rank = engine, engine.rank
+    def __init__(self, engine: Engine, policy: Policy) -> None:
+        self._engine, self.rank, self._policy = engine, engine.rank, policy
         self._datasets: dict[str, Dataset] = {}
         self._trainings: dict[str, Training] = {}
 
@@ -73,7 +74,7 @@ class Trainer:
 
     def _checkpoints(self, meta: Meta, arrays: Arrays) -> Answer:
         """What is in a folder of checkpoints."""
-        found = Checkpoints.of(text(meta, "folder"), self.rank)
+        found = Checkpoints.of(self._policy.checkpoint_folder(text(meta, "folder")), self.rank)
         known = [
             {"step": step, "run": record["run"], "attempt": record["attempt"], "seed": record["settings"]["seed"]}
             for step, record in found.records().items()
@@ -116,7 +117,7 @@ class Trainer:
 
     def _use_folder(self, training: Training, meta: Meta, scope: str) -> None:
         """Write checkpoints to a folder, and go on from one if asked."""
-        training.checkpoints = Checkpoints.of(text(meta, "folder"), self.rank)
+        training.checkpoints = Checkpoints.of(self._policy.checkpoint_folder(text(meta, "folder")), self.rank)
         training.every = integer(meta, "every")
         training.run = text(meta, "run")
         training.checkpoints.lock()

@@ -1,0 +1,140 @@
+"""A cluster on several machines: who its nodes are, where they listen, and the file that all of them share.
+
+Each node makes its own key, which never leaves it, and a *card*: its role, its address and its certificate. Cards are
+exchanged by hand and combined into one cluster file. Certificates are pinned: whoever is in the file is trusted for its
+role, nobody else is. The file holds no secret, but whoever can change it can replace a node: compare fingerprints.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hdcos.errors import DataMissing, InputError
+from hdcos.link import Certificate, Identity
+
+VERSION = 1
+SERVERS = ("dealer", "party0", "party1")
+CLIENT = "client"
+CARD_FILE = "card.toml"
+
+
+@dataclass(frozen=True)
+class Card:
+    """A node as others know it. A client has a name instead of an address."""
+
+    role: str
+    certificate: Certificate
+    address: str = ""
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if self.role not in (*SERVERS, CLIENT):
+            raise InputError(f"no role is called {self.role!r}: choose from {', '.join((*SERVERS, CLIENT))}")
+        if self.role in SERVERS:
+            self.endpoint  # noqa: B018  refuses what is no address
+        elif not self.name.isidentifier():
+            raise InputError(f"a client's name is made of letters, digits and underscores, got {self.name!r}")
+
+    @property
+    def endpoint(self) -> tuple[str, int]:
+        host, _, port = self.address.rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+            raise InputError(f"an address is host:port, got {self.address!r} for {self.role}")
+        return host.strip("[]"), int(port)
+
+    def toml(self) -> str:
+        place = f'address = "{self.address}"' if self.role in SERVERS else f'name = "{self.name}"'
+        return f'{place}\ncertificate = """\n{self.certificate.pem}"""\n'
+
+    def write(self, folder: Path) -> None:
+        (folder / CARD_FILE).write_text(f'role = "{self.role}"\n{self.toml()}')
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Card:
+        return cls._from(_toml(Path(path)), os.fspath(path))
+
+    @classmethod
+    def _from(cls, record: Mapping[str, Any], path: str) -> Card:
+        known = {"role", "certificate", "address", "name"}
+        if not {"role", "certificate"} <= set(record) <= known or not all(isinstance(v, str) for v in record.values()):
+            raise InputError(f"{path} is not a node's card: it has {sorted(record)}")
+        certificate = Certificate.from_pem(record["certificate"])
+        return cls(record["role"], certificate, record.get("address", ""), record.get("name", ""))
+
+
+@dataclass(frozen=True)
+class Site:
+    """All nodes of a cluster."""
+
+    id: str
+    servers: Mapping[str, Card]
+    clients: tuple[Card, ...] = ()
+
+    @classmethod
+    def of(cls, cards: Iterable[Card]) -> Site:
+        """A new cluster from its nodes' cards."""
+        cards = list(cards)
+        servers = {card.role: card for card in cards if card.role in SERVERS}
+        clients = tuple(card for card in cards if card.role == CLIENT)
+        missing = [role for role in SERVERS if role not in servers]
+        if missing or len(servers) + len(clients) != len(cards):
+            raise InputError(f"a cluster takes one card of each of {', '.join(SERVERS)}; missing: {missing or 'none'}")
+        if len({card.certificate.fingerprint for card in cards}) != len(cards):
+            raise InputError("two nodes have the same certificate: each node makes its own")
+        if len({card.name for card in clients}) != len(clients):
+            raise InputError("two clients have the same name")
+        return cls(secrets.token_hex(16), servers, clients)
+
+    @property
+    def run(self) -> bytes:
+        """What all nodes of one cluster say in their hello."""
+        return bytes.fromhex(self.id)
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        parts = [f'version = {VERSION}\nid = "{self.id}"\n']
+        parts += [f"\n[{role}]\n{card.toml()}" for role, card in self.servers.items()]
+        parts += [f"\n[clients.{card.name}]\n{card.toml()}" for card in self.clients]
+        Path(path).write_text("".join(parts))
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Site:
+        record, where = _toml(Path(path)), os.fspath(path)
+        if record.get("version") != VERSION:
+            raise InputError(
+                f"{where} is a cluster file of version {record.get('version')}, this hdcos reads {VERSION}"
+            )
+        name = record.get("id")
+        if not isinstance(name, str) or len(name) != 32 or set(name) - set("0123456789abcdef"):
+            raise InputError(f"{where} has no id of 32 hexadecimal digits")
+        missing = [role for role in SERVERS if not isinstance(record.get(role), dict)]
+        if missing:
+            raise InputError(f"{where} lacks {', '.join(missing)}")
+        servers = {role: Card._from({"role": role, **record[role]}, where) for role in SERVERS}
+        clients = tuple(Card._from({"role": CLIENT, **card}, where) for card in record.get("clients", {}).values())
+        return cls(name, servers, clients)
+
+
+def make_node(folder: str | os.PathLike[str], role: str, address: str = "", name: str = "") -> Card:
+    """A new key, certificate and card in a folder of their own; nothing there is ever overwritten."""
+    place = Path(folder)
+    identity = Identity.create(name or role)
+    card = Card(role, identity.certificate, address, name)
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    identity.save(place)
+    card.write(place)
+    return card
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DataMissing(f"there is no file {path}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not a TOML file: {error}") from error
