@@ -59,6 +59,7 @@ BLOCKS = {
     "core": lambda: proof("core"),
     "inference": lambda: proof("inference"),
     "training": lambda: proof("training"),
+    "paper": lambda: proof("paper"),
 }
 _MARKED = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 

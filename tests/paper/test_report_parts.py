@@ -51,7 +51,7 @@ def test_starts_compare_with_the_usual_start_after_as_many_epochs() -> None:
     tried = run(replace(PLAIN, initial="signs"), {0.1: 0.84, 0.5: 0.82})
     said = text(starts(Scores([*usual, *dense, *tried])))
     assert "| hadamard, diagonals of random signs | 5 | 0.1, 0.5 | 84.0 | 80.0 |" in said
-    assert "-3.0 instead of -7.0, which is still more than a point" in said
+    assert "-3.0 instead of -7.0, still more than a point" in said
     assert "Too few" in text(starts(Scores(tried)))
     assert starts(Scores(usual)) == []
 

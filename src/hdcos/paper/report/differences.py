@@ -12,9 +12,22 @@ from hdcos.paper.report.tables import NAMES, cell_of_table
 LIMIT = 1.5
 PAPER_EPOCHS = {"mnist": 200, "fashion_mnist": 200, "higgs": 40}
 PAPER_ROWS = 7_700_000
+UNEXPLAINED = "not explained"
 
 
 def differences(scores: Scores) -> list[Part]:
+    rows, compared = _differing(scores)
+    note = f"{compared - len(rows)} of {compared} cells are within {LIMIT} points of the paper; these are not."
+    return [Heading("Differences"), Text(note), Table(["cell", "here", "paper", "difference", "what is known"], rows)]
+
+
+def unexplained(scores: Scores) -> list[str]:
+    """The cells of which the runs say nothing."""
+    return [row[0] for row in _differing(scores)[0] if row[-1] == UNEXPLAINED]
+
+
+def _differing(scores: Scores) -> tuple[list[list[str]], int]:
+    """The lines of the table, and how many cells were compared."""
     rows, compared = [], 0
     for dataset in (*IMAGES, "higgs"):
         structures = (*STRUCTURES, "phd", "circulant") if dataset == "fashion_mnist" else STRUCTURES
@@ -29,8 +42,7 @@ def differences(scores: Scores) -> list[Part]:
             if abs(gap) > LIMIT:
                 name = f"{NAMES[dataset]}, {cell.activation}, {cell.structure}"
                 rows.append([name, f"{score.best.mean:.1f}", f"{paper:.1f}", signed(gap), _reason(cell, score, gap)])
-    note = f"{compared - len(rows)} of {compared} cells are within {LIMIT} points of the paper; these are not."
-    return [Heading("Differences"), Text(note), Table(["cell", "here", "paper", "difference", "what is known"], rows)]
+    return rows, compared
 
 
 def _reason(cell: Cell, score: Score, gap: float) -> str:
@@ -51,4 +63,4 @@ def _reason(cell: Cell, score: Score, gap: float) -> str:
         known.append("larger learning rates diverge")
     if gap > 0 and not known:
         known.append(f"no trial diverged at the best learning rate, {score.rate:g}: deviation {best.deviation:.1f}")
-    return "; ".join(known) or "not explained"
+    return "; ".join(known) or UNEXPLAINED
