@@ -27,7 +27,7 @@ def main() -> None:
     for part in wanted or parts:
         print(f"suite {suite} {part}, seed {seed}", flush=True)
         try:
-            ok = write(suite, parts[part](seed), seed, part=part) and ok
+            ok = write(suite, parts[part](seed), seed, part=part, order=list(parts)) and ok
         except HdcosError as error:
             sys.exit(f"{type(error).__name__}: {error}")
     sys.exit(0 if ok else 1)

@@ -6,7 +6,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -59,10 +59,12 @@ def commit() -> str:
     return head.stdout.strip() + ("+" if dirty.stdout.strip() else "")
 
 
-def write(suite: str, lines: Iterable[Line], seed: int, command: str = "", part: str = "") -> bool:
+def write(
+    suite: str, lines: Iterable[Line], seed: int, command: str = "", part: str = "", order: Sequence[str] = ()
+) -> bool:
     """Write a suite's lines to results/SUITE.json and show them. True if all are within their limits.
 
-    A part of a suite takes the place of that part alone, or comes behind the others.
+    A part of a suite takes the place of that part alone; `order` is that of all parts.
     """
     lines = list(lines)
     called = f"make prove SUITE={suite}" + (f" PART={part}" if part else "")
@@ -72,10 +74,8 @@ def write(suite: str, lines: Iterable[Line], seed: int, command: str = "", part:
     path = RESULTS / f"{suite}.json"
     if part:
         kept = json.loads(path.read_text()) if path.exists() else []
-        places = [place for place, record in enumerate(kept) if record["command"] == called]
-        others = [record for record in kept if record["command"] != called]
-        at = places[0] if places else len(others)
-        records = [*others[:at], *records, *others[at:]]
+        others = [record for record in kept if "PART=" in record["command"] and record["command"] != called]
+        records = sorted([*others, *records], key=lambda record: order.index(record["command"].rpartition("=")[2]))
     path.write_text(json.dumps(records, indent=1) + "\n")
     show(f"{suite} {part}, seed {seed}, on {context['machine']}", lines)
     return all(line.ok for line in lines)

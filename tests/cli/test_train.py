@@ -79,6 +79,9 @@ def test_files_of_two_owners_become_a_model_and_a_report(folder) -> None:
         ("north.csv", "west.csv", "DataMissing"),
         ("epochs = 2", "epochs = [", "not a TOML file"),
         ("lr = 1.0", "lr = -1.0", "positive"),
+        ("lr = 1.0", 'lr = "1.0"', "`lr` in [training] is a str"),
+        ("sizes = [64, 64, 10]", "sizes = 5", "`sizes` in [model] is a int"),
+        ("seed = 1", "seed = -1", "seed"),
     ],
 )
 def test_mistakes_are_named(folder, old, new, words) -> None:

@@ -20,18 +20,8 @@ def reservations(folder, rank):
 
 
 def assert_no_material_was_used_twice(folder):
-    """Every execution is reserved once; every attempt has a scope of its own, and attempts grow."""
     for rank in (0, 1):
-        used, scopes = set(), {}
-        attempts = [entry["attempt"] for entry in reservations(folder, rank)]
-        assert attempts == sorted(attempts)
-        for entry in reservations(folder, rank):
-            assert scopes.setdefault(entry["attempt"], entry["scope"]) == entry["scope"]
-            for execution in range(entry["first"], entry["first"] + entry["count"]):
-                address = (entry["scope"], execution)
-                assert address not in used
-                used.add(address)
-        assert len(set(scopes.values())) == len(scopes)
+        assert Checkpoints.of(folder, rank).reused() == []
 
 
 @pytest.fixture(scope="module")
@@ -149,8 +139,21 @@ def test_a_folder_in_use_is_refused(tmp_path) -> None:
     other.unlock()
 
 
+def test_a_ledger_that_shows_reuse_is_recognised(tmp_path) -> None:
+    kept = Checkpoints.of(tmp_path, 0)
+    kept.lock()
+    kept.begin(1, "a")
+    kept.reserve(1, "a", 0, 10)
+    assert kept.reused() == []
+    kept.reserve(1, "a", 9, 2)
+    assert kept.reused() == ["execution 9 of a"]
+    kept.reserve(2, "a", 20, 1)
+    assert "a scope in two attempts" in kept.reused()
+
+
 def test_attempts_grow(tmp_path) -> None:
     kept = Checkpoints.of(tmp_path, 0)
+    kept.lock()
     kept.begin(1, "a")
     kept.begin(3, "b")
     for attempt in (1, 3):
@@ -161,6 +164,7 @@ def test_attempts_grow(tmp_path) -> None:
 
 def test_files_are_whole_private_and_few(tmp_path) -> None:
     kept = Checkpoints.of(tmp_path, 0)
+    kept.lock()
     words = {"w": np.arange(4, dtype=np.uint64)}
     for step in range(1, 8):
         kept.save(step, words, {"step": step})
@@ -178,6 +182,7 @@ def test_files_are_whole_private_and_few(tmp_path) -> None:
 
 def test_a_reservation_that_was_cut_off_counts_for_nothing(tmp_path) -> None:
     kept = Checkpoints.of(tmp_path, 1)
+    kept.lock()
     kept.reserve(3, "run", 0, 10)
     kept.reserve(3, "run", 10, 5)
     with (kept.folder / "ledger.jsonl").open("a") as file:

@@ -109,7 +109,7 @@ def test_rows_and_columns_of_several_owners_train_the_model_that_pooled_data_wou
         (("left", "right"), "exactly one"),
         (("left", "short"), "same rows"),
         (["short"], "takes 6"),
-        ([], "rows need labels"),
+        ([], "no data set is named"),
     ],
 )
 def test_data_sets_that_do_not_fit_together_are_refused(cluster, owners, words) -> None:
@@ -144,6 +144,9 @@ def test_data_sets_that_do_not_fit_together_are_refused(cluster, owners, words) 
         ({"weight_decay": -0.1}, InputError, "weight decay"),
         ({"lr": lambda epoch: 0.5 * 1e-9**epoch, "epochs": 3}, InputError, "too small"),
         ({"validation": (np.zeros((3, 6)), np.zeros(2, int))}, InputError, "3 validation rows and 2 labels"),
+        ({"validation": (np.zeros((3, 5)), np.zeros(3, int))}, InputError, r"\(rows, 6\)"),
+        ({"validation": (np.zeros((3, 6)), np.full(3, 9))}, InputError, "classes 0 to 2"),
+        ({"seed": -1}, InputError, "seed"),
         ({"model": nn.models.mlp([6, 8, 3], "relu", "dense")}, ModelError, "ReLU"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -17,6 +18,7 @@ import hdcos
 from hdcos import nn
 from hdcos.cli import main
 from hdcos.errors import HandshakeError, HdcosError, InputError, PeerLost, PolicyRefused
+from hdcos.link import Identity
 from hdcos.serve.site import Card, Site, make_node
 
 
@@ -190,3 +192,38 @@ def test_damaged_cluster_files_are_refused(folder, change) -> None:
     path.write_text(change(path.read_text()))
     with pytest.raises(HdcosError):
         Site.read(path)
+
+
+def test_the_doctor_sees_what_is_wrong(folder, tmp_path) -> None:
+    cluster = folder / "cluster.toml"
+    code, output = command("doctor", "--cluster", cluster, "--node", folder / "client")
+    assert code == 1
+    assert output.count("out of reach") == 3
+    with ExitStack() as stack:
+        for role in ("dealer", "party0", "party1"):
+            stack.enter_context(running(folder, role))
+        for role in ("client", "party1", "dealer"):
+            code, output = command("doctor", "--cluster", cluster, "--node", folder / role)
+            assert code == 0, output
+            assert "BAD" not in output
+        # A node that asked and left must not keep the next client waiting.
+        with hdcos.connect(cluster, folder / "client", timeout_s=10) as remote:
+            assert remote.evaluate("cos", np.zeros(3)).shape == (3,)
+        site = Site.read(cluster)
+        Site("ab" * 16, site.servers, site.clients).write(tmp_path / "other.toml")
+        code, output = command("doctor", "--cluster", tmp_path / "other.toml", "--node", folder / "client", "--json")
+        assert code == 1
+        bad = [finding for finding in json.loads(output) if not finding["ok"]]
+        assert {finding["what"].split()[0] for finding in bad} == {"party0", "party1"}
+        assert all("run" in finding["text"] for finding in bad)
+
+
+def test_the_doctor_warns_before_a_certificate_expires(folder) -> None:
+    site = Site.read(folder / "cluster.toml")
+    ending = Identity.create("party0", days=5)
+    changed = {**site.servers, "party0": Card("party0", ending.certificate, site.servers["party0"].address)}
+    Site(site.id, changed, site.clients).write(folder / "cluster.toml")
+    code, output = command("doctor", "--cluster", folder / "cluster.toml", "--node", folder / "party0")
+    assert code == 1
+    assert "BAD  certificate of party0: valid until" in output
+    assert "another certificate for party0" in output

@@ -8,7 +8,7 @@ import torch
 
 from hdcos import nn
 from hdcos.errors import InputError, ModelError
-from hdcos.protocol.clear import Counter, clear_party, run_clear
+from hdcos.protocol.clear import Counter, run_clear
 from hdcos.protocol.plan import blank_share, plan
 from hdcos.protocol.simulate import share_pair, simulate
 from hdcos.ring import decode, encode
@@ -295,10 +295,10 @@ def test_a_small_decay_is_exact_in_the_mean() -> None:
     """Rate times decay is a fraction of a unit of a bias's scale: it must not be rounded away."""
     scale, rate, decay, steps = 36, 0.01, 1e-4, 2000
     state = {"b": Share(encode(np.array([1.0, -1.0]), scale), scale)}
-    party, nothing = clear_party(Counter()), {"b": Share(np.zeros(2, np.uint64), scale)}
+    nothing = {"b": Share(np.zeros(2, np.uint64), scale)}
     for number in range(steps):
         copies = {"b": Share(encode(decode(state["b"].words, scale), 18), 18)}
-        state = updated(party, state, Rule(rate, 0.0, decay, rate, number), nothing, copies)
+        state = updated(state, Rule(rate, 0.0, decay, rate, number), nothing, copies)
     expected = (1 - rate * decay) ** steps
     assert np.abs(decode(state["b"].words, scale) - np.array([expected, -expected])).max() < 1e-5
 

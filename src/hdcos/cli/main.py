@@ -9,7 +9,7 @@ import click
 from hdcos._version import __version__
 from hdcos.cli.cost import cost
 from hdcos.cli.demo import demo
-from hdcos.cli.nodes import dealer, init, node, party
+from hdcos.cli.nodes import dealer, doctor, init, node, party
 from hdcos.cli.paper import paper
 from hdcos.cli.train import train
 from hdcos.errors import HdcosError
@@ -34,7 +34,7 @@ def main() -> None:
 
 main.add_command(cost)
 main.add_command(demo)
-for command in (node, init, dealer, party):
+for command in (node, init, dealer, party, doctor):
     main.add_command(command)
 main.add_command(train)
 main.add_command(paper)

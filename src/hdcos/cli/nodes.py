@@ -1,15 +1,18 @@
-"""`hdcos node init`, `hdcos init`, `hdcos dealer`, `hdcos party`: a cluster on several machines."""
+"""`hdcos node init`, `hdcos init`, `hdcos dealer`, `hdcos party`, `hdcos doctor`: a cluster on several machines."""
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from hdcos.errors import InputError
+from hdcos.serve.doctor import examine
 from hdcos.serve.node import serve_node
 from hdcos.serve.site import CLIENT, SERVERS, Card, Site, make_node
 
@@ -86,3 +89,19 @@ def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
 
 dealer = _server("dealer", ("dealer",), "Run the dealer of a cluster until it is told to stop.")
 party = _server("party", ("party0", "party1"), "Run a party of a cluster until it is told to stop.")
+
+
+@click.command()
+@click.option("--cluster", required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--node", "folder", required=True, type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+def doctor(cluster: Path, folder: Path, as_json: bool) -> None:
+    """Look at a cluster from one of its nodes (or clients), and say what is wrong and what to do."""
+    findings = list(examine(cluster, folder))
+    if as_json:
+        click.echo(json.dumps([asdict(finding) for finding in findings]))
+    else:
+        for finding in findings:
+            click.echo(f"{'ok  ' if finding.ok else 'BAD '} {finding.what}: {finding.text}")
+    if not all(finding.ok for finding in findings):
+        sys.exit(1)

@@ -27,14 +27,21 @@ from hdcos.errors import InputError, ModelError
 from hdcos.serve.local import local
 from hdcos.serve.model import PrivateModel
 
-KEYS = {
-    "data": {"train", "test", "label", "test_label", "features"},
-    "model": {"ready", "sizes", "file", "activation", "structure", "seed"},
-    "training": {
-        *("epochs", "batch_size", "lr", "loss", "momentum", "weight_decay", "schedule", "seed"),
-        *("checkpoint", "checkpoint_every"),
+NUMBER, TEXT = (int, float), (str,)
+KEYS: dict[str, dict[str, tuple[type, ...]]] = {
+    "data": {
+        **{"train": (str, list), "test": TEXT, "label": (str, int)},
+        **{"test_label": (str, int), "features": TEXT},
     },
-    "output": {"model"},
+    "model": {
+        **{"ready": TEXT, "sizes": (list,), "file": TEXT},
+        **{"activation": TEXT, "structure": TEXT, "seed": (int,)},
+    },
+    "training": {
+        **{"epochs": (int,), "batch_size": (int,), "lr": NUMBER, "loss": TEXT, "momentum": NUMBER},
+        **{"weight_decay": NUMBER, "schedule": TEXT, "seed": (int,), "checkpoint": TEXT, "checkpoint_every": (int,)},
+    },
+    "output": {"model": TEXT},
 }
 SCHEDULES: dict[str, Callable[[float], float]] = {
     "constant": lambda done: 1.0,
@@ -59,7 +66,7 @@ def train(config: Path, resume: bool, as_json: bool) -> None:
         test = read_table(folder / given["test"], given.get("test_label", given.get("label")), given.get("features"))
         if test.y is None:
             raise InputError(f"{given['test']} has no labels: `label` in [data] says where they are")
-        validation = (_rows(model, test.x, given["test"]), test.y.astype(np.int64))
+        validation = (_rows(model, test.x, given["test"]), test.y)
     epochs, shape = training["epochs"], training.pop("schedule", "constant")
     if shape not in SCHEDULES:
         raise InputError(f"no schedule is called {shape!r}: choose from {', '.join(SCHEDULES)}")
@@ -106,9 +113,13 @@ def read_config(path: Path) -> dict[str, dict[str, Any]]:
     if record:
         raise InputError(f"{path}: unknown sections {sorted(record)}; there are {', '.join(KEYS)}")
     for name, section in sections.items():
-        unknown = set(section) - KEYS[name]
+        unknown = set(section) - set(KEYS[name])
         if unknown:
             raise InputError(f"{path}: [{name}] does not know {sorted(unknown)}; it knows {sorted(KEYS[name])}")
+        for key, value in section.items():
+            if not isinstance(value, KEYS[name][key]) or isinstance(value, bool):
+                wanted = " or ".join(kind.__name__ for kind in KEYS[name][key])
+                raise InputError(f"{path}: `{key}` in [{name}] is a {type(value).__name__}, not a {wanted}")
     for name, key in (("data", "train"), ("training", "epochs"), ("training", "batch_size"), ("training", "lr")):
         if key not in sections[name]:
             raise InputError(f"{path}: [{name}] lacks `{key}`")

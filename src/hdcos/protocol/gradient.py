@@ -53,9 +53,6 @@ class FusedGradient:
     def shape(self) -> tuple[int, ...]:
         return (int(self.phase.d.shape[0]), self.size)
 
-    def __len__(self) -> int:
-        return int(self.phase.d.shape[0])
-
     @property
     def words(self) -> Array:
         """What is opened, before it is rounded."""
@@ -63,7 +60,7 @@ class FusedGradient:
 
     def share(self) -> Share:
         """The gradient by y'."""
-        x, phase, weight = self.x.fitted(self.phase.d.shape[-1]), self.phase, self.weight.opened
+        x, phase, weight = self.x, self.phase, self.weight.opened
         m_cos, b_cos, m_sin, b_sin, m_wcos, b_wcos, m_wsin, b_wsin = self.dealt
         cos, sin = x.times(phase.cos_r, m_cos, b_cos), x.times(phase.sin_r, m_sin, b_sin)
         w_cos = weight * cos - x.times(phase.weight_cos, m_wcos, b_wcos)

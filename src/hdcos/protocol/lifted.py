@@ -15,7 +15,7 @@ x C = E C - [m C] + t [b C]  for C = cos r and sin r, and cos y = cos d cos r - 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
@@ -58,13 +58,6 @@ class Lifted:
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(self.D.shape)
-
-    def fitted(self, units: int) -> Lifted:
-        """The first units alone."""
-        if units == self.shape[-1]:
-            return self
-        D, m, b = (array[..., :units] for array in (self.D, self.m, self.b))
-        return replace(self, D=D, m=m, b=b)
 
     def share(self, party: Party) -> Share:
         words = self.t * self.b - self.m

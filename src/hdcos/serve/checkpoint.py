@@ -47,15 +47,14 @@ class Checkpoints:
 
     @classmethod
     def of(cls, folder: str | os.PathLike[str], rank: int) -> Self:
-        path = Path(folder) / f"party{rank}"
-        try:
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise CheckpointMismatch(f"checkpoints cannot be written to {path}: {error.strerror}") from error
-        return cls(path)
+        return cls(Path(folder) / f"party{rank}")
 
     def lock(self) -> None:
-        """Keep other runs out of the folder until `unlock`, or until this process ends."""
+        """Make the folder, and keep other runs out of it until `unlock`, or until this process ends."""
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise CheckpointMismatch(f"checkpoints cannot be written to {self.folder}: {error.strerror}") from error
         handle = os.open(self.folder / "lock", os.O_WRONLY | os.O_CREAT, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -130,6 +129,25 @@ class Checkpoints:
             return []
         lines = path.read_text(encoding="utf-8").split("\n")
         return [json.loads(line) for line in lines if line.endswith("}")]
+
+    def reused(self) -> list[str]:
+        """What the ledger shows that must never happen: an execution reserved twice, an attempt or scope repeated."""
+        found: list[str] = []
+        used: set[tuple[str, int]] = set()
+        scopes: dict[int, str] = {}
+        last = 0
+        for entry in self.reserved():
+            attempt, scope = entry["attempt"], entry["scope"]
+            if attempt < last or scopes.setdefault(attempt, scope) != scope:
+                found.append(f"attempt {attempt}")
+            last = attempt
+            for execution in range(entry["first"], entry["first"] + entry["count"]):
+                if (scope, execution) in used:
+                    found.append(f"execution {execution} of {scope}")
+                used.add((scope, execution))
+        if len(set(scopes.values())) != len(scopes):
+            found.append("a scope in two attempts")
+        return found
 
     @property
     def attempt(self) -> int:

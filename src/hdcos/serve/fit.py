@@ -22,6 +22,7 @@ from hdcos.serve.progress import shown
 from hdcos.serve.training import Settings
 from hdcos.train import training_form
 from hdcos.train.form import INPUT_SCALE, TARGET_SCALE
+from hdcos.train.loss import LARGEST_LOGIT
 
 if TYPE_CHECKING:
     from hdcos.serve.cluster import Cluster
@@ -29,10 +30,9 @@ if TYPE_CHECKING:
 
 SECONDS_AT_ONCE = 1.0
 """Steps are asked for in pieces of about this long."""
-FITTED = 32.0
-"""Logits that the sigmoid of the losses is good for; beyond it gradients are wrong."""
 OWN = "rows of this call"
 LARGEST_TARGET = 128.0
+"""Of the squared loss: logits near it fit the ring of every last layer."""
 Rate = float | Callable[[int], float]
 Data = ArrayLike | str | list[str] | tuple[str, ...]
 
@@ -121,7 +121,10 @@ def fit(
     """
     if isinstance(epochs, bool) or not isinstance(epochs, int | np.integer) or epochs < 1:
         raise InputError(f"epochs are a whole number of at least 1, got {epochs!r}")
-    training_form(model, loss)  # refuses what cannot be trained before anything is sent
+    form = training_form(model, loss)  # refuses what cannot be trained before anything is sent
+    held = None if validation is None else _held_out(model, form.outputs, validation)
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0):
+        raise InputError(f"a seed is a whole number of at least 0, got {seed!r}")
     if checkpoint is not None and resume is not None and os.path.abspath(checkpoint) != os.path.abspath(resume):
         raise InputError("a resumed run goes on in its own folder: leave `checkpoint` out")
     if type(checkpoint_every) is not int or checkpoint_every < 1:
@@ -144,7 +147,7 @@ def fit(
     try:
         training = PrivateTraining(cluster, model, names, join, settings, min(rates), saving)
         with _closed_after(training):
-            history = _run(training, rates, validation, progress, job)
+            history = _run(training, rates, held, progress, job)
             private = training.model(name)
     finally:
         if names[0].startswith(OWN):  # rows that came with the call, and go with it
@@ -157,7 +160,7 @@ def fit(
 def _run(
     training: PrivateTraining,
     rates: Sequence[float],
-    validation: tuple[ArrayLike, ArrayLike] | None,
+    held: HeldOut | None,
     progress: bool,
     job: Job | None,
 ) -> list[Epoch]:
@@ -178,7 +181,7 @@ def _run(
             step_s = seconds / taken
             display.advance(taken, seconds)
             if done + taken == steps_per_epoch:
-                accuracy = _validated(training, validation, epoch) if validation is not None else None
+                accuracy = _validated(training, held, epoch) if held is not None else None
                 history.append(Epoch(epoch + 1, display.epoch_s(), accuracy))
                 display.note(history[-1])
     if job is not None:
@@ -217,6 +220,8 @@ def _uploaded(
         rows = int(meta["rows"])
     else:
         if y is None:
+            if isinstance(x, list | tuple) and not x:
+                raise InputError("no data set is named: give rows, or names of uploaded data sets")
             raise InputError("rows need labels: fit(model, x, y, ...)")
         names, join = [f"{OWN} {secrets.token_hex(8)}"], "rows"
         values = model.rows(x)
@@ -239,22 +244,36 @@ def _check_targets(targets: Array, loss: str) -> None:
         raise InputError("the logistic loss takes targets from 0 to 1")
 
 
-def _validated(training: PrivateTraining, validation: tuple[ArrayLike, ArrayLike], epoch: int) -> float:
+@dataclass(frozen=True)
+class HeldOut:
+    """Rows that the caller owns and the class of each."""
+
+    rows: Array
+    labels: Array
+
+
+def _held_out(model: Sequential, outputs: int, validation: tuple[ArrayLike, ArrayLike]) -> HeldOut:
+    """Validation rows and labels, checked before training starts."""
+    rows, targets = model.rows(validation[0]), one_hot(validation[1], outputs)
+    if len(rows) != len(targets):
+        raise InputError(f"{len(rows)} validation rows and {len(targets)} labels do not belong together")
+    return HeldOut(rows, targets.argmax(1) if outputs > 1 else (targets[:, 0] > 0.5).astype(int))
+
+
+def _validated(training: PrivateTraining, held: HeldOut, epoch: int) -> float:
     """The accuracy of private predictions for the caller's own rows; RangeError if they show that training diverged."""
-    rows, labels, loss = np.asarray(validation[0]), np.asarray(validation[1]), training.settings.loss
-    if len(rows) != len(labels):
-        raise InputError(f"{len(rows)} validation rows and {len(labels)} labels do not belong together")
+    loss = training.settings.loss
     with training.model(f"validation {secrets.token_hex(4)}") as snapshot:
-        scores = snapshot.predict(rows)
+        scores = snapshot.predict(held.rows)
     # Softmax compares logits with one another, the logistic loss each with zero.
     size = np.ptp(scores, axis=1) if loss == "softmax" else np.abs(scores)
-    far, largest = float(np.mean(size > FITTED)), float(size.max(initial=0.0))
-    if far > 0.01 and loss != "squared":
+    limit = 2 * LARGEST_TARGET if loss == "squared" else LARGEST_LOGIT
+    far, largest = float(np.mean(size > limit)), float(size.max(initial=0.0))
+    if far > 0.01:
         raise RangeError(
             f"training diverged in epoch {epoch + 1}: {far:.0%} of the logits of the validation rows, up to "
-            f"{largest:.3g}, lie beyond the {FITTED:g} that the loss is computed for. Use a smaller learning rate."
+            f"{largest:.3g}, lie beyond the {limit:g} that the loss is computed for. Use a smaller learning rate."
         )
-    guesses = (
-        scores.argmax(1) if scores.shape[1] > 1 else (scores[:, 0] > (0.5 if loss == "squared" else 0)).astype(int)
-    )
-    return float((guesses == labels).mean())
+    middle = 0.5 if loss == "squared" else 0.0
+    guesses = scores.argmax(1) if scores.shape[1] > 1 else (scores[:, 0] > middle).astype(int)
+    return float((guesses == held.labels).mean())

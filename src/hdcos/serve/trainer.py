@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import prod
 from time import perf_counter
 from typing import Any
 
@@ -20,7 +21,7 @@ from hdcos.serve.policy import Policy
 from hdcos.serve.training import Settings, Training, steps_ahead
 from hdcos.serve.work import Arrays, fingerprint, half
 from hdcos.sharing import Share
-from hdcos.train import Form, Rule, training_form
+from hdcos.train import Rule, training_form
 from hdcos.train.form import INPUT_SCALE, TARGET_SCALE
 
 Meta = dict[str, Any]
@@ -88,7 +89,7 @@ class Trainer:
         settings = Settings(**meta["settings"])
         form = training_form(model, settings.loss)
         x, targets = joined(self._datasets, meta.get("datasets", ()), text(meta, "join"))
-        wanted = (_size(form), form.outputs)
+        wanted = (prod(form.input_shape), form.outputs)
         if (x.shape[1], targets.shape[1]) != wanted:
             raise InputError(
                 f"the data has {x.shape[1]} features and {targets.shape[1]} targets, the network takes "
@@ -179,10 +180,3 @@ class Trainer:
         if training.stock is not None:
             self._engine.close(training.stock)
         return {}, {}
-
-
-def _size(form: Form) -> int:
-    size = 1
-    for side in form.input_shape:
-        size *= side
-    return size

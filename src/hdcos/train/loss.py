@@ -1,13 +1,13 @@
 """The derivative of a loss by the logits, as a share.
 
-squared    half the sum of (logit - target)^2: logits less targets, no round.
+squared    half the sum of (logit - target)^2: logits less targets, no round (one after a matrix, for the ring).
 logistic   one against all: sigmoid(logit) - target through a one-round Fourier sigmoid, wide because logits of training
            pass 16 and a narrow fit folds back.
 softmax    cross-entropy by the one-against-each bound (Titsias 2016): softmax_k >= prod over j of sigmoid(z_k - z_j),
            so the loss is the sum over j != label of log(1 + exp(z_j - z_label)). Exact for two classes, an upper bound
            of the cross-entropy otherwise, with the same minimum where classes separate. Derivative by z_k:
            sum over j of t_j sigmoid(z_k - z_j) - t_k sigmoid(z_j - z_k). Two rounds: the sigmoids of all differences,
-           then their products with the shared targets.
+           then their products with the shared targets (and one after a matrix).
 
 Offline   a TrigPair of 40 harmonics per logit, or per pair of logits; for softmax masks of sigmoids and targets.
 Security  openings under fresh masks; see fourier, opening and masked. Nothing is revealed.
@@ -32,6 +32,9 @@ from hdcos.train.activation import settled
 from hdcos.train.form import LOSS_PHASE_BITS, TARGET_SCALE, Form
 
 TRIG_SCALE = TARGET_SCALE // 2
+LOGIT_BITS = 5
+LARGEST_LOGIT = 2.0**LOGIT_BITS
+"""Logits, or for softmax their differences, that the sigmoid is fitted on; beyond it gradients are wrong."""
 PAIR_SCALE = 14
 """Sigmoids of differences as they meet the targets."""
 
@@ -39,7 +42,7 @@ PAIR_SCALE = 14
 @cache
 def loss_series() -> Series:
     """The sigmoid of a loss, good to |x| = 32."""
-    return fit.sigmoid(5, 40)
+    return fit.sigmoid(LOGIT_BITS, 40)
 
 
 def error(party: Party, form: Form, logits: Share, targets: Share, pairs: Masked | None) -> Rounds[Share]:

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from math import floor, frexp, isfinite
 
 from hdcos.errors import InputError
-from hdcos.protocol.party import Party
 from hdcos.sharing import Share
 
 LEAST_FACTOR = 1 / 16
 """Below that a parameter would move in fewer than one of 16 steps."""
-Step = Share
+LEAST_AMPLITUDE = 2.0**7
+"""A rate on a table of cosines keeps seven bits at least."""
 BEFORE = " before"
 """Names the rounded copy of a parameter of one step ago."""
 
@@ -51,23 +51,29 @@ class Rule:
     def integer(self, value: float, name: str) -> int:
         """A public integer factor; over many steps its mean is the value, whatever that is."""
         if value < LEAST_FACTOR:
-            raise InputError(f"the learning rate is too small for {name}: its steps would be lost in rounding")
+            raise self._too_small(name, LEAST_FACTOR / value)
         return self.dithered(value)
 
     def dithered(self, value: float) -> int:
         """The integer below or above, such that the mean over many steps is the value."""
         return floor(value * (self.number + 1)) - floor(value * self.number)
 
+    def _too_small(self, name: str, times: float) -> InputError:
+        return InputError(
+            f"a learning rate of {self.rate:g} is too small for {name}: its steps would be lost in rounding. "
+            f"The smallest it can take is {self.rate * times:.2g}"
+        )
+
     def on_cosine(self, amplitude: float, trig_scale: int, index: int) -> tuple[int, int]:
         """A factor on a table of cosines, as an integer and the shift that undoes the table's scale."""
-        if amplitude < 2**7:
-            raise InputError(f"the learning rate is too small for layer {index}: its steps would be lost in rounding")
+        if amplitude < LEAST_AMPLITUDE:
+            raise self._too_small(f"layer {index}", LEAST_AMPLITUDE / amplitude)
         extra = max(0, 31 - frexp(amplitude)[1])
         return round(amplitude * 2.0**extra), trig_scale + extra
 
 
 def updated(
-    party: Party, state: Mapping[str, Share], rule: Rule, steps: Mapping[str, Step], copies: Mapping[str, Share]
+    state: Mapping[str, Share], rule: Rule, steps: Mapping[str, Share], copies: Mapping[str, Share]
 ) -> dict[str, Share]:
     """The parameters after a step; with momentum, their rounded copies too."""
     after: dict[str, Share] = {}

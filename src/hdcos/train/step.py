@@ -4,8 +4,8 @@ Computes  [parameters], [rows], [targets] -> [parameters after the step].
 Offline   a plan of its own for each step: lifted masks of weights and gradients, masks of rows, activations and
           weights, trig pairs of all phases, and the products of these that the step multiplies.
 Online    2 L + 3 rounds for L cosines between Hadamard-Diagonal layers and the logistic loss: weights; the first phase
-          with all other weights; L - 1 phases; the loss; one gradient per layer. Other layers and activations take more
-          (`hdcos cost` counts them).
+          with all other weights; L - 1 phases; the loss; one gradient per layer. Other layers and activations take
+          more.
 Error     every opening rounds without bias by less than one unit of its scale; `form` has the scales. Updates are
           made at the scale parameters are kept at: no rate is rounded to a power of two, nothing is truncated.
 Security  all messages are openings under fresh masks, uniform in the ring they are opened in. Weights are opened
@@ -59,7 +59,7 @@ from hdcos.train.form import (
     Unit,
 )
 from hdcos.train.loss import error, open_pairs
-from hdcos.train.rule import Rule, Step, updated
+from hdcos.train.rule import Rule, updated
 
 State = Mapping[str, Share]
 Output = Share | HadamardCosine
@@ -94,7 +94,7 @@ class _Step:
     passes: list[_Pass] = field(default_factory=list)
     waiting: list[tuple[_Pass, Rounds[Masked]]] = field(default_factory=list)
     """Derivatives that are opened with whatever is opened next."""
-    steps: dict[str, Step] = field(default_factory=dict)
+    steps: dict[str, Share] = field(default_factory=dict)
 
     # ---- forward
 
@@ -114,7 +114,7 @@ class _Step:
         assert isinstance(y, Share)
         gradient = yield from self._with_waiting(error(party, self.form, y, targets, wanted))
         yield from self._backward(gradient)
-        return updated(party, self.state, self.rule, self.steps, self._copies(biases))
+        return updated(self.state, self.rule, self.steps, self._copies(biases))
 
     def _copies(self, biases: Sequence[Any]) -> dict[str, Share]:
         """The rounded parameters of this step, as shares."""
@@ -378,7 +378,6 @@ class _Step:
         self.steps[name] = (gradient * integer).rescaled(share.scale)
 
 
-def sgd_step(party: Party, form: Form, state: State, x: Share, targets: Share, rule: Rule | float) -> Rounds[State]:
+def sgd_step(party: Party, form: Form, state: State, x: Share, targets: Share, rule: Rule) -> Rounds[State]:
     """The parameters after one step on a batch."""
-    rule = rule if isinstance(rule, Rule) else Rule(rule)
     return (yield from _Step(party, form, state, rule, len(x)).run(x, targets))
