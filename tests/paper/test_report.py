@@ -17,6 +17,7 @@ from hdcos.paper.report.document import Heading, Table, Text, html, markdown, si
 from hdcos.paper.report.published import published, published_by_rate
 from hdcos.paper.report.scores import Scores
 from hdcos.paper.report.tables import cell_of_table
+from hdcos.paper.results import read
 
 Row = dict[str, Any]
 
@@ -100,6 +101,15 @@ def test_no_results_are_an_error_that_says_how_to_make_some(tmp_path: Path) -> N
 def test_the_committed_report_is_that_of_the_committed_results() -> None:
     folder = Path(__file__).parents[2] / "results"
     assert stale(folder / "paper.jsonl", folder) == []
+
+
+def test_every_committed_row_has_the_keys_of_the_interface() -> None:
+    keys = {
+        *("experiment", "dataset", "activation", "structure", "optimizer", "lr", "depth", "seed", "epochs"),
+        *("train_rows", "test_rows", "metric", "value", "versions", "device"),
+    }
+    rows = read(Path(__file__).parents[2] / "results" / "paper.jsonl")
+    assert all(keys <= set(row) for row in rows)
 
 
 def test_the_papers_numbers_are_found_by_cell() -> None:

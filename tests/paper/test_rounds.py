@@ -1,10 +1,12 @@
-"""Table 1 from the planner: what the protocols declare, written once."""
+"""Experiments that train nothing: Table 1 from the planner, and the functions of the figure."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from hdcos.paper import results, rounds
+from hdcos.paper import activations, results, rounds
+from hdcos.paper.report.figures import figures
+from hdcos.paper.report.scores import Scores
 from hdcos.protocol.catalogue import ACTIVATIONS, find
 
 
@@ -18,3 +20,14 @@ def test_every_activation_has_the_rounds_and_bytes_that_its_protocol_declares(tm
         assert row["value"] == price.rounds
         assert row["bytes_per_element"] == price.online_bytes / rounds.ELEMENTS
         assert not results.is_training(row)
+
+
+def test_the_figure_of_activations_is_drawn_from_its_rows(tmp_path: Path) -> None:
+    out = tmp_path / "paper.jsonl"
+    assert activations.run(out) == len(activations.SHOWN)
+    assert activations.run(out) == 0
+    rows = results.read(out)
+    cosine = next(row for row in rows if row["activation"] == "cos")
+    assert [0.0, 1.0] in cosine["points"]
+    assert [part.name for part in figures(Scores([]), rows)[1:]] == ["activations"]  # type: ignore[union-attr]
+    assert len(figures(Scores([]), [])) == 1

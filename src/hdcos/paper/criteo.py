@@ -30,6 +30,7 @@ from hdcos.ring import Array
 SYNTHETIC = "criteo (synthetic)"
 SYNTHETIC_ROWS = 10_000
 SYNTHETIC_ACTIVATIONS = ("cos", "relu")
+ROWS_AT_ONCE = 8192
 WIDTH, BATCH_SIZE, EPOCHS = 1024, 512, 2
 """The paper takes 150,000 steps: about two epochs of the training rows."""
 
@@ -40,6 +41,7 @@ def run(
     epochs: int | None = None,
     trials: int = 1,
     rates: Sequence[float] = LEARNING_RATES,
+    device: str = "cpu",
     say: Callable[[str], None] = print,
 ) -> int:
     """Train the cells that the file lacks; the number of cells trained."""
@@ -49,7 +51,7 @@ def run(
     cells = [Cell(dataset, a, s, depth=CRITEO_DEPTH) for a in activations for s in STRUCTURES]
     done = results.finished(results.read(out), rates, trials)
     missing = [cell for cell in cells if (*astuple(cell), length) not in done]
-    parts = Parts.of(rows)
+    parts = Parts.of(rows, device)
     for cell in missing:
         results.append(out, [_row(cell, parts, rate, seed, length) for rate in rates for seed in range(trials)])
         say(f"criteo: {cell.dataset} [{cell.activation} {cell.structure}]: {length} epochs")
@@ -76,18 +78,22 @@ class Parts:
     test: tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
     @classmethod
-    def of(cls, rows: CriteoRows) -> Parts:
+    def of(cls, rows: CriteoRows, device: str = "cpu") -> Parts:
         vocabulary = Vocabulary.of(rows)
         train, _, test = split(rows)
         made = (
             (
-                torch.from_numpy(part.integers),
-                torch.from_numpy(vocabulary.indices(part)),
-                torch.from_numpy(part.labels).float(),
+                torch.from_numpy(part.integers).to(device),
+                torch.from_numpy(vocabulary.indices(part)).to(device),
+                torch.from_numpy(part.labels).float().to(device),
             )
             for part in (train, test)
         )
         return cls(vocabulary, *made)
+
+    @property
+    def device(self) -> torch.device:
+        return self.train[0].device
 
     def network(self, cell: Cell, seed: int) -> Sequential:
         return models.mlp([self.vocabulary.width, *[WIDTH] * CRITEO_DEPTH, 1], cell.activation, cell.structure, seed)
@@ -114,7 +120,7 @@ class Embedded(torch.nn.Module):
 
 def train(parts: Parts, cell: Cell, rate: float, seed: int, epochs: int) -> tuple[Embedded, bool]:
     """The trained network and whether all its parameters stayed finite."""
-    model = Embedded(parts.vocabulary, parts.network(cell, seed), seed)
+    model = Embedded(parts.vocabulary, parts.network(cell, seed), seed).to(parts.device)
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
     for integers, indices, labels in _batches(parts.train, epochs):
         optimizer.zero_grad()
@@ -129,7 +135,7 @@ def _batches(rows: tuple[torch.Tensor, ...], epochs: int) -> Iterator[list[torch
     generator = torch.Generator().manual_seed(0)
     count, size = len(rows[0]), min(BATCH_SIZE, len(rows[0]))
     for _ in range(epochs):
-        order = torch.randperm(count, generator=generator)
+        order = torch.randperm(count, generator=generator).to(rows[0].device)
         for start in range(0, count - size + 1, size):
             yield [part[order[start : start + size]] for part in rows]
 
@@ -143,12 +149,18 @@ def average_precision(scores: Array, labels: Array) -> float:
     return float(np.sum(np.diff(recall, prepend=0) * precision))
 
 
+def _scores(model: Embedded, integers: torch.Tensor, indices: torch.Tensor) -> Array:
+    """The logits of all rows, some thousands at a time."""
+    pieces = [slice(start, start + ROWS_AT_ONCE) for start in range(0, len(integers), ROWS_AT_ONCE)]
+    return np.concatenate([model(integers[rows], indices[rows]).cpu().numpy() for rows in pieces])
+
+
 def _row(cell: Cell, parts: Parts, rate: float, seed: int, epochs: int) -> results.Row:
     model, finite = train(parts, cell, rate, seed, epochs)
     integers, indices, labels = parts.test
     chance = float(labels.mean())
     with torch.inference_mode():
-        value = average_precision(model(integers, indices).numpy(), labels.numpy()) if finite else chance
+        value = average_precision(_scores(model, integers, indices), labels.cpu().numpy()) if finite else chance
     return {
         "experiment": "criteo",
         **asdict(cell),
@@ -171,5 +183,5 @@ def _row(cell: Cell, parts: Parts, rate: float, seed: int, epochs: int) -> resul
             "numpy": np.__version__,
             "python": platform.python_version(),
         },
-        "device": "cpu",
+        "device": torch.cuda.get_device_name(parts.device) if parts.device.type == "cuda" else "cpu",
     }

@@ -22,7 +22,13 @@ TRIALS = 5
 TOGETHER = {"mnist": 6, "fashion_mnist": 6, "higgs": 24}
 """Cells trained side by side: enough to fill a GPU with each data set's networks."""
 
-UNTRAINED = {"rounds": "rounds", "kernel": "kernel", "frozen-features": "frozen", "secure": "secure"}
+UNTRAINED = {
+    "rounds": "rounds",
+    "activations": "activations",
+    "kernel": "kernel",
+    "frozen-features": "frozen",
+    "secure": "secure",
+}
 """Experiments that are no list of cells: the module whose `run` appends what the file lacks and counts the rows."""
 CRITEO = "criteo"
 NAMES = (*EXPERIMENTS, CRITEO, *UNTRAINED)
@@ -50,7 +56,11 @@ def run(
     if name in UNTRAINED:
         return int(import_module(f"hdcos.paper.{UNTRAINED[name]}").run(out))
     if name == CRITEO:
-        return int(import_module("hdcos.paper.criteo").run(out, epochs=epochs, trials=trials, rates=rates, say=say))
+        return int(
+            import_module("hdcos.paper.criteo").run(
+                out, epochs=epochs, trials=trials, rates=rates, device=device, say=say
+            )
+        )
     if device == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     begun, trained = monotonic(), 0

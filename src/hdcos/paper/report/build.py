@@ -40,7 +40,7 @@ def build(rows: list[results.Row]) -> list[Part]:
         tables(scores),
         differences(scores),
         starts(scores),
-        figures(scores),
+        figures(scores, rows),
         kernels(rows),
         frozen(rows),
         secure(rows),

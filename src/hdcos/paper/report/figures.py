@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from hdcos.nn.activations import ACTIVATIONS as FUNCTIONS
 from hdcos.paper.cells import LEARNING_RATES, Cell
 from hdcos.paper.experiments import DEPTH_ACTIVATIONS, DEPTHS, EXPERIMENTS
 from hdcos.paper.report.document import Figure, Heading, Part
 from hdcos.paper.report.published import published_by_rate
 from hdcos.paper.report.scores import Scores
 from hdcos.paper.report.svg import grid, lines
+from hdcos.paper.results import Row
+
+HIGHEST = 4
+"""Activations that grow beyond this leave their figure."""
 
 
-def figures(scores: Scores) -> list[Part]:
+def figures(scores: Scores, rows: list[Row]) -> list[Part]:
     epochs = scores.epochs(EXPERIMENTS["higgs-depth"])
-    drawn = [_activations(), *(_depth(scores, optimizer, epochs) for optimizer in ("sgd", "adam"))]
+    drawn = [_activations(rows), *(_depth(scores, optimizer, epochs) for optimizer in ("sgd", "adam"))]
     drawn += [_stability(scores, activation, epochs) for activation in DEPTH_ACTIVATIONS]
     return [Heading("Figures"), *(figure for figure in drawn if figure is not None)]
 
 
-def _activations() -> Figure:
-    x = np.linspace(-3, 3, 61)
-    shown = {name: FUNCTIONS[name]() for name in ("cos", "relu", "polyfit3", "square", "expm1")}
-    series = {name: [(float(a), float(b)) for a, b in zip(x, f(x), strict=True) if b <= 4] for name, f in shown.items()}
+def _activations(rows: list[Row]) -> Figure | None:
+    found = {row["activation"]: row["points"] for row in rows if row["experiment"] == "activations"}
+    series = {name: [(x, y) for x, y in points if y <= HIGHEST] for name, points in found.items()}
+    if not series:
+        return None
     drawing = lines("Activations", series, "x", "f(x)", range(-3, 4))
     return Figure("activations", drawing, "The activations; those that grow fast leave the picture.")
 
