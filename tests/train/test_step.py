@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 import pytest
 import torch
@@ -171,7 +173,9 @@ def test_a_private_step_is_the_plain_step(name: str, loss: str) -> None:
     model = MODELS[name]
     x, targets = batch(model)
     rate = moderate_rate(model, x, targets, loss)
-    private, _ = private_step(model, x, targets, loss, Rule(rate))
+    private, transcript = private_step(model, x, targets, loss, Rule(rate))
+    planned = planned_step(model, loss, ROWS)
+    assert (planned.rounds, planned.online_bytes) == (len(transcript.rounds), sum(transcript.sent_bytes))
     assert_same_step(model, private, plain_step(model, x, targets, loss, rate), rate)
 
 
@@ -217,11 +221,16 @@ def test_a_step_takes_the_rounds_it_should(name: str, loss: str, rounds: int) ->
     assert len(transcript.rounds) == rounds
 
 
-def test_lenet5_takes_15_rounds_and_less_than_25_mb_each_way() -> None:
-    form = training_form(nn.models.lenet5())
+def planned_step(model, loss, rows):
+    """What a step will cost, from shapes alone."""
+    form = training_form(model, loss)
     state = {tensor.name: blank_share(tensor.shape, tensor.scale, tensor.bits) for tensor in form.tensors}
-    x, targets = blank_share((128, 784), INPUT_SCALE), blank_share((128, 10), form.target_scale)
-    planned = plan(sgd_step, form, state, x, targets, Rule(0.1))
+    x = blank_share((rows, prod(form.input_shape)), INPUT_SCALE)
+    return plan(sgd_step, form, state, x, blank_share((rows, form.outputs), form.target_scale), Rule(0.1))
+
+
+def test_lenet5_takes_15_rounds_and_less_than_25_mb_each_way() -> None:
+    planned = planned_step(nn.models.lenet5(), "logistic", 128)
     assert planned.rounds == 15
     assert planned.online_bytes < 25e6
 
@@ -306,3 +315,21 @@ def test_a_small_decay_is_exact_in_the_mean() -> None:
 def test_softmax_needs_something_to_compare() -> None:
     with pytest.raises(ModelError, match="one"):
         training_form(nn.models.higgs_mlp(), "softmax")
+
+
+@pytest.mark.parametrize("structure", ["hadamard", "dense"])
+def test_no_step_on_shares_makes_a_jump_that_the_same_step_in_the_clear_does_not(structure: str) -> None:
+    """`make prove SUITE=training PART=faults` takes ten thousand of these."""
+    model = nn.models.mlp([4, 4, 1], structure=structure, seed=2)
+    worst = 0.0
+    for number in range(60):
+        x, targets = batch(model, number)
+        rule = Rule(0.2, number=number)
+        private, _ = private_step(model, x, targets, "logistic", rule)
+        clear, counter = clear_step(model, x, targets, "logistic", rule)
+        assert counter.out_of_range == 0
+        for name, value in private.state().items():
+            worst = max(worst, float(np.abs(value - clear.state()[name]).max()))
+        model = private
+    # A failed lift would move a parameter by a good part of its range, 2**-2 at least; rounding moves it by far less.
+    assert worst < 2.0**-8
