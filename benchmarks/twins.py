@@ -16,6 +16,7 @@ from hdcos.ring import encode
 from hdcos.serve.fit import one_hot
 from hdcos.sharing import Share
 from hdcos.train import Rule, sgd_step, training_form
+from hdcos.train.batches import batches
 from hdcos.train.form import INPUT_SCALE
 
 
@@ -48,9 +49,7 @@ class Run:
         return replace(self, model=self.model.with_state(state))
 
     def batches(self, epoch: int) -> list[np.ndarray]:
-        """The rows of each step, drawn as `fit` draws them."""
-        order = np.random.default_rng([self.seed, epoch]).permutation(len(self.x))
-        return [order[start : start + self.batch] for start in range(0, len(order) - self.batch + 1, self.batch)]
+        return batches(self.seed, epoch, len(self.x), self.batch)
 
     def outcome(self, scores: np.ndarray, seconds: float = 0.0, counter: Counter | None = None) -> Outcome:
         guesses = scores.argmax(1) if scores.shape[1] > 1 else (scores[:, 0] > 0).astype(int)
@@ -110,8 +109,7 @@ def floating(run: Run) -> Outcome:
 def fixed_point(run: Run) -> Outcome:
     """In the clear, with the words, roundings and ranges of the shares."""
     form, counter = training_form(run.model), Counter(run.seed)
-    state = run.model.state()
-    held = {t.name: Share(t.words(state[t.name]), t.scale, t.bits) for t in form.tensors}
+    held = form.shares(form.words(run.model))
     x = encode(run.x.reshape(len(run.x), -1), INPUT_SCALE)
     targets = encode(one_hot(run.y, form.outputs), form.target_scale)
     number, last = 0, None
@@ -122,5 +120,5 @@ def fixed_point(run: Run) -> Outcome:
             rows, wanted = Share(x[chosen], INPUT_SCALE), Share(targets[chosen], form.target_scale)
             held = run_clear(sgd_step, form, held, rows, wanted, rule, counter=counter)
             number, last = number + 1, rate
-    trained = run.model.with_state({t.name: t.parameter(held[t.name].words) for t in form.tensors})
+    trained = form.trained(run.model, {name: share.words for name, share in held.items()})
     return run.outcome(trained(run.test_x), counter=counter)

@@ -72,8 +72,7 @@ class PrivateTraining(Opened):
                         f"there is no checkpoint of one attempt that both parties hold in {saving.folder}"
                     )
                 self.step, run = found.newest["step"], found.newest["run"]
-        state = model.state()
-        words = {tensor.name: tensor.words(state[tensor.name]) for tensor in form.tensors}
+        words = form.words(model)
         (planned, _), _ = self._ask(
             "open_training",
             halves(words),

@@ -97,12 +97,9 @@ class Trainer:
             )
         if not 1 <= settings.batch <= len(x):
             raise InputError(f"a batch of {settings.batch} rows cannot be drawn from {len(x)}")
-        state = {
-            tensor.name: Share(half(arrays, tensor.name, tensor.shape, self.rank), tensor.scale, tensor.bits)
-            for tensor in form.tensors
-        }
+        halves = {tensor.name: half(arrays, tensor.name, tensor.shape, self.rank) for tensor in form.tensors}
         compared = targets.raised(form.target_scale)
-        training = Training(form, settings, x, compared, state, attempt=integer(meta, "attempt"))
+        training = Training(form, settings, x, compared, form.shares(halves), attempt=integer(meta, "attempt"))
         planned = training.planned(float(meta["rate"]), self.rank)
         if meta.get("folder"):
             self._use_folder(training, meta, scope)

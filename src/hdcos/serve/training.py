@@ -18,6 +18,7 @@ from hdcos.ring import Array
 from hdcos.serve.checkpoint import Checkpoints
 from hdcos.sharing import Share
 from hdcos.train import Form, Rule, sgd_step
+from hdcos.train.batches import batches
 from hdcos.train.form import INPUT_SCALE, WEIGHT_SCALE
 from hdcos.train.rule import BEFORE
 
@@ -63,8 +64,8 @@ class Training:
     stock: Stock | None = None
     checkpoints: Checkpoints | None = None
     every: int = 0
-    order: tuple[int, Array] | None = field(default=None, repr=False)
-    """The rows of one epoch, shuffled."""
+    drawn: tuple[int, list[Array]] | None = field(default=None, repr=False)
+    """The batches of one epoch."""
 
     def planned(self, rate: float, rank: int) -> Planned:
         """The material of one step."""
@@ -81,10 +82,9 @@ class Training:
     def rows(self, step: int) -> Array:
         """The public indices of a step's batch: each epoch a fresh shuffle of all rows."""
         epoch, number = divmod(step, self.steps_per_epoch)
-        if self.order is None or self.order[0] != epoch:
-            self.order = epoch, np.random.default_rng([self.settings.seed, epoch]).permutation(len(self.x))
-        batch = self.settings.batch
-        return self.order[1][number * batch : (number + 1) * batch]
+        if self.drawn is None or self.drawn[0] != epoch:
+            self.drawn = epoch, batches(self.settings.seed, epoch, len(self.x), self.settings.batch)
+        return self.drawn[1][number]
 
     def rule(self, rate: float) -> Rule:
         return Rule(rate, self.settings.momentum, self.settings.decay, self.last_rate, self.step)

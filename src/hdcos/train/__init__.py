@@ -1,7 +1,15 @@
 """Training on shares: features, labels, weights and gradients, and nothing in between is revealed.
 
-form   what can be trained, and the scale of every tensor
-step   one step of stochastic gradient descent, as a program of two parties
+batches     which rows a step is made of
+form        a network as units, and the scale of every tensor
+activation  an activation with its derivative, from one opening
+loss        the derivative of a loss
+rule        what a step makes of a gradient: rate, momentum, decay
+forward     from rows to logits
+backward    from the loss's derivative to every parameter's step
+step        one step of stochastic gradient descent, as a program of two parties
+convert     a trained state as the shares that inference wants
+plain       the same training in floats, for HD-cos networks
 """
 
 from hdcos.train.form import Form as Form

@@ -10,7 +10,7 @@ parameter p is held as p * factor; its gradient is factor times that of p, so a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import log2, pi, sqrt
 
@@ -23,6 +23,8 @@ from hdcos.nn.layer import Layer
 from hdcos.nn.private.stages import Projection
 from hdcos.nn.private.tensor import Tensor
 from hdcos.nn.structured import PHD_FRACTION_BITS
+from hdcos.ring import Array
+from hdcos.sharing import Share
 
 Shape = tuple[int, ...]
 LOSSES = ("squared", "logistic", "softmax")
@@ -144,6 +146,19 @@ class Form:
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         return tuple(tensor for unit in self.units for tensor in unit.tensors)
+
+    def words(self, model: nn.Sequential) -> dict[str, Array]:
+        """A model's parameters as words; ModelError if one does not fit."""
+        state = model.state()
+        return {tensor.name: tensor.words(state[tensor.name]) for tensor in self.tensors}
+
+    def shares(self, words: Mapping[str, Array]) -> dict[str, Share]:
+        """Words as one party holds them, each in its ring."""
+        return {tensor.name: Share(words[tensor.name], tensor.scale, tensor.bits) for tensor in self.tensors}
+
+    def trained(self, model: nn.Sequential, words: Mapping[str, Array]) -> nn.Sequential:
+        """The model with the parameters that joined words stand for."""
+        return model.with_state({tensor.name: tensor.parameter(words[tensor.name]) for tensor in self.tensors})
 
     @property
     def target_scale(self) -> int:

@@ -45,7 +45,7 @@ def loss_series() -> Series:
     return fit.sigmoid(LOGIT_BITS, 40)
 
 
-def error(party: Party, form: Form, logits: Share, targets: Share, pairs: Masked | None) -> Rounds[Share]:
+def error(party: Party, form: Form, logits: Share, targets: Share, pairs: Masked | None = None) -> Rounds[Share]:
     """The derivative by the logits; softmax needs the targets' `pairs`."""
     if form.loss == "squared":
         if logits.bits < 64:

@@ -13,6 +13,7 @@ from hdcos import nn
 from hdcos.errors import ModelError
 from hdcos.nn.hadamard import pad_features, walsh_hadamard
 from hdcos.ring import Array
+from hdcos.train.batches import batches
 
 
 def plain_fit(
@@ -30,9 +31,7 @@ def plain_fit(
             raise ModelError(f"{layer.kind} is not trained here: PyTorch does, with model.to_torch()")
     state = {name: value.copy() for name, value in model.state().items()}
     for epoch in range(epochs):
-        order = np.random.default_rng([seed, epoch]).permutation(len(x))
-        for start in range(0, len(order) - batch_size + 1, batch_size):
-            rows = order[start : start + batch_size]
+        for rows in batches(seed, epoch, len(x), batch_size):
             for name, gradient in _gradients(model, state, x[rows], targets[rows]).items():
                 state[name] -= rate(epoch) / batch_size * gradient
     return model.with_state(state)

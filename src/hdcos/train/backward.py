@@ -1,0 +1,167 @@
+"""The backward pass of a training step: gradients from the last unit to the first, and every parameter's step.
+
+Diagonal units after a cosine go on as one lazy product (`protocol.gradient`), whose two sums, the steps of bias and
+weight, are there once it was opened for the unit before. The learning rate rides in public factors: a step is an
+integer multiple of a gradient, or a sum over cosines whose table carries the rate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hdcos.protocol.gradient import FusedGradient, fused_gradient
+from hdcos.protocol.hadamard import transformed
+from hdcos.protocol.lifted import Lifted, open_lifted, times_masked, times_trig
+from hdcos.protocol.masked import product
+from hdcos.protocol.opening import open_masked
+from hdcos.protocol.party import Party
+from hdcos.protocol.phase import FusedPhase
+from hdcos.protocol.rounds import Rounds
+from hdcos.ring import pool_sum, spread
+from hdcos.sharing import Share
+from hdcos.train.activation import FACTOR_BITS, TWO_PI, settled
+from hdcos.train.form import (
+    ACTIVATION_GRADIENT,
+    ACTIVATION_GRADIENT_BITS,
+    DIAGONAL_BITS,
+    FUSED_SLOPE,
+    Diagonal,
+    Matrix,
+    Unit,
+)
+from hdcos.train.forward import Pass
+from hdcos.train.rule import Rule
+
+Gradient = Share | FusedGradient
+
+
+@dataclass
+class Backward:
+    """The backward pass at one party."""
+
+    party: Party
+    passes: list[Pass]
+    state: Mapping[str, Share]
+    rule: Rule
+    rows: int
+    made: dict[str, Share] = field(default_factory=dict)
+    """The step of each parameter."""
+
+    def steps(self, error: Share) -> Rounds[dict[str, Share]]:
+        """Each parameter's step, from the loss's derivative by the network's result."""
+        gradient: Gradient = error  # by a unit's result, before its activation
+        for number in range(len(self.passes) - 1, -1, -1):
+            each = self.passes[number]
+            before = self.passes[number - 1] if number else None
+            if isinstance(each.unit, Diagonal):
+                opened = yield from self._opened(each.unit, gradient)
+                if isinstance(gradient, FusedGradient):
+                    self._moved_along(self.passes[number + 1].unit, gradient)
+                gradient = self._diagonal_gradients(each, before, opened)
+            else:
+                assert isinstance(gradient, Share)
+                gradient = yield from self._matrix_gradients(each, before, gradient)
+            if before is not None and not (before.unit.fused and isinstance(before.unit, Diagonal)):
+                assert isinstance(gradient, Share)
+                gradient = yield from self._through_activation(before, gradient)
+        return self.made
+
+    # ---- Hadamard-Diagonal units
+
+    def _opened(self, unit: Diagonal, gradient: Gradient) -> Rounds[Lifted]:
+        """The gradient before the transform, lifted."""
+        if unit.projection is not None:
+            # It takes bits, and cannot be undone for the bias: the gradient behind it is rounded by itself.
+            assert unit.bias is not None
+            share = gradient.share() if isinstance(gradient, FusedGradient) else gradient
+            rounded = yield from settled(self.party, share, unit.gradient_scale)
+            self._move(unit.bias.name, rounded.sum(0), unit.bias.squared)
+            gradient = unit.projection.adjoint(rounded, unit.size)
+        if isinstance(gradient, FusedGradient):
+            gradient.size = unit.size
+        else:
+            gradient = transformed(gradient, unit.size, unit.size)
+        drop = gradient.scale - unit.gradient_scale
+        return (yield from open_lifted(self.party, gradient, drop, min(DIAGONAL_BITS, gradient.bits - drop)))
+
+    def _diagonal_gradients(self, each: Pass, before: Pass | None, opened: Lifted) -> Gradient:
+        """The steps of a unit, and the gradient by the activations before it, or behind them."""
+        unit, party = each.unit, self.party
+        assert isinstance(unit, Diagonal)
+        if each.before is None:
+            self._move_bias(unit, opened.share(party).sum(0))
+            step = times_masked(party, opened, each.x).sum(0)
+            self._move(unit.weight.name, step, unit.weight.squared)
+            return step if before is None else times_masked(party, opened, each.weight)
+        assert before is not None
+        factor = self._on_cosine(unit, each.before, opened.scale + each.before.scale, before.unit)
+        if isinstance(before.unit, Diagonal):
+            slope = (-TWO_PI, each.before.scale + FACTOR_BITS - FUSED_SLOPE)
+            return fused_gradient(party, opened, each.before, each.weight, factor, slope, FUSED_SLOPE)
+        self._move_bias(unit, opened.share(party).sum(0))
+        products = times_trig(party, opened, each.before, before.unit.pool)
+        words = products.combined(factor[0], 0, factor[1], unit.weight.scale).sum(0).words
+        self.made[unit.weight.name] = Share(pool_sum(words, before.unit.pool), unit.weight.scale)
+        return times_masked(party, opened, each.weight)
+
+    def _moved_along(self, unit: Unit, gradient: FusedGradient) -> None:
+        """The steps of a layer whose gradient went on to the layer before it."""
+        assert isinstance(unit, Diagonal)
+        assert gradient.total is not None
+        assert gradient.moved is not None
+        self._move_bias(unit, Share(gradient.total, gradient.x.scale))
+        self.made[unit.weight.name] = Share(gradient.moved, unit.weight.scale)
+
+    def _move_bias(self, unit: Diagonal, total: Share) -> None:
+        """From the sum of the gradients before the transform; with a projection the bias has moved already."""
+        if unit.bias is not None and unit.projection is None:
+            gradient = transformed(total, unit.size, unit.outputs[0])
+            self._move(unit.bias.name, gradient, unit.bias.squared / unit.size)
+
+    def _on_cosine(self, unit: Diagonal, phase: FusedPhase, scale: int, before: Unit) -> tuple[int, int]:
+        """The learning rate in the public factor of a cosine: sum over the batch of g_u cos y' is then the step."""
+        amplitude = self.rule.rate / self.rows * unit.weight.squared * 2.0 ** (unit.weight.scale - scale)
+        return self.rule.on_cosine(amplitude / 2.0**before.pool_bits, phase.scale, unit.index)
+
+    # ---- matrix units, activations
+
+    def _matrix_gradients(self, each: Pass, before: Pass | None, gradient: Share) -> Rounds[Share]:
+        unit = each.unit
+        assert isinstance(unit, Matrix)
+        party = self.party
+        if unit.activation in ("", "none") and not (unit.last and gradient.bits == 64):
+            gradient = yield from settled(party, gradient, ACTIVATION_GRADIENT)
+        gradient = gradient.reshape(len(gradient), *unit.outputs)
+        G = yield from open_masked(party, gradient, gradient.scale - unit.gradient_scale)
+        if unit.bias is not None:
+            total = G.share(party).sum(0)
+            if len(unit.outputs) == 3:
+                total = total.reshape(unit.outputs[0], -1).sum(1)
+            self._move(unit.bias.name, total, unit.bias.squared)
+        options = {"stride": unit.stride, "padding": unit.padding}
+        step = product(party, each.x, G, f"{unit.operation}.weight", unit.weight.shape, **options)
+        self._move(unit.weight.name, step, unit.weight.squared)
+        if before is None:
+            return gradient
+        return product(party, G, each.weight, f"{unit.operation}.input", unit.inputs, **options)
+
+    def _through_activation(self, each: Pass, gradient: Share) -> Rounds[Share]:
+        """From the gradient by pooled activations to that by the layer's result."""
+        gradient = gradient.reshape(len(gradient), -1)
+        if each.slope is None:
+            words = spread(gradient.words, each.unit.pool)
+            return Share(words, gradient.scale + each.unit.pool_bits, gradient.bits)
+        # Of a pooled gradient each unit gets a part: the scale is that of the part.
+        drop = gradient.scale + each.unit.pool_bits - ACTIVATION_GRADIENT
+        bits = min(ACTIVATION_GRADIENT_BITS, gradient.bits - drop)
+        opened = yield from open_lifted(self.party, gradient, drop, bits)
+        result = times_masked(self.party, opened, each.slope, each.unit.pool)
+        return result.rescaled(result.scale + each.unit.pool_bits)
+
+    def _move(self, name: str, gradient: Share, factor: float) -> None:
+        """Note a parameter's step: `factor` times the gradient, summed over the batch, in the parameter's units."""
+        share = self.state[name]
+        rate = self.rule.rate / self.rows * factor * 2.0 ** (share.scale - gradient.scale)
+        integer = self.rule.integer(rate, name)
+        self.made[name] = (gradient * integer).rescaled(share.scale)
