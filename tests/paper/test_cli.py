@@ -14,6 +14,13 @@ from hdcos.paper import results, tasks
 from hdcos.paper.tasks import Task
 
 
+def test_the_help_names_every_experiment_of_the_paper() -> None:
+    shown = CliRunner().invoke(paper, ["run", "--help"]).output
+    wanted = "rounds dense structured combined hadamard lowrank phd-circulant mnist-optimizers higgs-depth activations"
+    for name in [*wanted.split(), "blocks", "frozen-features", "kernel", "secure", "projection", "criteo"]:
+        assert f"{name}," in shown or f"{name}." in shown, name
+
+
 def test_run_trains_what_is_missing_and_says_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.random.default_rng(0).standard_normal((96, 28)).astype(np.float32)
     y = (x[:, 0] > 0).astype(np.int64)

@@ -9,6 +9,7 @@ import click
 
 from hdcos.errors import InputError
 from hdcos.paper.cells import LEARNING_RATES
+from hdcos.paper.experiments import NAMES, UNTRAINED
 
 RESULTS = Path("results/paper.jsonl")
 
@@ -18,7 +19,7 @@ def paper() -> None:
     """The paper's tables and figures, made again."""
 
 
-@paper.command("run")
+@paper.command("run", epilog=f"NAME is one of {', '.join(NAMES)}.")
 @click.argument("name")
 @click.option("--epochs", type=click.IntRange(min=1), help="Epochs of training; the paper's unless given.")
 @click.option("--trials", type=click.IntRange(min=1), default=5, show_default=True, help="Seeds per learning rate.")
@@ -45,7 +46,7 @@ def run_experiment(
 ) -> None:
     """Train every model of the experiment NAME that the file of results lacks."""
     try:
-        from hdcos.paper.run import UNTRAINED, run
+        from hdcos.paper.run import run
     except ImportError as error:
         raise InputError("experiments train with PyTorch.\nInstall it: `pip install 'hdcos[torch]'`.") from error
     chosen = rates or LEARNING_RATES

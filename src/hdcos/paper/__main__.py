@@ -7,7 +7,8 @@ from functools import partial
 from pathlib import Path
 
 from hdcos.paper.cells import LEARNING_RATES
-from hdcos.paper.run import NAMES, TRIALS, run
+from hdcos.paper.experiments import NAMES
+from hdcos.paper.run import TRIALS, run
 
 
 def main() -> None:

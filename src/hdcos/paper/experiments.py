@@ -75,3 +75,15 @@ EXPERIMENTS: dict[str, list[Cell]] = {
 }
 """By name. `tables` is all of dense, hadamard and lowrank; `inputs` varies the scale of the inputs, `starts` the
 initial values and the reduction of the loss."""
+
+UNTRAINED = {
+    "rounds": "rounds",
+    "activations": "activations",
+    "kernel": "kernel",
+    "frozen-features": "frozen",
+    "secure": "secure",
+}
+"""Experiments that are no list of cells: the module whose `run` appends what the file lacks and counts the rows."""
+CRITEO = "criteo"
+NAMES = (*EXPERIMENTS, CRITEO, *UNTRAINED)
+"""All of them."""

@@ -14,24 +14,13 @@ import torch
 from hdcos.errors import InputError
 from hdcos.paper import results, tasks
 from hdcos.paper.cells import LEARNING_RATES, Cell
-from hdcos.paper.experiments import EXPERIMENTS
+from hdcos.paper.experiments import CRITEO, EXPERIMENTS, NAMES, UNTRAINED
 from hdcos.paper.rows import Pace, rows_of
 from hdcos.paper.trainer import train
 
 TRIALS = 5
 TOGETHER = {"mnist": 6, "fashion_mnist": 6, "higgs": 24}
 """Cells trained side by side: enough to fill a GPU with each data set's networks."""
-
-UNTRAINED = {
-    "rounds": "rounds",
-    "activations": "activations",
-    "kernel": "kernel",
-    "frozen-features": "frozen",
-    "secure": "secure",
-}
-"""Experiments that are no list of cells: the module whose `run` appends what the file lacks and counts the rows."""
-CRITEO = "criteo"
-NAMES = (*EXPERIMENTS, CRITEO, *UNTRAINED)
 
 
 def run(
