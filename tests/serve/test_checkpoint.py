@@ -211,6 +211,8 @@ def test_a_job_runs_in_the_background_and_tells_how_far_it_is(digits) -> None:
     x, y = digits
     with hdcos.local(timeout_s=20) as cluster:
         job = cluster.fit(model(), x, y, epochs=3, wait=False, validation=(x, y), **OPTIONS)
+        with pytest.raises(TimeoutError, match="the job goes on"):
+            job.result(timeout_s=0)
         private = job.result(timeout_s=60)
         assert job.done
         assert job.step == job.total_steps == 30

@@ -4,6 +4,9 @@ main        the group of commands and how errors are shown
 cost        `hdcos cost activations`, and the way to
 model_cost  `hdcos cost MODEL`
 demo        `hdcos demo`
+train       `hdcos train CONFIG.toml`
+nodes       `hdcos node init`, `init`, `dealer`, `party`, `doctor`
+paper       `hdcos paper run`, `hdcos paper report`
 """
 
 from hdcos.cli.main import main as main

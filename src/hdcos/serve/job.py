@@ -6,7 +6,6 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from threading import Event, Thread
 
-from hdcos.errors import PeerLost
 from hdcos.serve.model import PrivateModel
 
 
@@ -43,7 +42,8 @@ class Job:
     def result(self, timeout_s: float | None = None) -> PrivateModel:
         """The trained model; whatever ended the training otherwise is raised here."""
         if not self.wait(timeout_s):
-            raise PeerLost(f"the job is not done after {timeout_s} s")
+            assert timeout_s is not None
+            raise TimeoutError(f"step {self.step} of {self.total_steps} after {timeout_s:g} s: the job goes on")
         return self._future.result()
 
     def _run(self, work: Callable[[Job], PrivateModel]) -> None:
