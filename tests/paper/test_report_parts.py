@@ -10,6 +10,8 @@ import pytest
 from hdcos.nn import models
 from hdcos.paper import rounds as rounds_experiment
 from hdcos.paper.cells import LEARNING_RATES, Cell
+from hdcos.paper.kernel import DIMENSIONS
+from hdcos.paper.report.claims import claims
 from hdcos.paper.report.costs import ADAM, adam_extra, costs, sgd_price
 from hdcos.paper.report.document import Part, Table, Text, markdown
 from hdcos.paper.report.rounds import rounds
@@ -105,6 +107,22 @@ def test_axes_have_a_few_round_numbers_around_all_values(low: float, high: float
 def test_numbers_are_set_to_the_right_and_words_to_the_left() -> None:
     table = Table(["a", "b", "c"], [["x", "1.0 ± 0.2", "one"], ["y", "not run", "2"]])
     assert "| --- | ---: | --- |" in text([table])
+
+
+def test_claims_about_the_kernel_are_tested_on_its_rows() -> None:
+    errors = {"gaussian": 2.0, "signs3": 1.0, "hadamard": 3.0, "hadamard3": 1.5, "fastfood": 2.5, "circulant": 4.0}
+    rows = [
+        {"experiment": "kernel", "metric": "mse", "lr": None, "structure": name, "dimension": d, "value": error / d}
+        for name, error in errors.items()
+        for d in DIMENSIONS
+    ]
+    said = text(claims(Scores(rows)))
+    assert (
+        "random signs are closer to the kernel | holds | error over that of independent features: signs3 0.50" in said
+    )
+    assert "Gaussian diagonals | does not hold |" in said
+    assert "Fastfood and circulant features are not | holds |" in said
+    assert "Fastfood and circulant features are not | not testable here |" in text(claims(Scores(rows[1:])))
 
 
 def test_notes_end_as_sentences() -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from hdcos.paper.cells import IMAGES, Cell
 from hdcos.paper.experiments import ACTIVATIONS, EXPERIMENTS, STRUCTURES
 from hdcos.paper.report.document import Heading, Part, Table, signed
+from hdcos.paper.report.kernels import mean_errors
 from hdcos.paper.report.scores import Scores
 from hdcos.paper.report.tables import NAMES, cell_of_table
 
@@ -119,6 +120,21 @@ def _hadamard_beats(structure: str) -> Callable[[Scores], tuple[bool, str]]:
     return test
 
 
+def _features(closer: bool, *names: str) -> Callable[[Scores], tuple[bool, str]]:
+    """Whether the features' errors are below those of independent ones at every size, or above."""
+
+    def test(scores: Scores) -> tuple[bool, str]:
+        errors = mean_errors(scores.untrained)
+        if not {"gaussian", *names} <= set(errors):
+            raise Missing
+        ratios = {n: [errors[n][d] / errors["gaussian"][d] for d in errors[n]] for n in names}
+        holds = all((ratio < 1) == closer for listed in ratios.values() for ratio in listed)
+        said = ", ".join(f"{name} {min(listed):.2f} to {max(listed):.2f}" for name, listed in ratios.items())
+        return holds, f"error over that of independent features: {said}"
+
+    return test
+
+
 def _listed(gaps: dict[str, float]) -> str:
     return _signed({NAMES[dataset]: gap for dataset, gap in gaps.items()})
 
@@ -138,4 +154,7 @@ CLAIMS = (
     Claim("Three HD blocks gain less than 1 point over one", _one_block_is_enough),
     Claim("Hadamard-Diagonal is ahead of PHD for most activations", _hadamard_beats("phd")),
     Claim("Hadamard-Diagonal is ahead of circulant for most activations", _hadamard_beats("circulant")),
+    Claim("Features of three blocks of random signs are closer to the kernel", _features(True, "signs3")),
+    Claim("So are those of the layer with Gaussian diagonals", _features(True, "hadamard", "hadamard3")),
+    Claim("Fastfood and circulant features are not", _features(False, "fastfood", "circulant")),
 )

@@ -18,12 +18,17 @@ NOTE = (
 )
 
 
-def kernels(rows: list[Row]) -> list[Part]:
+def mean_errors(rows: list[Row]) -> dict[str, dict[int, float]]:
+    """By structure and number of features, times 10,000; structures of which a run is missing are left out."""
     errors: dict[str, dict[int, list[float]]] = {name: {d: [] for d in DIMENSIONS} for name in STRUCTURES}
     for row in rows:
         if row["metric"] == "mse":
             errors[row["structure"]][row["dimension"]].append(1e4 * row["value"])
-    complete = {n: {d: fmean(v) for d, v in by.items()} for n, by in errors.items() if all(by.values())}
+    return {n: {d: fmean(v) for d, v in by.items()} for n, by in errors.items() if all(by.values())}
+
+
+def kernels(rows: list[Row]) -> list[Part]:
+    complete = mean_errors(rows)
     table = [
         [name, *(f"{complete[name][d]:.2f}" if name in complete else "not run" for d in DIMENSIONS)]
         for name in STRUCTURES

@@ -47,7 +47,12 @@ class Scores:
 
     def __init__(self, rows: Iterable[Row]) -> None:
         self._rows: dict[Cell, dict[int, dict[tuple[float, int], Row]]] = defaultdict(lambda: defaultdict(dict))
-        for row in filter(is_training, rows):
+        self.untrained: list[Row] = []
+        """Rows of experiments without training."""
+        for row in rows:
+            if not is_training(row):
+                self.untrained.append(row)
+                continue
             self._rows[cell_of(row)][row["epochs"]][row["lr"], row["seed"]] = row
 
     def epochs(self, cells: Sequence[Cell]) -> int | None:
