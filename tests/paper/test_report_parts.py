@@ -125,6 +125,17 @@ def test_claims_about_the_kernel_are_tested_on_its_rows() -> None:
     assert "Fastfood and circulant features are not | not testable here |" in text(claims(Scores(rows[1:])))
 
 
+def test_the_criteo_claim_is_tested_where_its_rows_are() -> None:
+    cells = {("cos", "hadamard"): 0.58, ("relu", "dense"): 0.59}
+    rows = [
+        row
+        for (activation, structure), value in cells.items()
+        for row in run(Cell("criteo", activation, structure, depth=4), dict.fromkeys(LEARNING_RATES, value))
+    ]
+    assert "behind dense ReLU | holds | cos, hadamard 58.0; relu, dense 59.0 |" in text(claims(Scores(rows)))
+    assert "behind dense ReLU | not testable here | the data may not be passed on |" in text(claims(Scores([])))
+
+
 def test_notes_end_as_sentences() -> None:
     parts = [*rounds([]), *secure([]), *costs(Scores([]))]
     assert all(part.text.endswith(".") for part in parts if isinstance(part, Text))
