@@ -20,6 +20,8 @@ from hdcos.nn.sequential import Sequential
 
 LEARNING_RATES = (1e-5, 1e-4, 1e-3, 0.01, 0.1, 0.5)
 IMAGES = ("mnist", "fashion_mnist")
+SYNTHETIC_CRITEO = "criteo (synthetic)"
+"""The data set's name in results on generated rows."""
 TABLES = {"higgs": (28, 16), "criteo": (1023, 1024)}
 """Features of a row, and units of a hidden layer."""
 HIGGS_DEPTH = CRITEO_DEPTH = 4

@@ -24,10 +24,10 @@ from hdcos.nn import models
 from hdcos.nn.sequential import Sequential
 from hdcos.paper import results
 from hdcos.paper.cells import CRITEO_DEPTH, LEARNING_RATES, Cell
+from hdcos.paper.cells import SYNTHETIC_CRITEO as SYNTHETIC
 from hdcos.paper.experiments import ACTIVATIONS, STRUCTURES
 from hdcos.ring import Array
 
-SYNTHETIC = "criteo (synthetic)"
 SYNTHETIC_ROWS = 10_000
 SYNTHETIC_ACTIVATIONS = ("cos", "relu")
 ROWS_AT_ONCE = 8192

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hdcos.data.synthetic import CLICKS
+from hdcos.data.criteo import CATEGORIES, INTEGERS, embedding_size
+from hdcos.data.synthetic import CARDINALITIES, CLICKS
 from hdcos.nn.private.estimate import estimate, total
 from hdcos.paper.cells import CRITEO_DEPTH, IMAGES, LEARNING_RATES, Cell
+from hdcos.paper.cells import SYNTHETIC_CRITEO as SYNTHETIC
 from hdcos.paper.experiments import ACTIVATIONS, EXPERIMENTS, PROJECTIONS, STRUCTURES
 from hdcos.paper.report.document import Heading, Part, Table, Text, signed
 from hdcos.paper.report.scores import Score, Scores
 from hdcos.paper.report.tables import NAMES, NOT_RUN, value_of
 
-SYNTHETIC = "criteo (synthetic)"
 STARTS = {
     ("signs", "mean"): "diagonals of random signs",
     ("phases", "mean"): "random phases as biases",
@@ -100,9 +101,11 @@ def generated(scores: Scores) -> list[Part]:
                 rows.append([f"{activation}, {structure}", str(epochs), _rates(found), value_of(found), count])
     if some is None:
         return []
+    width = INTEGERS + sum(map(embedding_size, CARDINALITIES))
     note = (
         f"Synthetic: {some.train_rows:,} training and {some.test_rows:,} test rows made by a generator in Criteo's "
-        f"format, whose 26 categories and 13 integers become 1023 features; {100 * CLICKS:.1f} is chance. The numbers "
+        f"format, whose {CATEGORIES} categories and {INTEGERS} integers become {width:,} features; "
+        f"{100 * CLICKS:.1f} is chance. The numbers "
         "show that reading, embedding, training and scoring work; they say nothing about Criteo's data. With Criteo's "
         "file in the data folder `hdcos paper run criteo` trains on it and fills the Criteo columns above."
     )
