@@ -50,7 +50,7 @@ def proof(suite: str) -> str:
         missed = "" if record["ok"] else ", not reached"
         rows.append(f"| {record['line']} | {shown} | {record['limit']}{missed} |")
     rows.append("")
-    rows.append(f"Measured on {records[0]['machine']}, by `{records[0]['command']}`.")
+    rows.append(f"Measured on {records[0]['machine']}, by `make prove SUITE={suite}`.")
     return "\n".join(rows)
 
 
