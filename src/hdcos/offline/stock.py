@@ -13,7 +13,7 @@ from threading import Condition
 
 import numpy as np
 
-from hdcos.errors import FrameError, HdcosError, InputError, MaterialExhausted, MaterialReused
+from hdcos.errors import FrameError, HdcosError, InputError, MaterialExhausted, MaterialReused, PeerLost
 from hdcos.offline.dealer import field_stream
 from hdcos.offline.material import Field, Fields, Finish, Kind, Need, Plan
 from hdcos.ring import Array, packed_size, unpack
@@ -156,6 +156,8 @@ class Stock:
             if self._filled < wanted <= self._ordered:
                 self._changed.wait_for(lambda: self._filled >= wanted or self._failure is not None, timeout_s)
             if self._filled < wanted:
+                if self._failure is None and wanted <= self._ordered:
+                    raise PeerLost(f"no material for {self.name} came from the dealer within {timeout_s:g} s")
                 raise self._failure or self._exhausted(executions)
             self._pop(first - self._used)
             self._used = wanted
