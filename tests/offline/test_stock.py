@@ -181,7 +181,7 @@ def test_waiting_ends_with_the_reason_when_the_dealer_is_lost() -> None:
 def test_waiting_ends_when_its_time_is_up() -> None:
     _, zero, _ = opened()
     zero.order(1)
-    with pytest.raises(PeerLost, match="within 0.05 s"):
+    with pytest.raises(PeerLost, match=r"within 0\.05 s"):
         zero.begin(1, timeout_s=0.05)
 
 
