@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -82,9 +83,9 @@ def kill_lines(seed: int) -> Iterator[Line]:
             assert process.stdout is not None
             pids = {**json.loads(process.stdout.readline()), "client": process.pid}
             time.sleep(moment)
-            if process.poll() is None:
-                kills += 1
+            with suppress(ProcessLookupError):  # the run may have just ended
                 os.kill(pids[victim], signal.SIGKILL)
+                kills += 1
             killed = time.perf_counter()
             try:
                 _, said = process.communicate(timeout=PATIENCE_S)
