@@ -14,7 +14,7 @@ import click
 from hdcos.errors import InputError
 from hdcos.serve.doctor import examine
 from hdcos.serve.node import serve_node
-from hdcos.serve.site import CLIENT, SERVERS, Card, Site, make_node
+from hdcos.serve.site import CARD_FILE, CLIENT, SERVERS, Card, Site, make_node
 
 
 @click.group()
@@ -30,7 +30,7 @@ def node() -> None:
 def node_init(folder: Path, role: str, address: str, name: str) -> None:
     """Make this node's key, certificate and card in FOLDER. The key never leaves it; the card is for the others."""
     card = make_node(folder, role, address, name)
-    click.echo(f"{role} {card.address or card.name}: card in {folder / 'card.toml'}")
+    click.echo(f"{role} {card.address or card.name}: card in {folder / CARD_FILE}")
     click.echo(f"fingerprint {card.certificate.fingerprint}")
     click.echo("Give the card to the other operators, and tell them the fingerprint by another way.")
 
@@ -78,7 +78,7 @@ def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
     @click.option("--timeout-s", default=30.0, show_default=True)
     @click.option("--allow-reveal", is_flag=True, help="Let clients have models revealed, if the other party does too.")
     def serve(cluster: Path, folder: Path, listen: str, timeout_s: float, allow_reveal: bool) -> None:
-        card = Card.read(folder / "card.toml")
+        card = Card.read(folder / CARD_FILE)
         if card.role not in roles:
             raise InputError(f"{folder} is the node of {card.role}, not of {' or '.join(roles)}")
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))

@@ -64,9 +64,7 @@ def train(config: Path, resume: bool, as_json: bool) -> None:
     validation = None
     if "test" in given:
         test = read_table(folder / given["test"], given.get("test_label", given.get("label")), given.get("features"))
-        if test.y is None:
-            raise InputError(f"{given['test']} has no labels: `label` in [data] says where they are")
-        validation = (_rows(model, test.x, given["test"]), test.y)
+        validation = (_rows(model, test.x, given["test"]), _labels(test.y, given["test"]))
     epochs, shape = training["epochs"], training.pop("schedule", "constant")
     if shape not in SCHEDULES:
         raise InputError(f"no schedule is called {shape!r}: choose from {', '.join(SCHEDULES)}")
@@ -76,9 +74,8 @@ def train(config: Path, resume: bool, as_json: bool) -> None:
         raise InputError("nothing can be resumed: [training] names no checkpoint folder")
     with local() as cluster:
         for number, (name, table) in enumerate(zip(names, tables, strict=True)):
-            if table.y is None:
-                raise InputError(f"{name} has no labels: `label` in [data] says where they are")
-            cluster.upload(_rows(model, table.x, name), table.y, name=f"{number} {name}", outputs=model.output_shape[0])
+            rows, labels = _rows(model, table.x, name), _labels(table.y, name)
+            cluster.upload(rows, labels, name=f"{number} {name}", outputs=model.output_shape[0])
         private = cluster.fit(
             model,
             [f"{number} {name}" for number, name in enumerate(names)],
@@ -101,6 +98,13 @@ def _rows(model: nn.Sequential, x: np.ndarray, name: str) -> np.ndarray:
             f"{name} has {math.prod(x.shape[1:])} features, the network takes {math.prod(model.input_shape)}"
         )
     return x.reshape(len(x), *model.input_shape)
+
+
+def _labels(y: np.ndarray | None, name: str) -> np.ndarray:
+    """A file's labels, which it must have."""
+    if y is None:
+        raise InputError(f"{name} has no labels: `label` in [data] says where they are")
+    return y
 
 
 def read_config(path: Path) -> dict[str, dict[str, Any]]:

@@ -88,7 +88,6 @@ class PrivateTraining(Opened):
             resume=self.step if saving.resume else None,
         )
         self.rounds_per_step, self.bytes_per_step = planned["rounds"], planned["online_bytes"]
-        self.offline_bytes_per_step = planned["offline_bytes"]
         self.rows = int(planned["rows"])
         self.available = 0
         """Steps that material was in stock for when the parties last answered."""

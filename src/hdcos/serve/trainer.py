@@ -109,9 +109,7 @@ class Trainer:
             training.release()
             raise
         self._trainings[scope] = training
-        offline = planned.material.dealt_bytes(1)
-        numbers = {"rounds": planned.rounds, "online_bytes": planned.online_bytes, "offline_bytes": offline}
-        return {**numbers, "rows": len(x)}, {}
+        return {"rounds": planned.rounds, "online_bytes": planned.online_bytes, "rows": len(x)}, {}
 
     def _use_folder(self, training: Training, meta: Meta, scope: str) -> None:
         """Write checkpoints to a folder, and go on from one if asked."""
