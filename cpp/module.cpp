@@ -182,11 +182,14 @@ struct Bound {
     }
 };
 
+void bind_oblivious(nb::module_& parent);  // oblivious_module.cpp
+
 NB_MODULE(_native, m) {
     nb::set_leak_warnings(false);  // Python keeps tables and kernels in caches until the process ends
     m.doc() = "Ring kernels compiled for several instruction sets.";
     m.def("levels", &levels, "Instruction sets this processor can run, fastest last.");
     m.def("keep_memory", &keep_memory, "Keep freed pages in the process.");
+    bind_oblivious(m);
     nb::class_<Tables>(m, "Tables").def(nb::init<In<std::int32_t>, nb::object, int, int>(), "high"_a, "low"_a.none(),
                                         "bits"_a, "scale"_a);
     nb::class_<Bound>(m, "Kernels")

@@ -22,7 +22,9 @@ from hdcos._version import __version__
 from hdcos.errors import HandshakeError, HdcosError, PeerLost, PolicyRefused
 from hdcos.link import Certificate, Emulation, Hello, Identity, Link, Listener, Meter, connect, handshake
 from hdcos.offline import Dealer
+from hdcos.offline.oblivious import ObliviousSource
 from hdcos.offline.service import DealerClient, serve_dealer
+from hdcos.offline.source import MaterialSource
 from hdcos.ring import keep_memory, table_hash
 from hdcos.serve.engine import Engine
 from hdcos.serve.party import PartyNode
@@ -31,6 +33,8 @@ from hdcos.serve.site import CARD_FILE, CLIENT, Card, Site
 
 SOFTWARE = hashlib.sha256(f"hdcos {__version__}".encode()).digest()
 """The program that links which carry many programs agree on: the software itself."""
+TRANSFERS = hashlib.sha256(f"hdcos {__version__} material without a dealer".encode()).digest()
+"""What the parties agree on for the link over which they make material."""
 
 
 @dataclass(frozen=True)
@@ -88,12 +92,17 @@ class Node:
             Policy(reveal, folder / "checkpoints"),
         )
 
+    @property
+    def dealt(self) -> bool:
+        """Whether this cluster has a dealer."""
+        return "dealer" in self.addresses
+
     def greet(self, link: Link) -> Hello:
         """Compare versions, tables and runs with whoever is at the other end; returns its hello."""
         return handshake(link, self.hello())
 
-    def hello(self) -> Hello:
-        return Hello(self.role, SOFTWARE, table_hash(), self.run)
+    def hello(self, program: bytes = SOFTWARE) -> Hello:
+        return Hello(self.role, program, table_hash(), self.run)
 
     def listen(self, *roles: str) -> Listener:
         return Listener(
@@ -157,7 +166,9 @@ class _Doors:
 
 def run_party(node: Node, rank: int, forever: bool = False) -> None:
     """Serve one client until it leaves; or one after another, forever."""
-    expected = ("client", f"party{1 - rank}") if rank == 0 else ("client",)
+    # For programs party 1 dials party 0; for material without a dealer it is the other way round, so that nobody
+    # mistakes one link for the other.
+    expected = ("client", f"party{1 - rank}") if rank == 0 or not node.dealt else ("client",)
     with node.listen(*expected) as listener:
         doors = _Doors(listener, node.timeout_s)
         while True:
@@ -177,10 +188,11 @@ def _serve_client(node: Node, rank: int, doors: _Doors, patient: bool) -> None:
 
     def connect_peer(meter: Meter) -> tuple[Link, bytes]:
         link = doors.accept(peer, meter) if rank == 0 else node.dial(peer, meter)
-        mine = node.hello()
-        theirs = handshake(link, mine)
-        nonces = sorted([(mine.role, mine.nonce), (theirs.role, theirs.nonce)])
-        return link, hashlib.sha256(b"".join(nonce for _, nonce in nonces)).digest()
+        return link, _greeted(link, node.hello())
+
+    def connect_transfers(meter: Meter) -> tuple[Link, bytes]:
+        link = doors.accept(peer, meter) if rank == 1 else node.dial(peer, meter)
+        return link, _greeted(link, node.hello(TRANSFERS))
 
     def dial_dealer(meter: Meter) -> Link:
         link = node.dial("dealer", meter)
@@ -189,13 +201,21 @@ def _serve_client(node: Node, rank: int, doors: _Doors, patient: bool) -> None:
 
     client = doors.accept("client", patient=patient)
     node.greet(client)
-    engine = Engine(rank, connect_peer, DealerClient(dial_dealer, rank), Meter(), node.timeout_s)
+    source: MaterialSource = DealerClient(dial_dealer, rank) if node.dealt else ObliviousSource(connect_transfers, rank)
+    engine = Engine(rank, connect_peer, source, Meter(), node.timeout_s)
     try:
         PartyNode(engine, node.policy).serve(client)
     except PeerLost as error:
         print(f"{node.role}: {error}", file=sys.stderr, flush=True)
     finally:
         engine.stop()
+
+
+def _greeted(link: Link, mine: Hello) -> bytes:
+    """Compare hellos; what both nonces make is known to the two parties alone and new with every link."""
+    theirs = handshake(link, mine)
+    nonces = sorted([(mine.role, mine.nonce), (theirs.role, theirs.nonce)])
+    return hashlib.sha256(b"".join(nonce for _, nonce in nonces)).digest()
 
 
 def serve_node(folder: Path, site: Site, listen: str = "", timeout_s: float = 30.0, reveal: bool = False) -> None:

@@ -1,0 +1,53 @@
+"""A stock whose fields were made by the two parties, not expanded from a seed of a dealer's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hdcos.errors import MaterialReused
+from hdcos.offline.dealer import field_stream
+from hdcos.offline.material import Field, Fields, Finish, Plan
+from hdcos.offline.stock import Stock
+from hdcos.ring import Array, compact_dtype
+from hdcos.sharing import Stream, fresh_seed
+
+
+class MadeStock(Stock):
+    """Material of one scope at one party, from a seed that nobody else has."""
+
+    def __init__(
+        self, name: str, plan: Plan, rank: int, finishes: Mapping[int, Finish] | None = None, singly: bool = False
+    ) -> None:
+        super().__init__(name, plan, rank, fresh_seed(), finishes, singly)
+        self._drawn: dict[tuple[int, str], Stream] = {}
+
+    def own(self, position: int, item: Field, start: int, executions: int) -> Array:
+        """This party's own random numbers for some executions: a half of a uniform field, or bits of a mask."""
+        units = self.plan.needs[position].units
+        address = (position, item.name)
+        stream = self._drawn.get(address)
+        if stream is None:
+            stream = self._drawn[address] = field_stream(self._root, position, item.name)
+        return stream.words((executions * units, *item.shape), item.bits, start * units * item.size)
+
+    def fill(self, start: int, executions: int, corrections: Array | None) -> None:
+        raise MaterialReused(f"{self.name}: this material is made by the parties, nothing of it comes from a dealer")
+
+    def keep(self, start: int, executions: int, made: list[Fields]) -> None:
+        """Put executions [start, start + executions) into the stock, all fields of all positions."""
+        if start != self._filled or executions < 1:
+            raise MaterialReused(
+                f"{self.name}: {executions} executions from {start} were made, next expected is {self._filled}"
+            )
+        positions: list[Fields] = []
+        for position, (need, fields) in enumerate(zip(self.plan.needs, made, strict=True)):
+            kept = tuple(
+                half.astype(compact_dtype(item.bits), copy=False)
+                for item, half in zip(need.kind.fields(), fields, strict=True)
+            )
+            finish = self._finishes.get(position)
+            positions.append(finish(kept, positions.__getitem__) if finish else kept)
+        with self._changed:
+            self._store(positions, executions)
+            self._filled += executions
+            self._changed.notify_all()
