@@ -34,7 +34,7 @@ def flat(x: Array, *shape: int) -> Array:
     """A contiguous array of another shape; -1 may stand for one of its lengths."""
     if isinstance(x, Blank):
         known = prod(n for n in shape if n >= 0)
-        return Blank(tuple(x.size // max(1, known) if n < 0 else n for n in shape), x.dtype)  # type: ignore[return-value]
+        return Blank(tuple(x.size // max(1, known) if n < 0 else n for n in shape), x.dtype)
     return np.ascontiguousarray(x).reshape(shape)
 
 
@@ -49,7 +49,7 @@ def repeated(x: Array, times: int) -> Array:
     if times == 1:
         return x
     if isinstance(x, Blank):
-        return Blank((x.shape[0] * times, *x.shape[1:]), x.dtype)  # type: ignore[return-value]
+        return Blank((x.shape[0] * times, *x.shape[1:]), x.dtype)
     return np.repeat(x, times, axis=0)
 
 

@@ -5,11 +5,12 @@ Computes  receiver's bits c_i -> keys (k_i0, k_i1) for the sender, k_ic for the 
 Online    one message each way, and they do not wait for each other: 32 bytes from the sender, 64 per transfer from the
           receiver.
 Security  the receiver sends points (R_0, R_1) with R_c = t B - H(R_{1-c}) and R_{1-c} uniform: both are uniform, so
-          the sender learns nothing of c, whatever it can compute. The receiver would know k_{1-c}, a hash of a (R_{1-c} +
-          H(R_c)), only if it solved the computational Diffie-Hellman problem for a B and a point that a hash chose.
+          the sender learns nothing of c, whatever it can compute. The receiver would know k_{1-c}, a hash of a
+          (R_{1-c} + H(R_c)), only if it solved the computational Diffie-Hellman problem for a B and a point that a
+          hash chose.
 
-H hashes to the group by adding two Elligator images; scalar and point arithmetic are libsodium's, through PyNaCl. Points
-are checked to lie in the prime-order group when they arrive. Random keys: what they encrypt is up to the caller.
+H hashes to the group by adding two Elligator images; scalar and point arithmetic are libsodium's, through PyNaCl.
+Points are checked to lie in the prime-order group when they arrive. Random keys: what they encrypt is up to the caller.
 """
 
 from __future__ import annotations

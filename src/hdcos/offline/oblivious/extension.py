@@ -5,9 +5,9 @@ Computes  chooser's bits c_j -> rows t_j for the chooser and q_j = t_j + c_j del
 Online    one message: 32 bits per transfer from the chooser.
 Security  delta is 32 numbers of 4 bits. For each the chooser has 16 seeds s_x and the other all but s_delta (see tree).
           The chooser sends d = c + u with u the sum of all 16 streams; to the other u is uniform, because it lacks
-          one stream. So c stays hidden. The chooser sees nothing at all here; of pads it lacks those at t_j + delta (or at
-          t_j where c_j = 1), hashes of inputs that differ from what it knows by a secret of 128 bits. Transfers are
-          numbered from 0 in each session and direction and no number is ever used twice.
+          one stream. So c stays hidden. The chooser sees nothing at all here; of pads it lacks those at t_j + delta
+          (or at t_j where c_j = 1), hashes of inputs that differ from what it knows by a secret of 128 bits.
+          Transfers are numbered from 0 in each session and direction and no number is ever used twice.
 
 v = sum of x s_x and w = sum of (delta + x) s_x = v + delta u; with d, q = w + delta d = v + delta c and t = v.
 """

@@ -17,4 +17,4 @@ def loops() -> Any:
         return reference
     from hdcos.offline.oblivious import native
 
-    return native if native.loops.available() else reference
+    return native if native.available() else reference

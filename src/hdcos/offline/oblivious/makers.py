@@ -5,8 +5,8 @@ all fields. Kinds whose mask is needed as an integer (rounding, lifted and growi
 XOR, and keep this party's part as OWN: products with such a mask take as many transfers as it has bits. In those the
 halves of the mask are made, not expanded from a seed.
 
-A referred unit has a leading axis of its own: as many rows as the units that refer to it, or fewer, each of which serves as
-many of them (a `whole` unit per execution, a weight of another scope for all).
+A referred unit has a leading axis of its own: as many rows as the units that refer to it, or fewer, each of which
+serves as many of them (a `whole` unit per execution, a weight of another scope for all).
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def _lifted_times_trig(maker: Maker, kind: LiftedTimesTrig, mine: Halves, lifted
     own = _per_unit(lifted, kind.shape, kind.pool)
     x = stacked(*(trig[name] for name in factors))
     products, tops = yield from ask(*_twice(maker, *_aligned(own, lifted, x)))
-    made = {}
+    made: dict[str, Array] = {}
     for index, name in enumerate(factors):
         made |= {f"integer_{name}": products[..., index], f"top_{name}": tops[..., index]}
     return made

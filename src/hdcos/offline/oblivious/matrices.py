@@ -1,8 +1,8 @@
 """Every bilinear operation as one matrix product A @ B, with A linear in the left factor and B in the right.
 
 The cross products A_0 B_1 and A_1 B_0 of halves are then one Product each: whoever holds the matrix with fewer elements
-per result chooses, and the other's rows are the vectors. n d k words of messages for (n, d) @ (d, k), but only n d or d k
-extended numbers.
+per result chooses, and the other's rows are the vectors. n d k words of messages for (n, d) @ (d, k), but only n d or
+d k extended numbers.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def patches(x: Array, window: tuple[int, int], stride: int, padding: int) -> Arr
     n, channels, height, width = x.shape
     rows, columns = ((size + 2 * padding - w) // stride + 1 for size, w in zip((height, width), window, strict=True))
     if isinstance(x, Blank):
-        return Blank((n * rows * columns, channels * window[0] * window[1]))  # type: ignore[return-value]
+        return Blank((n * rows * columns, channels * window[0] * window[1]))
     x = np.pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
     seen = np.lib.stride_tricks.sliding_window_view(x, window, axis=(2, 3))[:, :, ::stride, ::stride]
     return np.ascontiguousarray(seen.transpose(0, 2, 3, 1, 4, 5)).reshape(n * rows * columns, -1)
@@ -86,7 +86,7 @@ def _circulant_weight(bilinear: Bilinear, x: Array, g: Array) -> Matrices:
 
     def back(y: Array) -> Array:
         if isinstance(y, Blank):
-            return Blank((n,))  # type: ignore[return-value]
+            return Blank((n,))
         total = np.zeros(n, np.uint64)
         np.add.at(total, (np.arange(outputs)[None, :] - np.arange(inputs)[:, None]) % n, y)
         return total
@@ -101,7 +101,8 @@ def _circulant_input(bilinear: Bilinear, g: Array, w: Array) -> Matrices:
 
 def _conv2d(bilinear: Bilinear, x: Array, w: Array) -> Matrices:
     outputs, _, *window = w.shape
-    n, (_, height, width) = x.shape[0], bilinear(Blank((1, *x.shape[1:])), Blank(w.shape)).shape[1:]  # type: ignore[arg-type]
+    n, (_, height, width) = x.shape[0], bilinear(Blank((1, *x.shape[1:])), Blank(w.shape)).shape[1:]  # type:
+    ignore[arg - type]
 
     def back(y: Array) -> Array:
         return moved(flat(y, n, height, width, outputs), 0, 3, 1, 2)
@@ -119,7 +120,7 @@ def _conv2d_weight(bilinear: Bilinear, x: Array, g: Array) -> Matrices:
 
 
 def _conv2d_input(bilinear: Bilinear, g: Array, w: Array) -> Matrices:
-    """Each window of the gradient, spread by the stride, times the weights turned around; then the border is cut off."""
+    """Each window of the gradient, spread by the stride, times the weights turned around; then the border goes."""
     n, (channels, height, width) = g.shape[0], bilinear.shape
     p, s = bilinear.padding, bilinear.stride
     outputs, _, tall, wide = w.shape
@@ -136,7 +137,7 @@ def _conv2d_input(bilinear: Bilinear, g: Array, w: Array) -> Matrices:
 def _spread(g: Array, stride: int, height: int, width: int, tall: int, wide: int) -> Array:
     """g with zeros between its pixels and all around, in a frame of this size."""
     if isinstance(g, Blank):
-        return Blank((*g.shape[:2], height, width))  # type: ignore[return-value]
+        return Blank((*g.shape[:2], height, width))
     frame = np.zeros((*g.shape[:2], height, width), np.uint64)
     rows, columns = (g.shape[2] - 1) * stride + 1, (g.shape[3] - 1) * stride + 1
     frame[:, :, tall - 1 : tall - 1 + rows : stride, wide - 1 : wide - 1 + columns : stride] = g

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from hdcos.ring import Array
-from hdcos.ring._native import oblivious as loops
+from hdcos.ring import Array, _native
 
 SCHEDULE_BYTES = 176
+loops = _native.oblivious
+
+
+def available() -> bool:
+    """Whether this processor has AES instructions."""
+    return bool(loops.available())
 
 
 def key_schedule(keys: Array) -> Array:

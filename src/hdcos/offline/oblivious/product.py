@@ -6,8 +6,8 @@ e % rows, and `fold` consecutive results are added up, so that a matrix product 
 
     result[i] = sum over e in [i fold, (i + 1) fold) of number[e] * vector[e % rows]   modulo 2**bits.
 
-With `signs` (the other's, one word per vector) bit b of the number counts +2**b or -2**b as bit b of the sign says: that
-is how a number whose bits are shared by XOR is multiplied.
+With `signs` (the other's, one word per vector) bit b of the number counts +2**b or -2**b as bit b of the sign says:
+that is how a number whose bits are shared by XOR is multiplied.
 
 How the products of a round are cut into batches, and so every size on the wire, follows from these figures alone.
 """

@@ -1,4 +1,4 @@
-"""The loops of oblivious transfer in NumPy and `cryptography`: the specification, and what runs without AES instructions.
+"""The loops of oblivious transfer in NumPy and `cryptography`: the specification, and the fallback.
 
 Seeds expand with AES-128 in counter mode, counters as little-endian numbers. A pad is P(P(x) + (j, n)) + P(x), where P
 is AES-128 under the session's public key, j the transfer's number and n the block's: the tweakable hash of Guo, Katz,
@@ -95,5 +95,5 @@ def _pads(x: Array, key: Array, index: int, length: int) -> Array:
 
 
 def _encrypted(key: Array, data: Array) -> Array:
-    encryptor = Cipher(algorithms.AES(key.tobytes()), modes.ECB()).encryptor()  # noqa: S305  one block per input
+    encryptor = Cipher(algorithms.AES(key.tobytes()), modes.ECB()).encryptor()
     return np.frombuffer(encryptor.update(data.tobytes()), np.uint8)

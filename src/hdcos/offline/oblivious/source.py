@@ -1,20 +1,20 @@
 """A source of material without a dealer: the two parties make it between them, over a link of their own.
 
-It has the interface of `DealerClient`: open and close scopes, fill stocks, a meter, dial again after a failure. Opening and
-closing are local, because each party draws its own randomness. To fill, the parties
+It has the interface of `DealerClient`: open and close scopes, fill stocks, a meter, dial again after a failure.
+Opening and closing are local, because each party draws its own randomness. To fill, the parties
 
-1. agree: each says which scope, plan, execution and count it means, and which counter of transfers it is at. A peer that
+1. agree: each says which scope, plan, execution and count it means, and which counter of transfers it is at. A peer
+that
    means anything else is HandshakeError on both sides, MaterialReused where only the execution differs;
 2. make chunk after chunk (see chunk): one exchange per batch of transfers;
-3. confirm each chunk: a digest of what both said and of all bytes exchanged since the link was made. Only then does the
-   chunk enter the stock.
+3. confirm each chunk: only when both have said that they have it does it enter the stock.
 
 Security  semi-honest (see session and the makers). A chunk that fails in any way, on either side, is discarded on both,
-          and so is the session: the next fill makes a new link, new base transfers and new seeds of chunks, so that nothing
-          of the lost chunk, and no number of a transfer, is ever used again. A replayed or reordered frame has the
-          wrong sequence number; a message of the wrong size is FrameError; a peer that falls silent is PeerLost. A byte that
-          was changed on purpose by the peer is outside the model, and the digest does not help against it: the liar knows
-          the digest that it ought to send.
+          and so is the session: the next fill makes a new link, new base transfers and new seeds of chunks, so that
+          nothing of the lost chunk, and no number of a transfer, is ever used again. A replayed or reordered frame
+          has the wrong sequence number; a message of the wrong size is FrameError; a peer that falls silent is
+          PeerLost. A message that the peer itself made wrong is outside the model: it gives wrong material, which
+          nobody notices.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
-
-import numpy as np
 
 from hdcos.errors import FrameError, HandshakeError, InputError, MaterialReused
 from hdcos.link import Kind as FrameKind
@@ -136,10 +134,10 @@ class ObliviousSource:
             return mask_kind(others, name, position), self._known(name).uniform(position, 0, 1)
 
         maker = make_chunk(self.rank, stock.plan, count, draw, scope)
-        seen = hashlib.sha256(json.dumps([stock.name, start, count]).encode())
         with self.meter.phase("offline"):
             fields = over_link(run(self._session, maker), link, STEP)
-        self._confirm(link, seen.digest())
+        done = json.dumps([stock.name, start, count, self._session.used])
+        self._confirm(link, hashlib.sha256(done.encode()).digest())
         stock.keep(start, count, fields)
 
     def _confirm(self, link: Link, digest: bytes) -> None:

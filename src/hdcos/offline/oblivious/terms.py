@@ -4,14 +4,14 @@ A *term* is a list of Products and what this party makes of its halves of their 
 several terms in one round. For halves x = x_0 + x_1 and so on:
 
 shared     w x = w_0 x_0 + w_1 x_1 (local) + w_0 x_1 + w_1 x_0, each cross product with its number's holder as chooser.
-bitwise    for bits b = b_0 + b_1 - 2 b_0 b_1 shared by XOR: b x_0 = b_0 x_0 (local) + b_1 (1 - 2 b_0) x_0, where party 1
-           chooses with b_1 and party 0's vector is x_0 with the sign that b_0 gives; b x_1 likewise. A number of k such
-           bits takes k transfers each way, whatever the ring.
+bitwise    for bits b = b_0 + b_1 - 2 b_0 b_1 shared by XOR: b x_0 = b_0 x_0 (local) + b_1 (1 - 2 b_0) x_0, where
+           party 1 chooses with b_1 and party 0's vector is x_0 with the sign that b_0 gives; b x_1 likewise. A number
+           of k such bits takes k transfers each way, whatever the ring.
 private    one factor is party 0's, the other party 1's; the elements are divided, and each party chooses for half of
            them, so that work and traffic are even.
 
-Security   whatever travels is a Product (see session): each party's half of a result is uniform, so what it computes from
-           its halves alone says nothing about the other's.
+Security   whatever travels is a Product (see session): each party's half of a result is uniform, so what it computes
+           from its halves alone says nothing about the other's.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Computes  from a root, a binary tree of depth 4 whose leaves are the seeds; from the sums of the left and of the right
           nodes of each level, one of each pair per base transfer, all leaves but one.
 Security  whoever names leaf a chooses in each level the sum on the side that the path to a does not take. Nodes on the
-          path are never covered: their sums are hidden by keys it does not have, and the hash of a node gives no hint at
-          the node. Its choices are hidden by the base transfers.
+          path are never covered: their sums are hidden by keys it does not have, and the hash of a node gives no hint
+          at the node. Its choices are hidden by the base transfers.
 """
 
 from __future__ import annotations

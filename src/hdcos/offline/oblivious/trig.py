@@ -2,14 +2,15 @@
 
 Computes  each party's angle r_i -> halves of cos r and sin r at `scale`, r = r_0 + r_1, in the whole ring.
 Online    2 rounds of products. For scale 16: 40 transfers of two words of 41 bits and fewer, then 2 of one of 45 bits:
-          497 bytes a pair, both directions together.
+          495 bytes a pair, both directions together.
 Error     less than 1.4 units of the scale; unbiased but for 1/8 of a unit where a factor is clipped.
 Security  Products of private values (see session) and local work only.
 
-cos r = c_0 c_1 - s_0 s_1 and sin r = s_0 c_1 + c_0 s_1. With factors at scale f = scale + GUARD_BITS, clipped to f + 1 bits,
-the sums need 2 f + 3 bits and no more. Each party rounds its own half from scale 2 f to `scale` (party 0 ties up, party 1
-ties down): halves u_0 + u_1 modulo 2**L, L = scale + 3, of a value that is small once an offset is added, so that its
-top bit is known to be zero. Then u_0 + u_1 wraps if and only if one of the two top bits a_0, a_1 is set:
+cos r = c_0 c_1 - s_0 s_1 and sin r = s_0 c_1 + c_0 s_1. With factors at scale f = scale + GUARD_BITS, clipped to
+f + 1 bits, the sums need 2 f + 3 bits and no more. Each party rounds its own half from scale 2 f to `scale` (party 0
+ties up, party 1 ties down): halves u_0 + u_1 modulo 2**L, L = scale + 3, of a value that lies in [0, 2**(L - 1)) once
+an offset is added, so that its top bit is known to be zero. Then u_0 + u_1 wraps if and only if one of the two top bits
+a_0, a_1 is set:
 
     u = u_0 + u_1 - 2**L (a_0 + a_1 - a_0 a_1)  in the whole ring, exactly. One product of two bits lifts it.
 """
@@ -25,13 +26,15 @@ from hdcos.offline.oblivious.terms import Maker, Rounds, ask, private
 from hdcos.ring import Array, Blank, round_open, trig_words
 
 GUARD_BITS = 3
+MAX_SCALE = 30
+"""Of the tables; sums of products at this scale still fit 64 bits."""
 
 
 def cos_sin(
     maker: Maker, mask: Array, phase_bits: int, scale: int, harmonics: Sequence[int] = (1,)
 ) -> Rounds[tuple[Array, Array]]:
     """Halves of cos k r and sin k r for r = -mask; with several harmonics along a new last axis."""
-    fine = scale + GUARD_BITS
+    fine = min(scale + GUARD_BITS, MAX_SCALE)
     turn = mask.dtype.type((1 << phase_bits) - 1)
     r = (np.zeros((), mask.dtype) - mask) & turn
     if tuple(harmonics) != (1,):
@@ -50,7 +53,7 @@ def _clipped(part: Array, fine: int) -> Array:
 
 
 def _rounded(maker: Maker, sums: Array, drop: int, scale: int) -> Rounds[Array]:
-    """Halves at `scale` in the whole ring, from halves modulo 2**(drop + scale + 3) of |x| <= 2**(drop + scale) + 2**drop."""
+    """Halves at `scale` in the whole ring, from halves of |x| <= 2**(drop + scale) + 2**drop with 3 bits to spare."""
     kept = scale + 3
     offset = (1 << scale) + 2
     keep = np.uint64((1 << kept) - 1)

@@ -1,6 +1,7 @@
 """Talking without a socket: a generator yields what it sends in an exchange and is resumed with what the peer sent.
 
-Both sides of an exchange send the same number of bytes, as on the parties' online link; the shorter is padded with zeros.
+Both sides of an exchange send the same number of bytes, as on the parties' online link; the shorter is padded with
+zeros.
 """
 
 from __future__ import annotations
