@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from hdcos.errors import MaterialReused
 from hdcos.offline.dealer import field_stream
+from hdcos.offline.kinds import Mask
 from hdcos.offline.material import Field, Fields, Finish, Plan
 from hdcos.offline.stock import Stock
 from hdcos.ring import Array, compact_dtype
@@ -20,6 +21,7 @@ class MadeStock(Stock):
     ) -> None:
         super().__init__(name, plan, rank, fresh_seed(), finishes, singly)
         self._drawn: dict[tuple[int, str], Stream] = {}
+        self._attempt = 0
 
     def own(self, position: int, item: Field, start: int, executions: int) -> Array:
         """This party's own random numbers for some executions: a half of a uniform field, or bits of a mask."""
@@ -27,8 +29,16 @@ class MadeStock(Stock):
         address = (position, item.name)
         stream = self._drawn.get(address)
         if stream is None:
-            stream = self._drawn[address] = field_stream(self._root, position, item.name)
+            # The halves of masks are what `uniform` gives; whatever is made is drawn anew after a failure.
+            fixed = isinstance(self.plan.needs[position].kind, Mask)
+            name = item.name if fixed else f"{item.name} of attempt {self._attempt}"
+            stream = self._drawn[address] = field_stream(self._root, position, name)
         return stream.words((executions * units, *item.shape), item.bits, start * units * item.size)
+
+    def discard(self) -> None:
+        """Forget what was drawn for executions that were not kept."""
+        self._attempt += 1
+        self._drawn.clear()
 
     def fill(self, start: int, executions: int, corrections: Array | None) -> None:
         raise MaterialReused(f"{self.name}: this material is made by the parties, nothing of it comes from a dealer")

@@ -101,8 +101,8 @@ def _circulant_input(bilinear: Bilinear, g: Array, w: Array) -> Matrices:
 
 def _conv2d(bilinear: Bilinear, x: Array, w: Array) -> Matrices:
     outputs, _, *window = w.shape
-    n, (_, height, width) = x.shape[0], bilinear(Blank((1, *x.shape[1:])), Blank(w.shape)).shape[1:]  # type:
-    ignore[arg - type]
+    n, p, s = x.shape[0], bilinear.padding, bilinear.stride
+    height, width = ((size + 2 * p - side) // s + 1 for size, side in zip(x.shape[2:], window, strict=True))
 
     def back(y: Array) -> Array:
         return moved(flat(y, n, height, width, outputs), 0, 3, 1, 2)

@@ -3,15 +3,15 @@
 It has the interface of `DealerClient`: open and close scopes, fill stocks, a meter, dial again after a failure.
 Opening and closing are local, because each party draws its own randomness. To fill, the parties
 
-1. agree: each says which scope, plan, execution and count it means, and which counter of transfers it is at. A peer
-that
-   means anything else is HandshakeError on both sides, MaterialReused where only the execution differs;
+1. agree: each says which scope, plan, execution and count it means, and how many transfers it has used. A peer that
+   means anything else is HandshakeError on both sides, MaterialReused where only the execution or the transfers differ;
 2. make chunk after chunk (see chunk): one exchange per batch of transfers;
 3. confirm each chunk: only when both have said that they have it does it enter the stock.
 
 Security  semi-honest (see session and the makers). A chunk that fails in any way, on either side, is discarded on both,
-          and so is the session: the next fill makes a new link, new base transfers and new seeds of chunks, so that
-          nothing of the lost chunk, and no number of a transfer, is ever used again. A replayed or reordered frame
+          and so is the session: the next fill makes a new link, new base transfers and draws from new seeds, so that
+          nothing of the lost chunk, and no number of a transfer, is ever used again (masks of kind Mask are drawn, not
+          made: they stay, since clients may hold them). A replayed or reordered frame
           has the wrong sequence number; a message of the wrong size is FrameError; a peer that falls silent is
           PeerLost. A message that the peer itself made wrong is outside the model: it gives wrong material, which
           nobody notices.
@@ -93,7 +93,8 @@ class ObliviousSource:
             for count in chunks(stock.plan, executions, others):
                 self._chunk(link, mine, count, others)
         except BaseException as error:
-            # Half a chunk cannot be repeated: the next fill starts a new session.
+            # Half a chunk cannot be repeated: the next fill starts a new session and draws anew.
+            mine.discard()
             link.abort(error)
             raise
 
