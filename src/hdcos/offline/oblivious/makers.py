@@ -68,21 +68,21 @@ def _rounding_mask(maker: Maker, kind: RoundingMask, mine: Halves) -> Rounds[Hal
 def _powers(maker: Maker, kind: Powers, mine: Halves) -> Rounds[Halves]:
     """(m_0 + m_1)^n by the binomial theorem: one round for all powers.
 
-    m_1^a times (m_0, m_0^2, ...) for each a, where the party with m_1^a chooses; for half of the elements party 0 does.
+    For each a, m_1^a times the binomial terms of m_0 that go with it, where the party with m_1^a chooses; for half of
+    the elements party 0 does. The coefficients belong in the vectors: twice a uniform half would not be uniform.
     """
     m = flat(words(mine["mask"]), -1)
     powers = [m**n for n in range(kind.degree + 1)]
-    terms = [
-        private(maker, powers[a], stacked(*powers[1 : kind.degree - a + 1]), kind.bits, kind.bits)
-        for a in range(1, kind.degree)
-    ]
+    terms = []
+    for a in range(1, kind.degree):
+        vectors = stacked(*(powers[n - a] * np.uint64(comb(n, a)) for n in range(a + 1, kind.degree + 1)))
+        terms.append(private(maker, powers[a], vectors, kind.bits, kind.bits))
     crossed = yield from ask(*terms)
     made = {}
     for n in range(2, kind.degree + 1):
         total = powers[n]
         for a in range(1, n):
-            # For half of the elements m_0 and m_1 have changed roles; the sum over a does not mind.
-            total = total + crossed[a - 1][:, n - a - 1] * np.uint64(comb(n, a))
+            total = total + crossed[a - 1][:, n - a - 1]
         made[f"power{n}"] = modulo(flat(total, *mine["mask"].shape), kind.bits)
     return made
 
