@@ -1,7 +1,7 @@
 """Every protocol test runs with both sources of material: a dealer, and the two parties by themselves.
 
-Uniformity takes millions of numbers, which take the parties minutes to make: with them it runs where HDCOS_ALL_SOURCES is
-set, as `make prove SUITE=offline` does.
+Uniformity takes millions of numbers, which take the parties minutes to make: with them it runs where
+HDCOS_ALL_SOURCES is set, as `make prove SUITE=offline` does.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import click
 from hdcos.errors import InputError
 from hdcos.serve.doctor import examine
 from hdcos.serve.node import serve_node
-from hdcos.serve.site import CARD_FILE, CLIENT, SERVERS, Card, Site, make_node
+from hdcos.serve.site import CARD_FILE, CLIENT, PARTIES, SERVERS, Card, Site, make_node
 
 
 @click.group()
@@ -39,33 +39,34 @@ def node_init(folder: Path, role: str, address: str, name: str) -> None:
 @click.argument("target", type=click.Path(path_type=Path))
 @click.argument("cards", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--single-machine", is_flag=True, help="Make all nodes in the folder TARGET, for trying it out.")
-def init(target: Path, cards: tuple[Path, ...], single_machine: bool) -> None:
+@click.option("--no-dealer", is_flag=True, help="The parties make their material themselves: slower, nobody to trust.")
+def init(target: Path, cards: tuple[Path, ...], single_machine: bool, no_dealer: bool) -> None:
     """Combine the CARDS of all nodes into the cluster file TARGET, which all nodes then share."""
     if single_machine:
         if cards:
             raise InputError("--single-machine makes all nodes itself: leave the cards out")
-        _single_machine(target)
+        _single_machine(target, PARTIES if no_dealer else SERVERS)
         return
     if target.exists():
         raise InputError(f"{target} exists already: a cluster file is never overwritten")
-    site = Site.of(Card.read(path) for path in cards)
+    site = Site.of((Card.read(path) for path in cards), dealer=not no_dealer)
     site.write(target)
     click.echo(f"{target} is the cluster file of all nodes. Compare with what each operator was told:")
     for card in (*site.servers.values(), *site.clients):
         click.echo(f"  {card.role:<7} {card.address or card.name:<24} {card.certificate.fingerprint}")
 
 
-def _single_machine(folder: Path) -> None:
+def _single_machine(folder: Path, roles: tuple[str, ...]) -> None:
     made = []
-    with_ports = [socket.create_server(("127.0.0.1", 0)) for _ in SERVERS]
-    for role, sock in zip(SERVERS, with_ports, strict=True):
+    with_ports = [socket.create_server(("127.0.0.1", 0)) for _ in roles]
+    for role, sock in zip(roles, with_ports, strict=True):
         made.append(make_node(folder / role, role, f"127.0.0.1:{sock.getsockname()[1]}"))
         sock.close()
     made.append(make_node(folder / CLIENT, CLIENT, name="client"))
     path = folder / "cluster.toml"
-    Site.of(made).write(path)
+    Site.of(made, dealer="dealer" in roles).write(path)
     click.echo(f"A cluster for one machine, which protects nothing from its owner, in {folder}. Start it with\n")
-    for role in SERVERS:
+    for role in roles:
         command = "dealer" if role == "dealer" else "party"
         click.echo(f"  hdcos {command} --node {folder / role} --cluster {path} &")
     click.echo(f'\nand use it with hdcos.connect("{path}", "{folder / CLIENT}").')

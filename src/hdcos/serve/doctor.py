@@ -53,7 +53,7 @@ def _own_certificate(site: Site, card: Card, identity: Identity) -> Finding:
     if card.role == CLIENT:
         known = {client.certificate for client in site.clients}
     else:
-        known = {site.servers[card.role].certificate}
+        known = {server.certificate for role, server in site.servers.items() if role == card.role}
     if identity.certificate in known:
         return Finding("this node", True, f"{card.role}, key and certificate are those of the cluster file")
     return Finding(

@@ -20,7 +20,10 @@ from hdcos.link import Certificate, Identity
 
 VERSION = 1
 SERVERS = ("dealer", "party0", "party1")
+PARTIES = SERVERS[1:]
 CLIENT = "client"
+NO_DEALER = "none"
+"""What a cluster file says for its dealer where the parties make their material themselves."""
 CARD_FILE = "card.toml"
 
 
@@ -77,14 +80,15 @@ class Site:
     clients: tuple[Card, ...] = ()
 
     @classmethod
-    def of(cls, cards: Iterable[Card]) -> Site:
+    def of(cls, cards: Iterable[Card], dealer: bool = True) -> Site:
         """A new cluster from its nodes' cards."""
         cards = list(cards)
-        servers = {card.role: card for card in cards if card.role in SERVERS}
+        roles = SERVERS if dealer else PARTIES
+        servers = {card.role: card for card in cards if card.role in roles}
         clients = tuple(card for card in cards if card.role == CLIENT)
-        missing = [role for role in SERVERS if role not in servers]
+        missing = [role for role in roles if role not in servers]
         if missing or len(servers) + len(clients) != len(cards):
-            raise InputError(f"a cluster takes one card of each of {', '.join(SERVERS)}; missing: {missing or 'none'}")
+            raise InputError(f"a cluster takes one card of each of {', '.join(roles)}; missing: {missing or 'none'}")
         if len({card.certificate.fingerprint for card in cards}) != len(cards):
             raise InputError("two nodes have the same certificate: each node makes its own")
         if len({card.name for card in clients}) != len(clients):
@@ -98,6 +102,7 @@ class Site:
 
     def write(self, path: str | os.PathLike[str]) -> None:
         parts = [f'version = {VERSION}\nid = "{self.id}"\n']
+        parts += [] if "dealer" in self.servers else [f'dealer = "{NO_DEALER}"\n']
         parts += [f"\n[{role}]\n{card.toml()}" for role, card in self.servers.items()]
         parts += [f"\n[clients.{card.name}]\n{card.toml()}" for card in self.clients]
         Path(path).write_text("".join(parts))
@@ -112,10 +117,11 @@ class Site:
         name = record.get("id")
         if not isinstance(name, str) or len(name) != 32 or set(name) - set("0123456789abcdef"):
             raise InputError(f"{where} has no id of 32 hexadecimal digits")
-        missing = [role for role in SERVERS if not isinstance(record.get(role), dict)]
+        roles = PARTIES if record.get("dealer") == NO_DEALER else SERVERS
+        missing = [role for role in roles if not isinstance(record.get(role), dict)]
         if missing:
             raise InputError(f"{where} lacks {', '.join(missing)}")
-        servers = {role: Card._from({"role": role, **record[role]}, where) for role in SERVERS}
+        servers = {role: Card._from({"role": role, **record[role]}, where) for role in roles}
         clients = tuple(Card._from({"role": CLIENT, **card}, where) for card in record.get("clients", {}).values())
         return cls(name, servers, clients)
 

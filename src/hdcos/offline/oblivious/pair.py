@@ -78,7 +78,7 @@ class Pair:
 
 def joined(plan: Plan, rations: Sequence[Ration], executions: int = 1) -> list[Values]:
     """The plain fields of every position, by name."""
-    plain = []
+    plain: list[Values] = []
     for need in plan.needs:
         halves = [ration.take(need.kind, need.units * executions) for ration in rations]
         plain.append(
@@ -133,7 +133,7 @@ def _derived(
             if executions == 1:
                 known = {name: array[0] for name, array in known.items()}
         referred.append(known)
-    compact = {
+    compact: Values = {
         item.name: uniform[item.name].astype(_phase_dtype(kind, item)) for item in kind.fields() if not item.dealt
     }
     derived = dict(kind.derive(compact, *referred))
