@@ -63,6 +63,13 @@ class ObliviousSource:
                 self._session = over_link(Session.setup(self.rank, name), self._link, "base transfers")
         return self._link
 
+    @property
+    def session(self) -> Session:
+        """The session of the link as it is now."""
+        self.link  # noqa: B018  makes both
+        assert self._session is not None
+        return self._session
+
     def leave(self) -> None:
         if self._link is not None:
             self._link.close()
