@@ -16,7 +16,8 @@ from rich.progress import track
 from rich.table import Table
 
 from hdcos import nn
-from hdcos.cli.model_cost import show_model_cost
+from hdcos.cli.model_cost import find_model, show_model_cost
+from hdcos.cli.sources import show_training_cost
 from hdcos.link import Emulation
 from hdcos.protocol.catalogue import ACTIVATIONS, find
 from hdcos.serve.cluster import Cluster
@@ -83,6 +84,8 @@ def measure_activations(cluster: Cluster, show_progress: bool = False) -> Iterat
 @click.option("--activation", default="cos", show_default=True, help="Activation of a ready model.")
 @click.option("--structure", default="hadamard", show_default=True, help="Structure of its dense layers.")
 @click.option("--batch", type=click.IntRange(1, 65536), default=1, show_default=True, help="Rows of a batch.")
+@click.option("--train", is_flag=True, help="Plan training instead: a step on a batch, and an epoch.")
+@click.option("--rows", type=click.IntRange(1), default=60_000, show_default=True, help="Rows of an epoch of training.")
 @click.option("--measure", is_flag=True, help="Run it, too, and print what the meters saw.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.option("--rtt-ms", type=click.FloatRange(min=0), default=0.0, help="Emulate this round-trip time.")
@@ -92,16 +95,21 @@ def cost(
     activation: str,
     structure: str,
     batch: int,
+    train: bool,
+    rows: int,
     measure: bool,
     as_json: bool,
     rtt_ms: float,
     mbps: float | None,
 ) -> None:
-    """What private inference with NAME costs: a ready model, a model file, or `activations` for their table."""
+    """What private inference with NAME costs: a ready model, a model file, or `activations` for their table.
+
+    Material is planned for both sources side by side: from a dealer, and made by the two parties themselves.
+    """
     context = click.get_current_context()
     given = [
         f"--{option}"
-        for option in ("activation", "structure", "batch", "measure")
+        for option in ("activation", "structure", "batch", "train", "rows", "measure")
         if context.get_parameter_source(option) is not ParameterSource.DEFAULT
     ]
     fixed = [option for option in given if option in ("--activation", "--structure")]
@@ -109,8 +117,15 @@ def cost(
         raise click.UsageError(f"`hdcos cost activations` has no {', '.join(given)}")
     if fixed and name not in nn.models.READY:
         raise click.UsageError(f"{', '.join(fixed)} only apply to ready models: {', '.join(nn.models.READY)}")
+    if train and measure:
+        raise click.UsageError("--train plans, it does not --measure")
+    if "--rows" in given and not train:
+        raise click.UsageError("--rows are those of an epoch: use it with --train")
     if name == "activations":
         show_activations(as_json, rtt_ms, mbps)
+    elif train:
+        network = Emulation(rtt_ms, mbps)
+        show_training_cost(name, find_model(name, activation, structure), batch, rows, network, as_json)
     else:
         show_model_cost(name, activation, structure, batch, Emulation(rtt_ms, mbps), as_json, measure)
 
