@@ -116,6 +116,20 @@ def test_material_comes_in_chunks_over_several_fills_and_refers_to_other_scopes(
         assert wrong(work, values, 15, {"m": masks[0]}) == 0
 
 
+def test_a_link_that_has_carried_enough_is_replaced_between_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hdcos.offline.oblivious.source.LINK_BYTES", 100_000)
+    monkeypatch.setattr("hdcos.offline.oblivious.estimate.CHUNK_BYTES", 200_000)
+    with parties() as sources:
+        stocks = opened(sources, "work")
+        assert both(*(partial(getattr, source, "link") for source in sources)) == [None, None]
+        before = [source.link for source in sources]
+        assert fill(sources, stocks, 7) == [None, None]
+        for source, link in zip(sources, before, strict=True):
+            assert link.closed
+            assert source._link is not link
+        assert_right(stocks, executions=7)
+
+
 def test_a_peer_that_wants_something_else_is_refused_by_name_on_both_sides() -> None:
     with parties() as sources:
         stocks = opened(sources, "work")

@@ -17,11 +17,12 @@ trig        cosine and sine of a random angle
 matrices    every bilinear operation as one matrix product
 makers      every kind of material
 chunk       all positions of a plan, sharing rounds
-traffic     what it costs, before anything is made
+estimate    what it costs, before anything is made
 made_stock  a stock of what was made
 source      a source like the dealer's client
+pair        both parties in one thread, for tests
 """
 
+from hdcos.offline.oblivious.estimate import Traffic as Traffic
+from hdcos.offline.oblivious.estimate import traffic as traffic
 from hdcos.offline.oblivious.source import ObliviousSource as ObliviousSource
-from hdcos.offline.oblivious.traffic import Traffic as Traffic
-from hdcos.offline.oblivious.traffic import traffic as traffic

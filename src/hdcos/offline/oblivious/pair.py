@@ -15,10 +15,10 @@ from hdcos.errors import InputError
 from hdcos.offline.kinds import FusedTrig, GrowingTrig, TrigPair
 from hdcos.offline.material import Field, Finish, Kind, Need, Plan, Values
 from hdcos.offline.oblivious.chunk import make_chunk
+from hdcos.offline.oblivious.estimate import chunks, mask_kind
 from hdcos.offline.oblivious.made_stock import MadeStock
 from hdcos.offline.oblivious.session import Session
 from hdcos.offline.oblivious.source import run
-from hdcos.offline.oblivious.traffic import chunks, mask_kind
 from hdcos.offline.oblivious.wire import in_lockstep
 from hdcos.offline.stock import Ration
 from hdcos.ring import Array, modulo, spread

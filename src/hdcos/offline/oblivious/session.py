@@ -8,7 +8,8 @@ Security  the setup is base transfers in both directions, each party chooser in 
           sends p_0 + x - p_1 modulo 2**(bits - b). The chooser knows the pad of its bit: p_0, and the message is hidden
           by p_1; or p_1, and it gets p_0 + x, hidden by p_0. It adds that times 2**b. To the other, the chooser's
           bits are hidden by the extension. Every half is masked by pads that the other half's owner does not have, so
-          a half alone is uniform.
+          a half alone is uniform. Pads are keyed anew for each batch, so that whoever computes p times AES to find
+          a delta has a chance of about p 2**20 / 2**128, however many batches there are.
 
 number * x = sum over b of 2**b bit_b x, and the two halves of each term add up to 2**b bit_b x.
 """
@@ -40,9 +41,7 @@ class Session:
     """Two extensions, one in each direction."""
 
     def __init__(self, rank: int, name: bytes, chooser: Chooser, offerer: Offerer) -> None:
-        self.rank, self._chooser, self._offerer = rank, chooser, offerer
-        digests = [hashlib.sha256(b"hdcos pads of chooser %d" % chosen + name).digest()[:16] for chosen in (0, 1)]
-        self._keys = [loops().key_schedule(np.frombuffer(digest, np.uint8))[0] for digest in digests]
+        self.rank, self._name, self._chooser, self._offerer = rank, name, chooser, offerer
 
     @property
     def used(self) -> tuple[int, int]:
@@ -115,7 +114,7 @@ class Session:
         return sums
 
     def _messages(self, batch: Batch, q: Array, index: int, sums: list[Array], numbers: dict[int, int]) -> list[Array]:
-        key, delta, parts, at = self._keys[1 - self.rank], self._offerer.delta, [], 0
+        key, delta, parts, at = self._key(1 - self.rank, index), self._offerer.delta, [], 0
         for piece in batch.slices:
             product, count = piece.product, piece.count
             total = sums[numbers[id(product)]]
@@ -132,7 +131,7 @@ class Session:
     def _collect(
         self, batch: Batch, t: Array, index: int, payload: Array, sums: list[Array], numbers: dict[int, int]
     ) -> None:
-        key, at, start = self._keys[self.rank], 0, 0
+        key, at, start = self._key(self.rank, index), 0, 0
         for piece in batch.slices:
             product, count = piece.product, piece.count
             total = sums[numbers[id(product)]]
@@ -144,6 +143,12 @@ class Session:
                 rows = t[at : at + count]
                 loops().receive(rows, key, choices, words, total, piece.first, product.fold, index + at, bit)
                 at, start = at + count, start + size
+
+    def _key(self, chooser: int, index: int) -> Array:
+        """The public key of a batch's pads, of which `index` is the first transfer."""
+        digest = hashlib.sha256(b"hdcos pads %d %d" % (chooser, index) + self._name).digest()
+        schedule: Array = loops().key_schedule(np.frombuffer(digest[:KEY_BYTES], np.uint8))[0]
+        return schedule
 
 
 def _choices(batch: Batch) -> Array:

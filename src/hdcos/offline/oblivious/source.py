@@ -30,15 +30,17 @@ from hdcos.link import Link, Meter
 from hdcos.link.message import decode_message, encode_message
 from hdcos.offline.material import Field, Fields, Finish, Kind, Plan
 from hdcos.offline.oblivious.chunk import make_chunk
+from hdcos.offline.oblivious.estimate import chunk_traffic, chunks, mask_kind, scopes_of
 from hdcos.offline.oblivious.made_stock import MadeStock
 from hdcos.offline.oblivious.session import Session
 from hdcos.offline.oblivious.terms import Rounds
-from hdcos.offline.oblivious.traffic import chunks, mask_kind, scopes_of
 from hdcos.offline.oblivious.wire import Talk, over_link
 from hdcos.offline.stock import Stock
 from hdcos.ring import Array
 
 STEP = "transfers"
+LINK_BYTES = 1 << 37
+"""What one link carries each way before the parties make a new one: see `hdcos.link.tls`."""
 MAX_AGREEMENT = 1 << 16
 
 
@@ -50,15 +52,19 @@ class ObliviousSource:
         self.meter = Meter()
         self._link: Link | None = None
         self._session: Session | None = None
+        self._carried = 0
+        """Payload of all chunks made over this link: the same at both parties."""
         self._stocks: dict[str, MadeStock] = {}
         self._names: set[str] = set()
 
     @property
     def link(self) -> Link:
         """The link to the other party; a new one, with a new session, after a failure."""
+        if self._link is not None and self._carried >= LINK_BYTES:
+            self._link.close()
         if self._link is None or self._link.closed:
             self._link, name = self._dial(self.meter)
-            self._session = None
+            self._session, self._carried = None, 0
             with self.meter.phase("setup"):
                 self._session = over_link(Session.setup(self.rank, name), self._link, "base transfers")
         return self._link
@@ -93,11 +99,12 @@ class ObliviousSource:
             raise InputError(f"no material is open under the name {stock.name}")
         if executions < 1:
             return
+        others = {name: self._known(name).plan for name in scopes_of(stock.plan)}
         link = self.link
         try:
-            others = {name: self._known(name).plan for name in scopes_of(stock.plan)}
             self._agree(link, mine, executions)
             for count in chunks(stock.plan, executions, others):
+                link = self.link
                 self._chunk(link, mine, count, others)
         except BaseException as error:
             # Half a chunk cannot be repeated: the next fill starts a new session and draws anew.
@@ -147,6 +154,7 @@ class ObliviousSource:
         done = json.dumps([stock.name, start, count, self._session.used])
         self._confirm(link, hashlib.sha256(done.encode()).digest())
         stock.keep(start, count, fields)
+        self._carried += chunk_traffic(stock.plan, count, others).bytes // 2
 
     def _confirm(self, link: Link, digest: bytes) -> None:
         link.send(FrameKind.MATERIAL, digest, step="confirm")
