@@ -146,15 +146,19 @@ HDCOS_AES_CODE void send(const u8* q, const u8* delta_bytes, const u8* schedule,
     const __m128i* rows = reinterpret_cast<const __m128i*>(q);
     const std::size_t length = piece.length, blocks = (length + 1) / 2;
     const u64 top = piece.negative ? ~u64{0} : 0;
-    const int bit = piece.bit;
+    const int bit = piece.bit, shift = piece.shift(), down = piece.down();
+    const std::int64_t half = down ? std::int64_t{1} << (down - 1) : 0;
     Place place(piece);
     const auto put = [&](std::size_t e, std::size_t block, __m128i pad0, __m128i pad1) __attribute__((always_inline)) {
+        const std::int64_t ties_down = down ? place.row & 1 : 0;
         const u64 sign = top ^ (signs ? u64{0} - (signs[place.row] >> bit & 1) : 0);
         for (std::size_t i = 0; i < 2 && 2 * block + i < length; ++i) {
             const std::size_t k = 2 * block + i;
-            const u64 x = (vectors[place.row * length + k] ^ sign) - sign, zero = word_of(pad0, i);
+            const std::int64_t whole = static_cast<std::int64_t>(vectors[place.row * length + k]);
+            const u64 value = static_cast<u64>((whole + half - ties_down) >> down);
+            const u64 x = (value ^ sign) - sign, zero = word_of(pad0, i);
             messages[e * length + k] = zero + x - word_of(pad1, i);
-            sums[place.sum * length + k] -= zero << bit;
+            sums[place.sum * length + k] -= zero << shift;
         }
     };
     for (std::size_t e = 0; e < piece.count;) {
@@ -191,13 +195,13 @@ HDCOS_AES_CODE void receive(const u8* t, const u8* schedule, const u64* choices,
     const Schedule P = load_schedule(schedule);
     const __m128i* rows = reinterpret_cast<const __m128i*>(t);
     const std::size_t length = piece.length, blocks = (length + 1) / 2;
-    const int bit = piece.bit;
+    const int bit = piece.bit, shift = piece.shift();
     Place place(piece);
     const auto put = [&](std::size_t e, std::size_t block, __m128i pad) __attribute__((always_inline)) {
         const u64 chosen = u64{0} - (choices[e] >> bit & 1);
         for (std::size_t i = 0; i < 2 && 2 * block + i < length; ++i) {
             const std::size_t k = 2 * block + i;
-            sums[place.sum * length + k] += (word_of(pad, i) + (messages[e * length + k] & chosen)) << bit;
+            sums[place.sum * length + k] += (word_of(pad, i) + (messages[e * length + k] & chosen)) << shift;
         }
     };
     for (std::size_t e = 0; e < piece.count;) {

@@ -32,13 +32,17 @@ struct Piece {
     u64 index;  // number of the first transfer
     int bit;
     bool negative;  // the bit counts -2**bit
+    int coarse;     // sums are in units of 2**coarse; vectors are rounded to what matters there, odd rows ties down
+
+    int shift() const { return bit > coarse ? bit - coarse : 0; }
+    int down() const { return coarse > bit ? coarse - bit : 0; }
 };
 
-// message = pad(q) + x - pad(q + delta); sums -= pad(q) << bit. signs: x is negated where that bit of them is set.
+// message = pad(q) + x - pad(q + delta); sums -= pad(q) << shift. signs: x is negated where that bit of them is set.
 void send(const u8* q, const u8* delta, const u8* schedule, const u64* vectors, const u64* signs, const Piece& piece,
           u64* messages, u64* sums);
 
-// sums += (pad(t) + choice * message) << bit.
+// sums += (pad(t) + choice * message) << shift.
 void receive(const u8* t, const u8* schedule, const u64* choices, const u64* messages, const Piece& piece, u64* sums);
 
 }  // namespace hdcos::oblivious

@@ -38,16 +38,17 @@ static void transpose(In<u8> rows, Out<u8> out) {
 }
 
 static void send(In<u8> q, In<u8> delta, In<u8> schedule, In<u64> vectors, nb::object signs, Out<u64> messages,
-                 Out<u64> sums, std::size_t first, std::size_t fold, u64 index, int bit, bool negative) {
-    const ob::Piece piece{first, q.shape(0), vectors.shape(0), fold, vectors.shape(1), index, bit, negative};
+                 Out<u64> sums, std::size_t first, std::size_t fold, u64 index, int bit, bool negative,
+                 int coarse) {
+    const ob::Piece piece{first, q.shape(0), vectors.shape(0), fold, vectors.shape(1), index, bit, negative, coarse};
     const u64* flips = signs.is_none() ? nullptr : nb::cast<In<u64>>(signs).data();
     Release release;
     ob::send(q.data(), delta.data(), schedule.data(), vectors.data(), flips, piece, messages.data(), sums.data());
 }
 
 static void receive(In<u8> t, In<u8> schedule, In<u64> choices, In<u64> messages, Out<u64> sums, std::size_t first,
-                    std::size_t fold, u64 index, int bit) {
-    const ob::Piece piece{first, t.shape(0), 1, fold, messages.shape(1), index, bit, false};
+                    std::size_t fold, u64 index, int bit, int coarse) {
+    const ob::Piece piece{first, t.shape(0), 1, fold, messages.shape(1), index, bit, false, coarse};
     Release release;
     ob::receive(t.data(), schedule.data(), choices.data(), messages.data(), piece, sums.data());
 }
@@ -60,6 +61,6 @@ void bind_oblivious(nb::module_& parent) {
     m.def("transpose", &transpose);
     m.def("send", &send, nb::arg("q"), nb::arg("delta"), nb::arg("schedule"), nb::arg("vectors"),
           nb::arg("signs").none(), nb::arg("messages"), nb::arg("sums"), nb::arg("first"), nb::arg("fold"),
-          nb::arg("index"), nb::arg("bit"), nb::arg("negative"));
+          nb::arg("index"), nb::arg("bit"), nb::arg("negative"), nb::arg("coarse"));
     m.def("receive", &receive);
 }

@@ -103,22 +103,23 @@ def test_compiled_transposition_is_the_specification() -> None:
     bit=st.integers(0, 63),
     negative=st.booleans(),
     signed=st.booleans(),
+    coarse=st.integers(0, 40),
 )
 def test_compiled_transfers_are_the_specification(
-    count: int, rows: int, fold: int, length: int, first: int, bit: int, negative: bool, signed: bool
+    count: int, rows: int, fold: int, length: int, first: int, bit: int, negative: bool, signed: bool, coarse: int
 ) -> None:
     q, delta, key = octets(count, 16), octets(16), octets(16)
     vectors, signs = words(rows, length), words(rows) if signed else None
     sums = words((first + count - 1) // fold + 1, length)
     made, expected = sums.copy(), sums.copy()
     place = (first, fold, 2**40, bit)
-    compiled = loops().send(q, delta, loops().key_schedule(key)[0], vectors, signs, made, *place, negative)
-    specified = reference.send(q, delta, key, vectors, signs, expected, *place, negative)
+    compiled = loops().send(q, delta, loops().key_schedule(key)[0], vectors, signs, made, *place, negative, coarse)
+    specified = reference.send(q, delta, key, vectors, signs, expected, *place, negative, coarse)
     assert (compiled == specified).all()
     assert (made == expected).all()
     choices = words(count)
-    loops().receive(q, loops().key_schedule(key)[0], choices, specified, made, *place)
-    reference.receive(q, key, choices, specified, expected, *place)
+    loops().receive(q, loops().key_schedule(key)[0], choices, specified, made, *place, coarse)
+    reference.receive(q, key, choices, specified, expected, *place, coarse)
     assert (made == expected).all()
 
 
@@ -168,6 +169,23 @@ def test_halves_of_a_product_add_up_to_it(
         expected += term[:, None] * vectors[picked]
     expected = expected.reshape(sums, fold, length).sum(1, dtype=np.uint64)
     assert ((half0 + half1 - expected) << np.uint64(64 - bits) == 0).all()
+
+
+@pytest.mark.parametrize("coarse", [1, 5, 17])
+def test_a_coarse_product_is_off_by_half_a_unit_per_rounded_bit_at_most(pair: Pair, coarse: int) -> None:
+    width, bits = 18, 37
+    numbers = RNG.integers(-(2**17), 2**17, 500)
+    vectors = RNG.integers(-(2**17), 2**17, (500, 2))
+    sides = [
+        Product(0, numbers.view(np.uint64), 500, 500, 2, width, bits, 1, True, None, coarse),
+        Product(0, vectors.view(np.uint64), 500, 500, 2, width, bits, 1, True, None, coarse),
+    ]
+    (half0,), (half1,) = in_lockstep(*(pair.sessions[rank].products([sides[rank]]) for rank in (0, 1)))
+    spare = np.uint64(64 - (bits - coarse))
+    made = ((half0 + half1) << spare).view(np.int64) >> np.int64(spare)
+    error = made - numbers[:, None] * vectors / 2**coarse
+    assert np.abs(error).max() <= coarse / 2
+    assert abs(error.mean()) < 5 * error.std() / np.sqrt(error.size)
 
 
 def test_many_products_share_batches_and_large_ones_are_cut() -> None:

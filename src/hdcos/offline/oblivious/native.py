@@ -46,13 +46,23 @@ def send(
     index: int,
     bit: int,
     negative: bool,
+    coarse: int = 0,
 ) -> Array:
     messages = np.empty((len(q), vectors.shape[1]), np.uint64)
-    loops.send(q, delta, key, vectors, signs, messages, sums, first, fold, index, bit, negative)
+    loops.send(q, delta, key, vectors, signs, messages, sums, first, fold, index, bit, negative, coarse)
     return messages
 
 
 def receive(
-    t: Array, key: Array, choices: Array, messages: Array, sums: Array, first: int, fold: int, index: int, bit: int
+    t: Array,
+    key: Array,
+    choices: Array,
+    messages: Array,
+    sums: Array,
+    first: int,
+    fold: int,
+    index: int,
+    bit: int,
+    coarse: int = 0,
 ) -> None:
-    loops.receive(t, key, choices, messages, sums, first, fold, index, bit)
+    loops.receive(t, key, choices, messages, sums, first, fold, index, bit, coarse)

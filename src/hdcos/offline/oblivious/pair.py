@@ -28,7 +28,7 @@ _numbers: Iterator[int] = count()
 
 def trig_units(scale: int) -> float:
     """How far a cosine or sine may be off, in units of its scale: rounding, and what the tables at scale 30 are off."""
-    return float(1.4 + 6 * 2.0 ** (scale - 28))
+    return float(1.5 + 6 * 2.0 ** (scale - 28))
 
 
 class Pair:

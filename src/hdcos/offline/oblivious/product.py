@@ -9,6 +9,10 @@ e % rows, and `fold` consecutive results are added up, so that a matrix product 
 With `signs` (the other's, one word per vector) bit b of the number counts +2**b or -2**b as bit b of the sign says:
 that is how a number whose bits are shared by XOR is multiplied.
 
+With `coarse` the result comes in units of 2**coarse, modulo 2**(bits - coarse): for bits b below that the vectors are
+rounded to multiples of 2**(coarse - b) first, which are then signed numbers. What would be rounded away does not
+travel.
+
 How the products of a round are cut into batches, and so every size on the wire, follows from these figures alone.
 """
 
@@ -44,6 +48,7 @@ class Product:
     signed: bool = False
     """Whether the number's top bit counts negative."""
     signs: Array | None = field(default=None, repr=False)
+    coarse: int = 0
 
     @property
     def levels(self) -> int:
@@ -54,9 +59,13 @@ class Product:
     def sums(self) -> int:
         return self.count // self.fold
 
+    def word_bits(self, bit: int) -> int:
+        """How many bits of the words for this bit of the number travel."""
+        return self.bits - max(bit, self.coarse)
+
     def message_bytes(self, count: int) -> int:
-        """What the other sends for so many numbers: per bit b a word modulo 2**(bits - b)."""
-        return sum(packed_size(count * self.length, self.bits - bit) for bit in range(self.levels))
+        """What the other sends for so many numbers."""
+        return sum(packed_size(count * self.length, self.word_bits(bit)) for bit in range(self.levels))
 
     @cached_property
     def element_bytes(self) -> int:

@@ -59,28 +59,46 @@ def send(
     index: int,
     bit: int,
     negative: bool,
+    coarse: int = 0,
 ) -> Array:
-    """The words pad(q) + x - pad(q + delta); takes pad(q) * 2**bit off the sums."""
+    """The words pad(q) + x - pad(q + delta); takes pad(q) * 2**bit off the sums.
+
+    With `coarse`, sums are in units of 2**coarse and x is rounded to units of 2**(coarse - bit); ties go up in even
+    rows and down in odd ones, so that they cancel in the mean.
+    """
     elements = np.arange(first, first + len(q))
     rows = elements % len(vectors)
     x = vectors[rows]
+    if coarse > bit:
+        half = (1 << (coarse - bit - 1)) - (rows % 2)[:, None]
+        x = ((x.view(np.int64) + half) >> np.int64(coarse - bit)).view(np.uint64)
+    shift = np.uint64(max(0, bit - coarse))
     flips = np.full(len(q), negative)
     if signs is not None:
         flips = flips ^ ((signs[rows] >> np.uint64(bit)) & np.uint64(1)).astype(bool)
     x = np.where(flips[:, None], np.uint64(0) - x, x)
     zero = _pads(q, key, index, vectors.shape[1])
-    np.subtract.at(sums, elements // fold, zero << np.uint64(bit))
+    np.subtract.at(sums, elements // fold, zero << shift)
     words: Array = zero + x - _pads(q ^ delta, key, index, vectors.shape[1])
     return words
 
 
 def receive(
-    t: Array, key: Array, choices: Array, messages: Array, sums: Array, first: int, fold: int, index: int, bit: int
+    t: Array,
+    key: Array,
+    choices: Array,
+    messages: Array,
+    sums: Array,
+    first: int,
+    fold: int,
+    index: int,
+    bit: int,
+    coarse: int = 0,
 ) -> None:
-    """Adds (pad(t) + choice * message) * 2**bit to the sums."""
+    """Adds (pad(t) + choice * message) * 2**bit to the sums, which are in units of 2**coarse."""
     chosen = (choices >> np.uint64(bit)) & np.uint64(1)
     got = _pads(t, key, index, messages.shape[1]) + messages * chosen[:, None]
-    np.add.at(sums, np.arange(first, first + len(t)) // fold, got << np.uint64(bit))
+    np.add.at(sums, np.arange(first, first + len(t)) // fold, got << np.uint64(max(0, bit - coarse)))
 
 
 def _pads(x: Array, key: Array, index: int, length: int) -> Array:

@@ -122,9 +122,9 @@ class Session:
                 negative = product.signed and bit == product.width - 1
                 words = loops().send(
                     q[at : at + count], delta, key, product.factor, product.signs, total, piece.first, product.fold,
-                    index + at, bit, negative,
+                    index + at, bit, negative, product.coarse,
                 )  # fmt: skip
-                parts.append(pack(words, product.bits - bit))
+                parts.append(pack(words, product.word_bits(bit)))
                 at += count
         return parts
 
@@ -137,11 +137,12 @@ class Session:
             total = sums[numbers[id(product)]]
             choices = product.factor[piece.first : piece.first + count]
             for bit in range(product.levels):
-                size = packed_size(count * product.length, product.bits - bit)
-                words = unpack(payload[start : start + size], count * product.length, product.bits - bit)
+                size = packed_size(count * product.length, product.word_bits(bit))
+                words = unpack(payload[start : start + size], count * product.length, product.word_bits(bit))
                 words = words.astype(np.uint64, copy=False).reshape(count, product.length)
                 rows = t[at : at + count]
-                loops().receive(rows, key, choices, words, total, piece.first, product.fold, index + at, bit)
+                place = (piece.first, product.fold, index + at, bit, product.coarse)
+                loops().receive(rows, key, choices, words, total, *place)
                 at, start = at + count, start + size
 
     def _key(self, chooser: int, index: int) -> Array:

@@ -110,6 +110,7 @@ def private(
     fold: int = 1,
     signed: bool = False,
     signs: Array | None = None,
+    coarse: int = 0,
 ) -> Term:
     """Party 0's numbers times party 1's vectors where party 0 chooses, the reverse where party 1 does.
 
@@ -126,7 +127,8 @@ def private(
         factor = flat(numbers, -1)[part] if mine else vectors[part]
         flips = None if mine or signs is None else signs[part]
         size = (end - start) * fold
-        products.append(Product(chooser, factor, size, size, vectors.shape[1], width, bits, fold, signed, flips))
+        length = vectors.shape[1]
+        products.append(Product(chooser, factor, size, size, length, width, bits, fold, signed, flips, coarse))
     return Term(products, joined)
 
 
