@@ -56,3 +56,19 @@ def test_an_error_is_shown_by_name_without_a_trace() -> None:
     finished = run("cost", "activations", "--mbps", "-3")
     assert finished.returncode == 2
     assert "Traceback" not in finished.stderr
+
+
+def test_material_is_planned_from_both_sources_side_by_side() -> None:
+    finished = run("cost", "higgs_mlp", "--json")
+    dealer, parties = json.loads(finished.stdout)["sources"]
+    assert (dealer["source"], parties["source"]) == ("a dealer", "the two parties")
+    assert 0 < dealer["bytes"] < parties["bytes"]
+    finished = run("cost", "higgs_mlp", "--train", "--batch", "256", "--rows", "2560", "--json")
+    planned = json.loads(finished.stdout)
+    assert planned["online"]["rounds"] == 11
+    assert planned["steps"] == 10
+    assert planned["epoch"][1]["bytes"] == 10 * planned["step"][1]["bytes"]
+    shown = run("cost", "lenet5", "--train", "--batch", "128")
+    assert "the two parties" in shown.stdout
+    assert run("cost", "lenet5", "--rows", "5").returncode == 2
+    assert run("cost", "lenet5", "--train", "--measure").returncode == 2

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -88,6 +92,19 @@ def test_every_kind_satisfies_its_relation_when_joined(pair: Pair) -> None:
 def test_every_kind_has_a_maker_and_is_covered_here() -> None:
     assert set(_MAKERS) == set(Kind.registry.values())
     assert {type(need.kind) for need in PLAN.needs} == set(_MAKERS)
+
+
+def test_without_compiled_loops_the_same_material_is_made() -> None:
+    code = (
+        "from hdcos.offline import *\n"
+        "from hdcos.offline.oblivious.pair import Pair, joined, wrong\n"
+        "plan = Plan((Need(Mask((3,)), 1), Need(FusedTrig((3,), 16, 16, Reference(0, whole=True)), 4),"
+        " Need(LiftedMask((3,), 20), 4), Need(Powers((2,), 3), 4)))\n"
+        "print(wrong(plan, joined(plan, Pair().deal(plan))))"
+    )
+    environment = {**os.environ, "HDCOS_KERNELS": "reference"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "0\n"
 
 
 def test_a_single_unit_of_one_number_can_be_made(pair: Pair) -> None:

@@ -96,6 +96,13 @@ def show_model_cost(
     title = f"{name}, batch of {batch}, {model.parameter_count:,} parameters"
     _print(title, layers, seen, dense)
     show_sources(f"Material of {batch} row{'s' if batch > 1 else ''}", sources)
+    if measured:
+        made = measure(model, batch, network, dealer=False).offline
+        several = inference_sources(model, REPEATS * batch, network)[1].bytes // REPEATS
+        click.echo(
+            f"Made by the two parties for {REPEATS} batches at once: {made.bytes_sent:,} bytes a batch, "
+            f"{several:,} planned, and {made.seconds * 1e3:.2f} ms."
+        )
 
 
 def _record(layers: list[LayerEstimate], seen: Measured | None, sources: list[SourceCost]) -> dict[str, Any]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from threading import TIMEOUT_MAX
 
 from hdcos.errors import MaterialReused
 from hdcos.offline.dealer import field_stream
 from hdcos.offline.kinds import Mask
 from hdcos.offline.material import Field, Fields, Finish, Plan
-from hdcos.offline.stock import Stock
+from hdcos.offline.stock import Ration, Stock
 from hdcos.ring import Array, compact_dtype
 from hdcos.sharing import Stream, fresh_seed
 
@@ -42,6 +43,13 @@ class MadeStock(Stock):
 
     def fill(self, start: int, executions: int, corrections: Array | None) -> None:
         raise MaterialReused(f"{self.name}: this material is made by the parties, nothing of it comes from a dealer")
+
+    def begin(self, executions: int, start: int | None = None, timeout_s: float = TIMEOUT_MAX) -> Ration:
+        """As in any stock, but what was ordered is waited for however long it takes.
+
+        Making a step of a large network may take minutes; a peer that stops meanwhile is noticed by whoever fills.
+        """
+        return super().begin(executions, start, TIMEOUT_MAX)
 
     def keep(self, start: int, executions: int, made: list[Fields]) -> None:
         """Put executions [start, start + executions) into the stock, all fields of all positions."""

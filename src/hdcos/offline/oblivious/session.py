@@ -9,7 +9,7 @@ Security  the setup is base transfers in both directions, each party chooser in 
           by p_1; or p_1, and it gets p_0 + x, hidden by p_0. It adds that times 2**b. To the other, the chooser's
           bits are hidden by the extension. Every half is masked by pads that the other half's owner does not have, so
           a half alone is uniform. Pads are keyed anew for each batch, so that whoever computes p times AES to find
-          a delta has a chance of about p 2**20 / 2**128, however many batches there are.
+          a delta has a chance of about p 2**21 / 2**128, however many batches there are.
 
 number * x = sum over b of 2**b bit_b x, and the two halves of each term add up to 2**b bit_b x.
 """
