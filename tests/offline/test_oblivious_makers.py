@@ -146,6 +146,8 @@ def test_what_cannot_be_referred_to_is_refused(pair: Pair) -> None:
         pair.deal(Plan((Need(FusedTrig((4,), 16, 16, Reference(0, "nowhere", whole=True)), 1),)))
     with pytest.raises(InputError, match="mask has no own bits"):
         pair.deal(Plan((Need(Mask((4,)), 1), Need(LiftedTimesMask((4,), Reference(0), Reference(0)), 1))))
+    with pytest.raises(InputError, match="a mask of 40 bits cannot enter a product of 64 bits"):
+        pair.deal(Plan((Need(Mask((4,), 40), 1), Need(FusedTrig((4,), 16, 16, Reference(0, whole=True)), 1))))
     with pytest.raises(InputError, match="units refer to position"):
         pair.deal(Plan((Need(Mask((4,)), 2), Need(MaskProduct("multiply", (4,), Reference(0), Reference(0)), 3))))
 

@@ -151,6 +151,27 @@ def test_a_peer_that_wants_something_else_is_refused_by_name_on_both_sides() -> 
         assert_right(stocks)
 
 
+def test_a_peer_that_sends_nonsense_for_base_transfers_is_refused_and_the_next_link_is_fine() -> None:
+    with parties() as sources:
+        stocks = opened(sources, "work")
+        dial = sources[1]._dial
+
+        def lying(meter: Meter) -> tuple[Link, bytes]:
+            link, name = dial(meter)
+            sources[1]._dial = dial
+            exchange = link.exchange
+            link.exchange = lambda buffers, steps=(): exchange([bytes(steps[0][1])], steps)  # type: ignore[method-assign]
+            return link, name
+
+        sources[1]._dial = lying
+        zero, one = fill(sources, stocks)
+        assert isinstance(zero, FrameError)
+        assert "no point" in str(zero)
+        assert one is not None
+        assert fill(sources, stocks) == [None, None]
+        assert_right(stocks)
+
+
 def test_a_peer_that_lost_count_of_executions_is_refused() -> None:
     with parties() as sources:
         stocks = opened(sources, "work")

@@ -43,6 +43,14 @@ class Unit:
             raise InputError(f"{self.kind.name} has no {name} that other material could refer to")
         return words(self.halves[name])
 
+    def mask(self, bits: int = 64) -> Array:
+        """The mask for products modulo 2**bits: halves of a narrower one do not add up to it there."""
+        mask = self["mask"]
+        width = next(item.bits for item in self.kind.fields() if item.name == "mask")
+        if width < bits:
+            raise InputError(f"a mask of {width} bits cannot enter a product of {bits} bits without a dealer")
+        return mask
+
 
 OWN = "own bits"
 """This party's part of a mask that is shared by XOR; it never leaves the maker."""
@@ -93,7 +101,7 @@ def _trig_pair(maker: Maker, kind: TrigPair, mine: Halves) -> Rounds[Halves]:
 
 
 def _mask_product(maker: Maker, kind: MaskProduct, mine: Halves, left: Unit, right: Unit) -> Rounds[Halves]:
-    x, y = left["mask"], right["mask"]
+    x, y = left.mask(kind.bits), right.mask(kind.bits)
     term: Term
     if kind.elementwise:
         units, size = x.shape[0], prod(kind.shape)
@@ -111,7 +119,7 @@ def _mask_product(maker: Maker, kind: MaskProduct, mine: Halves, left: Unit, rig
 def _fused_trig(maker: Maker, kind: FusedTrig, mine: Halves, weight: Unit) -> Rounds[Halves]:
     """A trig pair, then both its parts times the weight's mask: whoever holds a half of the weight chooses with it."""
     cos, sin = yield from cos_sin(maker, mine["mask"], kind.phase_bits, kind.scale)
-    w = spread(weight["mask"], kind.pool)
+    w = spread(weight.mask(), kind.pool)
     (products,) = yield from ask(shared(maker, w, stacked(cos, sin)))
     return {"cos": cos, "sin": sin, "weight_cos": products[..., 0], "weight_sin": products[..., 1]}
 
@@ -157,7 +165,7 @@ def _lifted_powers(maker: Maker, kind: LiftedPowers, mine: Halves) -> Rounds[Hal
 
 def _lifted_times_mask(maker: Maker, kind: LiftedTimesMask, mine: Halves, lifted: Unit, mask: Unit) -> Rounds[Halves]:
     own = _per_unit(lifted, kind.shape, kind.pool)
-    (product, top) = yield from ask(*_twice(maker, *_aligned(own, lifted, stacked(mask["mask"]))))
+    (product, top) = yield from ask(*_twice(maker, *_aligned(own, lifted, stacked(mask.mask()))))
     return {"integer_mask": product[..., 0], "top_mask": top[..., 0]}
 
 

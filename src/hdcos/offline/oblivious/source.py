@@ -65,8 +65,12 @@ class ObliviousSource:
         if self._link is None or self._link.closed:
             self._link, name = self._dial(self.meter)
             self._session, self._carried = None, 0
-            with self.meter.phase("setup"):
-                self._session = over_link(Session.setup(self.rank, name), self._link, "base transfers")
+            try:
+                with self.meter.phase("setup"):
+                    self._session = over_link(Session.setup(self.rank, name), self._link, "base transfers")
+            except BaseException as error:
+                self._link.abort(error)
+                raise
         return self._link
 
     @property
