@@ -51,10 +51,12 @@ PAIRS = 100_000
 def rates(seed: int) -> Iterator[Line]:
     """Correlated transfers and trig pairs per second, traffic planned and metered."""
     aes = aes_bytes_per_second()
-    seconds = run_both(_transfer, repeats=5)
-    rate = 2 * TRANSFERS / median(max(pair) for pair in zip(*seconds, strict=True))
-    yield at_least("correlated transfers of 64-bit words per second, both directions together", rate, 4e6)
-    yield Line("the same in bytes of words over one core's AES throughput", 8 * rate / aes, "reported", True)
+    seconds = [max(pair) for pair in zip(*run_both(_transfer, repeats=9), strict=True)]
+    rate = 2 * TRANSFERS / min(seconds)
+    name = "correlated transfers of 64-bit words per second, both directions together"
+    yield at_least(f"{name}, best of {len(seconds)} runs", rate, 4e6)
+    yield at_least(f"{name}, median", 2 * TRANSFERS / median(seconds), 4e6)
+    yield Line("bytes of the best run's words over one core's AES throughput", 8 * rate / aes, "reported", True)
     yield Line("one core's AES-128-CTR throughput in the same run, GB/s", aes / 1e9, "reported", True)
     for name, plan, others, executions, limit in (
         ("trig pair", _pairs(PAIRS), {}, 1, 1200.0),

@@ -97,20 +97,44 @@ HDCOS_AES_CODE void combine(const u8* schedules, std::size_t blocks, u64 first, 
     }
 }
 
+// Sixteen rows of sixteen bytes, turned: byte i of x[j] becomes byte j of x[i].
+static inline void turn_bytes(__m128i (&x)[16]) {
+    __m128i y[16];
+    // Each pass interleaves bytes of rows eight apart; four passes make the whole transposition.
+    for (int pass = 0; pass < 4; ++pass) {
+        for (int i = 0; i < 8; ++i) {
+            y[2 * i] = _mm_unpacklo_epi8(x[i], x[i + 8]);
+            y[2 * i + 1] = _mm_unpackhi_epi8(x[i], x[i + 8]);
+        }
+        for (int i = 0; i < 16; ++i) x[i] = y[i];
+    }
+}
+
+// Byte i of x has eight bits of row i: they become the bits of column i of eight rows of `out`, 16 bytes apart.
+static inline void put_bits(__m128i x, u8* out) {
+    for (int bit = 7; bit >= 0; --bit) {
+        const std::uint16_t mask = static_cast<std::uint16_t>(_mm_movemask_epi8(x));
+        std::memcpy(out + bit * 16, &mask, 2);
+        x = _mm_slli_epi64(x, 1);
+    }
+}
+
 void transpose(const u8* rows, std::size_t bytes, u8* out) {
-    for (std::size_t column = 0; column < bytes; ++column) {
-        u8* to = out + column * 8 * 16;
+    std::size_t column = 0;
+    for (; column + 16 <= bytes; column += 16)
+        for (std::size_t group = 0; group < 8; ++group) {
+            __m128i x[16];
+            for (std::size_t i = 0; i < 16; ++i)
+                x[i] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows + (16 * group + i) * bytes + column));
+            turn_bytes(x);
+            for (std::size_t i = 0; i < 16; ++i) put_bits(x[i], out + (column + i) * 8 * 16 + 2 * group);
+        }
+    for (; column < bytes; ++column)
         for (std::size_t group = 0; group < 8; ++group) {
             alignas(16) u8 gathered[16];
             for (std::size_t i = 0; i < 16; ++i) gathered[i] = rows[(16 * group + i) * bytes + column];
-            __m128i x = _mm_load_si128(reinterpret_cast<const __m128i*>(gathered));
-            for (int bit = 7; bit >= 0; --bit) {
-                const std::uint16_t mask = static_cast<std::uint16_t>(_mm_movemask_epi8(x));
-                std::memcpy(to + bit * 16 + 2 * group, &mask, 2);
-                x = _mm_slli_epi64(x, 1);
-            }
+            put_bits(_mm_load_si128(reinterpret_cast<const __m128i*>(gathered)), out + column * 8 * 16 + 2 * group);
         }
-    }
 }
 
 HDCOS_AES __m128i tweak(u64 index, u64 block) {

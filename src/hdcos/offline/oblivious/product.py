@@ -24,9 +24,12 @@ from functools import cached_property
 
 from hdcos.ring import Array, packed_size
 
-BATCH_TRANSFERS = 1 << 17
+BATCH_TRANSFERS = (1 << 17) - 7 * 128
 BATCH_BYTES = 1 << 22
-"""A batch ends where either is reached: it should fit the cache, and the next one is prepared while it travels."""
+"""A batch ends where either is reached: it should fit the cache, and the next one is prepared while it travels.
+
+The first is no power of two, because rows of bits a power of two apart would compete for one place in the cache.
+"""
 ALIGNED = 128
 """Transfers are extended in blocks of so many."""
 CORRECTION_BYTES = ALIGNED * 32 // 8
