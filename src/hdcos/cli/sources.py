@@ -20,8 +20,8 @@ from hdcos.nn.private.layout import layout
 from hdcos.offline.oblivious import Traffic, traffic
 from hdcos.train.estimate import plan_step
 
-TRANSFER_S = 60e-9
-TRANSFER_BYTE_S = 5e-9
+TRANSFER_S = 40e-9
+TRANSFER_BYTE_S = 4e-9
 """Making, sending and using one transfer, and each byte of payload, in either direction."""
 
 
