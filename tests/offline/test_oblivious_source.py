@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 from hdcos.errors import FrameError, HandshakeError, HdcosError, InputError, MaterialExhausted, MaterialReused, PeerLost
-from hdcos.link import Link, Listener, Meter, connect
+from hdcos.link import Kind, Link, Listener, Meter, connect
 from hdcos.offline import FusedTrig, Mask, MaskProduct, Need, Plan, Reference, RoundingMask, Stock, TrigPair
 from hdcos.offline.oblivious import ObliviousSource, traffic
 from hdcos.offline.oblivious.pair import joined, wrong
@@ -179,7 +180,43 @@ def test_a_peer_that_lost_count_of_executions_is_refused() -> None:
         zero, one = fill(sources, stocks)
         assert isinstance(zero, MaterialReused)
         assert isinstance(one, MaterialReused)
-        assert "start is 0 here and 2 there" in str(zero)
+        assert "2 executions were made here, of which 0 are used, and 0 there" in str(one)
+
+
+def test_a_chunk_that_only_one_side_kept_is_given_up_and_made_again() -> None:
+    """The link broke while the last chunk was confirmed."""
+    with parties() as sources:
+        stocks = opened(sources, "work")
+        assert fill(sources, stocks, 2) == [None, None]
+        confirm = sources[1]._confirm
+
+        def cut(link: Link, digest: bytes) -> None:
+            link.send(Kind.MATERIAL, digest)
+            time.sleep(0.2)
+            link._transport.close()
+            raise PeerLost("cut")
+
+        sources[1]._confirm = cut  # type: ignore[method-assign]
+        zero, one = fill(sources, stocks, 3)
+        assert zero is None
+        assert isinstance(one, PeerLost)
+        assert [stock.filled for stock in stocks] == [5, 2]
+        sources[1]._confirm = confirm  # type: ignore[method-assign]
+        sources[0].link.close()
+        assert fill(sources, stocks, 4) == [None, None]
+        assert [stock.filled for stock in stocks] == [6, 6]
+        assert_right(stocks, executions=6)
+
+
+def test_a_chunk_that_was_used_is_not_given_up() -> None:
+    with parties() as sources:
+        stocks = opened(sources, "work")
+        assert fill(sources, stocks, 2) == [None, None]
+        stocks[0].begin(2)
+        stocks[1]._filled = 0
+        zero, one = fill(sources, stocks, 2)
+        assert isinstance(zero, MaterialReused)
+        assert isinstance(one, MaterialReused)
 
 
 @pytest.mark.parametrize("exchange", [1, 2, 3, 4])

@@ -22,7 +22,7 @@ class MadeStock(Stock):
     ) -> None:
         super().__init__(name, plan, rank, fresh_seed(), finishes, singly)
         self._drawn: dict[tuple[int, str], Stream] = {}
-        self._attempt = 0
+        self._attempt = self._last = 0
 
     def own(self, position: int, item: Field, start: int, executions: int) -> Array:
         """This party's own random numbers for some executions: a half of a uniform field, or bits of a mask."""
@@ -68,4 +68,18 @@ class MadeStock(Stock):
         with self._changed:
             self._store(positions, executions)
             self._filled += executions
+            self._last = executions
             self._changed.notify_all()
+
+    def retract(self, start: int) -> None:
+        """Give up the last chunk, from `start` on: the peer lost the link before it could keep it."""
+        with self._changed:
+            count = self._filled - start
+            slab = self._slabs[-1] if self._slabs else None
+            if slab is None or count != self._last or start < self._used or slab.filled - slab.spent < count:
+                known = f"{self._filled} executions were made here, of which {self._used} are used, and {start} there"
+                raise MaterialReused(f"{self.name}: {known}")
+            slab.filled -= count
+            self._filled, self._last = start, 0
+            self._ordered -= min(count, self._ordered)
+        self.discard()

@@ -4,7 +4,8 @@ It has the interface of `DealerClient`: open and close scopes, fill stocks, a me
 Opening and closing are local, because each party draws its own randomness. To fill, the parties
 
 1. agree: each says which scope, plan, execution and count it means, and how many transfers it has used. A peer that
-   means anything else is HandshakeError on both sides, MaterialReused where only the execution or the transfers differ;
+   means anything else is HandshakeError on both sides, MaterialReused where only the execution or the transfers differ.
+   Who kept a chunk that the other lost, because the link broke while it was confirmed, gives it up;
 2. make chunk after chunk (see chunk): one exchange per batch of transfers;
 3. confirm each chunk: only when both have said that they have it does it enter the stock.
 
@@ -27,7 +28,7 @@ from typing import Any
 from hdcos.errors import FrameError, HandshakeError, InputError, MaterialReused
 from hdcos.link import Kind as FrameKind
 from hdcos.link import Link, Meter
-from hdcos.link.message import decode_message, encode_message
+from hdcos.link.message import decode_message, encode_message, integer
 from hdcos.offline.material import Field, Fields, Finish, Kind, Plan
 from hdcos.offline.oblivious.chunk import make_chunk
 from hdcos.offline.oblivious.estimate import chunk_traffic, chunks, mask_kind, scopes_of
@@ -138,9 +139,10 @@ class ObliviousSource:
         for name in ("scope", "plan", "executions"):
             if theirs.get(name) != mine[name]:
                 raise HandshakeError(_difference(name, mine, theirs))
-        for name in ("start", "transfers"):
-            if theirs.get(name) != mine[name]:
-                raise MaterialReused(_difference(name, mine, theirs))
+        if theirs.get("transfers") != mine["transfers"]:
+            raise MaterialReused(_difference("transfers", mine, theirs))
+        if integer(theirs, "start") < stock.filled:
+            stock.retract(theirs["start"])
 
     def _chunk(self, link: Link, stock: MadeStock, count: int, others: Mapping[str, Plan]) -> None:
         assert self._session is not None
