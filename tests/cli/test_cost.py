@@ -17,6 +17,7 @@ FIELDS = {
     "rounds",
     "bytes_per_element",
     "offline_bytes_per_element",
+    "parties_bytes_per_element",
     "max_abs_error",
     "interval",
     "ms",

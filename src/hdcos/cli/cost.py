@@ -19,6 +19,7 @@ from hdcos import nn
 from hdcos.cli.model_cost import find_model, show_model_cost
 from hdcos.cli.sources import show_training_cost
 from hdcos.link import Emulation
+from hdcos.offline.oblivious import traffic
 from hdcos.protocol.catalogue import ACTIVATIONS, find
 from hdcos.serve.cluster import Cluster
 from hdcos.serve.local import local
@@ -36,6 +37,8 @@ class ActivationCost:
     rounds: int
     bytes_per_element: float
     offline_bytes_per_element: float
+    parties_bytes_per_element: float
+    """Traffic of material that the parties make themselves, both directions together; planned."""
     max_abs_error: float
     interval: tuple[float, float]
     ms: float
@@ -67,6 +70,7 @@ def measure_activation(cluster: Cluster, name: str, repeats: int = 5, seed: int 
         rounds // repeats,
         online / (repeats * ELEMENTS),
         offline / (repeats * ELEMENTS),
+        traffic(private.planned.material).bytes / ELEMENTS,
         max(errors),
         function.interval,
         median(times),
@@ -149,6 +153,7 @@ def _print_table(rows: list[ActivationCost], round_trip_ms: float) -> None:
         "online\nrounds",
         "online bytes\nper element",
         "offline bytes\nper element",
+        "the same, with\nno dealer",
         "largest\nerror",
         "on",
         f"ms for\n{ELEMENTS:,}",
@@ -162,13 +167,15 @@ def _print_table(rows: list[ActivationCost], round_trip_ms: float) -> None:
             str(row.rounds),
             f"{row.bytes_per_element:.4g}",
             f"{row.offline_bytes_per_element:.4g}",
+            f"{row.parties_bytes_per_element:.4g}",
             f"{row.max_abs_error:.1e}",
             f"[{low:g}, {high:g}]",
             f"{row.ms:.2f}",
         )
-    console = Console(width=None if sys.stdout.isatty() else 110)
+    console = Console(width=None if sys.stdout.isatty() else 130)
     console.print(table)
     console.print(
-        f"Online bytes are sent by each party to the other, offline bytes by the dealer. Errors are against float64.\n"
+        f"Online bytes are sent by each party to the other, offline bytes by the dealer; with no dealer they are what\n"
+        f"the parties say to each other in all, as planned. Errors are against float64.\n"
         f"Times are online phases, material in stock; an empty exchange both ways took {round_trip_ms:.3f} ms."
     )

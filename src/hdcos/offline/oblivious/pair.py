@@ -13,12 +13,13 @@ import numpy as np
 
 from hdcos.errors import InputError
 from hdcos.offline.kinds import FusedTrig, GrowingTrig, TrigPair
-from hdcos.offline.material import Field, Finish, Kind, Need, Plan, Values
+from hdcos.offline.material import Field, Fields, Finish, Kind, Need, Plan, Values
 from hdcos.offline.oblivious.chunk import make_chunk
 from hdcos.offline.oblivious.estimate import chunks, mask_kind
 from hdcos.offline.oblivious.made_stock import MadeStock
 from hdcos.offline.oblivious.session import Session
 from hdcos.offline.oblivious.source import run
+from hdcos.offline.oblivious.terms import Rounds
 from hdcos.offline.oblivious.wire import in_lockstep
 from hdcos.offline.stock import Ration
 from hdcos.ring import Array, modulo, spread
@@ -66,7 +67,7 @@ class Pair:
         stocks = self.fill(material, executions, name or f"pair {next(_numbers)}", finishes)
         return stocks[0].begin(executions), stocks[1].begin(executions)
 
-    def _maker(self, stock: MadeStock, start: int, size: int, others: Mapping[str, Plan]):  # type: ignore[no-untyped-def]
+    def _maker(self, stock: MadeStock, start: int, size: int, others: Mapping[str, Plan]) -> Rounds[list[Fields]]:
         def draw(position: int, item: Field) -> Array:
             return stock.own(position, item, start, size)
 
