@@ -1,11 +1,13 @@
 """A dealer behind a link, and the party's end of that link.
 
-The dealer answers three requests: open a scope (a root seed comes back), deal executions (their corrections come
-back, for party 1), close a scope. It receives plans and counts, nothing that depends on a secret.
+The dealer answers four requests: open a scope (a root seed comes back), deal executions (their corrections come
+back, for party 1), close a scope, and look (its clock comes back). It receives plans and counts, nothing that depends
+on a secret.
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -39,7 +41,11 @@ def serve_dealer(dealer: Dealer, link: Link, rank: int) -> None:
 
 
 def _answer(dealer: Dealer, link: Link, rank: int, meta: dict[str, Any]) -> None:
-    operation, name = meta.get("operation"), text(meta, "scope")
+    operation = meta.get("operation")
+    if operation == "look":
+        link.send(Kind.REPLY, *encode_message({"time": time.time()}))
+        return
+    name = text(meta, "scope")
     if operation == "open":
         root = dealer.open(name, Plan.from_json(meta.get("plan")), rank)
         link.send(Kind.REPLY, *encode_message({}, {"root": np.frombuffer(root, np.uint8)}))
@@ -80,6 +86,11 @@ class DealerClient:
         meta = {"operation": "open", "scope": name, "plan": plan.to_json()}
         _, arrays = self._ask(meta)
         return Stock(name, plan, self.rank, arrays["root"].tobytes(), finishes, singly)
+
+    def look(self) -> float:
+        """Whether the dealer answers on this link, which must be the old one; its clock."""
+        meta, _ = request(self._link, {"operation": "look"}, timeout_s=self._link.timeout_s)
+        return float(meta["time"])
 
     def close(self, name: str) -> None:
         self._ask({"operation": "close", "scope": name})

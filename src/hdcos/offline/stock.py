@@ -67,6 +67,11 @@ class Stock:
         self._changed = Condition()
 
     @property
+    def finished(self) -> frozenset[int]:
+        """Positions whose fields lie as `finish` made them."""
+        return frozenset(self._finishes)
+
+    @property
     def available(self) -> int:
         """Executions ready to be spent."""
         return self._filled - self._used
@@ -162,7 +167,7 @@ class Stock:
             self._pop(first - self._used)
             self._used = wanted
             pieces = [_cut(self.plan, *piece) for piece in self._pop(executions)]
-        return Ration(self.plan, executions, pieces, frozenset(self._finishes))
+        return Ration(self.plan, executions, pieces, self.finished)
 
     def check(self, start: int, executions: int) -> None:
         """Raise what `begin` would raise at once, without beginning."""
@@ -229,6 +234,11 @@ class Ration:
     def __init__(self, plan: Plan, executions: int, pieces: list[list[Fields]], finished: Collection[int] = ()) -> None:
         self._plan, self._executions, self._pieces, self._finished = plan, executions, pieces, finished
         self._taken: list[Fields] = []
+
+    @property
+    def pieces(self) -> list[list[Fields]]:
+        """The material as it lies, piece by piece, position by position."""
+        return self._pieces
 
     @property
     def position(self) -> int:

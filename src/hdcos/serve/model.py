@@ -15,14 +15,14 @@ from rich.progress import track
 from hdcos.errors import InputError, ModelError
 from hdcos.nn import Sequential
 from hdcos.nn.private import Layout, layout
-from hdcos.nn.private.estimate import plan_inference
+from hdcos.nn.private.planning import plan_inference
 from hdcos.ring import Array, encode, modulo
 from hdcos.serve.opened import Opened, halves
 from hdcos.sharing import join
 
 if TYPE_CHECKING:
     from hdcos.serve.cluster import Cluster
-    from hdcos.serve.fit import Epoch
+    from hdcos.train.targets import Epoch
 
 BATCH_ROWS = 1024
 """Rows of one batch of rounds, unless the caller says otherwise: rounds are shared, memory stays small."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from time import perf_counter
 from typing import Any
@@ -63,15 +63,25 @@ class Trainer:
         self._datasets[name] = Dataset(x, targets)
         return {}, {}
 
-    def _forget(self, meta: Meta, arrays: Arrays) -> Answer:
+    def add(self, name: str, dataset: Dataset) -> None:
+        """Hold a data set that came otherwise."""
+        self._datasets[name] = dataset
+
+    def forget(self, name: str) -> None:
         """Drop a data set; runs that use it keep what they have."""
-        self._datasets.pop(text(meta, "name"), None)
+        self._datasets.pop(name, None)
+
+    def rows(self, names: Sequence[str], join: str) -> int:
+        """How many rows data sets make together."""
+        x, _ = joined(self._datasets, names, join)
+        return len(x)
+
+    def _forget(self, meta: Meta, arrays: Arrays) -> Answer:
+        self.forget(text(meta, "name"))
         return {}, {}
 
     def _describe(self, meta: Meta, arrays: Arrays) -> Answer:
-        """How many rows data sets make together."""
-        x, _ = joined(self._datasets, meta.get("datasets", ()), text(meta, "join"))
-        return {"rows": len(x)}, {}
+        return {"rows": self.rows(meta.get("datasets", ()), text(meta, "join"))}, {}
 
     def _checkpoints(self, meta: Meta, arrays: Arrays) -> Answer:
         """What is in a folder of checkpoints."""

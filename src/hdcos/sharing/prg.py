@@ -11,12 +11,15 @@ from __future__ import annotations
 import hashlib
 import os
 from math import prod
+from typing import TYPE_CHECKING
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 
 from hdcos.errors import InputError
 from hdcos.ring import Array, Blank, compact_dtype
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers import CipherContext
 
 SEED_BYTES = 32
 _BLOCK_BYTES = 16
@@ -64,8 +67,7 @@ class Stream:
         block, skip = divmod(start, _BLOCK_BYTES)
         wanted = skip + count
         if self._cipher is None or start != self._at or skip:
-            counter = modes.CTR(block.to_bytes(_BLOCK_BYTES, "big"))
-            self._cipher = Cipher(algorithms.AES(self._key), counter).encryptor()
+            self._cipher = _cipher(self._key, block)
         out = np.empty(wanted + _BLOCK_BYTES, np.uint8)
         self._at = -1  # until all of it is read
         update, view, written = self._cipher.update_into, out.data, 0
@@ -74,6 +76,13 @@ class Stream:
             written += update(_ZEROS[:piece], view[written:])
         self._at = start + count
         return out[skip:wanted]
+
+
+def _cipher(key: bytes, block: int) -> CipherContext:
+    """A stream that starts at a block. Imported here: a client that expands nothing does without the library."""
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+    return Cipher(algorithms.AES(key), modes.CTR(block.to_bytes(_BLOCK_BYTES, "big"))).encryptor()
 
 
 def expand(seed: Array, shape: tuple[int, ...]) -> Array:

@@ -13,13 +13,14 @@ from hdcos.link import Emulation
 from hdcos.link.tls import wire_bytes
 from hdcos.nn.layer import Layer
 from hdcos.nn.private.layout import Layout, layout
-from hdcos.nn.private.program import infer, pieces
-from hdcos.nn.private.stages import Parameters, Stage, Value
+from hdcos.nn.private.planning import blank_parameters
+from hdcos.nn.private.program import pieces
+from hdcos.nn.private.stages import Stage, Value
 from hdcos.nn.sequential import Sequential
-from hdcos.offline import Mask, Plan, Reference
+from hdcos.offline import Mask, Plan
 from hdcos.protocol.masked import Masked
 from hdcos.protocol.opening import open_masked
-from hdcos.protocol.plan import Planned, Planner, blank_share, plan
+from hdcos.protocol.plan import Planner, blank_share
 from hdcos.protocol.rounds import together
 from hdcos.ring import Blank
 from hdcos.sharing import Share
@@ -62,7 +63,7 @@ def estimate(
 ) -> list[LayerEstimate]:
     """The cost of each step of a batch, in the order in which they run; steps without cost are left out."""
     chosen = layout(model, phase_bits)
-    parameters = _blank_parameters(chosen)
+    parameters = blank_parameters(chosen)
     network = network or Emulation()
     planner = Planner()
     made: list[LayerEstimate] = []
@@ -115,22 +116,6 @@ def _multiplications(stage: Stage, model: Sequential, batch: int) -> int:
         return 0
     index = int(number)
     return batch * model.layers[index].multiplications(model.shapes[index])
-
-
-def plan_inference(chosen: Layout) -> Planned:
-    """Drive a layout over the shapes of one row: whatever cannot run raises its error here."""
-    return plan(infer, chosen, _blank_parameters(chosen), Blank((1, *chosen.input_shape)))
-
-
-def _blank_parameters(chosen: Layout) -> Parameters:
-    weights, biases = {}, {}
-    for position, tensor in enumerate(chosen.tensors):
-        share = blank_share(tensor.shape, tensor.scale, tensor.bits)
-        if tensor.masked:
-            weights[tensor.name] = Masked(share.words, share, Reference(position, "model", whole=True))
-        else:
-            biases[tensor.name] = share
-    return Parameters(weights, biases)
 
 
 def total(layers: list[LayerEstimate]) -> LayerEstimate:

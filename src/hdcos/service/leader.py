@@ -1,0 +1,244 @@
+"""What is to be done next: party 0 decides, from what both parties hold.
+
+Party 1 tells what it has (an *inventory*) whenever that changes. Only what both hold in the same version can be used:
+a model or data set that one party lacks, or a job or reveal that they were told differently, waits.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from hdcos.errors import HdcosError
+from hdcos.nn import Sequential
+from hdcos.nn.private import layout
+from hdcos.nn.private.planning import plan_inference
+from hdcos.serve.checkpoint import Checkpoints
+from hdcos.serve.work import fingerprint
+from hdcos.service.config import Config
+from hdcos.service.desk import Refused
+from hdcos.service.lane import rows_ahead
+from hdcos.service.store import Store, StoredJob, StoredModel
+from hdcos.service.worker import Command, Worker
+
+Inventory = dict[str, Any]
+ENDED = ("done", "failed", "cancelled")
+MASKED_PART = 0.25
+"""Of the stock of a model, what is kept for rows that come masked."""
+SLICE_S, BUSY_SLICE_S = 0.4, 0.05
+"""How long training may keep predictions waiting: when none came lately, and when some did."""
+TIDY_S = 5.0
+
+
+def inventory(store: Store, rank: int) -> Inventory:
+    """What a party holds, as it tells the other one."""
+    jobs = []
+    for job in store.jobs():
+        known: dict[str, Any] = {"state": job.state, "cancelled": job.cancelled, "said": fingerprint(job.spec).hex()}
+        if job.state not in ENDED:
+            found = Checkpoints.of(store.job_folder(job.id), rank)
+            known["attempt"] = found.attempt
+            known["checkpoints"] = [
+                [step, record["run"], record["attempt"]] for step, record in found.records().items()
+            ]
+        jobs.append([job.id, known])
+    return {
+        "models": [[model.name, model.version] for model in store.models()],
+        "datasets": [[dataset.name, dataset.version] for dataset in store.datasets() if dataset.complete],
+        "jobs": jobs,
+        "reveals": [[item.id, [item.model, item.version, item.state]] for item in store.reveals()],
+    }
+
+
+class Leader:
+    """Chooses commands, one at a time."""
+
+    def __init__(self, worker: Worker, config: Config, broken: dict[tuple[str, str], str]) -> None:
+        self._worker, self._store, self._config = worker, worker.store, config
+        self._broken = broken
+        """Versions of models that could not be loaded, and why: they are not tried again by this process."""
+        self._theirs: Inventory | None = None
+        self._looked = -1
+        self._mine: Inventory = {}
+        self._fresh = False
+        self._tidied = time.monotonic()
+        self._predicted = 0.0
+        self._step_s: dict[str, float] = {}
+
+    def heard(self, theirs: Inventory) -> None:
+        """Party 1 holds this now."""
+        self._theirs = theirs
+        self._fresh = True
+
+    @property
+    def informed(self) -> bool:
+        return self._theirs is not None
+
+    def commands(self) -> Iterator[tuple[Command, bool]]:
+        """What can be done now, most urgent first, and whether party 1 must say how it went."""
+        desk = self._worker.desk
+        desk.expire()
+        refusals = desk.refusals()
+        if refusals:
+            yield {"op": "refuse", "refusals": refusals}, False
+        if desk.busy:
+            yield from self._batch()
+        for command in self._administration():
+            yield command, True
+        yield from self._orders()
+        yield from self._training()
+
+    # ---- predictions
+
+    def _batch(self) -> Iterator[tuple[Command, bool]]:
+        worker = self._worker
+        requests = worker.desk.batch(self._config.limits.rows)
+        if not requests:
+            return
+        name, mode = requests[0].model, requests[0].mode
+        loaded = worker.models.get(name)
+        ids = [request.id for request in requests]
+        try:
+            if loaded is None or loaded.stored.version != requests[0].version:
+                raise HdcosError(f"{name} has just been replaced or forgotten: ask again")
+            lane = loaded.lanes[mode]
+            start = lane.allot(sum(request.rows for request in requests)) if mode == "shares" else 0
+        except HdcosError as error:
+            worker.desk.refuse(requests, Refused(error, 503, retryable=True))
+            yield {"op": "refuse", "refusals": [[number, str(error)] for number in ids]}, False
+            return
+        burn, now = 0, time.monotonic()
+        if now - self._tidied > TIDY_S:
+            self._tidied, burn = now, lane.expired_before()
+        self._predicted = now
+        command = {"op": "infer", "model": name, "mode": mode, "ids": ids, "start": start}
+        yield {**command, "ordered": lane.wanted(), "burn": burn, "requests": requests}, False
+
+    def _orders(self) -> Iterator[tuple[Command, bool]]:
+        for name, loaded in list(self._worker.models.items()):
+            for mode, lane in loaded.lanes.items():
+                if lane.wanted() > lane.stock.expected:
+                    yield {"op": "order", "model": name, "mode": mode, "ordered": lane.wanted()}, False
+
+    # ---- models, reveals and the beginnings of jobs
+
+    def _administration(self) -> Iterator[Command]:
+        if self._theirs is None:
+            return
+        if self._store.changes != self._looked or self._fresh:
+            self._fresh = False
+            self._looked = self._store.changes
+            self._mine = inventory(self._store, 0)
+            yield from self._models()
+            yield from self._reveals()
+            yield from self._jobs()
+
+    def _common(self, kind: str) -> set[tuple[str, str]]:
+        assert self._theirs is not None
+        mine, theirs = ({(name, version) for name, version in held[kind]} for held in (self._mine, self._theirs))
+        return mine & theirs
+
+    def _models(self) -> Iterator[Command]:
+        """Load the newest version that both hold, then forget the older ones."""
+        common, newest = self._common("models"), dict[str, StoredModel]()
+        for model in self._store.models():
+            if (model.name, model.version) in common and (model.name, model.version) not in self._broken:
+                newest[model.name] = model
+        for name in list(self._worker.models):
+            if name not in newest:
+                yield {"op": "unload", "model": name}
+        for name, model in newest.items():
+            loaded_now = self._worker.models.get(name)
+            if loaded_now is None or loaded_now.stored.version != model.version:
+                yield self._load(model)
+            older = [known.version for known in self._store.models(name) if known.created < model.created]
+            kept = {item.version for item in self._store.reveals() if item.state in ("waiting", "approved")}
+            dropped = [version for version in older if version not in kept]
+            if dropped:
+                yield {"op": "drop", "model": name, "versions": dropped}
+
+    def _load(self, model: StoredModel) -> Command:
+        chosen = layout(Sequential.from_architecture(model.architecture), model.phase_bits)
+        rows = rows_ahead(int(plan_inference(chosen).material.packed_bytes(1)), self._config.stock.megabytes)
+        rows_masked = max(1, int(MASKED_PART * rows))
+        return {
+            **{"op": "load", "model": model.name, "version": model.version, "scope": _scope("model", model.name)},
+            "ahead": {"shares": rows - rows_masked or 1, "masked": rows_masked},
+        }
+
+    def _reveals(self) -> Iterator[Command]:
+        assert self._theirs is not None
+        theirs = dict(self._theirs["reveals"])
+        for number, said in self._mine["reveals"]:
+            if said[2] == "approved" and theirs.get(number) == said:
+                yield {"op": "release", "reveal": number}
+
+    def _jobs(self) -> Iterator[Command]:
+        """Begin jobs that both were told alike and whose data sets both hold; end those that were cancelled."""
+        assert self._theirs is not None
+        theirs, mine = dict(self._theirs["jobs"]), dict(self._mine["jobs"])
+        for job in self._store.jobs():
+            other, own = theirs.get(job.id), mine.get(job.id)
+            if job.state in ENDED or other is None or own is None or other["said"] != own["said"]:
+                continue
+            if other["state"] in ENDED:
+                yield _end(job.id, other["state"], "the other party ended it")
+            elif job.cancelled or other["cancelled"]:
+                yield _end(job.id, "cancelled")
+            elif job.id not in self._worker.jobs:
+                yield from self._begin(job, own, other)
+
+    def _begin(self, job: StoredJob, own: dict[str, Any], other: dict[str, Any]) -> Iterator[Command]:
+        common = self._common("datasets")
+        newest = {dataset.name: dataset.version for dataset in self._store.datasets() if dataset.complete}
+        chosen = [[name, newest.get(name, "")] for name in job.spec["datasets"]]
+        if not all((name, version) in common for name, version in chosen):
+            return
+        held = [item for item in own.get("checkpoints", []) if item in other.get("checkpoints", [])]
+        newest_step = max(held, key=lambda item: (item[2], item[0]), default=None)
+        attempt = 1 + max(own.get("attempt", 0), other.get("attempt", 0))
+        yield {
+            **{"op": "open_job", "job": job.id, "scope": _scope("training", job.id), "datasets": chosen},
+            **{"attempt": attempt, "resume": None if newest_step is None else newest_step[0]},
+        }
+
+    # ---- training, between predictions
+
+    def _training(self) -> Iterator[tuple[Command, bool]]:
+        """A slice of the job that was begun first."""
+        for job, progress in list(self._worker.jobs.items()):
+            if progress.step >= progress.total_steps:
+                yield {"op": "publish", "job": job, "version": secrets.token_hex(16), "scope": _scope("job", job)}, True
+                yield _end(job, "done"), True
+                return
+            busy = time.monotonic() - self._predicted < 1.0
+            at_once = max(1, int((BUSY_SLICE_S if busy else SLICE_S) / self._step_s.get(job, SLICE_S)))
+            epoch, done = divmod(progress.step, progress.steps_per_epoch)
+            steps = min(at_once, progress.steps_per_epoch - done)
+            started = time.monotonic()
+            command = {"op": "steps", "job": job, "start": progress.step, "steps": steps}
+            yield {**command, "rate": progress.rates[epoch]}, False
+            self._step_s[job] = max(1e-4, (time.monotonic() - started) / steps)
+            ended = done + steps == progress.steps_per_epoch
+            if ended and progress.step < progress.total_steps and self._store.job(job).spec["publish"] == "epoch":
+                yield {"op": "publish", "job": job, "version": secrets.token_hex(16), "scope": _scope("job", job)}, True
+            return
+
+    def failed(self, command: Command, error: str) -> Command | None:
+        """What follows from a command that could not be carried out, by either party."""
+        if command["op"] == "load":
+            self._broken[command["model"], command["version"]] = error
+            return {"op": "unload", "model": command["model"]}
+        if command["op"] in ("open_job", "publish"):
+            return _end(command["job"], "failed", error)
+        return None
+
+
+def _scope(what: str, name: str) -> str:
+    return f"{what} {name} {secrets.token_hex(16)}"
+
+
+def _end(job: str, state: str, error: str = "") -> Command:
+    return {"op": "close_job", "job": job, "state": state, "error": error}

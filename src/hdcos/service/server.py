@@ -1,0 +1,100 @@
+"""The process of a party: its HTTPS interface on one event loop, its sessions on a thread beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import socket
+import sys
+import time
+from pathlib import Path
+
+import uvicorn
+
+from hdcos.errors import InputError
+from hdcos.link.identity import CERTIFICATE_FILE, KEY_FILE
+from hdcos.serve.node import Node
+from hdcos.serve.site import Site, endpoint
+from hdcos.service.app import make_app
+from hdcos.service.config import Config
+from hdcos.service.service import Service
+from hdcos.service.store import Store
+
+log = logging.getLogger("hdcos")
+STATE = "state"
+GRACE_S = 5
+
+
+class _JsonLines(logging.Formatter):
+    """One JSON object per line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {"at": record.created, "level": record.levelname.lower(), "message": record.getMessage()}
+        if "at" in record.__dict__:
+            line["place"] = record.__dict__["at"]
+        if record.exc_info and record.exc_info[0] is not None:
+            line["error"] = record.exc_info[0].__name__
+        return json.dumps(line)
+
+
+class _Lines(logging.Formatter):
+    """Lines for people. An exception is named, its message and values are not shown: they might quote data."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        place = f" at {record.__dict__['at']}" if record.__dict__.get("at") else ""
+        return f"{at} {record.levelname.lower()} {record.getMessage()}{place}"
+
+
+def log_to_stderr(form: str) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_JsonLines() if form == "json" else _Lines())
+    log.handlers[:] = [handler]
+    log.setLevel(logging.INFO)
+
+
+def serve_party(folder: Path, site: Site, listen: str, timeout_s: float) -> None:
+    """Run a party until it is told to stop."""
+    config = Config.read(folder)
+    node = Node.from_site(folder, site, listen, timeout_s)
+    card = site.servers[node.role]
+    host, port = endpoint(config.http.listen or card.http, f"HTTPS of {node.role}")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, port), family=family, backlog=1024) as sock:
+        asyncio.run(_serve(node, folder, config, sock))
+
+
+async def _serve(node: Node, folder: Path, config: Config, sock: socket.socket) -> None:
+    store = Store(folder / STATE)
+    service = Service(node, store, config, asyncio.get_running_loop())
+    certificate = config.http.certificate or str(folder / CERTIFICATE_FILE)
+    key = config.http.key or str(folder / KEY_FILE)
+    if bool(config.http.certificate) != bool(config.http.key):
+        raise InputError("[http] certificate and key come together")
+    settings = uvicorn.Config(
+        make_app(service),
+        log_config=None,
+        access_log=False,
+        ssl_certfile=certificate,
+        ssl_keyfile=key,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=GRACE_S,
+        server_header=False,
+        date_header=False,
+        lifespan="on",
+        ws="none",
+        h11_max_incomplete_event_size=1 << 16,
+    )
+    server = uvicorn.Server(settings)
+    service.start()
+    host, port = sock.getsockname()[:2]
+    link_host, link_port = node.listener.getsockname()[:2]
+    log.info("%s: listening on %s:%d, HTTPS on %s:%d", node.role, link_host, link_port, host, port)
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            await server.serve([sock])
+    finally:
+        await asyncio.to_thread(service.stop)
+        log.info("%s: stopped", node.role)
