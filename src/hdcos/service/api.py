@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -23,6 +24,30 @@ Handler = Callable[[Request, str], Awaitable[Response]]
 AUDIT_AT_ONCE = 1000
 
 
+@dataclass(frozen=True)
+class Resource:
+    """What answers one method of one path."""
+
+    path: str
+    method: str
+    endpoint: Callable[[Request], Awaitable[Response]]
+
+
+def routes(resources: Iterable[Resource]) -> list[Route]:
+    """One route per path, which knows all its methods."""
+    paths: dict[str, dict[str, Callable[[Request], Awaitable[Response]]]] = {}
+    for resource in resources:
+        paths.setdefault(resource.path, {})[resource.method] = resource.endpoint
+
+    def dispatch(methods: Mapping[str, Callable[[Request], Awaitable[Response]]]) -> Callable[..., Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            return await methods["GET" if request.method == "HEAD" else request.method](request)
+
+        return endpoint
+
+    return [Route(path, dispatch(methods), methods=list(methods)) for path, methods in paths.items()]
+
+
 class Api:
     """The state of one party's HTTP interface."""
 
@@ -33,7 +58,7 @@ class Api:
         self.metrics = Metrics(service)
         self._audit: list[tuple[float, str, str, str, str, str]] = []
 
-    def route(self, path: str, method: str, handler: Handler, role: str | None) -> Route:
+    def route(self, path: str, method: str, handler: Handler, role: str | None) -> Resource:
         """A route that admits clients with a role (None: everybody) and answers errors by name."""
 
         async def endpoint(request: Request) -> Response:
@@ -54,7 +79,7 @@ class Api:
             self.metrics.refused.labels(str(answer.status_code)).inc()
             return answer
 
-        return Route(path, endpoint, methods=[method])
+        return Resource(path, method, endpoint)
 
     def audit(self, actor: str, action: str, target: str, detail: str = "", status: str = "ok") -> None:
         """Note who did what; written to disk once a second."""

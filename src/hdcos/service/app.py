@@ -18,7 +18,7 @@ from hdcos._version import __version__
 from hdcos.client.tensors import LENGTH_HEADER
 from hdcos.errors import DataMissing, InputError
 from hdcos.service import pages
-from hdcos.service.api import Api
+from hdcos.service.api import Api, routes
 from hdcos.service.desk import Refused
 from hdcos.service.openapi import description
 from hdcos.service.predicting import Predicting
@@ -104,9 +104,9 @@ def make_app(service: Service) -> Starlette:
         "/v2/cost": watching.cost,
         "/v2/audit": watching.audit,
     }
-    routes = [api.route(path, "GET", handler, None) for path, handler in open_to_all.items()]
-    routes += [api.route(path, "GET", handler, "watch") for path, handler in for_watchers.items()]
-    routes += [*Predicting(api).routes(), *Storing(api).routes(), *Teaching(api).routes()]
+    resources = [api.route(path, "GET", handler, None) for path, handler in open_to_all.items()]
+    resources += [api.route(path, "GET", handler, "watch") for path, handler in for_watchers.items()]
+    resources += [*Predicting(api).resources(), *Storing(api).resources(), *Teaching(api).resources()]
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -129,7 +129,7 @@ def make_app(service: Service) -> Starlette:
         max_age=600,
     )
     app = Starlette(
-        routes=routes,
+        routes=routes(resources),
         middleware=[allowed] if origins else [],
         exception_handlers={HTTPException: _not_found},
         lifespan=lifespan,

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
-from starlette.routing import Route
 
 from hdcos.client.names import check_id, check_name
 from hdcos.client.tensors import LENGTH_HEADER, decode_body
@@ -19,7 +18,7 @@ from hdcos.nn.private.layout import OUTPUT_SCALE
 from hdcos.nn.private.planning import plan_inference
 from hdcos.serve.shelf import Run
 from hdcos.service import asked
-from hdcos.service.api import Api
+from hdcos.service.api import Api, Resource
 from hdcos.service.desk import Request
 from hdcos.service.lane import runs_of
 from hdcos.service.replies import reply, reply_tensors
@@ -35,7 +34,7 @@ class Predicting:
     def __init__(self, api: Api) -> None:
         self._api, self._service = api, api.service
 
-    def routes(self) -> list[Route]:
+    def resources(self) -> list[Resource]:
         one = "/v2/models/{name}"
         return [
             self._api.route("/v2/models", "GET", self.all, "predict"),
@@ -124,9 +123,9 @@ class Predicting:
         lane, valid_s = loaded.lanes["masked"], self._api.limits.mask_s
 
         def issue() -> tuple[list[str], Any]:
+            if set(meta) != ({"rows"} if self._service.rank == 0 else {"mask_ids"}):
+                raise InputError("party 0 is asked for {rows}, party 1 for the {mask_ids} that party 0 gave")
             if self._service.rank == 0:
-                if "rows" not in meta:
-                    raise InputError("party 0 is asked for {rows}, party 1 for the {mask_ids} that party 0 gave")
                 rows = asked.whole(meta, "rows", 1, self._api.limits.rows)
                 first = lane.allot(rows)
                 numbers = list(range(first, first + rows))

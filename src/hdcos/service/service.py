@@ -200,13 +200,14 @@ class Service:
     def job_status(self, number: str) -> dict[str, Any]:
         job = self.store.job(number)
         progress = self.progress(number)
-        total = progress.total_steps if progress else 0
         step = progress.step if progress else job.step
-        epoch = step // progress.steps_per_epoch if progress else 0
+        total = progress.total_steps if progress else step if job.state == "done" else 0
+        epochs = len(job.spec["rates"])
+        epoch = step // progress.steps_per_epoch if progress else epochs if job.state == "done" else 0
         state = "waiting" if job.state == "running" and progress is None else job.state
         return {
             **{"id": job.id, "model": job.spec["model"], "state": state, "step": step, "total_steps": total},
-            **{"epoch": epoch, "epochs": len(job.spec["rates"]), "error": job.error},
+            **{"epoch": epoch, "epochs": epochs, "error": job.error},
         }
 
 

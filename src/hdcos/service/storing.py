@@ -8,12 +8,11 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from hdcos.client.names import check_id, check_name
 from hdcos.errors import DataMissing, InputError, PolicyRefused
 from hdcos.service import asked
-from hdcos.service.api import Api
+from hdcos.service.api import Api, Resource
 from hdcos.service.replies import reply
 from hdcos.service.store import StoredDataset
 
@@ -27,7 +26,7 @@ class Storing:
     def __init__(self, api: Api) -> None:
         self._api, self._store = api, api.service.store
 
-    def routes(self) -> list[Route]:
+    def resources(self) -> list[Resource]:
         one, version = "/v2/datasets/{name}", "/v2/datasets/{name}/{version}"
         return [
             self._api.route("/v2/datasets", "GET", self.all, "upload"),
@@ -69,6 +68,8 @@ class Storing:
         if not re.fullmatch("[0-9]{1,15}", offset):
             raise InputError("offset is the number of the first byte")
         content = await self._api.gate.body(request)
+        if not content:
+            raise InputError("the body holds no bytes of the data set")
         received = await asyncio.to_thread(self._store.add_bytes, dataset, int(offset), content)
         return reply({"received": received, "bytes": 8 * dataset.words})
 

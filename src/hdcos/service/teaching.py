@@ -9,7 +9,6 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
 
 from hdcos.client.names import check_id, check_name
 from hdcos.client.tensors import LENGTH_HEADER, decode_body
@@ -17,7 +16,7 @@ from hdcos.errors import DataMissing, InputError, PolicyRefused
 from hdcos.nn.private import layout
 from hdcos.nn.private.planning import plan_inference
 from hdcos.service import asked
-from hdcos.service.api import Api
+from hdcos.service.api import Api, Resource
 from hdcos.service.leader import ENDED
 from hdcos.service.replies import reply, reply_tensors
 from hdcos.service.store import StoredJob, StoredReveal
@@ -35,7 +34,7 @@ class Teaching:
     def __init__(self, api: Api) -> None:
         self._api, self._service, self._store = api, api.service, api.service.store
 
-    def routes(self) -> list[Route]:
+    def resources(self) -> list[Resource]:
         job, reveal = "/v2/jobs/{id}", "/v2/reveals/{id}"
         return [
             self._api.route("/v2/jobs", "GET", self.jobs, "train"),
