@@ -6,9 +6,9 @@ import json
 
 import numpy as np
 import pytest
-from service.conftest import command, secret
 
 from hdcos import data, nn
+from service.conftest import command, secret
 
 
 @pytest.fixture

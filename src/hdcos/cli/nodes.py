@@ -121,7 +121,7 @@ def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
         site = Site.read(cluster)
         if card.role in PARTIES:
             serve_party(folder, site, listen, timeout_s)
-            return
+            os._exit(0)  # the state is closed; a thread that still waits for a lost node must not hold the process
         dealing = Node.from_site(folder, site, listen, timeout_s)
         log.info("dealer: listening on %s:%d", *dealing.listener.getsockname()[:2])
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # a dealer holds nothing that could be torn

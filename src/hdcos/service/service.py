@@ -167,11 +167,12 @@ class Service:
         models = []
         for name in sorted({model.name for model in self.store.models()}):
             loaded = worker.models.get(name) if worker else None
-            known: dict[str, Any] = {"name": name, "version": "", "ready": loaded is not None, "stock": 0, "mark": 0}
+            known: dict[str, Any] = {"name": name, "version": "", "ready": loaded is not None}
+            known |= {"stock": 0, "mark": 0, "rows": 0}
             if loaded is not None:
                 lane = loaded.lanes["shares"]
                 mark = int(self.config.stock.mark * lane.ahead)
-                known |= {"version": loaded.stored.version, "stock": lane.free, "mark": mark}
+                known |= {"version": loaded.stored.version, "stock": lane.free, "mark": mark, "rows": loaded.rows}
             models.append(known)
         return {
             **{"ready": ready, "reason": reason, "party": self.rank, "cluster": self.node.run.hex()},

@@ -46,6 +46,8 @@ class Loaded:
 
     def __init__(self, stored: StoredModel, work: ModelWork, lanes: Mapping[str, Lane]) -> None:
         self.stored, self.work, self.lanes = stored, work, lanes
+        self.rows = 0
+        """Rows predicted in this session."""
         self.forgotten = False
         """A client had it forgotten: no new requests, while party 0 gets round to unloading it."""
 
@@ -162,6 +164,7 @@ class Worker:
             first += request.rows
         self.batches += 1
         self.rows += rows
+        loaded.rows += rows
         self.desk.settle(answers)
 
     def _beginning(
