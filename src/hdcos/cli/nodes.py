@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -65,7 +66,12 @@ def _new_node(folder: Path, role: str, address: str, http: str = "", authority: 
 @click.argument("target", type=click.Path(path_type=Path))
 @click.argument("cards", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--single-machine", is_flag=True, help="Make all nodes in the folder TARGET, for trying it out.")
-def init(target: Path, cards: tuple[Path, ...], single_machine: bool) -> None:
+@click.option(
+    "--replaces",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The cluster file that the new one takes the place of: the cluster, and with it its clients' tokens, stay.",
+)
+def init(target: Path, cards: tuple[Path, ...], single_machine: bool, replaces: Path | None) -> None:
     """Combine the CARDS of all nodes into the cluster file TARGET, which nodes and clients then share."""
     if single_machine:
         if cards:
@@ -75,6 +81,8 @@ def init(target: Path, cards: tuple[Path, ...], single_machine: bool) -> None:
     if target.exists():
         raise InputError(f"{target} exists already: a cluster file is never overwritten")
     site = Site.of(Card.read(path) for path in cards)
+    if replaces is not None:
+        site = Site(Site.read(replaces).id, site.servers)
     site.write(target)
     click.echo(f"{target} is the cluster file of all nodes and clients. Compare with what each operator was told:")
     for card in site.servers.values():
@@ -110,9 +118,12 @@ def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
     @cluster_option
     @folder_option
     @click.option("--listen", default="", help="host:port to listen on, if not the address in the cluster file.")
+    @click.option(
+        "--http-listen", default="", help="host:port to listen on for clients, if not that of the cluster file."
+    )
     @click.option("--timeout-s", default=30.0, show_default=True, help="How long another node may be silent.")
     @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
-    def serve(cluster: Path, folder: Path, listen: str, timeout_s: float, log_format: str) -> None:
+    def serve(cluster: Path, folder: Path, listen: str, http_listen: str, timeout_s: float, log_format: str) -> None:
         card = Card.read(folder / CARD_FILE)
         if card.role not in roles:
             raise InputError(f"{folder} is the node of {card.role}, not of {' or '.join(roles)}")
@@ -120,12 +131,12 @@ def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
         log_to_stderr(log_format)
         site = Site.read(cluster)
         if card.role in PARTIES:
-            serve_party(folder, site, listen, timeout_s)
+            serve_party(folder, site, listen, http_listen, timeout_s)
             os._exit(0)  # the state is closed; a thread that still waits for a lost node must not hold the process
         dealing = Node.from_site(folder, site, listen, timeout_s)
         log.info("dealer: listening on %s:%d", *dealing.listener.getsockname()[:2])
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # a dealer holds nothing that could be torn
-        run_dealer(dealing)
+        run_dealer(dealing, log.info)
 
     return click.command(command, help=text)(serve)
 
@@ -182,7 +193,9 @@ def token_allow(name: str, fingerprint: str, folder: Path, roles: tuple[str, ...
     """Let a client in under a NAME. FINGERPRINT is what `hdcos token new` printed for this party."""
     if len(fingerprint) != 64 or set(fingerprint) - set("0123456789abcdef"):
         raise InputError("a fingerprint has 64 hexadecimal digits: `hdcos token new` prints one for each party")
-    _store(folder).allow(name, fingerprint, roles)
+    store = _store(folder)
+    store.allow(name, fingerprint, roles)
+    _note(store, "allow", name, ", ".join(roles))
     click.echo(f"{name} may {', '.join(roles)}")
 
 
@@ -199,7 +212,18 @@ def token_list(folder: Path) -> None:
 @folder_option
 def token_revoke(name: str, folder: Path) -> None:
     """Shut a client out; a running party notices within a second."""
-    _store(folder).revoke(name)
+    store = _store(folder)
+    store.revoke(name)
+    _note(store, "revoke", name)
+
+
+@tokens.command("show")
+@cluster_option
+@click.option("--token-file", required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--party", "rank", type=click.IntRange(0, 1), required=True)
+def token_show(cluster: Path, token_file: Path, rank: int) -> None:
+    """The bearer token that the owner of a secret shows to one party: for Prometheus, curl and the like."""
+    click.echo(token(token_file.read_text().strip(), Site.read(cluster).id, rank))
 
 
 @click.command()
@@ -214,7 +238,13 @@ def approve(reveal: str, folder: Path, refuse: bool) -> None:
             click.echo(f"{item.id}  {item.state:<9} {item.owner} asks for {item.model}")
         return
     store.decide_reveal(reveal, "refused" if refuse else "approved")
+    _note(store, "refuse to reveal" if refuse else "approve to reveal", store.reveal(reveal).model, reveal)
     click.echo(f"{reveal}: {'refused' if refuse else 'approved'} here; the other party decides for itself")
+
+
+def _note(store: Store, action: str, target: str, detail: str = "") -> None:
+    """What an operator did belongs into the audit log too."""
+    store.audit([(time.time(), "operator", action, target, "ok", detail)])
 
 
 def _store(folder: Path) -> Store:

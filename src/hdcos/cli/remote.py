@@ -19,7 +19,7 @@ from hdcos import nn
 from hdcos.client import connect
 from hdcos.client.cluster import RemoteCluster
 from hdcos.data.tables import read_table
-from hdcos.errors import InputError, PolicyRefused
+from hdcos.errors import InputError
 
 file_argument = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
@@ -110,12 +110,7 @@ def upload(
 @connected
 def reveal(cluster: RemoteCluster, model: str, output: Path, request: str | None, wait_s: float) -> None:
     """Ask both operators for MODEL in the clear, and save it."""
-    try:
-        cluster.model(model).reveal(wait_s, request).save(output)
-    except PolicyRefused as error:
-        raise PolicyRefused(
-            str(error).replace("then call reveal(request=", "then ask again with (--request ")
-        ) from None
+    cluster.model(model).reveal(wait_s, request).save(output)
     click.echo(f"{model} was revealed to you and saved as {output}")
 
 

@@ -96,8 +96,8 @@ class RemoteModel:
             if time.monotonic() > deadline:
                 waiting = [f"party {rank}" for rank, state in enumerate(states) if state == "waiting"]
                 raise PolicyRefused(
-                    f"reveal {number} waits for {' and '.join(waiting) or 'the parties'}: its operator runs "
-                    f"`hdcos approve {number}`; then call reveal(request={number!r})"
+                    f"reveal {number} waits for {' and '.join(waiting) or 'the parties'}: each operator runs "
+                    f"`hdcos approve {number} --node FOLDER`; then ask again with request={number} (--request)"
                 )
             time.sleep(WAIT_S)
         zero, one = (answer.tensors for answer in self._parties.ask("GET", f"/v2/reveals/{number}/shares"))

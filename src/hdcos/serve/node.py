@@ -14,12 +14,13 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hdcos._version import __version__
-from hdcos.errors import HandshakeError, HdcosError, PeerLost, PolicyRefused
+from hdcos.errors import HandshakeError, HdcosError, InputError, PeerLost, PolicyRefused
 from hdcos.link import Certificate, Emulation, Hello, Identity, Link, Listener, Meter, connect, handshake
 from hdcos.offline import Dealer
 from hdcos.offline.service import DealerClient, serve_dealer
@@ -75,12 +76,16 @@ class Node:
             raise PolicyRefused(f"the cluster file has another certificate for {role} than {folder} has a key for")
         host, port = endpoint(listen or known.address, role)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            listener = socket.create_server((host, port), family=family)
+        except OSError as error:
+            raise InputError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
         return cls(
             role,
             identity,
             {name: (server.certificate,) for name, server in site.servers.items()},
             {name: server.endpoint for name, server in site.servers.items()},
-            socket.create_server((host, port), family=family),
+            listener,
             site.run,
             timeout_s,
             None,
@@ -116,21 +121,27 @@ class Node:
         )
 
 
-def run_dealer(node: Node) -> None:
+def run_dealer(node: Node, say: Callable[[str], None] | None = None) -> None:
     """Serve whichever party connects, each connection in a thread of its own, for as long as the process lives."""
     dealer = Dealer()
     with node.listen("party0", "party1") as listener:
         while True:
             link = listener.accept(None)
-            threading.Thread(target=_deal_until_goodbye, args=(node, dealer, link), daemon=True).start()
+            threading.Thread(
+                target=_deal_until_goodbye, args=(node, dealer, link, say or _to_stderr), daemon=True
+            ).start()
 
 
-def _deal_until_goodbye(node: Node, dealer: Dealer, link: Link) -> None:
+def _to_stderr(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _deal_until_goodbye(node: Node, dealer: Dealer, link: Link, say: Callable[[str], None]) -> None:
     try:
         node.greet(link)
         serve_dealer(dealer, link, int(link.peer == "party1"))
     except HdcosError as error:
-        print(f"dealer: {error}", file=sys.stderr)
+        say(f"dealer: {error}")
 
 
 def run_party(node: Node, rank: int) -> None:

@@ -69,13 +69,13 @@ class Api:
                 return await handler(request, client)
             except (HdcosError, Refused) as error:
                 answer = reply_error(error)
-                if answer.status_code in (401, 403, 409):
+                if answer.status_code in (403, 409):  # strangers, 401, are counted only: they could fill the disk
                     self.audit(client, f"{method} refused", path, status=str(answer.status_code), detail=str(error))
             except Exception as error:
                 # The message might quote data: the type and the path are enough to find the place.
                 log.error("internal error (%s) in %s %s", type(error).__name__, method, path, exc_info=error)
                 answer = reply_error(error)
-            self.service.errors += answer.status_code >= 500
+            self.service.errors += answer.status_code >= 500 and answer.status_code != 503
             self.metrics.refused.labels(str(answer.status_code)).inc()
             return answer
 

@@ -64,9 +64,9 @@ def _own_certificate(site: Site, card: Card, identity: Identity) -> Finding:
 
 def _expiry(name: str, certificate: Certificate) -> Finding:
     left = certificate.expires - datetime.datetime.now(datetime.UTC)
-    text = f"valid until {certificate.expires:%Y-%m-%d}"
+    text = f"valid until {certificate.expires:%Y-%m-%d}, fingerprint {certificate.fingerprint}"
     if left.days < SOON_DAYS:
-        text += ": make a new one with `hdcos node init` and combine the cards again"
+        text = text.partition(",")[0] + ": make a new one with `hdcos node init` and combine the cards again"
     return Finding(f"certificate of {name}", left.days >= SOON_DAYS, text)
 
 

@@ -87,6 +87,8 @@ class Leader:
             yield from self._batch()
         for command in self._administration():
             yield command, True
+        if self.informed and not self._worker.settled:
+            yield {"op": "settled"}, False
         yield from self._orders()
         yield from self._training()
 

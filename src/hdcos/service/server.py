@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
+import os
+import signal
 import socket
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import uvicorn
+import uvloop
 
-from hdcos.errors import InputError
+from hdcos.errors import DataMissing, InputError
 from hdcos.link.identity import CERTIFICATE_FILE, KEY_FILE
 from hdcos.serve.node import Node
 from hdcos.serve.site import Site, endpoint
@@ -55,24 +59,39 @@ def log_to_stderr(form: str) -> None:
     log.setLevel(logging.INFO)
 
 
-def serve_party(folder: Path, site: Site, listen: str, timeout_s: float) -> None:
+class _Server(uvicorn.Server):
+    """Leaves signals to whoever runs it: this process has more to end than HTTP."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def serve_party(folder: Path, site: Site, listen: str, http_listen: str, timeout_s: float) -> None:
     """Run a party until it is told to stop."""
     config = Config.read(folder)
     node = Node.from_site(folder, site, listen, timeout_s)
     card = site.servers[node.role]
-    host, port = endpoint(config.http.listen or card.http, f"HTTPS of {node.role}")
+    host, port = endpoint(http_listen or config.http.listen or card.http, f"HTTPS of {node.role}")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.create_server((host, port), family=family, backlog=1024) as sock:
-        asyncio.run(_serve(node, folder, config, sock))
+    try:
+        sock = socket.create_server((host, port), family=family, backlog=1024)
+    except OSError as error:
+        raise InputError(f"cannot listen on {host}:{port} for HTTPS: {error.strerror or error}") from None
+    with sock, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(node, folder, config, sock))
 
 
 async def _serve(node: Node, folder: Path, config: Config, sock: socket.socket) -> None:
-    store = Store(folder / STATE)
-    service = Service(node, store, config, asyncio.get_running_loop())
     certificate = config.http.certificate or str(folder / CERTIFICATE_FILE)
     key = config.http.key or str(folder / KEY_FILE)
     if bool(config.http.certificate) != bool(config.http.key):
         raise InputError("[http] certificate and key come together")
+    for path in (certificate, key):
+        if not os.access(path, os.R_OK):
+            raise DataMissing(f"{path}, for HTTPS, cannot be read")
+    store = Store(folder / STATE)
+    service = Service(node, store, config, asyncio.get_running_loop())
     settings = uvicorn.Config(
         make_app(service),
         log_config=None,
@@ -87,14 +106,19 @@ async def _serve(node: Node, folder: Path, config: Config, sock: socket.socket) 
         ws="none",
         h11_max_incomplete_event_size=1 << 16,
     )
-    server = uvicorn.Server(settings)
+    server = _Server(settings)
+
+    def stop() -> None:
+        server.should_exit = True
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
     service.start()
     host, port = sock.getsockname()[:2]
     link_host, link_port = node.listener.getsockname()[:2]
     log.info("%s: listening on %s:%d, HTTPS on %s:%d", node.role, link_host, link_port, host, port)
     try:
-        with contextlib.suppress(KeyboardInterrupt):
-            await server.serve([sock])
+        await server.serve([sock])
     finally:
         await asyncio.to_thread(service.stop)
         log.info("%s: stopped", node.role)

@@ -139,6 +139,8 @@ class Service:
             return False, self.reason or "starting"
         if session.engine.shortage is not None:
             return False, f"the dealer: {session.engine.shortage}"
+        if not session.worker.settled:
+            return False, "models are being loaded"
         for name, loaded in list(session.worker.models.items()):
             lane = loaded.lanes["shares"]
             if lane.free < self.config.stock.mark * lane.ahead:

@@ -25,6 +25,8 @@ from hdcos.service.worker import Command, Worker
 
 HEARTBEAT_S = 1.0
 LOOK_S = 2.0
+MOST_BYTES = 1 << 38
+"""On one TLS connection: AES-GCM should not encrypt much more than that, 275 GB, under one key."""
 
 
 class Session:
@@ -195,6 +197,11 @@ class Session:
 
     # ---- both
 
+    def _carried(self) -> list[int]:
+        """Bytes on the links that carry much, each way."""
+        totals = [self.engine.meter.snapshot().total, self.engine.dealer.meter.snapshot().total]
+        return [size for total in totals for size in (total.wire_bytes_sent, total.wire_bytes_received)]
+
     def _look_after(self) -> None:
         """Whether the dealer is there and material keeps coming; what operators decided meanwhile."""
         if self.engine.shortage is not None:
@@ -202,6 +209,8 @@ class Session:
         now = time.monotonic()
         if now - self._looked > LOOK_S:
             self._looked = now
+            if max(self._carried()) > MOST_BYTES:
+                raise PeerLost("the links have carried as much as one key should encrypt: they are made anew")
             self._store.poll()
             self._desk.expire()
             self.engine.greet_dealer()

@@ -37,6 +37,8 @@ from hdcos.serve.files import sync_folder, write_whole
 from hdcos.service.schema import migrate
 
 BUSY_S = 10.0
+MOST_AUDITED = 1_000_000
+"""Older records are dropped."""
 
 
 @dataclass(frozen=True)
@@ -357,6 +359,7 @@ class Store:
             database.executemany(
                 "INSERT INTO audit (at, actor, action, target, status, detail) VALUES (?, ?, ?, ?, ?, ?)", records
             )
+            database.execute("DELETE FROM audit WHERE id <= (SELECT max(id) FROM audit) - ?", (MOST_AUDITED,))
 
     def audited(self, limit: int) -> list[dict[str, Any]]:
         return [dict(row) for row in self._rows("SELECT * FROM audit ORDER BY id DESC LIMIT ?", limit)]

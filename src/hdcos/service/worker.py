@@ -78,6 +78,8 @@ class Worker:
         self.models: dict[str, Loaded] = {}
         self.jobs: dict[str, Progress] = {}
         self.batches = self.rows = 0
+        self.settled = False
+        """Whether party 0 has gone through all models once."""
         self._trainer = Trainer(engine, Policy(False, store.folder / "jobs"))
         self.operations: Mapping[str, Callable[[Command], None]] = {
             "load": self._load,
@@ -92,6 +94,7 @@ class Worker:
             "release": self._release,
             "refuse": lambda command: self.desk.drop(command["refusals"]),
             "ping": self._ping,
+            "settled": self._settle,
         }
         self.rtt_s: float | None = None
 
@@ -254,6 +257,9 @@ class Worker:
         words = self.store.model_words(reveal.model, reveal.version)
         shares = {tensor.name: Share(words[tensor.name], tensor.scale) for tensor in chosen.tensors}
         self.store.release(reveal.id, revealed(self.engine, shares, reveal.id))
+
+    def _settle(self, command: Command) -> None:
+        self.settled = True
 
     def _ping(self, command: Command) -> None:
         """One empty round: how long a round trip takes."""
