@@ -92,13 +92,22 @@ def share_model(cluster: RemoteCluster, file: Path, name: str) -> None:
 @click.option("--label", default=None, help="The column with the labels, if this owner has them.")
 @click.option("--features", default=None, help="The array of an NPZ file that holds the rows.")
 @click.option("--outputs", default=1, show_default=True, help="Of the network to be trained: 1 for two classes.")
+@click.option("--allow", multiple=True, help="Another client that may train on it, and so learn of it.")
 @connected
 def upload(
-    cluster: RemoteCluster, file: Path, name: str, label: str | None, features: str | None, outputs: int
+    cluster: RemoteCluster,
+    file: Path,
+    name: str,
+    label: str | None,
+    features: str | None,
+    outputs: int,
+    allow: tuple[str, ...],
 ) -> None:
     """Split the rows of FILE between the parties, who keep their shares under a NAME."""
     table = read_table(file, label, features)
     cluster.upload(table.x.reshape(len(table.x), -1), table.y, name=name, outputs=outputs)
+    for client in allow:
+        cluster.allow_training(name, client)
     click.echo(f"{name}: {len(table.x)} rows{'' if table.y is None else ' with labels'}")
 
 

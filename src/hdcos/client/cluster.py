@@ -112,6 +112,10 @@ class RemoteCluster:
         """Split one owner's rows, and labels if it has them, between the parties, who keep them."""
         upload(self.parties, x, y, name, outputs)
 
+    def allow_training(self, name: str, client: str) -> None:
+        """Let another client train on a data set of yours. It can learn from the model what is in the data."""
+        self.parties.ask("POST", f"/v2/datasets/{check_name(name)}/allow", {"client": client})
+
     def forget_data(self, name: str) -> None:
         self.parties.ask("DELETE", f"/v2/datasets/{check_name(name)}")
 

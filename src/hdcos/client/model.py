@@ -33,18 +33,21 @@ class RemoteModel:
     def __init__(self, parties: Parties, name: str) -> None:
         self._parties, self.name = parties, check_name(name, "model name")
         self._path = f"/v2/models/{name}"
-        zero, one = (answer.meta for answer in parties.patiently("GET", self._path))
-        if _without_own(zero) != _without_own(one):
-            raise HandshakeError(f"the parties hold different versions of {name}")
+        self.history: list[Epoch] = []
+        self._lock = Lock()
+        self._read()
+
+    def _read(self) -> None:
+        """What the parties say of the model now."""
+        zero = self._parties.again(self._agreed)[0]
         known = zero["parameters"]
         self.version: str = zero["versions"][0]
-        self._form = Sequential.from_architecture(known["architecture"])
+        self._form = Sequential.outline(known["architecture"])
         self.layout = layout(self._form, known["phase_bits"])
         if (known["scale_bits"], known["input_bits"]) != (self.layout.input_scale, self.layout.input_bits):
             raise HandshakeError("the parties compute this network with other scales: install the same hdcos version")
         self.rounds: dict[str, int] = known["rounds"]
-        self.history: list[Epoch] = []
-        self._lock = Lock()
+        self._most_rows = int(known["most_rows"])
         self._mask_ids: list[str] = []
         self._masks = np.empty((0, *self.layout.input_shape), np.uint64)
         self._masks_until = 0.0
@@ -53,6 +56,12 @@ class RemoteModel:
     def input_shape(self) -> tuple[int, ...]:
         """Of one row."""
         return self._form.input_shape
+
+    def _agreed(self) -> list[dict[str, Any]]:
+        both = [answer.meta for answer in self._parties.ask("GET", self._path)]
+        if _without_own(both[0]) != _without_own(both[1]):  # one of them is replacing it just now
+            raise RetryableError(HandshakeError(f"the parties hold different versions of {self.name}"))
+        return both
 
     def prepare(self, rows: int, wait: bool = True) -> None:
         """Have material for so many rows made, and fetch their input masks: predictions then take a round less."""
@@ -72,12 +81,11 @@ class RemoteModel:
         batch that was lost on the way is sent again, split anew.
         """
         rows = self._form.rows(x)
-        words = encode(self.layout.prepared(rows), self.layout.input_scale)
         if mode not in (None, "masked", "shares"):
             raise InputError(f"inputs go out masked or as shares, not {mode!r}")
         if batch_rows < 1:
             raise InputError(f"a batch has at least one row, not {batch_rows}")
-        outputs = [self._batch(part, mode) for part in _parts(words, batch_rows, progress)]
+        outputs = [self._batch(part, mode) for part in _parts(rows, min(batch_rows, self._most_rows), progress)]
         joined = np.concatenate(outputs) if outputs else np.empty(0)
         return joined.reshape(len(rows), *self.layout.output_shape) * self.layout.output_gain
 
@@ -126,16 +134,23 @@ class RemoteModel:
 
     # ---- one batch
 
-    def _batch(self, words: Array, mode: str | None) -> Array:
+    def _batch(self, rows: Array, mode: str | None) -> Array:
         """Rows sent and answers joined; whatever may be asked again is asked again, with fresh randomness."""
 
         def once() -> Array:
-            return self._join(self._send(words, mode), len(words))
+            words = encode(self.layout.prepared(rows), self.layout.input_scale)
+            try:
+                return self._join(self._send(words, mode), len(words))
+            except RetryableError as error:
+                if "another version" in str(error):
+                    self._read()
+                    self._form.rows(rows)  # a network that takes other rows is no replacement
+                raise
 
         return self._parties.again(once)
 
     def _send(self, words: Array, mode: str | None) -> list[Answer]:
-        parameters: dict[str, Any] = {"request_id": secrets.token_hex(16), "mode": "shares"}
+        parameters: dict[str, Any] = {"request_id": secrets.token_hex(16), "mode": "shares", "version": self.version}
         taken = None if mode == "shares" else self._take_masks(len(words), fetch=mode == "masked")
         if taken is None:
             inputs = halves({"input": words})

@@ -17,6 +17,8 @@ from hdcos.ring import Array
 
 LENGTH_HEADER = "inference-header-content-length"
 MAX_DIMENSIONS = 8
+MOST_JSON = 1 << 22
+MOST_WORDS = 1 << 32
 
 
 def decode_body(
@@ -52,9 +54,12 @@ def _split(body: bytes, header_length: str | None) -> tuple[dict[str, Any], memo
     view = memoryview(body)
     length = len(view)
     if header_length is not None:
-        if not header_length.isascii() or not header_length.isdecimal() or int(header_length) > len(view):
+        digits = header_length.isascii() and header_length.isdecimal() and len(header_length) <= 12
+        if not digits or int(header_length) > len(view):
             raise InputError(f"the header {LENGTH_HEADER} states no length within the body")
         length = int(header_length)
+    if length > MOST_JSON:
+        raise InputError(f"a JSON object has at most {MOST_JSON} bytes here: send tensors in binary")
     try:
         meta = json.loads(bytes(view[:length]))
     except (ValueError, RecursionError):
@@ -73,7 +78,8 @@ def _described(entry: Any) -> tuple[str, tuple[int, ...]]:
     if (
         not isinstance(shape, list)
         or len(shape) > MAX_DIMENSIONS
-        or not all(type(n) is int and 0 <= n < 1 << 32 for n in shape)
+        or not all(type(n) is int and 0 <= n < MOST_WORDS for n in shape)
+        or prod(max(n, 1) for n in shape) > MOST_WORDS
     ):
         raise InputError(f"tensor {entry['name']!r} has no possible shape")
     return entry["name"], tuple(shape)

@@ -25,6 +25,8 @@ from hdcos.ring import Array, pack
 from hdcos.sharing import Stream, derive, fresh_seed
 
 MAX_DEAL_BYTES = 1 << 28
+REMEMBERED = 1 << 16
+"""Names of scopes that are refused if they come again. Those of real clusters are random and never do."""
 
 
 def field_stream(root: bytes, position: int, name: str) -> Stream:
@@ -37,6 +39,7 @@ class _Scope:
     plan: Plan
     roots: tuple[bytes, bytes] = field(default_factory=lambda: (fresh_seed(), fresh_seed()), repr=False)
     opened: set[int] = field(default_factory=set)
+    closed: set[int] = field(default_factory=set)
     dealt: int = 0
     lock: Lock = field(default_factory=Lock, repr=False)
     """Streams go on where they ended: one thread reads them at a time."""
@@ -56,11 +59,14 @@ class Dealer:
 
     def __init__(self) -> None:
         self._scopes: dict[str, _Scope] = {}
+        self._forgotten: dict[str, None] = {}
         self._lock = Lock()
 
     def open(self, name: str, plan: Plan, rank: int) -> bytes:
         """Party `rank`'s root seed for a new scope; both parties must bring the same plan."""
         with self._lock:
+            if name in self._forgotten:
+                raise MaterialReused(f"the material of {name} was opened and closed before: start a new attempt")
             scope = self._scopes.setdefault(name, _Scope(plan))
             if scope.plan.fingerprint != plan.fingerprint:
                 raise HandshakeError(
@@ -72,12 +78,18 @@ class Dealer:
             scope.opened.add(rank)
         return scope.roots[rank]
 
-    def close(self, name: str) -> None:
-        """Forget a scope: nothing more can be dealt from it, nor from its name again."""
+    def close(self, name: str, rank: int) -> None:
+        """A party has done with a scope; when both have, it is forgotten."""
         with self._lock:
-            if name in self._scopes:
-                self._scopes[name].roots = (b"", b"")
-                self._scopes[name].streams.clear()
+            scope = self._scopes.get(name)
+            if scope is None:
+                return
+            scope.closed.add(rank)
+            if scope.closed >= scope.opened:
+                del self._scopes[name]
+                self._forgotten[name] = None
+                if len(self._forgotten) > REMEMBERED:
+                    del self._forgotten[next(iter(self._forgotten))]
 
     def deal(self, name: str, start: int, executions: int) -> list[Array]:
         """Party 1's halves of every dealt field for executions [start, start + executions), packed."""
@@ -107,7 +119,7 @@ class Dealer:
 
     def _known(self, name: str) -> _Scope:
         scope = self._scopes.get(name)
-        if scope is None or not scope.roots[0]:
+        if scope is None:
             raise InputError(f"no material is open under the name {name}")
         return scope
 

@@ -26,18 +26,28 @@ WINDOW = 3
 """Requests a party keeps under way, so that the dealer computes while the party expands."""
 
 
-def serve_dealer(dealer: Dealer, link: Link, rank: int) -> None:
-    """Answer one party's requests until it says goodbye; a request that cannot be met is answered by name."""
-    while True:
-        _, payload = link.receive(Kind.REQUEST, timeout_s=None)
-        try:
-            meta, _ = decode_message(payload)
-            _answer(dealer, link, rank, meta)
-        except Exception as error:
-            # Plans come from outside: one that makes no sense, in whatever way, must not end the dealer.
-            if link.closed:
-                raise
-            reply_error(link, error)
+def serve_dealer(dealer: Dealer, link: Link, rank: int, closing: bool = False) -> None:
+    """Answer one party's requests until it says goodbye; a request that cannot be met is answered by name.
+
+    With `closing` the scopes that the party opened on this link are closed with it: nobody will ask for them again.
+    """
+    opened: set[str] = set()
+    try:
+        while True:
+            _, payload = link.receive(Kind.REQUEST, timeout_s=None)
+            try:
+                meta, _ = decode_message(payload)
+                _answer(dealer, link, rank, meta)
+                if meta.get("operation") == "open":
+                    opened.add(meta["scope"])
+            except Exception as error:
+                # Plans come from outside: one that makes no sense, in whatever way, must not end the dealer.
+                if link.closed:
+                    raise
+                reply_error(link, error)
+    finally:
+        for name in opened if closing else ():
+            dealer.close(name, rank)
 
 
 def _answer(dealer: Dealer, link: Link, rank: int, meta: dict[str, Any]) -> None:
@@ -58,7 +68,7 @@ def _answer(dealer: Dealer, link: Link, rank: int, meta: dict[str, Any]) -> None
         with link.meter.phase("offline"):
             link.send(Kind.MATERIAL, *parts)
     elif operation == "close":
-        dealer.close(name)
+        dealer.close(name, rank)
         link.send(Kind.REPLY, *encode_message({}))
     else:
         raise InputError(f"a dealer does not know the request {operation!r}")

@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from time import perf_counter
 from typing import TypeVar
 
-from hdcos.errors import HdcosError
+from hdcos.errors import HdcosError, PeerLost
 from hdcos.link import Link, Meter
 from hdcos.offline import Ration, Stock
 from hdcos.offline.service import DealerClient
@@ -131,6 +131,7 @@ class Engine:
             if not isinstance(error, HdcosError):
                 error = HdcosError(f"making material failed ({type(error).__name__})")
             stock.fail(error)
-            self.shortage = error
+            if isinstance(error, PeerLost):
+                self.shortage = error
             raise
         self.offline_s += perf_counter() - started

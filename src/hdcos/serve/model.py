@@ -52,7 +52,7 @@ class PrivateModel(Opened):
         plan_inference(chosen)  # what cannot be planned is refused before anything is sent
         state = model.state()
         words = {tensor.name: tensor.words(state[tensor.name]) for tensor in chosen.tensors}
-        private = cls(cluster, name, Sequential.from_architecture(model.architecture()), chosen)
+        private = cls(cluster, name, Sequential.outline(model.architecture()), chosen)
         private._ask(
             "share_model", halves(words), architecture=model.architecture(), phase_bits=phase_bits, ahead=ahead
         )

@@ -122,26 +122,28 @@ class Node:
 
 
 def run_dealer(node: Node, say: Callable[[str], None] | None = None) -> None:
-    """Serve whichever party connects, each connection in a thread of its own, for as long as the process lives."""
+    """Serve whichever party connects, each connection in a thread of its own, for as long as the process lives.
+
+    With `say`, as a node of its own: a party's material ends with its connection, since parties begin anew then.
+    """
     dealer = Dealer()
     with node.listen("party0", "party1") as listener:
         while True:
             link = listener.accept(None)
-            threading.Thread(
-                target=_deal_until_goodbye, args=(node, dealer, link, say or _to_stderr), daemon=True
-            ).start()
+            threading.Thread(target=_deal_until_goodbye, args=(node, dealer, link, say), daemon=True).start()
 
 
 def _to_stderr(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _deal_until_goodbye(node: Node, dealer: Dealer, link: Link, say: Callable[[str], None]) -> None:
+def _deal_until_goodbye(node: Node, dealer: Dealer, link: Link, say: Callable[[str], None] | None) -> None:
+    closing = say is not None
     try:
         node.greet(link)
-        serve_dealer(dealer, link, int(link.peer == "party1"))
+        serve_dealer(dealer, link, int(link.peer == "party1"), closing)
     except HdcosError as error:
-        say(f"dealer: {error}")
+        (say or _to_stderr)(f"dealer: {error}")
 
 
 def run_party(node: Node, rank: int) -> None:

@@ -110,7 +110,7 @@ class PartyNode:
     def _share_model(self, meta: Meta, arrays: Arrays) -> Answer:
         """Take this party's half of a model and make it ready for inference."""
         scope = self._new_scope(meta)
-        model = Sequential.from_architecture(meta.get("architecture"))
+        model = Sequential.outline(meta.get("architecture"))
         chosen = layout(model, integer(meta, "phase_bits"))
         self._works[scope] = load_model(
             self._engine, scope, model, chosen, self._halves(arrays, chosen.tensors), integer(meta, "ahead")
@@ -136,7 +136,7 @@ class PartyNode:
     def _finish_training(self, meta: Meta, arrays: Arrays) -> Answer:
         """The trained parameters as a model that can infer; training may go on."""
         training, scope = self._trainer.training(text(meta, "training")), self._new_scope(meta)
-        model = Sequential.from_architecture(meta.get("architecture"))
+        model = Sequential.outline(meta.get("architecture"))
         chosen = layout(model, integer(meta, "phase_bits"))
         shares = trained_shares(self._engine, scope, training, chosen)
         self._works[scope] = load_model(self._engine, scope, model, chosen, shares, integer(meta, "ahead"))

@@ -51,8 +51,11 @@ class Shelf:
         return Ration(self.stock.plan, len(numbers), pieces, self.stock.finished)
 
     def burn_before(self, number: int) -> None:
-        """Drop everything below a number that was not handed out: its masks have expired."""
+        """Drop everything below a number that was not handed out, what is still in the stock included."""
         self._burnt = max(self._burnt, number)
+        here = min(number, self.stock.filled) - self.stock.used
+        if here > 0:
+            self.stock.begin(here, timeout_s=self._timeout_s)
         while self._blocks and (self._blocks[0].first + self._blocks[0].count <= self._burnt):
             self._blocks.popleft()
         self._spent = {spent for spent in self._spent if spent >= self._burnt}

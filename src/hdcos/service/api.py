@@ -87,6 +87,7 @@ class Api:
             self._audit.append((time.time(), actor, action, target, status, detail[:300]))
 
     def flush_audit(self) -> None:
-        if self._audit:
-            records, self._audit = self._audit, []
+        records = list(self._audit)
+        if records:
             self.service.store.audit(records)
+            del self._audit[: len(records)]  # not before they are on disk

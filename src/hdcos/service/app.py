@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import sqlite3
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -27,6 +29,7 @@ from hdcos.service.service import Service
 from hdcos.service.storing import Storing
 from hdcos.service.teaching import Teaching
 
+log = logging.getLogger("hdcos")
 EXTENSIONS = ["binary_tensor_data", "hdcos_shares", "hdcos_masks", "hdcos_training"]
 MOST_AUDITED = 1000
 
@@ -62,7 +65,7 @@ class Watching:
     async def audit(self, request: Request, client: str) -> Response:
         self._api.flush_audit()
         limit = request.query_params.get("limit", "100")
-        if not limit.isascii() or not limit.isdecimal() or not 1 <= int(limit[:9]) <= MOST_AUDITED:
+        if not limit.isascii() or not limit.isdecimal() or len(limit) > 9 or not 1 <= int(limit) <= MOST_AUDITED:
             raise InputError(f"limit is a whole number from 1 to {MOST_AUDITED}")
         return reply({"records": await asyncio.to_thread(self._service.store.audited, int(limit))})
 
@@ -153,4 +156,7 @@ async def _flush(api: Api) -> None:
     """Write the audit log once a second."""
     while True:
         await asyncio.sleep(1.0)
-        await asyncio.to_thread(api.flush_audit)
+        try:
+            await asyncio.to_thread(api.flush_audit)
+        except sqlite3.Error as error:
+            log.error("the audit log could not be written: %s", error)

@@ -6,11 +6,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from hdcos.client.tensors import MOST_JSON
 from hdcos.errors import InputError, ModelError
 from hdcos.nn import Sequential
 
 
 def json_object(body: bytes) -> dict[str, Any]:
+    if len(body) > MOST_JSON:
+        raise InputError(f"a JSON object has at most {MOST_JSON} bytes here")
     try:
         value = json.loads(body or b"{}")
     except (ValueError, RecursionError):
@@ -58,7 +61,7 @@ def parameters(meta: Mapping[str, Any]) -> dict[str, Any]:
 def network(meta: Mapping[str, Any]) -> Sequential:
     """The network that an architecture describes; whatever is wrong with it is a ModelError."""
     try:
-        return Sequential.from_architecture(meta.get("architecture"))
+        return Sequential.outline(meta.get("architecture"))
     except (ModelError, InputError):
         raise
     except (TypeError, ValueError, KeyError, AttributeError, OverflowError, RecursionError, MemoryError) as error:

@@ -29,6 +29,7 @@ requests_per_s = 2000            # of one client
 waiting = 4096                   # requests that may wait at once
 patience_s = 5                   # how long a request waits for its twin at the other party
 mask_s = 300                     # how long a mask may be used
+dataset_gb = 64                  # of data that one client may keep here
 
 [stock]
 megabytes = 256                  # of material that is kept ahead for each model
@@ -57,6 +58,7 @@ class Limits:
     waiting: int = 4096
     patience_s: float = 5.0
     mask_s: float = 300.0
+    dataset_gb: float = 64.0
 
 
 @dataclass(frozen=True)

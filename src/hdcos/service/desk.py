@@ -8,9 +8,10 @@ is compared first: a request that is not the same on both sides is refused on bo
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from threading import Condition
 from typing import Any
@@ -60,8 +61,9 @@ class Request:
 
     @property
     def said(self) -> list[Any]:
-        """What must be the same at both parties."""
-        return [self.model, self.version, self.mode, self.rows, [list(run) for run in self.runs]]
+        """What must be the same at both parties: of masked rows, which both know, the rows themselves."""
+        opened = hashlib.sha256(self.words.tobytes()).hexdigest() if self.mode == "masked" else ""
+        return [self.model, self.version, self.mode, self.rows, [list(run) for run in self.runs], opened]
 
 
 class Desk:
@@ -166,24 +168,26 @@ class Desk:
             self._matched[number] = None
             return
         del self._mine[number]
-        reason = f"the halves of request {number} differ in model, version, mode, rows or masks: send both the same"
+        what = "model, version, mode, rows, masks or masked rows"
+        reason = f"the halves of request {number} differ in {what}: send both the same"
         self._refusals.append([number, reason])
-        self.refuse([mine], Refused(InputError(reason), 409))
+        self.refuse([mine], Refused(InputError(reason), 409, retryable=True))
 
-    def batch(self, most_rows: int) -> list[Request]:
+    def batch(self, most_rows: Callable[[str, str], int]) -> list[Request]:
         """The next requests to run together: those of one model, version and mode, oldest first."""
         with self.changed:
             chosen: list[Request] = []
-            rows = 0
+            rows = most = 0
             for number in self._matched:
                 request = self._mine[number]
+                most = most or most_rows(request.model, request.mode)
                 if chosen and (request.model, request.version, request.mode) != (
                     chosen[0].model,
                     chosen[0].version,
                     chosen[0].mode,
                 ):
                     continue
-                if chosen and rows + request.rows > most_rows:
+                if chosen and rows + request.rows > most:
                     break
                 chosen.append(request)
                 rows += request.rows
@@ -205,8 +209,10 @@ class Desk:
     # ---- both
 
     def expire(self) -> None:
-        """Give up on requests whose twin did not come."""
-        limit = time.monotonic() - self._patience_s * (1 if self._rank == 0 else 3)
+        """Give up on requests whose twin did not come. Party 0 does, for both: it knows which are matched."""
+        if self._rank == 1:
+            return
+        limit = time.monotonic() - self._patience_s
         with self.changed:
             late = [
                 request
@@ -215,12 +221,11 @@ class Desk:
             ]
             for request in late:
                 del self._mine[request.id]
-            other = 1 - self._rank
-            reason = f"party {other} got no request with this id within {self._patience_s:g} s: send it to both"
+            reason = f"party 1 got no request with this id within {self._patience_s:g} s: send it to both"
             lost = [number for number, (_, at) in self._theirs.items() if at < limit]
             for number in lost:
                 del self._theirs[number]
-                self._refusals.append([number, reason.replace(f"party {other}", "party 0")])
+                self._refusals.append([number, reason.replace("party 1", "party 0")])
         self.refuse(late, Refused(InputError(reason), 409, retryable=True))
 
     def settle(self, answers: Sequence[tuple[Request, Answer]]) -> None:

@@ -4,7 +4,7 @@ Security  an execution whose input mask may be handed out is never used for rows
           scopes of their own. Otherwise a party that is also a client could ask the other party for the mask of
           somebody else's row. A mask is handed out once and claimed once, by the client it was handed to. Its id
           carries a tag made with a key that only the two parties have, so party 1 hands out its half of a mask only
-          for ids that party 0 allotted.
+          for ids that party 0 allotted. What has expired is remembered by one number below which nothing is handed out.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from hmac import compare_digest
 from threading import Lock
 
-from hdcos.errors import InputError, MaterialExhausted, MaterialReused
+from hdcos.errors import InputError, MaterialExhausted, MaterialReused, PolicyRefused
 from hdcos.offline import Stock
 from hdcos.ring import Array
 from hdcos.serve.engine import Engine
@@ -26,7 +26,10 @@ from hdcos.sharing import derive
 
 LEDGER_BLOCK = 4096
 """Executions that are reserved on disk at once: what a crash leaves unused of them is wasted."""
-LEAST_AHEAD, MOST_AHEAD = 16, 8192
+LEAST_AHEAD, MOST_AHEAD = 2, 8192
+LEAST_HELD = 256
+"""Masks that a client may hold unused, at least."""
+BOOST_S = 600.0
 GRACE_S = 60.0
 """A mask's material is kept this long after the mask expired: the parties' clocks and queues differ."""
 
@@ -44,12 +47,34 @@ class Lane:
     """Executions of one stock and who they were promised to. The event loop and the session's thread share it."""
 
     def __init__(self, stock: Stock, ahead: int, store: Store, engine: Engine) -> None:
-        self.stock, self.ahead = stock, ahead
+        self.stock, self._ahead = stock, ahead
         self.shelf = Shelf(stock, engine.timeout_s)
         self._store, self._lock = store, Lock()
         self._reserved = self._allotted = 0
         self._issued: dict[int, Issued] = {}
+        self._burnt = 0
+        """Everything below was used or has expired, and is never handed out again."""
+        self._boost: tuple[int, float] = (0, 0.0)
         self._key = derive(engine.pair_seed, "mask ids", stock.name)
+
+    @property
+    def ahead(self) -> int:
+        """Rows whose material is kept in stock."""
+        rows, until = self._boost
+        return max(self._ahead, rows) if time.monotonic() < until else self._ahead
+
+    def boost(self, rows: int) -> None:
+        """Keep more in stock for a while."""
+        self._boost = (rows, time.monotonic() + BOOST_S)
+
+    @property
+    def most_rows(self) -> int:
+        """Of one request: what is kept in stock can serve it."""
+        return self._ahead
+
+    @property
+    def allotted(self) -> int:
+        return self._allotted
 
     @property
     def free(self) -> int:
@@ -92,8 +117,12 @@ class Lane:
         with self._lock:
             if first < 0 or end > self.stock.expected + 2 * self.ahead:
                 raise InputError("these masks do not exist")
-            if any(number in self._issued for number in numbers):
+            if first < self._burnt or any(number in self._issued for number in numbers):
                 raise MaterialReused("one of these masks was handed out before")
+            now = time.monotonic()
+            held = sum(one.owner == owner and not one.claimed and one.until > now for one in self._issued.values())
+            if held + len(numbers) > max(LEAST_HELD, self._ahead // 2):
+                raise PolicyRefused(f"{held} masks that this client holds are not used yet: use them first")
             self._reserve(end)
             self._issued.update(dict.fromkeys(numbers, Issued(owner, time.monotonic() + valid_s)))
         return self.stock.uniform(0, first, len(numbers))
@@ -120,7 +149,12 @@ class Lane:
         found = []
         for mask_id in mask_ids:
             text, _, tag = mask_id.partition(".")
-            if len(text) > 12 or not text.isalnum() or not compare_digest(tag.encode(), self._tag_of(text).encode()):
+            if (
+                not mask_id.isascii()
+                or len(text) > 12
+                or not text.isalnum()
+                or not compare_digest(tag.encode(), self._tag_of(text).encode())
+            ):
                 raise MaterialReused("these masks belong to another model, version or session: fetch new ones")
             found.append(int(text, 16))
         return found
@@ -136,14 +170,16 @@ class Lane:
         limit = time.monotonic() - GRACE_S
         with self._lock:
             alive = [number for number, issued in self._issued.items() if issued.until > limit]
-            return min(min(alive, default=self._allotted), self.stock.used)
+            return min(alive, default=self._allotted)
 
     def burn_before(self, number: int) -> None:
-        """Drop what is left of executions below a number."""
-        if number:
-            self.shelf.burn_before(number)
+        """Drop what is left of executions below a number: nobody gets them, or their masks, any more."""
+        if number > self._burnt:
             with self._lock:
+                self._reserve(number)
+                self._burnt = number
                 self._issued = {key: value for key, value in self._issued.items() if key >= number}
+            self.shelf.burn_before(number)
 
 
 def runs_of(numbers: Sequence[int]) -> tuple[Run, ...]:

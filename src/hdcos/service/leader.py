@@ -1,17 +1,21 @@
 """What is to be done next: party 0 decides, from what both parties hold.
 
 Party 1 tells what it has (an *inventory*) whenever that changes. Only what both hold in the same version can be used:
-a model or data set that one party lacks, or a job or reveal that they were told differently, waits.
+a model or data set that one party lacks, or anything that they were told differently, waits.
+
+What fails belongs to a model or a job. It is given up if the error has a name, or if three sessions in a row were lost
+over it: one client's mistake must not keep the parties from serving the others.
 """
 
 from __future__ import annotations
 
 import secrets
 import time
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from hdcos.errors import HdcosError
+from hdcos.errors import HdcosError, PeerLost
 from hdcos.nn import Sequential
 from hdcos.nn.private import layout
 from hdcos.nn.private.planning import plan_inference
@@ -30,6 +34,7 @@ MASKED_PART = 0.25
 SLICE_S, BUSY_SLICE_S = 0.4, 0.05
 """How long training may keep predictions waiting: when none came lately, and when some did."""
 TIDY_S = 5.0
+JOBS_AT_ONCE, MOST_ATTEMPTS, MOST_LOST = 2, 20, 3
 
 
 def inventory(store: Store, rank: int) -> Inventory:
@@ -45,25 +50,68 @@ def inventory(store: Store, rank: int) -> Inventory:
             ]
         jobs.append([job.id, known])
     return {
-        "models": [[model.name, model.version] for model in store.models()],
-        "datasets": [[dataset.name, dataset.version] for dataset in store.datasets() if dataset.complete],
+        "models": [
+            [item.name, item.version, fingerprint(item.architecture, item.phase_bits).hex()] for item in store.models()
+        ],
+        "datasets": [
+            [item.name, item.version, [item.rows, item.features, item.outputs]]
+            for item in store.datasets()
+            if item.complete
+        ],
         "jobs": jobs,
         "reveals": [[item.id, [item.model, item.version, item.state]] for item in store.reveals()],
     }
 
 
+class Failures:
+    """What went wrong with which model or job, through all sessions of this process."""
+
+    def __init__(self) -> None:
+        self._why: dict[tuple[str, ...], str] = {}
+        self._lost: Counter[tuple[str, ...]] = Counter()
+        self.doing: tuple[str, ...] | None = None
+        """What the session is about now."""
+
+    def note(self, error: BaseException, *thing: str) -> None:
+        """An error while something was done. A lost node may be anybody's fault: three times before it counts."""
+        self._lost[thing] += 1
+        if not isinstance(error, PeerLost) or self._lost[thing] >= MOST_LOST:
+            self._why[thing] = f"{type(error).__name__}: {error}"
+
+    def lost(self, error: BaseException) -> None:
+        """The session ended."""
+        if self.doing is not None:
+            self.note(error, *self.doing)
+        self.doing = None
+
+    def forgive(self, *thing: str) -> None:
+        self._lost.pop(thing, None)
+
+    def final(self, *thing: str) -> str:
+        """Why something is not tried again, or nothing."""
+        return self._why.get(thing, "")
+
+
+def _thing(command: Command) -> tuple[str, ...] | None:
+    """The model or job that a command is about."""
+    if command["op"] == "load":
+        return ("load", command["model"], command["version"])
+    if command["op"] in ("open_job", "steps", "publish"):
+        return ("job", command["job"])
+    return None
+
+
 class Leader:
     """Chooses commands, one at a time."""
 
-    def __init__(self, worker: Worker, config: Config, broken: dict[tuple[str, str], str]) -> None:
+    def __init__(self, worker: Worker, config: Config, failures: Failures) -> None:
         self._worker, self._store, self._config = worker, worker.store, config
-        self._broken = broken
-        """Versions of models that could not be loaded, and why: they are not tried again by this process."""
+        self._failures = failures
         self._theirs: Inventory | None = None
         self._looked = -1
         self._mine: Inventory = {}
         self._fresh = False
-        self._tidied = time.monotonic()
+        self._tidied, self._turn = time.monotonic(), 0
         self._predicted = 0.0
         self._step_s: dict[str, float] = {}
 
@@ -96,7 +144,7 @@ class Leader:
 
     def _batch(self) -> Iterator[tuple[Command, bool]]:
         worker = self._worker
-        requests = worker.desk.batch(self._config.limits.rows)
+        requests = worker.desk.batch(self._most_rows)
         if not requests:
             return
         name, mode = requests[0].model, requests[0].mode
@@ -105,24 +153,32 @@ class Leader:
         try:
             if loaded is None or loaded.stored.version != requests[0].version:
                 raise HdcosError(f"{name} has just been replaced or forgotten: ask again")
-            lane = loaded.lanes[mode]
-            start = lane.allot(sum(request.rows for request in requests)) if mode == "shares" else 0
+            lane, rows = loaded.lanes[mode], sum(request.rows for request in requests)
+            if mode == "shares" and lane.allotted + rows > lane.stock.expected:
+                more = {"op": "order", "model": name, "mode": mode, "ordered": lane.allotted + rows + lane.ahead // 2}
+                yield more, False
+            start = lane.allot(rows) if mode == "shares" else 0
         except HdcosError as error:
             worker.desk.refuse(requests, Refused(error, 503, retryable=True))
             yield {"op": "refuse", "refusals": [[number, str(error)] for number in ids]}, False
             return
-        burn, now = 0, time.monotonic()
-        if now - self._tidied > TIDY_S:
-            self._tidied, burn = now, lane.expired_before()
-        self._predicted = now
+        self._predicted = time.monotonic()
         command = {"op": "infer", "model": name, "mode": mode, "ids": ids, "start": start}
-        yield {**command, "ordered": lane.wanted(), "burn": burn, "requests": requests}, False
+        yield {**command, "ordered": lane.wanted(), "requests": requests}, False
+
+    def _most_rows(self, name: str, mode: str) -> int:
+        loaded = self._worker.models.get(name)
+        return min(self._config.limits.rows, loaded.lanes[mode].most_rows) if loaded else self._config.limits.rows
 
     def _orders(self) -> Iterator[tuple[Command, bool]]:
         for name, loaded in list(self._worker.models.items()):
             for mode, lane in loaded.lanes.items():
                 if lane.wanted() > lane.stock.expected:
                     yield {"op": "order", "model": name, "mode": mode, "ordered": lane.wanted()}, False
+                if time.monotonic() - self._tidied > TIDY_S:
+                    yield {"op": "burn", "model": name, "mode": mode, "before": lane.expired_before()}, False
+        if time.monotonic() - self._tidied > TIDY_S:
+            self._tidied = time.monotonic()
 
     # ---- models, reveals and the beginnings of jobs
 
@@ -139,14 +195,14 @@ class Leader:
 
     def _common(self, kind: str) -> set[tuple[str, str]]:
         assert self._theirs is not None
-        mine, theirs = ({(name, version) for name, version in held[kind]} for held in (self._mine, self._theirs))
-        return mine & theirs
+        theirs = {(name, version): what for name, version, what in self._theirs[kind]}
+        return {(name, version) for name, version, what in self._mine[kind] if theirs.get((name, version)) == what}
 
     def _models(self) -> Iterator[Command]:
         """Load the newest version that both hold, then forget the older ones."""
         common, newest = self._common("models"), dict[str, StoredModel]()
         for model in self._store.models():
-            if (model.name, model.version) in common and (model.name, model.version) not in self._broken:
+            if (model.name, model.version) in common and not self._failures.final("load", model.name, model.version):
                 newest[model.name] = model
         for name in list(self._worker.models):
             if name not in newest:
@@ -162,7 +218,7 @@ class Leader:
                 yield {"op": "drop", "model": name, "versions": dropped}
 
     def _load(self, model: StoredModel) -> Command:
-        chosen = layout(Sequential.from_architecture(model.architecture), model.phase_bits)
+        chosen = layout(Sequential.outline(model.architecture), model.phase_bits)
         rows = rows_ahead(int(plan_inference(chosen).material.packed_bytes(1)), self._config.stock.megabytes)
         rows_masked = max(1, int(MASKED_PART * rows))
         return {
@@ -183,24 +239,32 @@ class Leader:
         theirs, mine = dict(self._theirs["jobs"]), dict(self._mine["jobs"])
         for job in self._store.jobs():
             other, own = theirs.get(job.id), mine.get(job.id)
-            if job.state in ENDED or other is None or own is None or other["said"] != own["said"]:
+            if other is None or own is None or other["said"] != own["said"]:
                 continue
-            if other["state"] in ENDED:
+            if job.state in ENDED:
+                if other["state"] not in ENDED:  # it died before it could note that
+                    yield _end(job.id, job.state, job.error)
+            elif other["state"] in ENDED:
                 yield _end(job.id, other["state"], "the other party ended it")
+            elif why := self._failures.final("job", job.id):
+                yield _end(job.id, "failed", why)
             elif job.cancelled or other["cancelled"]:
                 yield _end(job.id, "cancelled")
-            elif job.id not in self._worker.jobs:
+            elif job.id not in self._worker.jobs and len(self._worker.jobs) < JOBS_AT_ONCE:
                 yield from self._begin(job, own, other)
 
     def _begin(self, job: StoredJob, own: dict[str, Any], other: dict[str, Any]) -> Iterator[Command]:
         common = self._common("datasets")
         newest = {dataset.name: dataset.version for dataset in self._store.datasets() if dataset.complete}
-        chosen = [[name, newest.get(name, "")] for name in job.spec["datasets"]]
+        chosen = job.data or [[name, newest.get(name, "")] for name in job.spec["datasets"]]
         if not all((name, version) in common for name, version in chosen):
             return
         held = [item for item in own.get("checkpoints", []) if item in other.get("checkpoints", [])]
         newest_step = max(held, key=lambda item: (item[2], item[0]), default=None)
         attempt = 1 + max(own.get("attempt", 0), other.get("attempt", 0))
+        if attempt - (0 if newest_step is None else newest_step[2]) > MOST_ATTEMPTS:
+            yield _end(job.id, "failed", f"{MOST_ATTEMPTS} attempts in a row did not reach a checkpoint")
+            return
         yield {
             **{"op": "open_job", "job": job.id, "scope": _scope("training", job.id), "datasets": chosen},
             **{"attempt": attempt, "resume": None if newest_step is None else newest_step[0]},
@@ -209,11 +273,15 @@ class Leader:
     # ---- training, between predictions
 
     def _training(self) -> Iterator[tuple[Command, bool]]:
-        """A slice of the job that was begun first."""
-        for job, progress in list(self._worker.jobs.items()):
+        """A slice of the job whose turn it is."""
+        jobs = list(self._worker.jobs.items())
+        self._turn += 1
+        for job, progress in jobs[self._turn % len(jobs) :][:1] if jobs else ():
             if progress.step >= progress.total_steps:
                 yield {"op": "publish", "job": job, "version": secrets.token_hex(16), "scope": _scope("job", job)}, True
-                yield _end(job, "done"), True
+                if job in self._worker.jobs:  # unless that failed
+                    yield _end(job, "done"), True
+                self._fresh = True  # the next job may begin
                 return
             busy = time.monotonic() - self._predicted < 1.0
             at_once = max(1, int((BUSY_SLICE_S if busy else SLICE_S) / self._step_s.get(job, SLICE_S)))
@@ -228,14 +296,22 @@ class Leader:
                 yield {"op": "publish", "job": job, "version": secrets.token_hex(16), "scope": _scope("job", job)}, True
             return
 
-    def failed(self, command: Command, error: str) -> Command | None:
+    def failed(self, command: Command, error: HdcosError) -> Command | None:
         """What follows from a command that could not be carried out, by either party."""
-        if command["op"] == "load":
-            self._broken[command["model"], command["version"]] = error
-            return {"op": "unload", "model": command["model"]}
-        if command["op"] in ("open_job", "publish"):
-            return _end(command["job"], "failed", error)
-        return None
+        thing = _thing(command)
+        if thing is None:
+            return None
+        self._failures.note(error, *thing)
+        return _end(command["job"], "failed", f"{type(error).__name__}: {error}") if thing[0] == "job" else None
+
+    def began(self, command: Command) -> None:
+        """A command is being carried out: if the session is lost meanwhile, that is held against it."""
+        self._failures.doing = _thing(command)
+
+    def ended(self) -> None:
+        if self._failures.doing is not None:
+            self._failures.forgive(*self._failures.doing)
+        self._failures.doing = None
 
 
 def _scope(what: str, name: str) -> str:

@@ -61,6 +61,7 @@ INFER_REQUEST = _object(
             mode={"type": "string", "enum": ["shares", "masked"]},
             mask_ids=_list(TEXT, minItems=1),
             scale_bits=_whole(0, 64),
+            version=ID,
         ),
     },
     id=TEXT,
@@ -169,6 +170,9 @@ def description() -> dict[str, Any]:
         "/v2/datasets/{name}": {
             "get": _operation("one data set", _object({"versions": _list(DATASET)}), path=one),
             "delete": _operation("forget a data set", ANY, path=one),
+        },
+        "/v2/datasets/{name}/allow": {
+            "post": _operation("let another client train on it", ANY, _object({"client": TEXT}), path=one)
         },
         "/v2/datasets/{name}/{version}": {
             "put": _operation(

@@ -19,10 +19,10 @@ from hdcos.nn.private.planning import plan_inference
 from hdcos.serve.shelf import Run
 from hdcos.service import asked
 from hdcos.service.api import Api, Resource
-from hdcos.service.desk import Request
+from hdcos.service.desk import Refused, Request
 from hdcos.service.lane import runs_of
 from hdcos.service.replies import reply, reply_tensors
-from hdcos.service.worker import Loaded, check_halves
+from hdcos.service.worker import Loaded, check_halves, check_size
 
 MOST_STOCK = 8
 """Clients may have so many times the usual stock made."""
@@ -63,6 +63,7 @@ class Predicting:
                 "parameters": {
                     **{"party": self._service.rank, "phase_bits": stored.phase_bits},
                     **{"architecture": stored.architecture, "scale_bits": work.layout.input_scale},
+                    "most_rows": min(self._api.limits.rows, *(lane.most_rows for lane in loaded.lanes.values())),
                     **{"input_bits": work.layout.input_bits, "modes": list(loaded.lanes), "rounds": loaded.rounds},
                     "stock": {mode: lane.free for mode, lane in loaded.lanes.items()},
                     "output": {"scale_bits": OUTPUT_SCALE, "gain": work.layout.output_gain},
@@ -84,7 +85,12 @@ class Predicting:
         asked_for = asked.parameters(meta)
         mode = asked.choice(asked_for, "mode", ("shares", "masked"))
         number = check_id(asked_for.get("request_id", meta.get("id")), "request id")
-        words = self._rows(loaded, tensors)
+        if asked_for.get("version", loaded.stored.version) != loaded.stored.version:
+            raise Refused(
+                InputError(f"{loaded.stored.name} has another version now: ask for it again"), 409, retryable=True
+            )
+        most = min(self._api.limits.rows, loaded.lanes[mode].most_rows)
+        words = self._rows(loaded, tensors, most)
         scale = asked.whole(asked_for, "scale_bits", 0, 64, loaded.work.layout.input_scale)
         if scale != loaded.work.layout.input_scale:
             raise InputError(f"rows come with {loaded.work.layout.input_scale} fraction bits, not {scale}")
@@ -105,13 +111,14 @@ class Predicting:
         head = {"model_name": loaded.stored.name, "model_version": loaded.stored.version, "id": number}
         return reply_tensors({**head, "parameters": described}, {"output": answer.words})
 
-    def _rows(self, loaded: Loaded, tensors: dict[str, Any]) -> Any:
+    @staticmethod
+    def _rows(loaded: Loaded, tensors: dict[str, Any], most: int) -> Any:
         if set(tensors) != {"input"}:
             raise InputError(f"a prediction takes one tensor, 'input', got {sorted(tensors)}")
         words, shape = tensors["input"], loaded.work.layout.input_shape
-        if words.shape[1:] != shape or not 1 <= len(words) <= self._api.limits.rows:
+        if words.shape[1:] != shape or not 1 <= len(words) <= most:
             raise InputError(
-                f"{loaded.stored.name} takes 1 to {self._api.limits.rows} rows of shape {list(shape)}, "
+                f"{loaded.stored.name} takes 1 to {most} rows of shape {list(shape)}, "
                 f"got a tensor of shape {list(words.shape)}"
             )
         return words
@@ -142,10 +149,12 @@ class Predicting:
         meta = asked.json_object(await self._api.gate.body(request))
         rows = asked.whole(meta, "rows", 1, 1 << 40)
         lane = loaded.lanes[asked.choice(meta, "mode", ("masked", "shares"))]
-        most = MOST_STOCK * int(self._service.config.stock.megabytes * 1e6 / lane.stock.plan.packed_bytes(1) + 1)
+        most = MOST_STOCK * int(
+            self._service.config.stock.megabytes * 1e6 / max(1, lane.stock.plan.packed_bytes(1)) + 1
+        )
         if rows > most:
             raise InputError(f"this party keeps material for at most {most} rows: prepare fewer at a time")
-        lane.ahead = max(lane.ahead, rows)
+        lane.boost(rows)
         return reply({"stock": lane.free, "ahead": lane.ahead})
 
     async def put(self, request: HttpRequest, client: str) -> Response:
@@ -159,11 +168,8 @@ class Predicting:
         def keep() -> None:
             model = asked.network(given)
             chosen = layout(model, phase_bits)
-            plan_inference(chosen)
+            check_size(plan_inference(chosen).material)
             check_halves(tensors, {tensor.name: tensor.shape for tensor in chosen.tensors})
-            for known in self._service.store.models(name):
-                if known.owner != client:
-                    raise PolicyRefused(f"a model named {name!r} belongs to another client: choose another name")
             self._service.store.keep_model(name, version, model.architecture(), phase_bits, client, tensors)
 
         await asyncio.to_thread(keep)

@@ -23,9 +23,10 @@ MIGRATIONS: Sequence[str] = (
         outputs INTEGER NOT NULL, complete INTEGER NOT NULL, owner TEXT NOT NULL, created REAL NOT NULL,
         PRIMARY KEY (name, version)
     );
+    CREATE TABLE grants (dataset TEXT NOT NULL, client TEXT NOT NULL, PRIMARY KEY (dataset, client));
     CREATE TABLE jobs (
-        id TEXT PRIMARY KEY, spec TEXT NOT NULL, owner TEXT NOT NULL, state TEXT NOT NULL, step INTEGER NOT NULL,
-        error TEXT NOT NULL, cancelled INTEGER NOT NULL, created REAL NOT NULL
+        id TEXT PRIMARY KEY, spec TEXT NOT NULL, data TEXT NOT NULL, owner TEXT NOT NULL, state TEXT NOT NULL,
+        step INTEGER NOT NULL, error TEXT NOT NULL, cancelled INTEGER NOT NULL, created REAL NOT NULL
     );
     CREATE TABLE reveals (
         id TEXT PRIMARY KEY, model TEXT NOT NULL, version TEXT NOT NULL, owner TEXT NOT NULL, state TEXT NOT NULL,

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import uvicorn
 import uvloop
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from hdcos.errors import DataMissing, InputError
 from hdcos.link.identity import CERTIFICATE_FILE, KEY_FILE
@@ -29,6 +30,8 @@ from hdcos.service.store import Store
 log = logging.getLogger("hdcos")
 STATE = "state"
 GRACE_S = 5
+HEAD_S, MOST_HEAD_BYTES = 10.0, 1 << 16
+MOST_CONNECTIONS = 4096
 
 
 class _JsonLines(logging.Formatter):
@@ -57,6 +60,46 @@ def log_to_stderr(form: str) -> None:
     handler.setFormatter(_JsonLines() if form == "json" else _Lines())
     log.handlers[:] = [handler]
     log.setLevel(logging.INFO)
+
+
+class _Protocol(HttpToolsProtocol):
+    """HTTP that does not wait forever for a request's head, nor keep more of it than one needs.
+
+    Headers of any length, and connections that say nothing, would otherwise cost memory without a token.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._head_bytes = 0
+        self._head_timer = self.loop.call_later(HEAD_S, self.transport.abort)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._head_timer.cancel()
+        super().connection_lost(error)
+
+    def data_received(self, data: bytes) -> None:
+        if self._head_bytes >= 0:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self._head_bytes > MOST_HEAD_BYTES:
+            self.transport.abort()
+
+    def on_message_begin(self) -> None:
+        self._await_head()
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._head_timer.cancel()
+        self._head_bytes = -1  # what follows is the body
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._head_bytes = 0
+        super().on_message_complete()
+
+    def _await_head(self) -> None:
+        self._head_timer.cancel()
+        self._head_timer = self.loop.call_later(HEAD_S, self.transport.abort)
 
 
 class _Server(uvicorn.Server):
@@ -104,7 +147,8 @@ async def _serve(node: Node, folder: Path, config: Config, sock: socket.socket) 
         date_header=False,
         lifespan="on",
         ws="none",
-        h11_max_incomplete_event_size=1 << 16,
+        http=_Protocol,
+        limit_concurrency=MOST_CONNECTIONS,
     )
     server = _Server(settings)
 

@@ -16,7 +16,7 @@ from hdcos.offline.service import DealerClient
 from hdcos.serve.node import Node
 from hdcos.service.config import Config
 from hdcos.service.desk import Desk
-from hdcos.service.leader import ENDED
+from hdcos.service.leader import ENDED, Failures
 from hdcos.service.links import DIAL_S, Door, dial
 from hdcos.service.session import Session
 from hdcos.service.store import Store
@@ -39,7 +39,7 @@ class Service:
         self.latencies: deque[float] = deque(maxlen=2000)
         self.started = time.time()
         self.reason = "starting"
-        self.broken: dict[tuple[str, str], str] = {}
+        self.failures = Failures()
         self._before = {"online": Count(), "offline": Count()}
         self._batches = self._rows = 0
         self._stop = Event()
@@ -86,7 +86,7 @@ class Service:
         try:
             dealer = DealerClient(self._dial_dealer, self.rank)
             session = Session(
-                self.rank, links, dealer, self.store, self.desk, self.config, self.node.timeout_s, self.broken
+                self.rank, links, dealer, self.store, self.desk, self.config, self.node.timeout_s, self.failures
             )
         except BaseException as error:
             links.close(error)
@@ -122,9 +122,8 @@ class Service:
         versions = self.store.models(name)
         if not versions:
             raise DataMissing(f"no model is named {name!r}")
-        for stored in versions:
-            if (name, stored.version) in self.broken:
-                raise DataMissing(f"{name} cannot be loaded: {self.broken[name, stored.version]}")
+        if why := self.failures.final("load", name, versions[-1].version):
+            raise DataMissing(f"{name} cannot be loaded: {why}")
         raise PeerLost(f"{name} is not ready: {self.reason or 'it is being loaded, or the other party lacks its half'}")
 
     def progress(self, job: str) -> Progress | None:

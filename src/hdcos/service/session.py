@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from threading import Event, Thread
+from typing import TypeVar
 
 from hdcos.errors import HdcosError, InputError, PeerLost
 from hdcos.link import Kind, Link, Meter
@@ -18,11 +19,12 @@ from hdcos.offline.service import DealerClient
 from hdcos.serve.engine import Engine
 from hdcos.service.config import Config
 from hdcos.service.desk import Desk
-from hdcos.service.leader import Leader, inventory
+from hdcos.service.leader import Failures, Leader, inventory
 from hdcos.service.links import Links
 from hdcos.service.store import Store
 from hdcos.service.worker import Command, Worker
 
+T = TypeVar("T")
 HEARTBEAT_S = 1.0
 LOOK_S = 2.0
 MOST_BYTES = 1 << 38
@@ -41,13 +43,14 @@ class Session:
         desk: Desk,
         config: Config,
         timeout_s: float,
-        broken: dict[tuple[str, str], str],
+        failures: Failures,
     ) -> None:
         self.rank, self._links, self._store, self._desk = rank, links, store, desk
         self.engine = Engine(rank, self._no_other_link, dealer, links.meter, timeout_s)
         self.engine.adopt(links.rounds, links.pair_seed)
         self.worker = Worker(self.engine, store, desk)
-        self._leader = Leader(self.worker, config, broken)
+        self._leader = Leader(self.worker, config, failures)
+        self._failures = failures
         self._timeout_s = timeout_s
         self._ended = Event()
         self._failure: BaseException | None = None
@@ -76,6 +79,7 @@ class Session:
             self._links.close(self._failure)
             self.worker.stop()
         if self._failure is not None:
+            self._failures.lost(self._failure)
             raise self._failure
 
     def stop(self) -> None:
@@ -120,30 +124,43 @@ class Session:
                     desk.changed.wait_for(lambda: desk.busy or self._ended.is_set(), HEARTBEAT_S / 4)
 
     def _carry_out(self, command: Command, answered: bool) -> None:
-        """Do a command here and have party 1 do it. An error in one that is answered does not end the session."""
+        """Do a command here and have party 1 do it. One that is answered may fail without ending the session."""
         spoken = {name: value for name, value in command.items() if name != "requests"}
-        commands = self._links.commands
-        commands.send(Kind.REQUEST, *encode_message({**spoken, "answered": answered}))
-        failure: HdcosError | None = None
-        try:
+        self._links.commands.send(Kind.REQUEST, *encode_message({**spoken, "answered": answered}))
+        self._leader.began(command)
+        if not answered:
             self.worker.execute(command)
-        except HdcosError as error:
-            if not answered or isinstance(error, PeerLost):
-                raise
-            failure = error
-        if answered:
-            try:
-                answer(commands, self._timeout_s)
-            except HdcosError as error:
-                if commands.closed:
-                    raise
-                failure = failure or error
-        if failure is not None:
-            following = self._leader.failed(command, f"{type(failure).__name__}: {failure}")
-            if self._links.rounds.closed:
-                raise failure
+            self._leader.ended()
+            return
+        outcome: object = self._together(lambda: self.worker.begin(command))
+        if callable(outcome):
+            outcome = self._together(outcome)
+        if isinstance(outcome, HdcosError):
+            following = self._leader.failed(command, outcome)
+            self._failures.doing = None
             if following is not None:
                 self._carry_out(following, True)
+        else:
+            self._leader.ended()
+
+    def _together(self, work: Callable[[], T]) -> T | HdcosError:
+        """Work that party 1 does too; what it gave, or the error of either party. Then party 1 is told how it went."""
+        result: T | HdcosError
+        commands = self._links.commands
+        try:
+            result = work()
+        except HdcosError as error:
+            if isinstance(error, PeerLost) or self._links.rounds.closed:
+                raise
+            result = error
+        try:
+            answer(commands, self._timeout_s)
+        except HdcosError as error:
+            if commands.closed:
+                raise
+            result = result if isinstance(result, HdcosError) else error
+        commands.send(Kind.REQUEST, *encode_message({"go": not isinstance(result, HdcosError)}))
+        return result
 
     def _listen(self) -> None:
         """What party 1 says: requests that arrived there, and what it holds."""
@@ -168,18 +185,28 @@ class Session:
             self._look_after()
 
     def _obey(self, command: Command) -> None:
-        commands = self._links.commands
         if command["op"] not in self.worker.operations:
             raise InputError(f"party 0 asks for {command['op']!r}, which this version does not know")
-        try:
+        if not command["answered"]:
             self.worker.execute(command)
+            return
+        rest = self._answering(lambda: self.worker.begin(command))
+        if rest is not None:
+            self._answering(rest)
+
+    def _answering(self, work: Callable[[], T]) -> T | None:
+        """Work that party 0 does too; what it gave, if both succeeded."""
+        commands, result = self._links.commands, None
+        try:
+            result = work()
         except HdcosError as error:
-            if not command["answered"] or isinstance(error, PeerLost):
+            if isinstance(error, PeerLost) or self._links.rounds.closed:
                 raise
             reply_error(commands, error)
         else:
-            if command["answered"]:
-                commands.send(Kind.REPLY, *encode_message({}))
+            commands.send(Kind.REPLY, *encode_message({}))
+        _, payload = commands.receive(Kind.REQUEST, timeout_s=self._timeout_s)
+        return result if decode_message(payload)[0].get("go") else None
 
     def _report(self) -> None:
         """Tell party 0 what arrives here and what is held here."""

@@ -31,12 +31,14 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
 
-from hdcos.errors import CheckpointMismatch, DataMissing, InputError
+from hdcos.errors import CheckpointMismatch, DataMissing, InputError, PolicyRefused
 from hdcos.ring import Array
 from hdcos.serve.files import sync_folder, write_whole
 from hdcos.service.schema import migrate
 
 BUSY_S = 10.0
+MOST_MODELS, MOST_JOBS = 64, 16
+"""Of one client."""
 MOST_AUDITED = 1_000_000
 """Older records are dropped."""
 
@@ -70,6 +72,8 @@ class StoredDataset:
 class StoredJob:
     id: str
     spec: dict[str, Any]
+    data: list[list[str]]
+    """Name and version of each data set, once it was begun."""
     owner: str
     state: str
     step: int
@@ -159,13 +163,25 @@ class Store:
     def keep_model(
         self, name: str, version: str, architecture: Any, phase_bits: int, owner: str, words: Mapping[str, Array]
     ) -> None:
-        path = self._path("models", name, version)
-        write_whole(path, to_bytes(dict(words), {"format": "hdcos-model-half", "version": "1"}))
+        """Keep a new version. A name belongs to the client that used it first."""
         with self._changing() as database:
+            known = self.models(name)
+            if any(model.owner != owner for model in known):
+                raise PolicyRefused(f"a model named {name!r} belongs to another client: choose another name")
+            if any(model.version == version for model in known):
+                raise InputError(f"version {version} of {name} is here already: draw a new one")
+            if name not in {m.name for m in self.models()} and self._owned("models", owner) >= MOST_MODELS:
+                raise PolicyRefused(f"{owner} has {MOST_MODELS} models: forget some first")
+            content = to_bytes(dict(words), {"format": "hdcos-model-half", "version": "1"})
+            write_whole(self._path("models", name, version), content)
             database.execute(
-                "INSERT OR REPLACE INTO models VALUES (?, ?, ?, ?, ?, ?)",
+                "INSERT INTO models VALUES (?, ?, ?, ?, ?, ?)",
                 (name, version, json.dumps(architecture), phase_bits, owner, time.time()),
             )
+
+    def _owned(self, table: str, owner: str) -> int:
+        """How many names a client uses."""
+        return int(self._rows(f"SELECT count(DISTINCT name) FROM {table} WHERE owner = ?", owner)[0][0])
 
     def models(self, name: str | None = None) -> list[StoredModel]:
         """All versions, newest last."""
@@ -187,9 +203,14 @@ class Store:
 
     # ---- data sets
 
-    def begin_dataset(self, dataset: StoredDataset) -> None:
+    def begin_dataset(self, dataset: StoredDataset, most_bytes: float) -> None:
         """Make room for an upload. The file is a safetensors file from its first byte on: its header comes first."""
         with self._changing(heard=False) as database:
+            if any(known.owner != dataset.owner for known in self.datasets(dataset.name)):
+                raise PolicyRefused(f"a data set named {dataset.name!r} belongs to another client: choose another name")
+            held = sum(8 * known.words for known in self.datasets() if known.owner == dataset.owner)
+            if held + 8 * dataset.words > most_bytes:
+                raise PolicyRefused(f"{dataset.owner} may keep {most_bytes / 1e9:g} GB of data here: forget some first")
             try:
                 database.execute(
                     "INSERT INTO datasets VALUES (?, ?, ?, ?, ?, 0, ?, ?)",
@@ -208,14 +229,16 @@ class Store:
         """Bytes of an upload that are here."""
         if dataset.complete:
             return 8 * dataset.words
-        part = self._part(dataset)
-        return part.stat().st_size - len(_header(dataset)) if part.exists() else 0
+        for path in (self._path("datasets", dataset.name, dataset.version), self._part(dataset)):
+            if path.exists():  # whole, if the process died before it could say so
+                return path.stat().st_size - len(_header(dataset))
+        return 0
 
     def add_bytes(self, dataset: StoredDataset, offset: int, content: bytes) -> int:
         """The next bytes of an upload; those that are here already may be sent again. Returns how many are here."""
         with self._lock:
             here = self.received(dataset)
-            if dataset.complete or offset > here:
+            if dataset.complete or offset > here or not self._part(dataset).exists():
                 raise InputError(f"{here} bytes of {dataset.name} are here: go on from there, not from {offset}")
             if offset + len(content) > 8 * dataset.words:
                 raise InputError(f"{dataset.name} has {8 * dataset.words} bytes, these would end later")
@@ -230,14 +253,15 @@ class Store:
             return
         if self.received(dataset) != 8 * dataset.words:
             raise InputError(f"{self.received(dataset)} of {8 * dataset.words} bytes of {dataset.name} are here")
-        part = self._part(dataset)
-        with open(part, "r+b") as file:
+        part, whole = self._part(dataset), self._path("datasets", dataset.name, dataset.version)
+        with open(whole if whole.exists() else part, "r+b") as file:
             file.seek(len(_header(dataset)))
             if _sha256(file) != digest:
                 raise InputError(f"what arrived of {dataset.name} has another hash: delete it and upload it again")
             os.fsync(file.fileno())
-        part.replace(self._path("datasets", dataset.name, dataset.version))
-        sync_folder(part.parent)
+        if not whole.exists():
+            part.replace(whole)
+            sync_folder(part.parent)
         with self._changing() as database:
             database.execute(
                 "UPDATE datasets SET complete = 1 WHERE name = ? AND version = ?", (dataset.name, dataset.version)
@@ -252,10 +276,23 @@ class Store:
     def dataset_words(self, name: str, version: str) -> dict[str, Array]:
         return _read(self._path("datasets", name, version))
 
+    def grant(self, name: str, client: str) -> None:
+        """Let another client train on a data set."""
+        with self._changing() as database:
+            database.execute("INSERT OR IGNORE INTO grants VALUES (?, ?)", (name, client))
+
+    def may_train(self, name: str, client: str) -> bool:
+        """Whether a client may train on a data set: it is its own, or its owner said so."""
+        owners = {dataset.owner for dataset in self.datasets(name)}
+        return owners == {client} or bool(
+            owners and self._rows("SELECT 1 FROM grants WHERE dataset = ? AND client = ?", name, client)
+        )
+
     def forget_dataset(self, name: str) -> None:
         gone = self.datasets(name)
         with self._changing() as database:
             database.execute("DELETE FROM datasets WHERE name = ?", (name,))
+            database.execute("DELETE FROM grants WHERE dataset = ?", (name,))
         for dataset in gone:
             self._part(dataset).unlink(missing_ok=True)
             self._path("datasets", name, dataset.version).unlink(missing_ok=True)
@@ -263,15 +300,23 @@ class Store:
     # ---- jobs
 
     def keep_job(self, job: str, spec: Mapping[str, Any], owner: str, words: Mapping[str, Array]) -> None:
-        folder = self.job_folder(job)
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if self._rows("SELECT id FROM jobs WHERE id = ?", job):
-            raise InputError(f"a job with the id {job} was submitted before")
-        write_whole(folder / "initial.safetensors", to_bytes(dict(words)))
         with self._changing() as database:
+            if self._rows("SELECT id FROM jobs WHERE id = ?", job):
+                raise InputError(f"a job with the id {job} was submitted before")
+            active = self._rows("SELECT 1 FROM jobs WHERE owner = ? AND state IN ('waiting', 'running')", owner)
+            if len(active) >= MOST_JOBS:
+                raise PolicyRefused(f"{owner} has {MOST_JOBS} jobs that have not ended: wait for them, or cancel some")
+            self._folder("jobs", job)
+            write_whole(self.job_folder(job) / "initial.safetensors", to_bytes(dict(words)))
             database.execute(
-                "INSERT INTO jobs VALUES (?, ?, ?, 'waiting', 0, '', 0, ?)", (job, json.dumps(spec), owner, time.time())
+                "INSERT INTO jobs VALUES (?, ?, '[]', ?, 'waiting', 0, '', 0, ?)",
+                (job, json.dumps(spec), owner, time.time()),
             )
+
+    def fix_data(self, job: str, versions: list[list[str]]) -> None:
+        """Note which versions of its data sets a job was begun with: it goes on with these or not at all."""
+        with self._changing(heard=False) as database:
+            database.execute("UPDATE jobs SET data = ? WHERE id = ?", (json.dumps(versions), job))
 
     def job_words(self, job: str) -> dict[str, Array]:
         return _read(self.job_folder(job) / "initial.safetensors")
@@ -321,11 +366,14 @@ class Store:
 
     def decide_reveal(self, reveal: str, state: str) -> None:
         """What the operator, or both parties, decided: what waits is approved or refused, what is approved released."""
-        before = ("approved",) if state == "released" else ("waiting",)
-        if self.reveal(reveal).state not in before:
-            raise InputError(f"reveal {reveal} is {self.reveal(reveal).state} already")
+        before = "approved" if state == "released" else "waiting"
+        now = self.reveal(reveal).state
         with self._changing() as database:
-            database.execute("UPDATE reveals SET state = ? WHERE id = ?", (state, reveal))
+            changed = database.execute(
+                "UPDATE reveals SET state = ? WHERE id = ? AND state = ?", (state, reveal, before)
+            ).rowcount
+        if not changed:
+            raise InputError(f"reveal {reveal} is {now} already")
 
     def release(self, reveal: str, words: Mapping[str, Array]) -> None:
         self._folder("reveals")
@@ -382,6 +430,7 @@ def _job(row: sqlite3.Row) -> StoredJob:
     return StoredJob(
         row["id"],
         json.loads(row["spec"]),
+        json.loads(row["data"]),
         row["owner"],
         row["state"],
         row["step"],

@@ -33,15 +33,32 @@ class Storing:
             self._api.route("/v2/datasets", "POST", self.begin, "upload"),
             self._api.route(one, "GET", self.one, "upload"),
             self._api.route(one, "DELETE", self.delete, "upload"),
+            self._api.route(f"{one}/allow", "POST", self.allow, "upload"),
             self._api.route(version, "PUT", self.add, "upload"),
             self._api.route(f"{version}/complete", "POST", self.complete, "upload"),
         ]
 
     async def all(self, request: Request, client: str) -> Response:
-        return reply({"datasets": [self._described(dataset) for dataset in self._store.datasets()]})
+        mine = [item for item in self._store.datasets() if self._store.may_train(item.name, client)]
+        return reply({"datasets": [self._described(dataset) for dataset in mine]})
 
     async def one(self, request: Request, client: str) -> Response:
-        return reply({"versions": [self._described(dataset) for dataset in self._versions(request)]})
+        versions = self._versions(request)
+        if not self._store.may_train(versions[0].name, client):
+            raise PolicyRefused(f"{versions[0].name} belongs to another client")
+        return reply({"versions": [self._described(dataset) for dataset in versions]})
+
+    async def allow(self, request: Request, client: str) -> Response:
+        """The owner of a data set lets another client train on it: whoever trains on data learns of it."""
+        versions = self._versions(request)
+        if any(dataset.owner != client for dataset in versions):
+            raise PolicyRefused(f"{versions[0].name} belongs to another client")
+        other = asked.json_object(await self._api.gate.body(request)).get("client")
+        if not isinstance(other, str) or not 1 <= len(other) <= 100:
+            raise InputError("client is the name of a client of this party")
+        await asyncio.to_thread(self._store.grant, versions[0].name, other)
+        self._api.audit(client, "allow training", versions[0].name, other)
+        return reply({})
 
     async def begin(self, request: Request, client: str) -> Response:
         meta = asked.json_object(await self._api.gate.body(request))
@@ -56,9 +73,7 @@ class Storing:
         )
         if 8 * dataset.words > MOST_BYTES:
             raise InputError(f"a data set has at most {MOST_BYTES} bytes")
-        if any(known.owner != client for known in self._store.datasets(dataset.name)):
-            raise PolicyRefused(f"a data set named {dataset.name!r} belongs to another client: choose another name")
-        await asyncio.to_thread(self._store.begin_dataset, dataset)
+        await asyncio.to_thread(self._store.begin_dataset, dataset, 1e9 * self._api.limits.dataset_gb)
         self._api.audit(client, "upload", dataset.name, f"{dataset.rows} rows")
         return reply(self._described(dataset), 201)
 

@@ -20,7 +20,7 @@ from hdcos.service.api import Api, Resource
 from hdcos.service.leader import ENDED
 from hdcos.service.replies import reply, reply_tensors
 from hdcos.service.store import StoredJob, StoredReveal
-from hdcos.service.worker import check_halves
+from hdcos.service.worker import check_halves, check_size
 from hdcos.train import Rule, training_form
 
 MOST_EPOCHS = 10_000
@@ -65,6 +65,9 @@ class Teaching:
             check_halves(tensors, {tensor.name: tensor.shape for tensor in form.tensors})
             if any(known.owner != client for known in self._store.models(spec["model"])):
                 raise PolicyRefused(f"a model named {spec['model']!r} belongs to another client: choose another name")
+            for name in spec["datasets"]:
+                if self._store.datasets(name) and not self._store.may_train(name, client):
+                    raise PolicyRefused(f"the owner of the data set {name!r} did not allow {client} to train on it")
             self._store.keep_job(number, spec, client, tensors)
 
         await asyncio.to_thread(keep)
@@ -154,12 +157,15 @@ def job_spec(given: dict[str, Any]) -> dict[str, Any]:
     for position in range(len(rates)):
         Rule(asked.number({"rate": rates[position]}, "rate", 0.0), momentum, decay)
     model, phase_bits = asked.network(given), asked.whole(given, "phase_bits", 8, 28, 16)
-    plan_inference(layout(model, phase_bits))
+    check_size(plan_inference(layout(model, phase_bits)).material)
+    datasets = [check_name(name) for name in asked.texts(given, "datasets", 100)]
+    if len(set(datasets)) != len(datasets):
+        raise InputError("a data set is named twice")
     return {
         "model": check_name(given.get("model"), "model name"),
         "architecture": model.architecture(),
         "phase_bits": phase_bits,
-        "datasets": [check_name(name) for name in asked.texts(given, "datasets", 1000)],
+        "datasets": datasets,
         "join": asked.choice(given, "join", ("rows", "columns")),
         "loss": asked.choice(given, "loss", ("logistic", "softmax", "squared")),
         "batch_size": asked.whole(given, "batch_size", 1, 1 << 24),

@@ -17,10 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from hdcos.errors import DataMissing, InputError, PolicyRefused
+from hdcos.errors import CheckpointMismatch, DataMissing, InputError, PolicyRefused
 from hdcos.nn import Sequential
 from hdcos.nn.private import infer_pieces, layout, pieces
-from hdcos.offline import Ration
+from hdcos.nn.private.planning import plan_inference
+from hdcos.offline import Plan, Ration
+from hdcos.offline.dealer import MAX_DEAL_BYTES
 from hdcos.protocol.party import Party
 from hdcos.protocol.rounds import Rounds
 from hdcos.ring import Array
@@ -39,6 +41,7 @@ from hdcos.sharing import Share
 from hdcos.train.form import INPUT_SCALE, TARGET_SCALE
 
 Command = dict[str, Any]
+Rest = Callable[[], None] | None
 
 
 class Loaded:
@@ -81,50 +84,65 @@ class Worker:
         self.settled = False
         """Whether party 0 has gone through all models once."""
         self._trainer = Trainer(engine, Policy(False, store.folder / "jobs"))
-        self.operations: Mapping[str, Callable[[Command], None]] = {
+        self.operations: Mapping[str, Callable[[Command], Rest]] = {
             "load": self._load,
             "unload": self._unload,
             "drop": self._drop,
             "infer": self._infer,
             "order": self._order,
+            "burn": self._burn,
             "open_job": self._open_job,
             "steps": self._steps,
             "publish": self._publish,
             "close_job": self._close_job,
             "release": self._release,
-            "refuse": lambda command: self.desk.drop(command["refusals"]),
+            "refuse": self._refuse,
             "ping": self._ping,
             "settled": self._settle,
         }
         self.rtt_s: float | None = None
 
     def execute(self, command: Command) -> None:
+        """Carry out a command that is not answered: whatever fails ends the session."""
         self.operations[command["op"]](command)
+
+    def begin(self, command: Command) -> Callable[[], None]:
+        """The part of a command that talks to nobody but the dealer; what it returns is the rest.
+
+        The rest is carried out when both parties got that far: nobody waits in a round for a party that failed before.
+        """
+        rest = self.operations[command["op"]](command)
+        return rest or _nothing
 
     # ---- models
 
-    def _load(self, command: Command) -> None:
+    def _load(self, command: Command) -> Rest:
         """Make a stored version of a model ready; it takes the place of an older one."""
         name, version = command["model"], command["version"]
         stored = next((known for known in self.store.models(name) if known.version == version), None)
         if stored is None:
             raise DataMissing(f"version {version} of {name} is not here")
-        model = Sequential.from_architecture(stored.architecture)
+        model = Sequential.outline(stored.architecture)
         chosen = layout(model, stored.phase_bits)
         words = self.store.model_words(name, version)
         check_halves(words, {tensor.name: tensor.shape for tensor in chosen.tensors})
         shares = {tensor.name: Share(words[tensor.name], tensor.scale) for tensor in chosen.tensors}
-        work = load_model(self.engine, command["scope"], model, chosen, shares, 0)
-        assert work.planned is not None
-        masked = self.engine.open(f"{command['scope']} masked", work.planned)
-        lanes = {
-            mode: Lane(stock, command["ahead"][mode], self.store, self.engine)
-            for mode, stock in (("shares", work.stock), ("masked", masked))
-        }
-        self._unload({"model": name})
-        self.models[name] = Loaded(stored, work, lanes)
-        for lane in lanes.values():
-            self.engine.order(lane.stock, lane.ahead)
+        check_size(plan_inference(chosen).material)
+
+        def rest() -> None:
+            work = load_model(self.engine, command["scope"], model, chosen, shares, 0)
+            assert work.planned is not None
+            masked = self.engine.open(f"{command['scope']} masked", work.planned)
+            lanes = {
+                mode: Lane(stock, command["ahead"][mode], self.store, self.engine)
+                for mode, stock in (("shares", work.stock), ("masked", masked))
+            }
+            self._unload({"model": name})
+            self.models[name] = Loaded(stored, work, lanes)
+            for lane in lanes.values():
+                self.engine.order(lane.stock, lane.ahead)
+
+        return rest
 
     def _unload(self, command: Command) -> None:
         loaded = self.models.pop(command["model"], None)
@@ -143,6 +161,12 @@ class Worker:
         if missing > 0:
             self.engine.order(stock, missing)
 
+    def _burn(self, command: Command) -> None:
+        """Drop material whose masks have expired."""
+        loaded = self.models.get(command["model"])
+        if loaded is not None:
+            loaded.lanes[command["mode"]].burn_before(command["before"])
+
     # ---- predictions
 
     def _infer(self, command: Command) -> None:
@@ -151,12 +175,13 @@ class Worker:
         loaded, mode = self.models[command["model"]], command["mode"]
         lane = loaded.lanes[mode]
         self._order(command)
-        lane.burn_before(command["burn"])
         rows = sum(request.rows for request in requests)
         runs = [(command["start"], rows)] if mode == "shares" else [run for request in requests for run in request.runs]
         lane.reserve(max(first + count for first, count in runs))
         address = f"{lane.stock.name} {runs[0]} {rows}"
-        agreed = fingerprint(loaded.work.fingerprint.hex(), lane.stock.name, command["ids"], runs)
+        agreed = fingerprint(
+            loaded.work.fingerprint.hex(), lane.stock.name, command["ids"], [request.said for request in requests], runs
+        )
         engine = self.engine
         with engine.meter.phase("online"):
             result = engine.exchange(agreed, lambda: self._beginning(loaded, mode, requests, runs))
@@ -186,9 +211,13 @@ class Worker:
 
     def _open_job(self, command: Command) -> None:
         """Begin a job, or go on from the checkpoint that both parties hold."""
-        job, spec = command["job"], self.store.job(command["job"]).spec
-        names = []
+        job, known = command["job"], self.store.job(command["job"])
+        spec, names = known.spec, []
+        if known.data and known.data != command["datasets"]:
+            raise CheckpointMismatch("the job was begun with other versions of its data sets")
         for name, version in command["datasets"]:
+            if not self.store.may_train(name, known.owner):
+                raise PolicyRefused(f"the owner of the data set {name!r} did not allow {known.owner} to train on it")
             words = self.store.dataset_words(name, version)
             targets = Share(words["targets"], TARGET_SCALE) if "targets" in words else None
             names.append(f"{name} {version}")
@@ -215,6 +244,7 @@ class Worker:
         self.jobs[job] = Progress(
             command["scope"], "", command["resume"] or 0, settings["total_steps"], steps_per_epoch, spec["rates"]
         )
+        self.store.fix_data(job, command["datasets"])
         self.store.note_job(job, "running", command["resume"] or 0)
 
     def _steps(self, command: Command) -> None:
@@ -223,17 +253,22 @@ class Worker:
         self._trainer.operations()["train"](meta, {})
         progress.step = command["start"] + command["steps"]
 
-    def _publish(self, command: Command) -> None:
+    def _publish(self, command: Command) -> Rest:
         """Keep the parameters of a job, as they are now, as a version of a model."""
         job = self.store.job(command["job"])
         training = self._trainer.training(self.jobs[command["job"]].scope)
-        model = Sequential.from_architecture(job.spec["architecture"])
+        model = Sequential.outline(job.spec["architecture"])
         chosen = layout(model, job.spec["phase_bits"])
-        shares = trained_shares(self.engine, command["scope"], training, chosen)
-        words = {name: share.words for name, share in shares.items()}
-        self.store.keep_model(
-            job.spec["model"], command["version"], job.spec["architecture"], job.spec["phase_bits"], job.owner, words
-        )
+        name, spec = job.spec["model"], job.spec
+        if any(known.owner != job.owner for known in self.store.models(name)):
+            raise PolicyRefused(f"a model named {name!r} belongs to another client now")
+
+        def rest() -> None:
+            shares = trained_shares(self.engine, command["scope"], training, chosen)
+            words = {name: share.words for name, share in shares.items()}
+            self.store.keep_model(name, command["version"], spec["architecture"], spec["phase_bits"], job.owner, words)
+
+        return rest
 
     def _close_job(self, command: Command) -> None:
         progress = self.jobs.pop(command["job"], None)
@@ -253,10 +288,13 @@ class Worker:
         stored = next((m for m in self.store.models(reveal.model) if m.version == reveal.version), None)
         if stored is None:
             raise DataMissing(f"version {reveal.version} of {reveal.model} is gone")
-        chosen = layout(Sequential.from_architecture(stored.architecture), stored.phase_bits)
+        chosen = layout(Sequential.outline(stored.architecture), stored.phase_bits)
         words = self.store.model_words(reveal.model, reveal.version)
         shares = {tensor.name: Share(words[tensor.name], tensor.scale) for tensor in chosen.tensors}
         self.store.release(reveal.id, revealed(self.engine, shares, reveal.id))
+
+    def _refuse(self, command: Command) -> None:
+        self.desk.drop(command["refusals"])
 
     def _settle(self, command: Command) -> None:
         self.settled = True
@@ -273,6 +311,20 @@ class Worker:
         for progress in self.jobs.values():
             self._trainer.training(progress.scope).release()
         self.engine.stop()
+
+
+def _nothing() -> None:
+    """The rest of a command that has none."""
+
+
+def check_size(material: Plan) -> None:
+    """InputError if one execution takes more material than a dealer makes at once."""
+    size = material.packed_bytes(1)
+    if size > MAX_DEAL_BYTES:
+        raise InputError(
+            f"this takes {size / 1e6:.0f} MB of material at once, a dealer makes at most {MAX_DEAL_BYTES / 1e6:.0f}: "
+            f"use a smaller network or batch"
+        )
 
 
 def check_halves(words: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]]) -> None:
