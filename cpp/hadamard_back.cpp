@@ -45,8 +45,8 @@ static inline void unit(const FusedTerms& f, const BackFactors& k, std::size_t a
     const V e = of(E + i), w = of(t + i), c = of(cos + i), n = of(sin + i), weight = of(f.weight + i);
     const V x_cos = e * of(f.cos + j) - of(f.m_cos + j) + w * of(f.b_cos + j);
     const V x_sin = e * of(f.sin + j) - of(f.m_sin + j) + w * of(f.b_sin + j);
-    const V w_cos = weight * x_cos - (e * of(f.w_cos + j) - of(f.m_wcos + j) + w * of(f.b_wcos + j));
-    const V w_sin = weight * x_sin - (e * of(f.w_sin + j) - of(f.m_wsin + j) + w * of(f.b_wsin + j));
+    const V w_cos = weight * x_cos - (e * of(f.w_cos + j) - (of(f.m_wcos + j) << k.lift) + w * of(f.b_wcos + j));
+    const V w_sin = weight * x_sin - (e * of(f.w_sin + j) - (of(f.m_wsin + j) << k.lift) + w * of(f.b_wsin + j));
     const u64 half = half_of(k.step_shift), slope_half = half_of(k.slope_shift);
     put(step + i, of(step + i) + rounded(c * k.step, k.step_shift, half) * x_cos +
                       rounded(n * (u64{0} - k.step), k.step_shift, half) * x_sin);

@@ -94,6 +94,7 @@ struct BackFactors {
     int step_shift;
     u64 slope;
     int slope_shift;
+    int lift;  // m w cos r and m w sin r are in units of 2**lift
 };
 
 struct BackShape {

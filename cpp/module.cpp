@@ -139,7 +139,7 @@ struct Bound {
         const auto at = [&](std::size_t i) { return terms[i].data(); };
         const FusedTerms fused{compact(phase), at(0), at(1), at(2),  at(3),  at(4), at(5),
                                at(6),          at(7), at(8), at(9), at(10), at(11), weight.data()};
-        const BackFactors factors{step, step_shift, static_cast<u64>(slope), slope_shift};
+        const BackFactors factors{step, step_shift, static_cast<u64>(slope), slope_shift, bits};
         const BackShape shape{m.shape(0), m.shape(1), steps.shape(0), out.shape(1)};
         const Opening opening{mask.data(), out.itemsize(), drop, out_bits, ties_up};
         Release release;

@@ -44,10 +44,34 @@ static void pack_slowly(const T* values, Byte* out, std::size_t count, int bits)
     for (; fill > 0; fill -= 8, pending >>= 8) *out++ = static_cast<Byte>(pending);
 }
 
+// Eight values of 33 to 56 bits are `bits` whole bytes: each is one store from the byte it begins in, together with what
+// the value before it left in that byte; what it writes beyond its own end the next store repairs.
+static std::size_t pack_wide(const u64* values, Byte* out, std::size_t count, int bits) {
+    const u64 keep = low_bits(bits);
+    const Byte* end = out + (count * bits + 7) / 8;
+    std::size_t i = 0;
+    for (; i + 8 <= count && end - out >= bits + 8; i += 8, out += bits) {
+        u64 before = 0;
+#pragma GCC unroll 8
+        for (int j = 0; j < 8; ++j) {
+            const int shift = j * bits % 8;
+            const u64 value = values[i + j] & keep;
+            write_word(out + j * bits / 8, value << shift | before >> (bits - shift));
+            before = value;
+        }
+    }
+    return i;
+}
+
 // Eight values are `bits` whole bytes: two halves of 4 * bits, the second of which may begin inside a byte.
 template <class T>
 static void pack_as(const T* values, Byte* out, std::size_t count, int bits) {
     std::size_t i = 0;
+    if constexpr (sizeof(T) == 8)
+        if (bits > 32 && bits <= 56) {
+            i = pack_wide(values, out, count, bits);
+            out += i / 8 * bits;
+        }
     if (bits < 32) {
         const u64 keep = low_bits(bits);
         const int pair = 2 * bits, odd = 4 * (bits & 1);

@@ -14,7 +14,6 @@ from hdcos.offline import (
     FusedTrig,
     GrowingTrig,
     Kind,
-    LiftedMask,
     LiftedPowers,
     LiftedTimesMask,
     LiftedTimesTrig,
@@ -50,9 +49,12 @@ PLAN = Plan(
         Need(Mask((2,)), 1),
         Need(Mask((6,)), 1),
         Need(MaskProduct("circulant", (5,), Reference(0), Reference(15, whole=True)), ROWS),
-        Need(LiftedMask((4,), 24), ROWS),
-        Need(LiftedTimesMask((4,), Reference(17), Reference(9, whole=True)), ROWS),
-        Need(LiftedTimesTrig((4,), Reference(17), Reference(10)), ROWS),
+        Need(RoundingMask((4,), 24), ROWS),
+        Need(LiftedTimesMask((4,), Reference(17), Reference(9, whole=True), 24), ROWS),
+        Need(LiftedTimesTrig((4,), Reference(17), Reference(10), 24), ROWS),
+        Need(LiftedTimesTrig((4,), Reference(17), Reference(10), 24, weight=True), ROWS),
+        Need(LiftedTimesMask((4,), Reference(17), Reference(9, whole=True), 24, ring=34), ROWS),
+        Need(TrigPair((2,), 20, 18, (1, 3, 5), 46), ROWS),
     )
 )
 
@@ -130,13 +132,20 @@ def test_every_kind_satisfies_its_relation_when_joined() -> None:
     ((r,),), (product,) = values[15], values[16]
     matrix = np.array([[r[(i - j) % 6] for i in range(5)] for j in range(6)])
     assert (product == matmul(values[0][0], matrix)).all()
-    m, integer, top = values[17]
-    b = m >> np.uint64(23)
-    _, cos, sin, _, _ = values[10]
-    mw, bw = values[18]
-    expected = ((integer, m), (top, b), (mw, m * w), (bw, b * w))
-    for dealt, exact in (*expected, *zip(values[19], (m * cos, b * cos, m * sin, b * sin), strict=True)):
-        assert (dealt == exact).all()
+    mask, _, b = values[17]
+    m = mask & np.uint64(2**24 - 1)
+    _, cos, sin, w_cos, w_sin = values[10]
+    products = (m * cos, b * cos, m * sin, b * sin)
+    weighted = tuple(p for f in (w_cos, w_sin) for p in ((m * f + np.uint64(1 << 23)) >> np.uint64(24), b * f))
+    expected = {18: (m * w, b * w), 19: products, 20: (*products, *weighted), 21: (m * w, b * w)}
+    for position, exact in expected.items():
+        for item, dealt, product in zip(PLAN.needs[position].kind.fields(), values[position], exact, strict=True):
+            assert (dealt == product & np.uint64(2**item.bits - 1)).all()
+    minus_r, cos_k, sin_k = values[22]
+    for index, k in enumerate((1, 3, 5)):
+        kr = (np.uint64(0) - np.uint64(k) * minus_r) & np.uint64(2**20 - 1)
+        for dealt, exact in zip((cos_k, sin_k), trig_words(kr.astype(np.uint32), 20, 18), strict=True):
+            assert (dealt[..., index] == exact.astype(np.uint64) & np.uint64(2**46 - 1)).all()
 
 
 def assert_trig(minus_r: np.ndarray, cos: np.ndarray, sin: np.ndarray, scale: int) -> None:

@@ -8,7 +8,6 @@ from hdcos.offline.kinds import MaskProduct as MaskProduct
 from hdcos.offline.kinds import Powers as Powers
 from hdcos.offline.kinds import RoundingMask as RoundingMask
 from hdcos.offline.kinds import TrigPair as TrigPair
-from hdcos.offline.lifted_kinds import LiftedMask as LiftedMask
 from hdcos.offline.lifted_kinds import LiftedPowers as LiftedPowers
 from hdcos.offline.lifted_kinds import LiftedTimesMask as LiftedTimesMask
 from hdcos.offline.lifted_kinds import LiftedTimesTrig as LiftedTimesTrig

@@ -88,13 +88,15 @@ class TrigPair(Kind):
     phase_bits: int
     scale: int
     harmonics: tuple[int, ...] = (1,)
+    ring: int = RING_BITS
+    """Cosines and sines are shared modulo 2**ring."""
 
     def fields(self) -> tuple[Field, ...]:
         shape = self.shape if self.harmonics == (1,) else (*self.shape, len(self.harmonics))
         return (
             Field("mask", self.shape, self.phase_bits),
-            Field("cos", shape, RING_BITS, dealt=True),
-            Field("sin", shape, RING_BITS, dealt=True),
+            Field("cos", shape, self.ring, dealt=True),
+            Field("sin", shape, self.ring, dealt=True),
         )
 
     def derive(self, uniform: Values, *referred: Values) -> Values:

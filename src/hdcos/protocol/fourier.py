@@ -21,6 +21,7 @@ import numpy as np
 
 from hdcos.errors import InputError
 from hdcos.offline import TrigPair
+from hdcos.offline.kinds import RING_BITS
 from hdcos.protocol.cosine import PHASE_BITS, open_phase
 from hdcos.protocol.party import Party
 from hdcos.protocol.price import Price
@@ -68,21 +69,26 @@ class Series:
 
 
 def fourier(
-    party: Party, x: Share, series: Series, phase_bits: int = PHASE_BITS, trig_scale: int = TRIG_SCALE
+    party: Party,
+    x: Share,
+    series: Series,
+    phase_bits: int = PHASE_BITS,
+    trig_scale: int = TRIG_SCALE,
+    ring: int = RING_BITS,
 ) -> Rounds[Share]:
     """The series of x, at scale 2 * trig_scale: public factors are rounded to trig_scale, coefficients and all."""
-    (result,) = yield from series_of(party, x, (series,), phase_bits, trig_scale)
+    (result,) = yield from series_of(party, x, (series,), phase_bits, trig_scale, ring)
     return result
 
 
 def series_of(
-    party: Party, x: Share, several: Sequence[Series], phase_bits: int, trig_scale: int
+    party: Party, x: Share, several: Sequence[Series], phase_bits: int, trig_scale: int, ring: int = RING_BITS
 ) -> Rounds[list[Share]]:
-    """Several series with the same period and harmonics from one opening."""
+    """Several series with the same period and harmonics from one opening, modulo 2**ring."""
     first = several[0]
     angle = x.rescaled(x.scale + first.period_bits)
     d, cos_r, sin_r = yield from open_phase(
-        party, angle, phase_bits, trig_scale, first.harmonics, phase_bits - INTERVAL_BITS
+        party, angle, phase_bits, trig_scale, first.harmonics, phase_bits - INTERVAL_BITS, ring
     )
     if first.harmonics == (1,):
         cos_r, sin_r = cos_r[..., None], sin_r[..., None]
@@ -101,7 +107,7 @@ def series_of(
         )
         if party.rank == 0:
             words = words + encode(series.constant / 2**COEFFICIENT_SCALE, 2 * trig_scale)
-        results.append(Share(words, 2 * trig_scale))
+        results.append(Share(words, 2 * trig_scale, ring))
     return results
 
 

@@ -9,6 +9,10 @@ Security  nothing is sent here. Each product is a fresh sharing.
 
 x C = E C - [m C] + t [b C]  for C = cos r and sin r, where x = E - m + t b (see lifted);
 x w C = D_w x C - m_w x C,  m_w x C = E [m_w C] - [m m_w C] + t [b m_w C].
+
+[m m_w C] was rounded to multiples of 2**k, k the bits that x was opened in. With tables of amplitude 2**9 after it and a
+transform of n terms, that is an error of 2**(k + 7) sqrt(n) rms where 2**40 is one unit of what is opened next: in
+training 2**-9 sqrt(n) units, where the opening itself rounds by half a unit.
 """
 
 from __future__ import annotations
@@ -62,9 +66,10 @@ class FusedGradient:
         """The gradient by y'."""
         x, phase, weight = self.x, self.phase, self.weight.opened
         m_cos, b_cos, m_sin, b_sin, m_wcos, b_wcos, m_wsin, b_wsin = self.dealt
+        up = np.uint64(x.bits)
         cos, sin = x.times(phase.cos_r, m_cos, b_cos), x.times(phase.sin_r, m_sin, b_sin)
-        w_cos = weight * cos - x.times(phase.weight_cos, m_wcos, b_wcos)
-        w_sin = weight * sin - x.times(phase.weight_sin, m_wsin, b_wsin)
+        w_cos = weight * cos - x.times(phase.weight_cos, m_wcos << up, b_wcos)
+        w_sin = weight * sin - x.times(phase.weight_sin, m_wsin << up, b_wsin)
         self.total = self.x.share(self.party).words.sum(axis=0, dtype=np.uint64)
         self.moved = phase.combined(cos, sin, self.step[0], 0, self.step[1]).sum(axis=0, dtype=np.uint64)
         return Share(phase.combined(w_cos, w_sin, 0, *self.slope), self.scale)
@@ -101,7 +106,7 @@ def fused_gradient(
 ) -> FusedGradient:
     """The gradient by y' at slope_scale over the scales of its factors; its material is taken now."""
     rows, *shape = phase.d.shape
-    dealt = party.take(LiftedTimesTrig(tuple(shape), x.reference, phase.reference, weight=True), rows)
+    dealt = party.take(LiftedTimesTrig(tuple(shape), x.reference, phase.reference, x.bits, weight=True), rows)
     return FusedGradient(
         party, x, phase, weight, dealt, step, slope, x.scale + phase.scale + weight.scale + slope_scale
     )

@@ -149,4 +149,6 @@ def price(rows: int, units: int, phase_bits: int) -> Price:
 
 
 def lifted_price(rows: int, units: int, bits: int) -> Price:
-    return Price(1, packed_size(rows * units, bits), 32 * rows * units, ("lifted_mask", "lifted_times_mask"))
+    count = rows * units
+    offline = 8 * count + 3 * packed_size(count, 64 - bits)
+    return Price(1, packed_size(count, bits), offline, ("rounding_mask", "lifted_times_mask"))

@@ -202,7 +202,8 @@ def hadamard_back(
     """Sums over rows of x and of a x cos y, and the opening of H (b w x sin y), for a lifted x = E - m + t b.
 
     `terms` are the halves of cos r, sin r, w cos r, w sin r (w the weight's mask) and of the products of m and b with
-    each; a and b are the integers of `step` and `slope`, with the shift that the public factors are rounded by.
+    each, m w cos r and m w sin r in units of 2**opened_bits; a and b are the integers of `step` and `slope`, with the
+    shift that the public factors are rounded by.
     """
     D = opened.astype(np.uint64)
     E = D - np.uint64(1 << (opened_bits - 2))
@@ -211,6 +212,7 @@ def hadamard_back(
     units = phase.shape[1]
     E, t = E[:, :units], t[:, :units]
     cos, sin, w_cos, w_sin, *dealt = terms
+    dealt[4], dealt[6] = (dealt[i] << np.uint64(opened_bits) for i in (4, 6))
     x_cos, x_sin, m_cos, m_sin = (
         E * factor - dealt[2 * i] + t * dealt[2 * i + 1] for i, factor in enumerate((cos, sin, w_cos, w_sin))
     )

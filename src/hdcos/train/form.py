@@ -88,6 +88,11 @@ class Unit:
         return not self.activation
 
     @property
+    def periodic(self) -> bool:
+        """Whether its result matters modulo one turn only."""
+        return self.activation in ("cos", "sin")
+
+    @property
     def pool_bits(self) -> int:
         """An average over a window is a sum at a scale higher by so many bits."""
         return 2 * round(log2(self.pool[3])) if self.pool else 0
@@ -159,6 +164,17 @@ class Form:
     def trained(self, model: nn.Sequential, words: Mapping[str, Array]) -> nn.Sequential:
         """The model with the parameters that joined words stand for."""
         return model.with_state({tensor.name: tensor.parameter(words[tensor.name]) for tensor in self.tensors})
+
+    @property
+    def error_bits(self) -> int:
+        """Modulo which power of two the derivative of the loss is needed.
+
+        A diagonal layer adds and subtracts derivatives and opens DIAGONAL_BITS of the sums from its gradient's scale on.
+        """
+        last = self.units[-1]
+        if isinstance(last, Diagonal) and last.projection is None:
+            return min(64, TARGET_SCALE - last.gradient_scale + DIAGONAL_BITS)
+        return 64
 
     @property
     def target_scale(self) -> int:

@@ -129,7 +129,10 @@ class Forward:
         if not isinstance(first.unit, Diagonal):
             yield from self._remask(self.passes)
             return self._matrix_output(first)
-        y = self._diagonal_output(times_masked(self.party, first.lifted, X), first.unit)
+        # H adds and subtracts whole turns, so that products may lose them; a projection multiplies by fractions.
+        whole_turns = first.unit.periodic and first.unit.projection is None
+        ring = WEIGHT_SCALE + X.scale if whole_turns else 64
+        y = self._diagonal_output(times_masked(self.party, first.lifted, X, ring=ring), first.unit)
         if first.unit.fused:
             # The next weight is opened in the same round as the phase that its mask is multiplied with.
             weight = self.party.next_reference(whole=True)
