@@ -14,6 +14,7 @@ const Kernels kernels = {
     round_open,
     pack,
     unpack,
+    unpack_sum,
     trig_words,
     trig_combine,
     rotate,

@@ -13,6 +13,8 @@ void round_open(const u64* x, const void* mask, void* out, std::size_t itemsize,
 void pack(Compact values, std::uint8_t* out, std::size_t count, int bits);
 void unpack(const std::uint8_t* buffer, std::size_t size, void* out, std::size_t itemsize, std::size_t count,
             int bits);
+void unpack_sum(const std::uint8_t* buffer, std::size_t size, const void* values, void* out, std::size_t itemsize,
+                std::size_t count, int bits);
 void trig_words(Compact phase, i64* cos, i64* sin, std::size_t count, const Trig& trig);
 void trig_combine(Compact phase, const u64* cos_share, const u64* sin_share, u64* out, std::size_t count,
                   const Trig& trig, const Series& series);

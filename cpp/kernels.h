@@ -40,11 +40,14 @@ struct Series {
     int shift;
 };
 
-// cos d * a - sin d * b at public phases d.
+// cos d * a - sin d * b at public phases d; with a weight w, of D a - w_a and D b - w_b instead, D one row for all.
 struct Cosine {
     Compact phase;
     const u64* a;
     const u64* b;
+    const u64* weight;
+    const u64* weight_a;
+    const u64* weight_b;
 };
 
 // Units as channels of images, summed over window x window blocks; a window of 1 changes nothing.
@@ -111,6 +114,8 @@ struct Kernels {
     void (*pack)(Compact values, std::uint8_t* out, std::size_t count, int bits);
     void (*unpack)(const std::uint8_t* buffer, std::size_t size, void* out, std::size_t itemsize,
                    std::size_t count, int bits);
+    void (*unpack_sum)(const std::uint8_t* buffer, std::size_t size, const void* values, void* out,
+                       std::size_t itemsize, std::size_t count, int bits);
     void (*trig_words)(Compact phase, i64* cos, i64* sin, std::size_t count, const Trig& trig);
     void (*trig_combine)(Compact phase, const u64* cos_share, const u64* sin_share, u64* out,
                          std::size_t count, const Trig& trig, const Series& series);

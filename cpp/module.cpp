@@ -91,6 +91,11 @@ struct Bound {
         Release release;
         kernels.unpack(buffer.data(), size, out.data(), out.itemsize(), count, bits);
     }
+    void unpack_sum(In<std::uint8_t> buffer, InAny values, OutAny out, int bits) const {
+        const std::size_t size = buffer.size(), count = out.size();
+        Release release;
+        kernels.unpack_sum(buffer.data(), size, values.data(), out.data(), out.itemsize(), count, bits);
+    }
     void trig_words(InAny phase, Out<i64> cos, Out<i64> sin, const Tables& tables) const {
         const std::size_t count = phase.size();
         Release release;
@@ -113,21 +118,22 @@ struct Bound {
         kernels.rotate(compact(phase), a.data(), b.data(), to_cosine, to_sine, count, tables.trig);
     }
     void hadamard_cos(InAny phase, In<u64> a, In<u64> b, std::optional<In<u64>> bias, Out<u64> out,
-                      const Tables& tables, std::size_t size, std::array<std::size_t, 4> pool) const {
+                      const Tables& tables, std::size_t size, std::array<std::size_t, 4> pool,
+                      const std::vector<In<u64>>& weight) const {
         const HadamardLayer shape = layer(a, out, size, pool);
         const u64* biases = bias ? bias->data() : nullptr;
         Release release;
-        kernels.hadamard_cos({compact(phase), a.data(), b.data()}, biases, out.data(), shape, tables.trig);
+        kernels.hadamard_cos(cosine(phase, a, b, weight), biases, out.data(), shape, tables.trig);
     }
     void hadamard_cos_open(InAny phase, In<u64> a, In<u64> b, std::optional<In<u64>> bias, OutAny out,
                            const Tables& tables, std::size_t size, std::array<std::size_t, 4> pool,
-                           std::optional<InAny> mask, int drop, int bits, bool ties_up) const {
+                           std::optional<InAny> mask, int drop, int bits, bool ties_up,
+                           const std::vector<In<u64>>& weight) const {
         const HadamardLayer shape = layer(a, out, size, pool);
         const u64* biases = bias ? bias->data() : nullptr;
         const Opening opening{mask ? mask->data() : nullptr, out.itemsize(), drop, bits, ties_up};
         Release release;
-        kernels.hadamard_cos_open({compact(phase), a.data(), b.data()}, biases, out.data(), shape, tables.trig,
-                                  opening);
+        kernels.hadamard_cos_open(cosine(phase, a, b, weight), biases, out.data(), shape, tables.trig, opening);
     }
 
     void hadamard_back(InAny opened, In<u64> m, In<u64> b, int bits, bool with_public, InAny phase,
@@ -170,6 +176,11 @@ struct Bound {
     }
 
   private:
+    static Cosine cosine(const InAny& phase, const In<u64>& a, const In<u64>& b, const std::vector<In<u64>>& weight) {
+        if (weight.empty()) return {compact(phase), a.data(), b.data(), nullptr, nullptr, nullptr};
+        if (weight.size() != 3) throw std::invalid_argument("a weight is three arrays");
+        return {compact(phase), a.data(), b.data(), weight[0].data(), weight[1].data(), weight[2].data()};
+    }
     static LiftedShape lifted(const In<u64>& E, const In<u64>& factor, const Out<u64>& out,
                               const std::array<std::size_t, 4>& pool) {
         return {out.shape(0), out.shape(1), E.ndim() == 2 ? E.shape(1) : 0, factor.ndim() == 2 ? factor.shape(1) : 0,
@@ -199,13 +210,14 @@ NB_MODULE(_native, m) {
         .def("round_open", &Bound::round_open, "x"_a, "mask"_a.none(), "out"_a, "drop"_a, "bits"_a, "ties_up"_a)
         .def("pack", &Bound::pack)
         .def("unpack", &Bound::unpack)
+        .def("unpack_sum", &Bound::unpack_sum)
         .def("trig_words", &Bound::trig_words)
         .def("trig_combine", &Bound::trig_combine)
         .def("rotate", &Bound::rotate, "phase"_a, "a"_a, "b"_a, "cosine"_a.none(), "sine"_a.none(), "tables"_a)
         .def("hadamard_cos", &Bound::hadamard_cos, "phase"_a, "a"_a, "b"_a, "bias"_a.none(), "out"_a, "tables"_a,
-             "size"_a, "pool"_a)
+             "size"_a, "pool"_a, "weight"_a)
         .def("hadamard_cos_open", &Bound::hadamard_cos_open, "phase"_a, "a"_a, "b"_a, "bias"_a.none(), "out"_a,
-             "tables"_a, "size"_a, "pool"_a, "mask"_a.none(), "drop"_a, "bits"_a, "ties_up"_a)
+             "tables"_a, "size"_a, "pool"_a, "mask"_a.none(), "drop"_a, "bits"_a, "ties_up"_a, "weight"_a)
         .def("hadamard_back", &Bound::hadamard_back)
         .def("spread", &Bound::spread)
         .def("pool_sum", &Bound::pool_sum)

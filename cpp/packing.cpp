@@ -95,23 +95,33 @@ static void pack_as(const T* values, Byte* out, std::size_t count, int bits) {
     pack_slowly(values + i, out, count - i, bits);
 }
 
-template <class T>
-static void unpack_as(const Byte* buffer, std::size_t size, T* out, std::size_t count, int bits) {
+// What was packed, or its sum with `add`.
+template <class T, bool SUM>
+static void unpack_as(const Byte* buffer, std::size_t size, const T* add, T* out, std::size_t count, int bits) {
     const u64 keep = low_bits(bits);
     std::size_t i = 0;
     const Byte* from = buffer;
+    const auto put = [&](std::size_t at, u64 value) {
+        out[at] = static_cast<T>((SUM ? value + add[at] : value) & keep);
+    };
+    if (bits == 8 * static_cast<int>(sizeof(T)))
+        for (; i < count; ++i, from += sizeof(T)) {
+            T value;
+            std::memcpy(&value, from, sizeof(T));
+            put(i, value);
+        }
     if (bits <= 56) {
         int offset[8], shift[8];
         for (int j = 0; j < 8; ++j) offset[j] = j * bits / 8, shift[j] = j * bits % 8;
         for (; i + 8 <= count && from + bits + 8 <= buffer + size; i += 8, from += bits)
 #pragma GCC unroll 8
-            for (int j = 0; j < 8; ++j) out[i + j] = static_cast<T>((read_word(from + offset[j]) >> shift[j]) & keep);
+            for (int j = 0; j < 8; ++j) put(i + j, read_word(from + offset[j]) >> shift[j]);
     }
     Wide pending = 0;
     int fill = 0;
     for (; i < count; ++i) {
         for (; fill < bits; fill += 8) pending |= static_cast<Wide>(*from++) << fill;
-        out[i] = static_cast<T>(static_cast<u64>(pending) & keep);
+        put(i, static_cast<u64>(pending) & keep);
         pending >>= bits;
         fill -= bits;
     }
@@ -136,7 +146,13 @@ void pack(Compact values, Byte* out, std::size_t count, int bits) {
 }
 
 void unpack(const Byte* buffer, std::size_t size, void* out, std::size_t itemsize, std::size_t count, int bits) {
-    HDCOS_BY_SIZE(itemsize, unpack_as(buffer, size, static_cast<T*>(out), count, bits))
+    HDCOS_BY_SIZE(itemsize, (unpack_as<T, false>(buffer, size, nullptr, static_cast<T*>(out), count, bits)))
+}
+
+void unpack_sum(const Byte* buffer, std::size_t size, const void* values, void* out, std::size_t itemsize,
+                std::size_t count, int bits) {
+    HDCOS_BY_SIZE(itemsize, (unpack_as<T, true>(buffer, size, static_cast<const T*>(values), static_cast<T*>(out), count,
+                                                bits)))
 }
 
 }  // namespace hdcos::HDCOS_ISA

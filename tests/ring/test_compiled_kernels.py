@@ -89,6 +89,8 @@ def test_packing_and_opening_equal_the_reference(kernels, words, bits):
         packed = reference.pack(values, bits)
         same([kernels.pack(values, bits)], [packed])
         same([kernels.unpack(packed, count, bits)], [values])
+        mine = words(count, bits=bits).astype(compact_dtype(bits))
+        same([kernels.unpack_sum(packed, mine, bits)], [reference.unpack_sum(packed, mine, bits)])
         x = words(count)
         for drop in {0, 1, 64 - bits} if bits < 64 else {0}:
             for mask in (values, None):

@@ -141,7 +141,7 @@ class Dealer:
         if reference.scope:
             with self._known(reference.scope).lock:
                 other = self._plain(reference.scope, reference.position, 0, 1, {})
-            return {name: array[0] for name, array in other.items()}
+            return {name: array[0] for name, array in reference.part(other).items()}
         if reference.position not in known:
             raise InputError(f"material refers to position {reference.position}, which comes later")
         if reference.rows:
@@ -150,7 +150,7 @@ class Dealer:
             return known[reference.position]
         theirs = scope.plan.needs[reference.position].units
         if reference.whole and theirs == 1:
-            values = known[reference.position]
+            values = reference.part(known[reference.position])
             if executions == 1:
                 return {name: array[0] for name, array in values.items()}
             return {name: np.repeat(array, units, axis=0) for name, array in values.items()}

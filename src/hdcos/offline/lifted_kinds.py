@@ -1,8 +1,8 @@
 """Kinds of material for products of values that are opened rounded and lifted back to the whole ring.
 
-A lifted value is x = E - m + t b: m is a RoundingMask's low `bits` bits as an integer, b its top bit, E and t are public.
-Every product is needed twice, with m and with b. As t is 0 or 2**bits, a product with b that is multiplied by t counts
-modulo 2**(64 - bits) only, and is dealt no wider.
+A lifted value is x = E - m + t b with E and t public: m is the low `bits` bits of a RoundingMask as an integer, b the top
+one of these. Every product is needed twice, with m and with b. As t is 0 or 2**bits, a product with b that is
+multiplied by t counts modulo 2**(64 - bits) only, and is dealt no wider.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class LiftedTimesTrig(Kind):
     """m cos r, b cos r, m sin r and b sin r for a lifted mask, opened in `bits` bits, and a trig pair's r.
 
     With `weight`, the trig pair is fused with a weight's mask m_w, and m m_w cos r and so on follow; those with m are
-    rounded to multiples of 2**bits and dealt in these units: no weight multiplies them any more, and what is opened next
-    drops many more bits. The lifted value has one number per unit, or one per window of `pool`; where it has more, the
+    rounded to multiples of 2**bits and dealt in these units: no weight multiplies them any more, and what is opened
+    next drops many more bits. The lifted value has one number per unit, or one per window of `pool`; where it has more, the
     first ones count.
     """
 

@@ -10,8 +10,8 @@ Security  nothing is sent here. Each product is a fresh sharing.
 x C = E C - [m C] + t [b C]  for C = cos r and sin r, where x = E - m + t b (see lifted);
 x w C = D_w x C - m_w x C,  m_w x C = E [m_w C] - [m m_w C] + t [b m_w C].
 
-[m m_w C] was rounded to multiples of 2**k, k the bits that x was opened in. With tables of amplitude 2**9 after it and a
-transform of n terms, that is an error of 2**(k + 7) sqrt(n) rms where 2**40 is one unit of what is opened next: in
+[m m_w C] was rounded to multiples of 2**k, k the bits that x was opened in. With tables of amplitude 2**9 after it and
+a transform of n terms, that is an error of 2**(k + 7) sqrt(n) rms where 2**40 is one unit of what is opened next: in
 training 2**-9 sqrt(n) units, where the opening itself rounds by half a unit.
 """
 

@@ -63,6 +63,12 @@ class Lifted:
     def shape(self) -> tuple[int, ...]:
         return tuple(self.D.shape)
 
+    def part(self, start: int, shape: tuple[int, ...]) -> Lifted:
+        """One of the tensors that were opened side by side, as one whole row."""
+        D, m, b = (x[start : start + prod(shape)].reshape(shape) for x in (self.D, self.m, self.b))
+        reference = Reference(self.reference.position, whole=True, start=start, shape=shape)
+        return Lifted(D, self.bits, m, b, self.scale, reference)
+
     def share(self, party: Party) -> Share:
         words = self.t * self.b - self.m
         return Share(words + self.E if party.rank == 0 else words, self.scale)
@@ -97,7 +103,7 @@ def _integer_mask(bits: int) -> Finish:
 
 
 def times_masked(party: Party, x: Lifted, w: Masked, pool: Shape = (), ring: int = 64) -> Share:
-    """x * w element by element, modulo 2**ring; one of the two may serve all rows of the other, or x all of a window."""
+    """x * w element by element, modulo 2**ring; one may serve all rows of the other, or x all units of a window."""
     if w.bits != 64:
         raise InputError(f"a lifted value meets masks of the whole ring, not of {w.bits} bits")
     rows = (x if w.reference.whole else w).shape[0]

@@ -27,6 +27,7 @@ class Kernels:
     def round_open(self, x: Words, mask: Compact | None, out: Compact, drop: int, bits: int, ties_up: bool) -> None: ...
     def pack(self, values: Compact, out: Bytes, bits: int, /) -> None: ...
     def unpack(self, buffer: Bytes, out: Compact, bits: int, /) -> None: ...
+    def unpack_sum(self, buffer: Bytes, values: Compact, out: Compact, bits: int, /) -> None: ...
     def trig_words(self, phase: Compact, cos: Signed, sin: Signed, tables: Tables, /) -> None: ...
     def trig_combine(
         self,
@@ -54,6 +55,7 @@ class Kernels:
         tables: Tables,
         size: int,
         pool: tuple[int, int, int, int],
+        weight: list[Words],
     ) -> None: ...
     def hadamard_cos_open(
         self,
@@ -69,6 +71,7 @@ class Kernels:
         drop: int,
         bits: int,
         ties_up: bool,
+        weight: list[Words],
     ) -> None: ...
     def hadamard_back(
         self,

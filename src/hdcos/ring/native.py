@@ -57,6 +57,11 @@ class Native:
         self._kernels.unpack(buffer, out, bits)
         return out
 
+    def unpack_sum(self, buffer: npt.NDArray[np.uint8], values: Compact, bits: int) -> Compact:
+        out = np.empty(values.shape, values.dtype)
+        self._kernels.unpack_sum(buffer, values, out, bits)
+        return out
+
     def trig_words(self, phase: Compact, bits: int, scale: int) -> tuple[Signed, Signed]:
         cos, sin = np.empty(phase.shape, np.int64), np.empty(phase.shape, np.int64)
         self._kernels.trig_words(phase, cos, sin, _tables(bits, scale))
@@ -103,9 +108,10 @@ class Native:
         outputs: int,
         bias: Words | None,
         pool: Pool,
+        weight: Sequence[Words] = (),
     ) -> Words:
         out = np.empty((a.shape[0], outputs), UINT64)
-        self._kernels.hadamard_cos(phase, a, b, bias, out, _tables(bits, scale), size, pool)
+        self._kernels.hadamard_cos(phase, a, b, bias, out, _tables(bits, scale), size, pool, list(weight))
         return out
 
     def hadamard_cos_open(
@@ -123,10 +129,12 @@ class Native:
         drop: int,
         opened_bits: int,
         ties_up: bool,
+        weight: Sequence[Words] = (),
     ) -> Compact:
         out = np.empty((a.shape[0], outputs), compact_dtype(opened_bits))
+        opening = mask, drop, opened_bits, ties_up
         tables = _tables(bits, scale)
-        self._kernels.hadamard_cos_open(phase, a, b, bias, out, tables, size, pool, mask, drop, opened_bits, ties_up)
+        self._kernels.hadamard_cos_open(phase, a, b, bias, out, tables, size, pool, *opening, list(weight))
         return out
 
     def hadamard_back(

@@ -72,6 +72,12 @@ def unpack(buffer: npt.NDArray[np.uint8], count: int, bits: int) -> Compact:
     return octets.reshape(-1).view(kind.newbyteorder("<")).astype(kind)
 
 
+def unpack_sum(buffer: npt.NDArray[np.uint8], values: Compact, bits: int) -> Compact:
+    """Values plus the packed ones, modulo 2**bits."""
+    total = unpack(buffer, values.size, bits).reshape(values.shape) + values
+    return total & values.dtype.type(2**bits - 1)
+
+
 def trig_words(phase: Compact, bits: int, scale: int) -> tuple[Signed, Signed]:
     """2**scale times cos and sin of phase / 2**bits turns."""
     index = phase.astype(np.int64) & (2**bits - 1)
@@ -147,8 +153,14 @@ def hadamard_cos(
     outputs: int,
     bias: Words | None,
     pool: Pool,
+    weight: Sequence[Words] = (),
 ) -> Words:
-    """H (cos d * a - sin d * b), summed over blocks and padded with zeros first; the first outputs, plus bias."""
+    """H (cos d * a - sin d * b), summed over blocks and padded with zeros first; the first outputs, plus bias.
+
+    With a weight (D, w_a, w_b), of D a - w_a and D b - w_b instead.
+    """
+    if weight:
+        a, b = weight[0] * a - weight[1], weight[0] * b - weight[2]
     cos, sin = (part.view(np.uint64) for part in trig_words(phase, bits, scale))
     channels, height, width, window = pool
     blocks = (cos * a - sin * b).reshape(len(a), channels, height // window, window, width // window, window)
@@ -174,9 +186,10 @@ def hadamard_cos_open(
     drop: int,
     opened_bits: int,
     ties_up: bool,
+    weight: Sequence[Words] = (),
 ) -> Compact:
     """round_open of hadamard_cos."""
-    y = hadamard_cos(phase, a, b, bits, scale, size, outputs, bias, pool)
+    y = hadamard_cos(phase, a, b, bits, scale, size, outputs, bias, pool, weight)
     return round_open(y, mask, drop, opened_bits, ties_up)
 
 
