@@ -1,7 +1,7 @@
 """Kinds of material for products of values that are opened rounded and lifted back to the whole ring.
 
-A lifted value is x = E - m + t b with E and t public: m is the low `bits` bits of a RoundingMask as an integer, b the top
-one of these. Every product is needed twice, with m and with b. As t is 0 or 2**bits, a product with b that is
+A lifted value is x = E - m + t b with E and t public: m is the low `bits` bits of a RoundingMask as an integer, b the
+top one of these. Every product is needed twice, with m and with b. As t is 0 or 2**bits, a product with b that is
 multiplied by t counts modulo 2**(64 - bits) only, and is dealt no wider.
 """
 
@@ -55,8 +55,8 @@ class LiftedTimesTrig(Kind):
 
     With `weight`, the trig pair is fused with a weight's mask m_w, and m m_w cos r and so on follow; those with m are
     rounded to multiples of 2**bits and dealt in these units: no weight multiplies them any more, and what is opened
-    next drops many more bits. The lifted value has one number per unit, or one per window of `pool`; where it has more, the
-    first ones count.
+    next drops many more bits. The lifted value has one number per unit, or one per window of `pool`; where it has more,
+    the first ones count.
     """
 
     name: ClassVar[str] = "lifted_times_trig"
