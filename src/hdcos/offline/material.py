@@ -66,9 +66,10 @@ class Reference:
     shape: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        sizes = (self.position, self.start, *(self.shape or ()))
-        if not all(type(size) is int and size >= 0 for size in sizes) or not isinstance(self.scope, str):
+        if type(self.position) is not int or self.position < 0 or not isinstance(self.scope, str):
             raise InputError("a reference is to a position of a scope")
+        if self.shape is not None and not all(type(size) is int and size >= 0 for size in (self.start, *self.shape)):
+            raise InputError("a reference to a part says where it begins and its shape")
 
     def part(self, values: Values) -> Values:
         """What is meant of whole units, one behind the other."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache, cached_property
 from math import pi, prod
 
 import numpy as np
@@ -59,6 +60,12 @@ class Series:
         value: Array = total / 2**COEFFICIENT_SCALE
         return value
 
+    @cached_property
+    def integers(self) -> tuple[Array, Array, Array]:
+        """Coefficients of cosines and sines, and harmonics, as kernels take them."""
+        cos, sin, harmonics = (np.array(row, np.int64) for row in (self.cos, self.sin, self.harmonics))
+        return cos, sin, harmonics
+
     @property
     def slope(self) -> Series:
         """The derivative by x."""
@@ -95,20 +102,17 @@ def series_of(
     results = []
     for series in several:
         words = trig_combine(
-            d,
-            cos_r,
-            sin_r,
-            phase_bits,
-            trig_scale,
-            series.cos,
-            series.sin,
-            first.harmonics,
-            coefficient_shift=COEFFICIENT_SCALE,
+            d, cos_r, sin_r, phase_bits, trig_scale, *series.integers, coefficient_shift=COEFFICIENT_SCALE
         )
         if party.rank == 0:
-            words = words + encode(series.constant / 2**COEFFICIENT_SCALE, 2 * trig_scale)
+            words = words + _constant(series.constant, 2 * trig_scale)
         results.append(Share(words, 2 * trig_scale, ring))
     return results
+
+
+@cache
+def _constant(integer: int, scale: int) -> Array:
+    return encode(integer / 2**COEFFICIENT_SCALE, scale)
 
 
 def error_bound(series: Series, phase_bits: int, trig_scale: int = TRIG_SCALE) -> float:

@@ -103,7 +103,7 @@ def hadamard_back(
     mask = checks.compact(mask, bits, "mask")
     rows, units = phase.shape
     fits = opened.shape == m.shape == b.shape and m.shape[0] == rows and units <= m.shape[1]
-    fits = fits and len(terms) == 12 and all(term.shape == (rows, units) for term in terms)
+    fits = fits and len(terms) == 12 and {term.shape for term in terms} == {phase.shape}
     if not fits or weight.shape != (units,) or mask.shape != (rows, size) or not 17 <= opened_bits <= 62:
         raise InputError(f"a gradient of shape {m.shape} and a mask of {mask.shape} do not fit {units} units")
     if units > size or size & (size - 1):
