@@ -1,5 +1,6 @@
 // The Python side of the kernels. Shapes are validated in Python; here only memory is handed over.
 #include "dispatch.h"
+#include "keystream.h"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -36,6 +37,14 @@ static void keep_memory() {
 }
 
 static Compact compact(const InAny& x) { return {x.data(), x.itemsize()}; }
+
+static void write_keystream(nb::bytes key, u64 block, u64 keep, Out<std::uint8_t> out) {
+    if (key.size() != 32 || !has_keystream()) throw std::invalid_argument("no key stream for this key or processor");
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(key.c_str());
+    const std::size_t size = out.size();
+    Release release;
+    keystream(bytes, block, keep, out.data(), size);
+}
 
 // The tables of a phase, as Python keeps them.
 struct Tables {
@@ -198,6 +207,8 @@ NB_MODULE(_native, m) {
     m.doc() = "Ring kernels compiled for several instruction sets.";
     m.def("levels", &levels, "Instruction sets this processor can run, fastest last.");
     m.def("keep_memory", &keep_memory, "Keep freed pages in the process.");
+    m.def("has_keystream", &has_keystream, "Whether this processor has vector AES.");
+    m.def("keystream", &write_keystream, "AES-256 in counter mode: the stream from a block on, words masked.");
     nb::class_<Tables>(m, "Tables").def(nb::init<In<std::int32_t>, nb::object, int, int>(), "high"_a, "low"_a.none(),
                                         "bits"_a, "scale"_a);
     nb::class_<Bound>(m, "Kernels")

@@ -17,6 +17,7 @@ lifted     the public functions of lifted values and pooled units
 from hdcos.ring.backend import SlowKernels as SlowKernels
 from hdcos.ring.backend import backend as backend
 from hdcos.ring.backend import keep_memory as keep_memory
+from hdcos.ring.backend import keystream as keystream
 from hdcos.ring.blank import Blank as Blank
 from hdcos.ring.checks import compact_dtype as compact_dtype
 from hdcos.ring.fixed import decode as decode

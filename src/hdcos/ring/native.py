@@ -27,6 +27,15 @@ class Native:
     def keep_memory(self) -> None:
         _native.keep_memory()
 
+    @property
+    def has_keystream(self) -> bool:
+        return self._kernels.level == "v4" and _native.has_keystream()
+
+    def keystream(self, key: bytes, block: int, keep: int, size: int) -> npt.NDArray[np.uint8]:
+        out = np.empty(size, UINT8)
+        _native.keystream(key, block, keep, out)
+        return out
+
     def matmul(self, a: Words, b: Words, out: Words | None = None) -> Words:
         if out is None:
             out = np.empty((a.shape[0], b.shape[1]), UINT64)

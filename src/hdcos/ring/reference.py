@@ -10,9 +10,17 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from hdcos.ring import trig
 from hdcos.ring.checks import Compact, Pool, Signed, Words, compact_dtype
+
+
+def keystream(key: bytes, block: int, keep: int, size: int) -> npt.NDArray[np.uint8]:
+    """AES-256 in counter mode: `size` bytes of the stream from a block of 16 on, each word of 8 bytes and `keep`."""
+    cipher = Cipher(algorithms.AES(key), modes.CTR(block.to_bytes(16, "big"))).encryptor()
+    words = np.frombuffer(cipher.update(bytes(-(-size // 8) * 8)), "<u8") & np.uint64(keep)
+    return words.astype("<u8").view(np.uint8)[:size]
 
 
 def matmul(a: Words, b: Words, out: Words | None = None) -> Words:
