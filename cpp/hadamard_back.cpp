@@ -5,22 +5,13 @@
 #include "vector.h"
 
 #include "isa.h"
+#include "lift.h"
 
 namespace hdcos::HDCOS_ISA {
 
 typedef i64 SignedVec __attribute__((vector_size(8 * LANES)));
 
 constexpr std::size_t BLOCK_WORDS = 2048;
-
-template <class T>
-static void lift(const T* D, std::size_t count, int bits, u64* E, u64* t) {
-    const u64 middle = u64{1} << (bits - 2);
-    for (std::size_t i = 0; i < count; ++i) {
-        const u64 d = D[i];
-        E[i] = d - middle;
-        t[i] = (1 - (d >> (bits - 1))) << bits;
-    }
-}
 
 // x over 2**shift as a signed number, ties up.
 static inline Vec rounded(Vec x, int shift, u64 half) {
@@ -69,10 +60,7 @@ void hadamard_back(const LiftedRows& x, const FusedTerms& f, const BackFactors& 
     const u64 keep = x.with_public ? ~u64{0} : 0;
     for (std::size_t first = 0; first < s.rows; first += block) {
         const std::size_t rows = smaller(block, s.rows - first), wide = first * s.width, at = first * s.units;
-        if (x.opened.itemsize == 4)
-            lift(static_cast<const std::uint32_t*>(x.opened.data) + wide, rows * s.width, x.bits, E, t);
-        else
-            lift(static_cast<const u64*>(x.opened.data) + wide, rows * s.width, x.bits, E, t);
+        lift(x.opened, wide, rows * s.width, x.bits, E, t);
         const Compact phase{static_cast<const char*>(f.phase.data) + at * f.phase.itemsize, f.phase.itemsize};
         trig_words(phase, reinterpret_cast<i64*>(cos), reinterpret_cast<i64*>(sin), rows * s.units, trig);
         for (std::size_t r = 0; r < rows; ++r) {

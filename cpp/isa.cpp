@@ -23,6 +23,7 @@ const Kernels kernels = {
     hadamard_back,
     spread,
     pool_sum,
+    lifted_sums,
     lifted_times,
     lifted_product,
 };

@@ -83,6 +83,12 @@ struct LiftedRows {
     bool with_public;
 };
 
+// Rows of masked values: what was opened, and this party's half of the mask.
+struct MaskedRows {
+    const u64* opened;
+    const u64* mask;
+};
+
 // A fused phase with everything that was dealt for its product with a lifted value and a weight.
 struct FusedTerms {
     Compact phase;
@@ -128,6 +134,8 @@ struct Kernels {
                           u64* step, void* out, const BackShape& shape, const Trig& trig, const Opening& opening);
     void (*spread)(const u64* x, u64* out, std::size_t rows, const Pool& pool);
     void (*pool_sum)(const u64* x, u64* out, std::size_t rows, const Pool& pool);
+    void (*lifted_sums)(const LiftedRows& x, const MaskedRows& w, const u64* m_mask, const u64* b_mask, u64* total,
+                        u64* sums, std::size_t rows, std::size_t width, std::size_t units);
     void (*lifted_times)(const u64* E, const u64* t, const u64* factor, const u64* m_factor, const u64* b_factor,
                          u64* out, const LiftedShape& shape);
     void (*lifted_product)(const u64* E, const u64* t, const u64* m, const u64* b, const u64* opened,

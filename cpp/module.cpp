@@ -170,6 +170,14 @@ struct Bound {
         Release release;
         kernels.pool_sum(x.data(), out.data(), rows, {pool[0], pool[1], pool[2], pool[3]});
     }
+    void lifted_sums(InAny opened, In<u64> m, In<u64> b, int bits, bool with_public, In<u64> w_opened, In<u64> w_mask,
+                     In<u64> m_mask, In<u64> b_mask, Out<u64> total, Out<u64> sums) const {
+        const LiftedRows x{compact(opened), m.data(), b.data(), bits, with_public};
+        const MaskedRows w{w_opened.data(), w_mask.data()};
+        const std::size_t rows = m.shape(0), width = m.shape(1), units = sums.shape(0);
+        Release release;
+        kernels.lifted_sums(x, w, m_mask.data(), b_mask.data(), total.data(), sums.data(), rows, width, units);
+    }
     void lifted_times(In<u64> E, In<u64> t, In<u64> factor, In<u64> m_factor, In<u64> b_factor, Out<u64> out,
                       std::array<std::size_t, 4> pool) const {
         const LiftedShape shape = lifted(E, factor, out, pool);
@@ -232,6 +240,7 @@ NB_MODULE(_native, m) {
         .def("hadamard_back", &Bound::hadamard_back)
         .def("spread", &Bound::spread)
         .def("pool_sum", &Bound::pool_sum)
+        .def("lifted_sums", &Bound::lifted_sums)
         .def("lifted_times", &Bound::lifted_times)
         .def("lifted_product", &Bound::lifted_product);
 }

@@ -112,7 +112,8 @@ def series_of(
 
 @cache
 def _constant(integer: int, scale: int) -> Array:
-    return encode(integer / 2**COEFFICIENT_SCALE, scale)
+    words: Array = encode(integer / 2**COEFFICIENT_SCALE, scale)
+    return words
 
 
 def error_bound(series: Series, phase_bits: int, trig_scale: int = TRIG_SCALE) -> float:

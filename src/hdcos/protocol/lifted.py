@@ -32,7 +32,7 @@ from hdcos.protocol.party import Party
 from hdcos.protocol.phase import Phase
 from hdcos.protocol.price import Price
 from hdcos.protocol.rounds import Rounds
-from hdcos.ring import Array, compact_dtype, lifted_product, lifted_times, packed_size
+from hdcos.ring import Array, compact_dtype, lifted_product, lifted_sums, lifted_times, packed_size
 from hdcos.sharing import Share
 
 
@@ -104,14 +104,28 @@ def _integer_mask(bits: int) -> Finish:
 
 def times_masked(party: Party, x: Lifted, w: Masked, pool: Shape = (), ring: int = 64) -> Share:
     """x * w element by element, modulo 2**ring; one may serve all rows of the other, or x all units of a window."""
+    m_w, b_w = _take_products(party, x, w, pool, ring)
+    operands = (x.E, x.t, x.m, x.b)
+    words = lifted_product(operands, w.opened, w.mask.words, m_w, b_w, party.rank == 0, pool)
+    return Share(words, x.scale + w.scale, ring)
+
+
+def summed_product(party: Party, x: Lifted, w: Masked) -> tuple[Share, Share]:
+    """The sums over rows of x, and of x * w for its first units."""
+    m_w, b_w = _take_products(party, x, w)
+    public = party.rank == 0
+    total, sums = lifted_sums(x.D, x.m, x.b, x.bits, public, w.opened, w.mask.words, m_w, b_w)
+    return Share(total, x.scale), Share(sums, x.scale + w.scale)
+
+
+def _take_products(party: Party, x: Lifted, w: Masked, pool: Shape = (), ring: int = 64) -> tuple[Array, Array]:
+    """[m m_w] and [b m_w]."""
     if w.bits != 64:
         raise InputError(f"a lifted value meets masks of the whole ring, not of {w.bits} bits")
     rows = (x if w.reference.whole else w).shape[0]
     kind = LiftedTimesMask(w.shape[-1:], x.reference, w.reference, x.bits, pool, ring)
-    m_w, b_w = (field.astype(np.uint64, copy=False) for field in party.take(kind, rows))
-    operands = (x.E, x.t, x.m, x.b)
-    words = lifted_product(operands, w.opened, w.mask.words, m_w, b_w, party.rank == 0, pool)
-    return Share(words, x.scale + w.scale, ring)
+    m_w, b_w = party.take(kind, rows)
+    return m_w.astype(np.uint64, copy=False), b_w.astype(np.uint64, copy=False)
 
 
 @dataclass(frozen=True, eq=False)

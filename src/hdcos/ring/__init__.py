@@ -38,6 +38,7 @@ from hdcos.ring.kernels import unpack as unpack
 from hdcos.ring.kernels import unpack_sum as unpack_sum
 from hdcos.ring.kernels import walsh_hadamard as walsh_hadamard
 from hdcos.ring.lifted import lifted_product as lifted_product
+from hdcos.ring.lifted import lifted_sums as lifted_sums
 from hdcos.ring.lifted import lifted_times as lifted_times
 from hdcos.ring.lifted import pool_sum as pool_sum
 from hdcos.ring.lifted import spread as spread

@@ -100,6 +100,21 @@ class Kernels:
     ) -> None: ...
     def spread(self, x: Words, out: Words, pool: tuple[int, int, int, int]) -> None: ...
     def pool_sum(self, x: Words, out: Words, pool: tuple[int, int, int, int]) -> None: ...
+    def lifted_sums(
+        self,
+        opened: Compact,
+        m: Words,
+        b: Words,
+        bits: int,
+        with_public: bool,
+        w_opened: Words,
+        w_mask: Words,
+        m_mask: Words,
+        b_mask: Words,
+        total: Words,
+        sums: Words,
+        /,
+    ) -> None: ...
     def lifted_times(
         self,
         E: Words,

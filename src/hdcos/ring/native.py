@@ -185,6 +185,22 @@ class Native:
         self._kernels.pool_sum(x, out, pool)
         return out
 
+    def lifted_sums(
+        self,
+        opened: Compact,
+        m: Words,
+        b: Words,
+        bits: int,
+        with_public: bool,
+        w_opened: Words,
+        w_mask: Words,
+        m_mask: Words,
+        b_mask: Words,
+    ) -> tuple[Words, Words]:
+        total, sums = np.empty(m.shape[1], UINT64), np.empty(m_mask.shape[1], UINT64)
+        self._kernels.lifted_sums(opened, m, b, bits, with_public, w_opened, w_mask, m_mask, b_mask, total, sums)
+        return total, sums
+
     def lifted_times(self, E: Words, t: Words, factor: Words, m_factor: Words, b_factor: Words, pool: Pool) -> Words:
         out = np.empty(m_factor.shape, UINT64)
         self._kernels.lifted_times(E, t, factor, m_factor, b_factor, out, pool)

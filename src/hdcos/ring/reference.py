@@ -276,6 +276,28 @@ def lifted_times(E: Words, t: Words, factor: Words, m_factor: Words, b_factor: W
     return E * factor - m_factor + t * b_factor
 
 
+def lifted_sums(
+    opened: Compact,
+    m: Words,
+    b: Words,
+    bits: int,
+    with_public: bool,
+    w_opened: Words,
+    w_mask: Words,
+    m_mask: Words,
+    b_mask: Words,
+) -> tuple[Words, Words]:
+    """Sums over rows of a lifted x, and of x times w = D - M for its first units."""
+    D = opened.astype(np.uint64)
+    E = D - np.uint64(1 << (bits - 2))
+    t = (np.uint64(1) - (D >> np.uint64(bits - 1))) << np.uint64(bits)
+    units = m_mask.shape[1]
+    lifted = E[:, :units], t[:, :units], m[:, :units], b[:, :units]
+    product = lifted_product(lifted, w_opened, w_mask, m_mask, b_mask, with_public, (units, 1, 1, 1))
+    share = t * b - m + E if with_public else t * b - m
+    return share.sum(axis=0, dtype=np.uint64), product.sum(axis=0, dtype=np.uint64)
+
+
 def lifted_product(
     lifted: tuple[Words, Words, Words, Words],
     opened: Words,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from hdcos.protocol.gradient import FusedGradient, fused_gradient
 from hdcos.protocol.hadamard import transformed
-from hdcos.protocol.lifted import Lifted, open_lifted, times_masked, times_trig
+from hdcos.protocol.lifted import Lifted, open_lifted, summed_product, times_masked, times_trig
 from hdcos.protocol.masked import product
 from hdcos.protocol.opening import open_masked
 from hdcos.protocol.party import Party
@@ -90,8 +90,8 @@ class Backward:
         unit, party = each.unit, self.party
         assert isinstance(unit, Diagonal)
         if each.before is None:
-            self._move_bias(unit, opened.share(party).sum(0))
-            step = times_masked(party, opened, each.x).sum(0)
+            total, step = summed_product(party, opened, each.x)
+            self._move_bias(unit, total)
             self._move(unit.weight.name, step, unit.weight.squared)
             return step if before is None else times_masked(party, opened, each.weight)
         assert before is not None

@@ -207,6 +207,8 @@ class Forward:
 
     def with_waiting(self, protocol: Rounds[Any]) -> Rounds[Any]:
         """Run a protocol, and open what waits in its first round."""
+        if not self.waiting:
+            return (yield from protocol)
         waiting, self.waiting = self.waiting, []
         result, *slopes = yield from together(protocol, *(opening for _, opening in waiting))
         for (each, _), slope in zip(waiting, slopes, strict=True):
