@@ -1,7 +1,7 @@
 // The gradient of a Hadamard layer after a cosine, from its opened gradient to the message of the layer before.
 //
 // Blocks of rows, inside the cache: x = E - m + t b from the opened D; [x cos r], [x sin r] and, times the weight, the
-// gradient behind the cosine; its transform, rounded and masked. Sums over rows: x itself and the weight's step.
+// gradient behind the cosine; its transform, rounded and masked. Sums over rows: x + m and the weight's step.
 #include "vector.h"
 
 #include "isa.h"
@@ -66,9 +66,8 @@ void hadamard_back(const LiftedRows& x, const FusedTerms& f, const BackFactors& 
         for (std::size_t r = 0; r < rows; ++r) {
             const u64* const e = E + r * s.width;
             const u64* const w = t + r * s.width;
-            const u64* const m = x.m + wide + r * s.width;
             const u64* const b = x.b + wide + r * s.width;
-            for (std::size_t i = 0; i < s.width; ++i) total[i] += w[i] * b[i] - m[i] + (e[i] & keep);
+            for (std::size_t i = 0; i < s.width; ++i) total[i] += w[i] * b[i] + (e[i] & keep);
             const u64* const c = cos + r * s.units;
             const u64* const n = sin + r * s.units;
             u64* const row = made + r * s.size;

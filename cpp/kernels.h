@@ -74,7 +74,7 @@ struct Opening {
     bool ties_up;
 };
 
-// Rows of lifted values as they were opened: D in `bits` bits, with this party's halves of m and b.
+// Rows of lifted values as they were opened: D in `bits` bits, with this party's halves of m, where needed, and b.
 struct LiftedRows {
     Compact opened;
     const u64* m;

@@ -145,17 +145,17 @@ struct Bound {
         kernels.hadamard_cos_open(cosine(phase, a, b, weight), biases, out.data(), shape, tables.trig, opening);
     }
 
-    void hadamard_back(InAny opened, In<u64> m, In<u64> b, int bits, bool with_public, InAny phase,
+    void hadamard_back(InAny opened, In<u64> b, int bits, bool with_public, InAny phase,
                        const std::vector<In<u64>>& terms, In<u64> weight, u64 step, int step_shift, i64 slope,
                        int slope_shift, Out<u64> total, Out<u64> steps, OutAny out, const Tables& tables, InAny mask,
                        int drop, int out_bits, bool ties_up) const {
         if (terms.size() != 12) throw std::invalid_argument("twelve arrays of terms expected");
-        const LiftedRows x{compact(opened), m.data(), b.data(), bits, with_public};
+        const LiftedRows x{compact(opened), nullptr, b.data(), bits, with_public};
         const auto at = [&](std::size_t i) { return terms[i].data(); };
         const FusedTerms fused{compact(phase), at(0), at(1), at(2),  at(3),  at(4), at(5),
                                at(6),          at(7), at(8), at(9), at(10), at(11), weight.data()};
         const BackFactors factors{step, step_shift, static_cast<u64>(slope), slope_shift, bits};
-        const BackShape shape{m.shape(0), m.shape(1), steps.shape(0), out.shape(1)};
+        const BackShape shape{b.shape(0), b.shape(1), steps.shape(0), out.shape(1)};
         const Opening opening{mask.data(), out.itemsize(), drop, out_bits, ties_up};
         Release release;
         kernels.hadamard_back(x, fused, factors, total.data(), steps.data(), out.data(), shape, tables.trig, opening);

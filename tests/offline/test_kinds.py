@@ -17,6 +17,7 @@ from hdcos.offline import (
     LiftedPowers,
     LiftedTimesMask,
     LiftedTimesTrig,
+    LiftedTotal,
     Mask,
     MaskProduct,
     Need,
@@ -55,6 +56,8 @@ PLAN = Plan(
         Need(LiftedTimesTrig((4,), Reference(17), Reference(10), 24, weight=True), ROWS),
         Need(LiftedTimesMask((4,), Reference(17), Reference(9, whole=True), 24, ring=34), ROWS),
         Need(TrigPair((2,), 20, 18, (1, 3, 5), 46), ROWS),
+        Need(RoundingMask((4,), 24, summed=True), ROWS),
+        Need(LiftedTotal((4,), Reference(23, rows=True), 24), 1),
     )
 )
 
@@ -141,6 +144,9 @@ def test_every_kind_satisfies_its_relation_when_joined() -> None:
     for position, exact in expected.items():
         for item, dealt, product in zip(PLAN.needs[position].kind.fields(), values[position], exact, strict=True):
             assert (dealt == product & np.uint64(2**item.bits - 1)).all()
+    m, top = values[23]
+    assert (top == m >> np.uint64(23)).all()
+    assert (values[24][0][0] == m.sum(axis=0)).all()
     minus_r, cos_k, sin_k = values[22]
     for index, k in enumerate((1, 3, 5)):
         kr = (np.uint64(0) - np.uint64(k) * minus_r) & np.uint64(2**20 - 1)
@@ -235,6 +241,16 @@ def test_a_whole_unit_serves_each_execution_of_several_dealt_at_once() -> None:
         _, cos, _, w_cos, _ = values[2]
         assert (w_cos == w * cos).all()
         assert (values[4][0] == values[3][0] * w).all()
+
+
+def test_sums_over_rows_are_those_of_each_execution_of_several_dealt_at_once() -> None:
+    mask = RoundingMask((4,), 24, summed=True)
+    plan = Plan((Need(mask, 5), Need(LiftedTotal((4,), Reference(0, rows=True), 24), 1)))
+    assert not plan.one_by_one
+    stocks = filled(plan, executions=6)
+    for _ in range(6):
+        (m, _), ((total,),) = joined(plan, stocks)
+        assert (total == m.sum(axis=0)).all()
 
 
 def test_a_mask_of_another_scope_can_be_referred_to() -> None:

@@ -164,7 +164,7 @@ def test_the_compiled_gradient_equals_the_reference(kernels, words, bits, rows, 
     mask = words(rows, size, bits=24).astype(np.uint32)
     for public, ties_up in ((True, True), (False, False)):
         call = (
-            *(opened, words(rows, width), words(rows, width), opened_bits, public),
+            *(opened, words(rows, width), opened_bits, public),
             *(phase, terms, words(units), (123456789, 40), (-25736, 22), bits, 14, size),
             *(mask, 40, 24, ties_up),
         )

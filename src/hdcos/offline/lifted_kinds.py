@@ -18,6 +18,26 @@ from hdcos.ring import Array, spread
 
 
 @dataclass(frozen=True)
+class LiftedTotal(Kind):
+    """The sum of m over all rows of a lifted mask, opened in `bits` bits; one unit."""
+
+    name: ClassVar[str] = "lifted_total"
+    shape: Shape
+    lifted: Reference
+    bits: int
+
+    def fields(self) -> tuple[Field, ...]:
+        return (Field("total", self.shape, RING_BITS, dealt=True),)
+
+    def references(self) -> tuple[Reference, ...]:
+        return (self.lifted,)
+
+    def derive(self, uniform: Values, *referred: Values) -> Values:
+        m, _ = _per_unit(referred[0]["mask"], self.bits, self.shape, ())
+        return {"total": m.sum(axis=0, dtype=np.uint64, keepdims=True)}
+
+
+@dataclass(frozen=True)
 class LiftedTimesMask(Kind):
     """m m_w and b m_w for a lifted mask and another unit's mask, either of which may serve the whole execution.
 
@@ -95,7 +115,7 @@ class LiftedTimesTrig(Kind):
 def _per_unit(mask: Array, bits: int, shape: Shape, pool: Shape) -> tuple[Array, Array]:
     """m and b of a lifted value unit by unit: it may have been opened with padding, or per window."""
     width = shape[-1] // (pool[3] ** 2 if pool else 1)
-    m: Array = spread(mask[..., :width] & np.uint64((1 << bits) - 1), pool)
+    m: Array = spread(ring_words(mask[..., :width]) & np.uint64((1 << bits) - 1), pool)
     return m, m >> np.uint64(bits - 1)
 
 

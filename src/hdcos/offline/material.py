@@ -178,7 +178,7 @@ class Plan:
     def one_by_one(self) -> bool:
         """Whether a unit serves a whole execution in a way that executions must be dealt singly."""
         return any(
-            ref.rows or (ref.whole and not ref.scope and not need.kind.elementwise)
+            ref.whole and not ref.scope and not need.kind.elementwise
             for need in self.needs
             for ref in need.kind.references()
         )

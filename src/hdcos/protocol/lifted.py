@@ -23,7 +23,7 @@ from math import prod
 import numpy as np
 
 from hdcos.errors import InputError
-from hdcos.offline import LiftedTimesMask, LiftedTimesTrig, Reference, RoundingMask
+from hdcos.offline import LiftedTimesMask, LiftedTimesTrig, LiftedTotal, Reference, RoundingMask
 from hdcos.offline.kinds import Shape
 from hdcos.offline.material import Fields, Finish
 from hdcos.protocol.masked import Masked
@@ -116,6 +116,28 @@ def summed_product(party: Party, x: Lifted, w: Masked) -> tuple[Share, Share]:
     public = party.rank == 0
     total, sums = lifted_sums(x.D, x.m, x.b, x.bits, public, w.opened, w.mask.words, m_w, b_w)
     return Share(total, x.scale), Share(sums, x.scale + w.scale)
+
+
+@dataclass(frozen=True, eq=False)
+class LiftedRows:
+    """A lifted value of which m is known in sums over rows only: x = E - m + t b, and the total of m."""
+
+    D: Array = field(repr=False)
+    bits: int
+    b: Array = field(repr=False)
+    m_total: Array = field(repr=False)
+    scale: int
+    reference: Reference
+
+
+def open_lifted_rows(party: Party, x: Openable, drop: int, bits: int) -> Rounds[LiftedRows]:
+    """x / 2**drop, ready for products with a phase and for sums over rows."""
+    reference = party.next_reference()
+    mask, b = party.take(RoundingMask(x.shape[1:], bits, summed=True), x.shape[0])
+    rows = Reference(reference.position, rows=True)
+    (m_total,) = party.take_one(LiftedTotal(x.shape[1:], rows, bits))
+    D = yield from open_shifted(party, x, mask, drop, bits)
+    return LiftedRows(D, bits, b.astype(np.uint64, copy=False), m_total, x.scale - drop, reference)
 
 
 def _take_products(party: Party, x: Lifted, w: Masked, pool: Shape = (), ring: int = 64) -> tuple[Array, Array]:

@@ -78,7 +78,6 @@ class Kernels:
     def hadamard_back(
         self,
         opened: Compact,
-        m: Words,
         b: Words,
         bits: int,
         with_public: bool,

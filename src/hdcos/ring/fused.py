@@ -73,7 +73,6 @@ def hadamard_cos_open(
 
 def hadamard_back(
     opened: Any,
-    m: Any,
     b: Any,
     opened_bits: int,
     with_public: bool,
@@ -97,21 +96,21 @@ def hadamard_back(
     """
     checks.check_trig(phase_bits, scale)
     checks.check_opening(drop, bits)
-    opened, m, b = checks.compact(opened, opened_bits, "opened"), checks.words(m, "m", 2), checks.words(b, "b", 2)
+    opened, b = checks.compact(opened, opened_bits, "opened"), checks.words(b, "b", 2)
     phase, weight = checks.compact(phase, phase_bits, "phase"), checks.words(weight, "weight", 1)
     terms = [checks.words(term, "term", 2) for term in terms]
     mask = checks.compact(mask, bits, "mask")
     rows, units = phase.shape
-    fits = opened.shape == m.shape == b.shape and m.shape[0] == rows and units <= m.shape[1]
+    fits = opened.shape == b.shape and b.shape[0] == rows and units <= b.shape[1]
     fits = fits and len(terms) == 12 and {term.shape for term in terms} == {phase.shape}
     if not fits or weight.shape != (units,) or mask.shape != (rows, size) or not 17 <= opened_bits <= 62:
-        raise InputError(f"a gradient of shape {m.shape} and a mask of {mask.shape} do not fit {units} units")
+        raise InputError(f"a gradient of shape {b.shape} and a mask of {mask.shape} do not fit {units} units")
     if units > size or size & (size - 1):
         raise InputError(f"size must be a power of two and at least {units}, got {size}")
-    if checks.is_blank(opened, m, b, phase, weight, mask, *terms):
-        return Blank(m.shape[1]), Blank(units), Blank((rows, size), checks.compact_dtype(bits))
+    if checks.is_blank(opened, b, phase, weight, mask, *terms):
+        return Blank(b.shape[1]), Blank(units), Blank((rows, size), checks.compact_dtype(bits))
     opening = mask, drop, bits, ties_up
-    lifted = opened, m, b, opened_bits, with_public
+    lifted = opened, b, opened_bits, with_public
     made = implementation().hadamard_back(*lifted, phase, terms, weight, step, slope, phase_bits, scale, size, *opening)
     return made[0], made[1], made[2]
 

@@ -149,7 +149,6 @@ class Native:
     def hadamard_back(
         self,
         opened: Compact,
-        m: Words,
         b: Words,
         opened_bits: int,
         with_public: bool,
@@ -166,11 +165,11 @@ class Native:
         bits: int,
         ties_up: bool,
     ) -> tuple[Words, Words, Compact]:
-        total, steps = np.empty(m.shape[1], UINT64), np.empty(phase.shape[1], UINT64)
-        out = np.empty((m.shape[0], size), compact_dtype(bits))
+        total, steps = np.empty(b.shape[1], UINT64), np.empty(phase.shape[1], UINT64)
+        out = np.empty((b.shape[0], size), compact_dtype(bits))
         tables = _tables(phase_bits, scale)
         self._kernels.hadamard_back(
-            opened, m, b, opened_bits, with_public, phase, list(terms), weight, *step, *slope, total, steps, out,
+            opened, b, opened_bits, with_public, phase, list(terms), weight, *step, *slope, total, steps, out,
             tables, mask, drop, bits, ties_up,
         )  # fmt: skip
         return total, steps, out

@@ -203,7 +203,6 @@ def hadamard_cos_open(
 
 def hadamard_back(
     opened: Compact,
-    m: Words,
     b: Words,
     opened_bits: int,
     with_public: bool,
@@ -220,7 +219,7 @@ def hadamard_back(
     bits: int,
     ties_up: bool,
 ) -> tuple[Words, Words, Compact]:
-    """Sums over rows of x and of a x cos y, and the opening of H (b w x sin y), for a lifted x = E - m + t b.
+    """Sums over rows of x + m and of a x cos y, and the opening of H (b w x sin y), for a lifted x = E - m + t b.
 
     `terms` are the halves of cos r, sin r, w cos r, w sin r (w the weight's mask) and of the products of m and b with
     each, m w cos r and m w sin r in units of 2**opened_bits; a and b are the integers of `step` and `slope`, with the
@@ -229,7 +228,7 @@ def hadamard_back(
     D = opened.astype(np.uint64)
     E = D - np.uint64(1 << (opened_bits - 2))
     t = (np.uint64(1) - (D >> np.uint64(opened_bits - 1))) << np.uint64(opened_bits)
-    share = t * b - m + E if with_public else t * b - m
+    share = t * b + E if with_public else t * b
     units = phase.shape[1]
     E, t = E[:, :units], t[:, :units]
     cos, sin, w_cos, w_sin, *dealt = terms
