@@ -42,5 +42,4 @@ def run(protocol: Rounds[T], link: Link) -> T:
         buffers = packed_parts(message)
         steps = [(part.step or "round", buffer.nbytes) for part, buffer in zip(message, buffers, strict=True)]
         step = steps[0][0]
-        link.meter.worked(step, perf_counter() - started)
-        reply = cut((size for _, size in steps), link.exchange(buffers, steps))
+        reply = cut((size for _, size in steps), link.exchange(buffers, steps, perf_counter() - started))
