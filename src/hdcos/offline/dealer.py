@@ -14,13 +14,14 @@ spent once is the stock's business.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 
 import numpy as np
 
 from hdcos.errors import HandshakeError, InputError, MaterialReused
-from hdcos.offline.material import Field, Plan, Reference, Values
+from hdcos.offline.material import Field, Kind, Plan, Reference, Values
 from hdcos.ring import Array, pack
 from hdcos.sharing import Stream, derive, fresh_seed
 
@@ -136,6 +137,8 @@ class Dealer:
         referred = [
             self._referred(reference, need.units, executions, scope, known) for reference in need.kind.references()
         ]
+        if executions > 1 and any(reference.rows for reference in need.kind.references()):
+            return {**uniform, **_one_by_one(need.kind, executions, uniform, referred)}
         return {**uniform, **need.kind.derive(uniform, *referred)}
 
     @staticmethod
@@ -153,22 +156,36 @@ class Dealer:
         if reference.scope:
             with self._known(reference.scope).lock:
                 other = self._plain(reference.scope, reference.position, 0, 1, {})
-            return {name: array[0] for name, array in other.items()}
+            return {name: array[0] for name, array in reference.part(other).items()}
         if reference.position not in known:
             raise InputError(f"material refers to position {reference.position}, which comes later")
         if reference.rows:
-            if executions != 1:
-                raise InputError("material that sums over rows is dealt one execution at a time")
             return known[reference.position]
         theirs = scope.plan.needs[reference.position].units
         if reference.whole and theirs == 1:
-            values = known[reference.position]
+            values = reference.part(known[reference.position])
             if executions == 1:
                 return {name: array[0] for name, array in values.items()}
             return {name: np.repeat(array, units, axis=0) for name, array in values.items()}
         if reference.whole or theirs != units:
             raise InputError(f"{units} units refer to position {reference.position}, which has {theirs} per execution")
         return known[reference.position]
+
+
+def _one_by_one(kind: Kind, executions: int, uniform: Values, referred: Sequence[Values]) -> Values:
+    """The dealt fields of a kind that sums over the rows of each execution."""
+
+    def part(values: Values, number: int) -> Values:
+        return {
+            name: array.reshape(executions, len(array) // executions, *array.shape[1:])[number]
+            for name, array in values.items()
+        }
+
+    made = [
+        kind.derive(part(uniform, number), *(part(values, number) for values in referred))
+        for number in range(executions)
+    ]
+    return {name: np.concatenate([each[name] for each in made]) for name in made[0]}
 
 
 def _rest(values: Array, half: Array, bits: int) -> Array:

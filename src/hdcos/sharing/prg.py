@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+from functools import cache
 from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hdcos.errors import InputError
-from hdcos.ring import Array, Blank, compact_dtype
+from hdcos.ring import Array, Blank, compact_dtype, keystream
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers import CipherContext
@@ -46,6 +47,13 @@ def _checked(seed: bytes) -> bytes:
     return seed
 
 
+@cache
+def _keep(bits: int) -> int:
+    """The low `bits` bits of every value in a word of 64."""
+    width = 8 * compact_dtype(bits).itemsize
+    return sum((1 << bits) - 1 << start for start in range(0, 64, width))
+
+
 class Stream:
     """The words that one seed expands to, by element offset. Reading on where the last read ended is cheapest."""
 
@@ -58,6 +66,10 @@ class Stream:
         """Elements [offset, offset + size) of the stream of uniform values of `bits` bits."""
         dtype = compact_dtype(bits)
         count = prod(shape)
+        if native := keystream():
+            block, skip = divmod(offset * dtype.itemsize, _BLOCK_BYTES)
+            size = skip + count * dtype.itemsize
+            return native(self._key, block, _keep(bits), size)[skip:].view(dtype).reshape(shape)
         values = self._bytes(offset * dtype.itemsize, count * dtype.itemsize).view(dtype)
         if bits < 8 * dtype.itemsize:
             values &= dtype.type((1 << bits) - 1)
