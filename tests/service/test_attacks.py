@@ -1,4 +1,4 @@
-"""What a client, or a party that is also a client, must not achieve: learning, or keeping the others from being served."""
+"""What a client, or a party that is also a client, must not achieve: to learn, or to keep others from being served."""
 
 from __future__ import annotations
 
