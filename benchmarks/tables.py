@@ -60,6 +60,7 @@ BLOCKS = {
     "inference": lambda: proof("inference"),
     "training": lambda: proof("training"),
     "paper": lambda: proof("paper"),
+    "offline": lambda: proof("offline"),
 }
 _MARKED = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 

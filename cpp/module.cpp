@@ -210,6 +210,8 @@ struct Bound {
     }
 };
 
+void bind_oblivious(nb::module_& parent);  // oblivious_module.cpp
+
 NB_MODULE(_native, m) {
     nb::set_leak_warnings(false);  // Python keeps tables and kernels in caches until the process ends
     m.doc() = "Ring kernels compiled for several instruction sets.";
@@ -217,6 +219,7 @@ NB_MODULE(_native, m) {
     m.def("keep_memory", &keep_memory, "Keep freed pages in the process.");
     m.def("has_keystream", &has_keystream, "Whether this processor has vector AES.");
     m.def("keystream", &write_keystream, "AES-256 in counter mode: the stream from a block on, words masked.");
+    bind_oblivious(m);
     nb::class_<Tables>(m, "Tables").def(nb::init<In<std::int32_t>, nb::object, int, int>(), "high"_a, "low"_a.none(),
                                         "bits"_a, "scale"_a);
     nb::class_<Bound>(m, "Kernels")

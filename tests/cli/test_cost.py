@@ -8,6 +8,7 @@ import sys
 
 from hdcos import __version__
 from hdcos.protocol.catalogue import ACTIVATIONS
+from serve_nodes import command
 
 HDCOS = [sys.executable, "-c", "from hdcos.cli import main; main()"]
 FIELDS = {
@@ -16,6 +17,7 @@ FIELDS = {
     "rounds",
     "bytes_per_element",
     "offline_bytes_per_element",
+    "parties_bytes_per_element",
     "max_abs_error",
     "interval",
     "ms",
@@ -56,3 +58,19 @@ def test_an_error_is_shown_by_name_without_a_trace() -> None:
     finished = run("cost", "activations", "--mbps", "-3")
     assert finished.returncode == 2
     assert "Traceback" not in finished.stderr
+
+
+def test_material_is_planned_from_both_sources_side_by_side() -> None:
+    _, output = command("cost", "higgs_mlp", "--json")
+    dealer, parties = json.loads(output)["sources"]
+    assert (dealer["source"], parties["source"]) == ("a dealer", "the two parties")
+    assert 0 < dealer["bytes"] < parties["bytes"]
+    _, output = command("cost", "higgs_mlp", "--train", "--batch", "256", "--rows", "2560", "--json")
+    planned = json.loads(output)
+    assert planned["online"]["rounds"] == 11
+    assert planned["steps"] == 10
+    assert planned["epoch"][1]["bytes"] == 10 * planned["step"][1]["bytes"]
+    _, output = command("cost", "lenet5", "--train", "--batch", "128")
+    assert "the two parties" in output
+    assert command("cost", "lenet5", "--rows", "5")[0] == 2
+    assert command("cost", "lenet5", "--train", "--measure")[0] == 2

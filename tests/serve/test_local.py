@@ -317,11 +317,6 @@ def test_a_party_that_stays_silent_is_named_within_the_timeout(silent: str) -> N
         running.shutdown = lambda: None
 
 
-def test_a_cluster_without_a_dealer_says_that_it_is_not_there_yet() -> None:
-    with pytest.raises(InputError, match="dealer=True"), hdcos.local(dealer=False):
-        raise AssertionError("unreachable")
-
-
 def test_errors_never_quote_shares(cluster) -> None:
     marker = 123.456789
     with pytest.raises(HdcosError) as caught:

@@ -16,8 +16,10 @@ from rich.progress import track
 from rich.table import Table
 
 from hdcos import nn
-from hdcos.cli.model_cost import show_model_cost
+from hdcos.cli.model_cost import find_model, show_model_cost
+from hdcos.cli.sources import show_training_cost
 from hdcos.link import Emulation
+from hdcos.offline.oblivious import traffic
 from hdcos.protocol.catalogue import ACTIVATIONS, find
 from hdcos.serve.cluster import Cluster
 from hdcos.serve.local import local
@@ -35,6 +37,8 @@ class ActivationCost:
     rounds: int
     bytes_per_element: float
     offline_bytes_per_element: float
+    parties_bytes_per_element: float
+    """Traffic of material that the parties make themselves, both directions together; planned."""
     max_abs_error: float
     interval: tuple[float, float]
     ms: float
@@ -66,6 +70,7 @@ def measure_activation(cluster: Cluster, name: str, repeats: int = 5, seed: int 
         rounds // repeats,
         online / (repeats * ELEMENTS),
         offline / (repeats * ELEMENTS),
+        traffic(private.planned.material).bytes / ELEMENTS,
         max(errors),
         function.interval,
         median(times),
@@ -83,6 +88,8 @@ def measure_activations(cluster: Cluster, show_progress: bool = False) -> Iterat
 @click.option("--activation", default="cos", show_default=True, help="Activation of a ready model.")
 @click.option("--structure", default="hadamard", show_default=True, help="Structure of its dense layers.")
 @click.option("--batch", type=click.IntRange(1, 65536), default=1, show_default=True, help="Rows of a batch.")
+@click.option("--train", is_flag=True, help="Plan training instead: a step on a batch, and an epoch.")
+@click.option("--rows", type=click.IntRange(1), default=60_000, show_default=True, help="Rows of an epoch of training.")
 @click.option("--measure", is_flag=True, help="Run it, too, and print what the meters saw.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.option("--rtt-ms", type=click.FloatRange(min=0), default=0.0, help="Emulate this round-trip time.")
@@ -92,16 +99,21 @@ def cost(
     activation: str,
     structure: str,
     batch: int,
+    train: bool,
+    rows: int,
     measure: bool,
     as_json: bool,
     rtt_ms: float,
     mbps: float | None,
 ) -> None:
-    """What private inference with NAME costs: a ready model, a model file, or `activations` for their table."""
+    """What private inference with NAME costs: a ready model, a model file, or `activations` for their table.
+
+    Material is planned for both sources side by side: from a dealer, and made by the two parties themselves.
+    """
     context = click.get_current_context()
     given = [
         f"--{option}"
-        for option in ("activation", "structure", "batch", "measure")
+        for option in ("activation", "structure", "batch", "train", "rows", "measure")
         if context.get_parameter_source(option) is not ParameterSource.DEFAULT
     ]
     fixed = [option for option in given if option in ("--activation", "--structure")]
@@ -109,8 +121,15 @@ def cost(
         raise click.UsageError(f"`hdcos cost activations` has no {', '.join(given)}")
     if fixed and name not in nn.models.READY:
         raise click.UsageError(f"{', '.join(fixed)} only apply to ready models: {', '.join(nn.models.READY)}")
+    if train and measure:
+        raise click.UsageError("--train plans, it does not --measure")
+    if "--rows" in given and not train:
+        raise click.UsageError("--rows are those of an epoch: use it with --train")
     if name == "activations":
         show_activations(as_json, rtt_ms, mbps)
+    elif train:
+        network = Emulation(rtt_ms, mbps)
+        show_training_cost(name, find_model(name, activation, structure), batch, rows, network, as_json)
     else:
         show_model_cost(name, activation, structure, batch, Emulation(rtt_ms, mbps), as_json, measure)
 
@@ -134,6 +153,7 @@ def _print_table(rows: list[ActivationCost], round_trip_ms: float) -> None:
         "online\nrounds",
         "online bytes\nper element",
         "offline bytes\nper element",
+        "the same, with\nno dealer",
         "largest\nerror",
         "on",
         f"ms for\n{ELEMENTS:,}",
@@ -147,13 +167,15 @@ def _print_table(rows: list[ActivationCost], round_trip_ms: float) -> None:
             str(row.rounds),
             f"{row.bytes_per_element:.4g}",
             f"{row.offline_bytes_per_element:.4g}",
+            f"{row.parties_bytes_per_element:.4g}",
             f"{row.max_abs_error:.1e}",
             f"[{low:g}, {high:g}]",
             f"{row.ms:.2f}",
         )
-    console = Console(width=None if sys.stdout.isatty() else 110)
+    console = Console(width=None if sys.stdout.isatty() else 130)
     console.print(table)
     console.print(
-        f"Online bytes are sent by each party to the other, offline bytes by the dealer. Errors are against float64.\n"
+        f"Online bytes are sent by each party to the other, offline bytes by the dealer; with no dealer they are what\n"
+        f"the parties say to each other in all, as planned. Errors are against float64.\n"
         f"Times are online phases, material in stock; an empty exchange both ways took {round_trip_ms:.3f} ms."
     )

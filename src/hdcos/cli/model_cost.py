@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hdcos import nn
+from hdcos.cli.sources import SourceCost, inference_sources, show_sources
 from hdcos.errors import ModelError
 from hdcos.link import Emulation
 from hdcos.nn.private.estimate import Amount, LayerEstimate, dense_twin, estimate, total
@@ -44,10 +45,10 @@ def find_model(name: str, activation: str, structure: str) -> nn.Sequential:
     raise ModelError(f"no ready model or file is called {name!r}: choose from {known}, or activations")
 
 
-def measure(model: nn.Sequential, batch: int, network: Emulation, masked: bool = True) -> Measured:
-    """Run a batch for real on three processes; times are medians."""
+def measure(model: nn.Sequential, batch: int, network: Emulation, masked: bool = True, dealer: bool = True) -> Measured:
+    """Run a batch for real on three processes, or two without a dealer; times are medians."""
     x = np.random.default_rng(0).uniform(0, 1, (batch, *model.input_shape))
-    with local(rtt_ms=network.rtt_ms, mbps=network.mbps) as cluster:
+    with local(dealer, rtt_ms=network.rtt_ms, mbps=network.mbps) as cluster:
         private = cluster.share(model)
         cluster.reset_cost()
         private.prepare(batch * REPEATS)
@@ -74,8 +75,8 @@ def measure(model: nn.Sequential, batch: int, network: Emulation, masked: bool =
         Amount(online.rounds, online.bytes_sent[0], online.wire_bytes_sent[0], seconds),
         Amount(
             0,
-            offline.bytes_sent[1] // REPEATS,
-            offline.wire_bytes_sent[1] // REPEATS,
+            sum(offline.bytes_sent) // REPEATS,
+            sum(offline.wire_bytes_sent) // REPEATS,
             offline.seconds / REPEATS,
         ),
     )
@@ -87,18 +88,28 @@ def show_model_cost(
     model = find_model(name, activation, structure)
     layers = estimate(model, batch, network=network)
     seen = measure(model, batch, network) if measured else None
+    sources = inference_sources(model, batch, network)
     if as_json:
-        click.echo(json.dumps(_record(layers, seen), indent=1))
+        click.echo(json.dumps(_record(layers, seen, sources), indent=1))
         return
     dense = total(estimate(dense_twin(model), batch, network=network))
     title = f"{name}, batch of {batch}, {model.parameter_count:,} parameters"
     _print(title, layers, seen, dense)
+    show_sources(f"Material of {batch} row{'s' if batch > 1 else ''}", sources)
+    if measured:
+        made = measure(model, batch, network, dealer=False).offline
+        several = inference_sources(model, REPEATS * batch, network)[1].bytes // REPEATS
+        click.echo(
+            f"Made by the two parties for {REPEATS} batches at once: {made.bytes_sent:,} bytes a batch, "
+            f"{several:,} planned, and {made.seconds * 1e3:.2f} ms."
+        )
 
 
-def _record(layers: list[LayerEstimate], seen: Measured | None) -> dict[str, Any]:
+def _record(layers: list[LayerEstimate], seen: Measured | None, sources: list[SourceCost]) -> dict[str, Any]:
     record: dict[str, Any] = {
         "layers": [asdict(layer) for layer in layers],
         "total": {"online": asdict(total(layers).online), "offline": asdict(total(layers).offline)},
+        "sources": [asdict(cost) for cost in sources],
     }
     if seen is not None:
         record["measured"] = asdict(seen)

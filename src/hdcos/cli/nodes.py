@@ -71,16 +71,17 @@ def _new_node(folder: Path, role: str, address: str, http: str = "", authority: 
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="The cluster file that the new one takes the place of: the cluster, and with it its clients' tokens, stay.",
 )
-def init(target: Path, cards: tuple[Path, ...], single_machine: bool, replaces: Path | None) -> None:
+@click.option("--no-dealer", is_flag=True, help="The parties make their material themselves: slower, nobody to trust.")
+def init(target: Path, cards: tuple[Path, ...], single_machine: bool, no_dealer: bool, replaces: Path | None) -> None:
     """Combine the CARDS of all nodes into the cluster file TARGET, which nodes and clients then share."""
     if single_machine:
         if cards:
             raise InputError("--single-machine makes all nodes itself: leave the cards out")
-        _single_machine(target)
+        _single_machine(target, PARTIES if no_dealer else SERVERS)
         return
     if target.exists():
         raise InputError(f"{target} exists already: a cluster file is never overwritten")
-    site = Site.of(Card.read(path) for path in cards)
+    site = Site.of((Card.read(path) for path in cards), dealer=not no_dealer)
     if replaces is not None:
         site = Site(Site.read(replaces).id, site.servers)
     site.write(target)
@@ -89,15 +90,17 @@ def init(target: Path, cards: tuple[Path, ...], single_machine: bool, replaces: 
         click.echo(f"  {card.role:<7} {card.address:<24} {card.certificate.fingerprint}")
 
 
-def _single_machine(folder: Path) -> None:
-    socks = [socket.create_server(("127.0.0.1", 0)) for _ in range(5)]
-    dealer, party0, party1, http0, http1 = (f"127.0.0.1:{sock.getsockname()[1]}" for sock in socks)
+def _single_machine(folder: Path, roles: tuple[str, ...]) -> None:
+    socks = [socket.create_server(("127.0.0.1", 0)) for _ in range(len(roles) + len(PARTIES))]
+    addresses = [f"127.0.0.1:{sock.getsockname()[1]}" for sock in socks]
     for sock in socks:
         sock.close()
-    made = [_new_node(folder / "dealer", "dealer", dealer)]
-    made.append(_new_node(folder / "party0", "party0", party0, http0))
-    made.append(_new_node(folder / "party1", "party1", party1, http1))
-    site, path, secret = Site.of(made), folder / "cluster.toml", new_secret()
+    http = dict(zip(PARTIES, addresses[len(roles) :], strict=True))
+    made = [
+        _new_node(folder / role, role, address, http.get(role, ""))
+        for role, address in zip(roles, addresses[: len(roles)], strict=True)
+    ]
+    site, path, secret = Site.of(made, dealer="dealer" in roles), folder / "cluster.toml", new_secret()
     site.write(path)
     for rank, role in enumerate(PARTIES):
         Store(folder / role / STATE).allow("me", token_hash(token(secret, site.id, rank)), ROLES)
@@ -106,7 +109,7 @@ def _single_machine(folder: Path) -> None:
     with os.fdopen(handle, "w") as file:
         file.write(f"{secret}\n")
     click.echo(f"A cluster for one machine, which protects nothing from its owner, in {folder}. Start it with\n")
-    for role in SERVERS:
+    for role in roles:
         command = "dealer" if role == "dealer" else "party"
         click.echo(f"  hdcos {command} --node {folder / role} --cluster {path} &")
     click.echo("\nand use it with\n")

@@ -9,6 +9,9 @@ Compact = npt.NDArray[np.unsignedinteger[Any]]
 Bytes = npt.NDArray[np.uint8]
 Rows = npt.NDArray[np.int32]
 
+oblivious: Any
+"""The loops of oblivious transfer: see hdcos.offline.oblivious.native."""
+
 def levels() -> list[str]: ...
 def keep_memory() -> None: ...
 def has_keystream() -> bool: ...

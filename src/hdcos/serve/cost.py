@@ -16,7 +16,7 @@ class PhaseCost:
     """One phase. Pairs are [party 0, party 1].
 
     `bytes_sent` is payload without frame headers, `wire_bytes_sent` everything on the sockets. Online they count
-    what a party sent to the other; offline what the dealer sent to that party.
+    what a party sent to the other; offline what was sent to that party, by the dealer or, without one, by the other.
     """
 
     rounds: int = 0

@@ -15,7 +15,7 @@ from typing import TypeVar
 from hdcos.errors import HdcosError, PeerLost
 from hdcos.link import Link, Meter
 from hdcos.offline import Ration, Stock
-from hdcos.offline.service import DealerClient
+from hdcos.offline.source import MaterialSource
 from hdcos.protocol.drive import run
 from hdcos.protocol.party import Party
 from hdcos.protocol.plan import Planned
@@ -32,7 +32,7 @@ class Engine:
         self,
         rank: int,
         connect_peer: Callable[[Meter], tuple[Link, bytes]],
-        dealer: DealerClient,
+        dealer: MaterialSource,
         meter: Meter,
         timeout_s: float = 30.0,
     ) -> None:

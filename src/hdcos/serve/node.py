@@ -23,7 +23,9 @@ from hdcos._version import __version__
 from hdcos.errors import HandshakeError, HdcosError, InputError, PeerLost, PolicyRefused
 from hdcos.link import Certificate, Emulation, Hello, Identity, Link, Listener, Meter, connect, handshake
 from hdcos.offline import Dealer
+from hdcos.offline.oblivious import ObliviousSource
 from hdcos.offline.service import DealerClient, serve_dealer
+from hdcos.offline.source import MaterialSource
 from hdcos.ring import keep_memory, table_hash
 from hdcos.serve.engine import Engine
 from hdcos.serve.party import PartyNode
@@ -32,6 +34,8 @@ from hdcos.serve.site import CARD_FILE, Card, Site, endpoint
 
 SOFTWARE = hashlib.sha256(f"hdcos {__version__}".encode()).digest()
 """The program that links which carry many programs agree on: the software itself."""
+TRANSFERS = hashlib.sha256(f"hdcos {__version__} material without a dealer".encode()).digest()
+"""What the parties agree on for the link over which they make material."""
 
 
 @dataclass(frozen=True)
@@ -91,12 +95,17 @@ class Node:
             None,
         )
 
+    @property
+    def dealt(self) -> bool:
+        """Whether this cluster has a dealer."""
+        return "dealer" in self.addresses
+
     def greet(self, link: Link, mine: Hello | None = None) -> Hello:
         """Compare versions, tables and runs with whoever is at the other end; returns its hello."""
         return handshake(link, mine or self.hello())
 
-    def hello(self) -> Hello:
-        return Hello(self.role, SOFTWARE, table_hash(), self.run)
+    def hello(self, program: bytes = SOFTWARE) -> Hello:
+        return Hello(self.role, program, table_hash(), self.run)
 
     def listen(self, *roles: str) -> Listener:
         return Listener(
@@ -149,7 +158,9 @@ def _deal_until_goodbye(node: Node, dealer: Dealer, link: Link, say: Callable[[s
 def run_party(node: Node, rank: int) -> None:
     """Serve one client until it leaves."""
     peer = f"party{1 - rank}"
-    expected = ("client", peer) if rank == 0 else ("client",)
+    # For programs party 1 dials party 0; for material without a dealer it is the other way round, so that nobody
+    # mistakes one link for the other.
+    expected = ("client", peer) if rank == 0 or not node.dealt else ("client",)
     with node.listen(*expected) as listener:
         waiting: list[Link] = []
 
@@ -163,10 +174,11 @@ def run_party(node: Node, rank: int) -> None:
 
         def connect_peer(meter: Meter) -> tuple[Link, bytes]:
             link = accept(peer, meter) if rank == 0 else node.dial(peer, meter)
-            mine = node.hello()
-            theirs = handshake(link, mine)
-            nonces = sorted([(mine.role, mine.nonce), (theirs.role, theirs.nonce)])
-            return link, hashlib.sha256(b"".join(nonce for _, nonce in nonces)).digest()
+            return link, _greeted(link, node.hello())
+
+        def connect_transfers(meter: Meter) -> tuple[Link, bytes]:
+            link = accept(peer, meter) if rank == 1 else node.dial(peer, meter)
+            return link, _greeted(link, node.hello(TRANSFERS))
 
         def dial_dealer(meter: Meter) -> Link:
             link = node.dial("dealer", meter)
@@ -175,13 +187,23 @@ def run_party(node: Node, rank: int) -> None:
 
         client = accept("client")
         node.greet(client)
-        engine = Engine(rank, connect_peer, DealerClient(dial_dealer, rank), Meter(), node.timeout_s)
+        source: MaterialSource = (
+            DealerClient(dial_dealer, rank) if node.dealt else ObliviousSource(connect_transfers, rank)
+        )
+        engine = Engine(rank, connect_peer, source, Meter(), node.timeout_s)
         try:
             PartyNode(engine, node.policy).serve(client)
         except PeerLost as error:
             print(f"{node.role}: {error}", file=sys.stderr, flush=True)
         finally:
             engine.stop()
+
+
+def _greeted(link: Link, mine: Hello) -> bytes:
+    """Compare hellos; what both nonces make is known to the two parties alone and new with every link."""
+    theirs = handshake(link, mine)
+    nonces = sorted([(mine.role, mine.nonce), (theirs.role, theirs.nonce)])
+    return hashlib.sha256(b"".join(nonce for _, nonce in nonces)).digest()
 
 
 def tune_process() -> None:

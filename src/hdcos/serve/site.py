@@ -20,7 +20,9 @@ from hdcos.link import Certificate, Identity
 
 VERSION = 1
 SERVERS = ("dealer", "party0", "party1")
-PARTIES = ("party0", "party1")
+PARTIES = SERVERS[1:]
+NO_DEALER = "none"
+"""What a cluster file says for its dealer where the parties make their material themselves."""
 CARD_FILE = "card.toml"
 
 
@@ -77,13 +79,14 @@ class Site:
     servers: Mapping[str, Card]
 
     @classmethod
-    def of(cls, cards: Iterable[Card]) -> Site:
+    def of(cls, cards: Iterable[Card], dealer: bool = True) -> Site:
         """A new cluster from its nodes' cards."""
         cards = list(cards)
-        servers = {card.role: card for card in cards}
-        missing = [role for role in SERVERS if role not in servers]
+        roles = SERVERS if dealer else PARTIES
+        servers = {card.role: card for card in cards if card.role in roles}
+        missing = [role for role in roles if role not in servers]
         if missing or len(servers) != len(cards):
-            raise InputError(f"a cluster takes one card of each of {', '.join(SERVERS)}; missing: {missing or 'none'}")
+            raise InputError(f"a cluster takes one card of each of {', '.join(roles)}; missing: {missing or 'none'}")
         if len({card.certificate.fingerprint for card in cards}) != len(cards):
             raise InputError("two nodes have the same certificate: each node makes its own")
         return cls(secrets.token_hex(16), servers)
@@ -95,6 +98,7 @@ class Site:
 
     def write(self, path: str | os.PathLike[str]) -> None:
         parts = [f'version = {VERSION}\nid = "{self.id}"\n']
+        parts += [] if "dealer" in self.servers else [f'dealer = "{NO_DEALER}"\n']
         parts += [f"\n[{role}]\n{card.toml()}" for role, card in self.servers.items()]
         Path(path).write_text("".join(parts))
 
@@ -108,10 +112,11 @@ class Site:
         name = record.get("id")
         if not isinstance(name, str) or len(name) != 32 or set(name) - set("0123456789abcdef"):
             raise InputError(f"{where} has no id of 32 hexadecimal digits")
-        missing = [role for role in SERVERS if not isinstance(record.get(role), dict)]
+        roles = PARTIES if record.get("dealer") == NO_DEALER else SERVERS
+        missing = [role for role in roles if not isinstance(record.get(role), dict)]
         if missing:
             raise InputError(f"{where} lacks {', '.join(missing)}")
-        return cls(name, {role: Card._from({"role": role, **record[role]}, where) for role in SERVERS})
+        return cls(name, {role: Card._from({"role": role, **record[role]}, where) for role in roles})
 
 
 def endpoint(address: str, what: str) -> tuple[str, int]:

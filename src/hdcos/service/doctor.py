@@ -53,7 +53,8 @@ def examine(cluster: Path, folder: Path, timeout_s: float = 5.0) -> Iterator[Fin
 
 
 def _own_certificate(site: Site, card: Card, identity: Identity) -> Finding:
-    if identity.certificate == site.servers[card.role].certificate:
+    known = site.servers.get(card.role)
+    if known is not None and identity.certificate == known.certificate:
         return Finding("this node", True, f"{card.role}, key and certificate are those of the cluster file")
     return Finding(
         "this node",

@@ -18,6 +18,7 @@ from typing import Any
 from hdcos.errors import HdcosError, PeerLost
 from hdcos.nn import Sequential
 from hdcos.nn.private import layout
+from hdcos.nn.private.estimate import oblivious_traffic
 from hdcos.nn.private.planning import plan_inference
 from hdcos.serve.checkpoint import Checkpoints
 from hdcos.serve.work import fingerprint
@@ -104,8 +105,8 @@ def _thing(command: Command) -> tuple[str, ...] | None:
 class Leader:
     """Chooses commands, one at a time."""
 
-    def __init__(self, worker: Worker, config: Config, failures: Failures) -> None:
-        self._worker, self._store, self._config = worker, worker.store, config
+    def __init__(self, worker: Worker, config: Config, failures: Failures, dealt: bool) -> None:
+        self._worker, self._store, self._config, self._dealt = worker, worker.store, config, dealt
         self._failures = failures
         self._theirs: Inventory | None = None
         self._looked = -1
@@ -219,7 +220,9 @@ class Leader:
 
     def _load(self, model: StoredModel) -> Command:
         chosen = layout(Sequential.outline(model.architecture), model.phase_bits)
-        rows = rows_ahead(int(plan_inference(chosen).material.packed_bytes(1)), self._config.stock.megabytes)
+        # Two parties without a dealer say far more to each other than they keep: what they say is what counts.
+        size = plan_inference(chosen).material.packed_bytes(1) if self._dealt else oblivious_traffic(chosen).bytes
+        rows = rows_ahead(int(size), self._config.stock.megabytes)
         rows_masked = max(1, int(MASKED_PART * rows))
         return {
             **{"op": "load", "model": model.name, "version": model.version, "scope": _scope("model", model.name)},

@@ -20,6 +20,8 @@ from hdcos.link.message import decode_message, encode_message, request
 from hdcos.serve.node import Node
 
 PURPOSES = ("rounds", "commands", "arrivals")
+TRANSFERS = "transfers"
+"""A fourth link, where there is no dealer."""
 DIAL_S = 5.0
 
 
@@ -62,6 +64,19 @@ def dial(node: Node, meter: Meter) -> Links:
         raise
 
 
+def dial_transfers(node: Node, meter: Meter) -> tuple[Link, bytes]:
+    """Party 1 calls party 0 for a link on which they make material without a dealer."""
+    link = node.dial("party0", meter, DIAL_S)
+    try:
+        mine = node.hello()
+        theirs = node.greet(link, mine)
+        request(link, {"purpose": TRANSFERS, "session": ""}, timeout_s=node.timeout_s)
+    except BaseException as error:
+        link.abort(error)
+        raise
+    return link, _seed(theirs.nonce, mine.nonce)
+
+
 def _seed(nonce0: bytes, nonce1: bytes) -> bytes:
     """From what each party said in the hello of the rounds link; TLS hides it from everybody else."""
     return hashlib.sha256(nonce0 + nonce1).digest()
@@ -75,6 +90,7 @@ class Door:
         self._changed = Condition()
         self._session = ""
         self._waiting: dict[str, tuple[Link, bytes]] = {}
+        self._transfers: tuple[Link, bytes] | None = None
         roles = [role for role in node.certificates if role != node.role]
         self._listener = node.listen(*roles)
         Thread(target=self._accept, name="door", daemon=True).start()
@@ -89,6 +105,16 @@ class Door:
         rounds.meter = meter
         return Links(rounds, taken["commands"][0], taken["arrivals"][0], seed, meter)
 
+    def transfers(self, meter: Meter, timeout_s: float) -> tuple[Link, bytes]:
+        """The next link that party 1 made for material."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._transfers is not None, timeout_s):
+                raise PeerLost(f"party 1 made no link for material within {timeout_s:g} s")
+            assert self._transfers is not None
+            (link, seed), self._transfers = self._transfers, None
+        link.meter = meter
+        return link, seed
+
     def _accept(self) -> None:
         while True:
             link = self._listener.accept(None)
@@ -101,7 +127,7 @@ class Door:
             _, payload = link.receive(Kind.REQUEST, limit=1 << 12)
             meta, _ = decode_message(payload)
             purpose, session = str(meta.get("purpose")), str(meta.get("session"))
-            if purpose in PURPOSES and link.peer == "party1" and self._node.role == "party0":
+            if purpose in (*PURPOSES, TRANSFERS) and link.peer == "party1" and self._node.role == "party0":
                 link.send(Kind.REPLY, *encode_message({}))
                 self._keep(link, purpose, session, _seed(mine.nonce, theirs.nonce))
                 return
@@ -112,6 +138,12 @@ class Door:
 
     def _keep(self, link: Link, purpose: str, session: str, seed: bytes) -> None:
         with self._changed:
+            if purpose == TRANSFERS:
+                if self._transfers is not None:
+                    self._transfers[0].close()
+                self._transfers = (link, seed)
+                self._changed.notify_all()
+                return
             if session != self._session:  # party 1 began anew: what it left is void
                 for old, _ in self._waiting.values():
                     old.close()

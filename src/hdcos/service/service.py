@@ -12,12 +12,14 @@ from typing import Any
 from hdcos._version import __version__
 from hdcos.errors import DataMissing, HdcosError, PeerLost
 from hdcos.link import Count, Link, Meter
+from hdcos.offline.oblivious import ObliviousSource
 from hdcos.offline.service import DealerClient
+from hdcos.offline.source import MaterialSource
 from hdcos.serve.node import Node
 from hdcos.service.config import Config
 from hdcos.service.desk import Desk
 from hdcos.service.leader import ENDED, Failures
-from hdcos.service.links import DIAL_S, Door, dial
+from hdcos.service.links import DIAL_S, Door, dial, dial_transfers
 from hdcos.service.session import Session
 from hdcos.service.store import Store
 from hdcos.service.worker import Loaded, Progress
@@ -84,9 +86,16 @@ class Service:
         meter = Meter()
         links = self._door.links(meter, DIAL_S) if self.rank == 0 else dial(self.node, meter)
         try:
-            dealer = DealerClient(self._dial_dealer, self.rank)
             session = Session(
-                self.rank, links, dealer, self.store, self.desk, self.config, self.node.timeout_s, self.failures
+                self.rank,
+                links,
+                self._source(),
+                self.store,
+                self.desk,
+                self.config,
+                self.node.timeout_s,
+                self.failures,
+                self.node.dealt,
             )
         except BaseException as error:
             links.close(error)
@@ -105,6 +114,14 @@ class Service:
             self._before = self.counts(session)
             self._batches += session.worker.batches
             self._rows += session.worker.rows
+
+    def _source(self) -> MaterialSource:
+        """Where material comes from: the dealer, or the two parties themselves."""
+        if self.node.dealt:
+            return DealerClient(self._dial_dealer, self.rank)
+        if self.rank == 1:
+            return ObliviousSource(lambda meter: dial_transfers(self.node, meter), 1)
+        return ObliviousSource(lambda meter: self._door.transfers(meter, self.node.timeout_s), 0)
 
     def _dial_dealer(self, meter: Meter) -> Link:
         link = self.node.dial("dealer", meter, DIAL_S)

@@ -15,7 +15,7 @@ from typing import TypeVar
 from hdcos.errors import HdcosError, InputError, PeerLost
 from hdcos.link import Kind, Link, Meter
 from hdcos.link.message import answer, decode_message, encode_message, reply_error
-from hdcos.offline.service import DealerClient
+from hdcos.offline.source import MaterialSource
 from hdcos.serve.engine import Engine
 from hdcos.service.config import Config
 from hdcos.service.desk import Desk
@@ -38,18 +38,19 @@ class Session:
         self,
         rank: int,
         links: Links,
-        dealer: DealerClient,
+        source: MaterialSource,
         store: Store,
         desk: Desk,
         config: Config,
         timeout_s: float,
         failures: Failures,
+        dealt: bool,
     ) -> None:
         self.rank, self._links, self._store, self._desk = rank, links, store, desk
-        self.engine = Engine(rank, self._no_other_link, dealer, links.meter, timeout_s)
+        self.engine = Engine(rank, self._no_other_link, source, links.meter, timeout_s)
         self.engine.adopt(links.rounds, links.pair_seed)
         self.worker = Worker(self.engine, store, desk)
-        self._leader = Leader(self.worker, config, failures)
+        self._leader = Leader(self.worker, config, failures, dealt)
         self._failures = failures
         self._timeout_s = timeout_s
         self._ended = Event()

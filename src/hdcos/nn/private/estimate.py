@@ -13,11 +13,12 @@ from hdcos.link import Emulation
 from hdcos.link.tls import wire_bytes
 from hdcos.nn.layer import Layer
 from hdcos.nn.private.layout import Layout, layout
-from hdcos.nn.private.planning import blank_parameters
+from hdcos.nn.private.planning import MODEL, blank_parameters, plan_inference, plan_weights
 from hdcos.nn.private.program import pieces
 from hdcos.nn.private.stages import Stage, Value
 from hdcos.nn.sequential import Sequential
 from hdcos.offline import Mask, Plan
+from hdcos.offline.oblivious import Traffic, traffic
 from hdcos.protocol.masked import Masked
 from hdcos.protocol.opening import open_masked
 from hdcos.protocol.plan import Planner, blank_share
@@ -25,6 +26,7 @@ from hdcos.protocol.rounds import together
 from hdcos.ring import Blank
 from hdcos.sharing import Share
 
+"""The scope of a model's weights, while nothing runs."""
 ROUND_S = 150e-6
 """One exchange of little between two processes on one machine, with the work around it."""
 WIRE_BYTE_S = 1.5e-9
@@ -116,6 +118,11 @@ def _multiplications(stage: Stage, model: Sequential, batch: int) -> int:
         return 0
     index = int(number)
     return batch * model.layers[index].multiplications(model.shapes[index])
+
+
+def oblivious_traffic(chosen: Layout, rows: int = 1) -> Traffic:
+    """What two parties without a dealer say to each other to make the material of so many rows."""
+    return traffic(plan_inference(chosen).material, rows, {MODEL: plan_weights(chosen)})
 
 
 def total(layers: list[LayerEstimate]) -> LayerEstimate:

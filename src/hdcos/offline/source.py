@@ -1,0 +1,28 @@
+"""What a party's engine needs from a source of material: a dealer's client, or the two parties themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from hdcos.link import Meter
+from hdcos.offline.material import Finish, Plan
+from hdcos.offline.stock import Stock
+
+
+class MaterialSource(Protocol):
+    """Used by one thread at a time. Whatever it says to others is counted by its meter, material as "offline"."""
+
+    meter: Meter
+
+    def open(
+        self, name: str, plan: Plan, finishes: Mapping[int, Finish] | None = None, singly: bool = False
+    ) -> Stock: ...
+
+    def close(self, name: str) -> None: ...
+
+    def fill(self, stock: Stock, executions: int) -> None: ...
+
+    def look(self) -> float: ...
+
+    def leave(self) -> None: ...

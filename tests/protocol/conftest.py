@@ -1,0 +1,35 @@
+"""Every protocol test runs with both sources of material: a dealer, and the two parties by themselves.
+
+Uniformity takes millions of numbers, which take the parties minutes to make: with them it runs where
+HDCOS_ALL_SOURCES is set, as `make prove SUITE=offline` does.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+
+import pytest
+
+from hdcos.offline.oblivious.pair import Pair
+from hdcos.protocol import simulate
+
+
+@cache
+def pair() -> Pair:
+    return Pair()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    long = metafunc.module.__name__.endswith("test_uniformity") and not os.environ.get("HDCOS_ALL_SOURCES")
+    metafunc.parametrize("source", ["dealer"] if long else ["dealer", "parties"], indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def source(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Where `deal` gets its material from, in this test."""
+    if request.param == "parties":
+        for module in (simulate, request.module):
+            if getattr(module, "deal", None) is not None:
+                monkeypatch.setattr(module, "deal", pair().deal)
+    return str(request.param)
