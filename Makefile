@@ -26,6 +26,10 @@ $(VENV)/.demo: $(VENV)/.core
 	$(PIP) --editable '.[demo]'
 	touch $@
 
+$(VENV)/.prove: $(VENV)/.dev
+	$(PIP) --editable '.[prove]'
+	touch $@
+
 $(VENV)/.docs: $(VENV)/.core
 	$(PIP) --editable '.[docs]'
 	touch $@
@@ -48,7 +52,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.core
 	$(BIN)/python -m benchmarks.inference
 
-prove: $(VENV)/.dev
+prove: $(VENV)/.prove
 	$(BIN)/python -m benchmarks.prove $(SUITE) $(PART)
 	$(BIN)/python -m benchmarks.tables
 

@@ -13,11 +13,11 @@ import hdcos
 from hdcos import nn
 from hdcos.protocol.clear import Counter, run_clear
 from hdcos.ring import encode
-from hdcos.serve.fit import one_hot
 from hdcos.sharing import Share
 from hdcos.train import Rule, sgd_step, training_form
 from hdcos.train.batches import batches
 from hdcos.train.form import INPUT_SCALE
+from hdcos.train.targets import one_hot
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
 #include "dispatch.h"
+#include "keystream.h"
 
 #include <stdexcept>
 
@@ -15,6 +16,15 @@ static std::vector<const Kernels*> runnable() {
     if (v4) found.push_back(&v4::kernels);
 #endif
     return found;
+}
+
+bool has_keystream() {
+#ifdef HDCOS_X86_LEVELS
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("vaes") && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw");
+#else
+    return false;
+#endif
 }
 
 std::vector<std::string> levels() {

@@ -1,26 +1,17 @@
 // The gradient of a Hadamard layer after a cosine, from its opened gradient to the message of the layer before.
 //
 // Blocks of rows, inside the cache: x = E - m + t b from the opened D; [x cos r], [x sin r] and, times the weight, the
-// gradient behind the cosine; its transform, rounded and masked. Sums over rows: x itself and the weight's step.
+// gradient behind the cosine; its transform, rounded and masked. Sums over rows: x + m and the weight's step.
 #include "vector.h"
 
 #include "isa.h"
+#include "lift.h"
 
 namespace hdcos::HDCOS_ISA {
 
 typedef i64 SignedVec __attribute__((vector_size(8 * LANES)));
 
 constexpr std::size_t BLOCK_WORDS = 2048;
-
-template <class T>
-static void lift(const T* D, std::size_t count, int bits, u64* E, u64* t) {
-    const u64 middle = u64{1} << (bits - 2);
-    for (std::size_t i = 0; i < count; ++i) {
-        const u64 d = D[i];
-        E[i] = d - middle;
-        t[i] = (1 - (d >> (bits - 1))) << bits;
-    }
-}
 
 // x over 2**shift as a signed number, ties up.
 static inline Vec rounded(Vec x, int shift, u64 half) {
@@ -45,8 +36,8 @@ static inline void unit(const FusedTerms& f, const BackFactors& k, std::size_t a
     const V e = of(E + i), w = of(t + i), c = of(cos + i), n = of(sin + i), weight = of(f.weight + i);
     const V x_cos = e * of(f.cos + j) - of(f.m_cos + j) + w * of(f.b_cos + j);
     const V x_sin = e * of(f.sin + j) - of(f.m_sin + j) + w * of(f.b_sin + j);
-    const V w_cos = weight * x_cos - (e * of(f.w_cos + j) - of(f.m_wcos + j) + w * of(f.b_wcos + j));
-    const V w_sin = weight * x_sin - (e * of(f.w_sin + j) - of(f.m_wsin + j) + w * of(f.b_wsin + j));
+    const V w_cos = weight * x_cos - (e * of(f.w_cos + j) - (of(f.m_wcos + j) << k.lift) + w * of(f.b_wcos + j));
+    const V w_sin = weight * x_sin - (e * of(f.w_sin + j) - (of(f.m_wsin + j) << k.lift) + w * of(f.b_wsin + j));
     const u64 half = half_of(k.step_shift), slope_half = half_of(k.slope_shift);
     put(step + i, of(step + i) + rounded(c * k.step, k.step_shift, half) * x_cos +
                       rounded(n * (u64{0} - k.step), k.step_shift, half) * x_sin);
@@ -69,18 +60,14 @@ void hadamard_back(const LiftedRows& x, const FusedTerms& f, const BackFactors& 
     const u64 keep = x.with_public ? ~u64{0} : 0;
     for (std::size_t first = 0; first < s.rows; first += block) {
         const std::size_t rows = smaller(block, s.rows - first), wide = first * s.width, at = first * s.units;
-        if (x.opened.itemsize == 4)
-            lift(static_cast<const std::uint32_t*>(x.opened.data) + wide, rows * s.width, x.bits, E, t);
-        else
-            lift(static_cast<const u64*>(x.opened.data) + wide, rows * s.width, x.bits, E, t);
+        lift(x.opened, wide, rows * s.width, x.bits, E, t);
         const Compact phase{static_cast<const char*>(f.phase.data) + at * f.phase.itemsize, f.phase.itemsize};
         trig_words(phase, reinterpret_cast<i64*>(cos), reinterpret_cast<i64*>(sin), rows * s.units, trig);
         for (std::size_t r = 0; r < rows; ++r) {
             const u64* const e = E + r * s.width;
             const u64* const w = t + r * s.width;
-            const u64* const m = x.m + wide + r * s.width;
             const u64* const b = x.b + wide + r * s.width;
-            for (std::size_t i = 0; i < s.width; ++i) total[i] += w[i] * b[i] - m[i] + (e[i] & keep);
+            for (std::size_t i = 0; i < s.width; ++i) total[i] += w[i] * b[i] + (e[i] & keep);
             const u64* const c = cos + r * s.units;
             const u64* const n = sin + r * s.units;
             u64* const row = made + r * s.size;

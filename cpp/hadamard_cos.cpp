@@ -21,6 +21,12 @@ static void sum_blocks(u64* z, const Pool& pool) {
     }
 }
 
+// D x - w_x for some rows.
+static void times_weight(const u64* D, const u64* x, const u64* w_x, u64* out, std::size_t rows, std::size_t units) {
+    for (std::size_t r = 0; r < rows; ++r)
+        for (std::size_t i = 0; i < units; ++i) out[r * units + i] = D[i] * x[r * units + i] - w_x[r * units + i];
+}
+
 constexpr std::size_t BLOCK_WORDS = 2048;
 
 // So many rows are computed at a time; each has room for its units and for `size` words.
@@ -29,12 +35,24 @@ static std::size_t rows_at_once(const HadamardLayer& s) {
     return widest >= BLOCK_WORDS ? 1 : BLOCK_WORDS / widest;
 }
 
+// Room for the rows that are computed at a time, and behind them for their weighted factors.
+static std::size_t scratch_words(const Cosine& z, const HadamardLayer& s) {
+    return rows_at_once(s) * (s.size + (z.weight ? 3 : 1) * s.units);
+}
+
 // Rows [first, first + count), `size` apart: the result is in the first `outputs` words of each.
 static void compute_rows(const Cosine& z, std::size_t first, std::size_t count, const HadamardLayer& s, const u64* bias,
                          const Trig& trig, u64* rows) {
     const std::size_t at = first * s.units;
     const Compact phase{static_cast<const char*>(z.phase.data) + at * z.phase.itemsize, z.phase.itemsize};
-    rotate(phase, z.a + at, z.b + at, rows, nullptr, count * s.units, trig);
+    const u64 *a = z.a + at, *b = z.b + at;
+    if (z.weight) {
+        u64* const weighted = rows + rows_at_once(s) * (s.size + s.units);
+        times_weight(z.weight, a, z.weight_a + at, weighted, count, s.units);
+        times_weight(z.weight, b, z.weight_b + at, weighted + count * s.units, count, s.units);
+        a = weighted, b = weighted + count * s.units;
+    }
+    rotate(phase, a, b, rows, nullptr, count * s.units, trig);
     std::size_t filled = s.units;
     if (s.pool.window > 1) {
         filled /= s.pool.window * s.pool.window;
@@ -56,7 +74,7 @@ static void compute_rows(const Cosine& z, std::size_t first, std::size_t count, 
 
 void hadamard_cos(const Cosine& z, const u64* bias, u64* out, const HadamardLayer& s, const Trig& trig) {
     const std::size_t block = rows_at_once(s);
-    const Scratch rows(block * (s.size + s.units));
+    const Scratch rows(scratch_words(z, s));
     for (std::size_t first = 0; first < s.rows; first += block) {
         const std::size_t count = smaller(block, s.rows - first);
         compute_rows(z, first, count, s, bias, trig, rows.get());
@@ -68,7 +86,7 @@ void hadamard_cos(const Cosine& z, const u64* bias, u64* out, const HadamardLaye
 void hadamard_cos_open(const Cosine& z, const u64* bias, void* out, const HadamardLayer& s, const Trig& trig,
                        const Opening& open) {
     const std::size_t block = rows_at_once(s);
-    const Scratch rows(block * (s.size + s.units));
+    const Scratch rows(scratch_words(z, s));
     const std::size_t step = s.outputs * open.itemsize;
     for (std::size_t first = 0; first < s.rows; first += block) {
         const std::size_t count = smaller(block, s.rows - first);

@@ -14,6 +14,7 @@ const Kernels kernels = {
     round_open,
     pack,
     unpack,
+    unpack_sum,
     trig_words,
     trig_combine,
     rotate,
@@ -22,6 +23,7 @@ const Kernels kernels = {
     hadamard_back,
     spread,
     pool_sum,
+    lifted_sums,
     lifted_times,
     lifted_product,
 };

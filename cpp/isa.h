@@ -13,6 +13,8 @@ void round_open(const u64* x, const void* mask, void* out, std::size_t itemsize,
 void pack(Compact values, std::uint8_t* out, std::size_t count, int bits);
 void unpack(const std::uint8_t* buffer, std::size_t size, void* out, std::size_t itemsize, std::size_t count,
             int bits);
+void unpack_sum(const std::uint8_t* buffer, std::size_t size, const void* values, void* out, std::size_t itemsize,
+                std::size_t count, int bits);
 void trig_words(Compact phase, i64* cos, i64* sin, std::size_t count, const Trig& trig);
 void trig_combine(Compact phase, const u64* cos_share, const u64* sin_share, u64* out, std::size_t count,
                   const Trig& trig, const Series& series);
@@ -25,6 +27,8 @@ void hadamard_back(const LiftedRows& x, const FusedTerms& terms, const BackFacto
                    void* out, const BackShape& shape, const Trig& trig, const Opening& opening);
 void spread(const u64* x, u64* out, std::size_t rows, const Pool& pool);
 void pool_sum(const u64* x, u64* out, std::size_t rows, const Pool& pool);
+void lifted_sums(const LiftedRows& x, const MaskedRows& w, const u64* m_mask, const u64* b_mask, u64* total, u64* sums,
+                 std::size_t rows, std::size_t width, std::size_t units);
 void lifted_times(const u64* E, const u64* t, const u64* factor, const u64* m_factor, const u64* b_factor, u64* out,
                   const LiftedShape& shape);
 void lifted_product(const u64* E, const u64* t, const u64* m, const u64* b, const u64* opened, const u64* mask,

@@ -40,11 +40,14 @@ struct Series {
     int shift;
 };
 
-// cos d * a - sin d * b at public phases d.
+// cos d * a - sin d * b at public phases d; with a weight w, of D a - w_a and D b - w_b instead, D one row for all.
 struct Cosine {
     Compact phase;
     const u64* a;
     const u64* b;
+    const u64* weight;
+    const u64* weight_a;
+    const u64* weight_b;
 };
 
 // Units as channels of images, summed over window x window blocks; a window of 1 changes nothing.
@@ -71,13 +74,19 @@ struct Opening {
     bool ties_up;
 };
 
-// Rows of lifted values as they were opened: D in `bits` bits, with this party's halves of m and b.
+// Rows of lifted values as they were opened: D in `bits` bits, with this party's halves of m, where needed, and b.
 struct LiftedRows {
     Compact opened;
     const u64* m;
     const u64* b;
     int bits;
     bool with_public;
+};
+
+// Rows of masked values: what was opened, and this party's half of the mask.
+struct MaskedRows {
+    const u64* opened;
+    const u64* mask;
 };
 
 // A fused phase with everything that was dealt for its product with a lifted value and a weight.
@@ -94,6 +103,7 @@ struct BackFactors {
     int step_shift;
     u64 slope;
     int slope_shift;
+    int lift;  // m w cos r and m w sin r are in units of 2**lift
 };
 
 struct BackShape {
@@ -110,6 +120,8 @@ struct Kernels {
     void (*pack)(Compact values, std::uint8_t* out, std::size_t count, int bits);
     void (*unpack)(const std::uint8_t* buffer, std::size_t size, void* out, std::size_t itemsize,
                    std::size_t count, int bits);
+    void (*unpack_sum)(const std::uint8_t* buffer, std::size_t size, const void* values, void* out,
+                       std::size_t itemsize, std::size_t count, int bits);
     void (*trig_words)(Compact phase, i64* cos, i64* sin, std::size_t count, const Trig& trig);
     void (*trig_combine)(Compact phase, const u64* cos_share, const u64* sin_share, u64* out,
                          std::size_t count, const Trig& trig, const Series& series);
@@ -122,6 +134,8 @@ struct Kernels {
                           u64* step, void* out, const BackShape& shape, const Trig& trig, const Opening& opening);
     void (*spread)(const u64* x, u64* out, std::size_t rows, const Pool& pool);
     void (*pool_sum)(const u64* x, u64* out, std::size_t rows, const Pool& pool);
+    void (*lifted_sums)(const LiftedRows& x, const MaskedRows& w, const u64* m_mask, const u64* b_mask, u64* total,
+                        u64* sums, std::size_t rows, std::size_t width, std::size_t units);
     void (*lifted_times)(const u64* E, const u64* t, const u64* factor, const u64* m_factor, const u64* b_factor,
                          u64* out, const LiftedShape& shape);
     void (*lifted_product)(const u64* E, const u64* t, const u64* m, const u64* b, const u64* opened,

@@ -4,6 +4,7 @@
 #include "vector.h"
 
 #include "isa.h"
+#include "lift.h"
 
 namespace hdcos::HDCOS_ISA {
 
@@ -81,6 +82,28 @@ void lifted_product(const u64* E, const u64* t, const u64* m, const u64* b, cons
         u64* const to = out + row * s.units;
         for (std::size_t i = 0; i < s.units; ++i)
             to[i] = D[i] * (w[i] * be[i] - me[i] + (e[i] & keep)) - (e[i] * M[i] - mm[i] + w[i] * bm[i]);
+    }
+}
+
+void lifted_sums(const LiftedRows& x, const MaskedRows& w, const u64* m_mask, const u64* b_mask, u64* total, u64* sums,
+                 std::size_t rows, std::size_t width, std::size_t units) {
+    const Scratch lifted(2 * width);
+    u64* const e = lifted.get();
+    u64* const t = e + width;
+    const u64 keep = x.with_public ? ~u64{0} : 0;
+    std::memset(total, 0, width * sizeof(u64));
+    std::memset(sums, 0, units * sizeof(u64));
+    for (std::size_t row = 0; row < rows; ++row) {
+        const u64* const m = x.m + row * width;
+        const u64* const b = x.b + row * width;
+        lift(x.opened, row * width, width, x.bits, e, t);
+        for (std::size_t i = 0; i < width; ++i) total[i] += t[i] * b[i] - m[i] + (e[i] & keep);
+        const u64* const D = w.opened + row * units;
+        const u64* const M = w.mask + row * units;
+        const u64* const mm = m_mask + row * units;
+        const u64* const bm = b_mask + row * units;
+        for (std::size_t i = 0; i < units; ++i)
+            sums[i] += D[i] * (t[i] * b[i] - m[i] + (e[i] & keep)) - (e[i] * M[i] - mm[i] + t[i] * bm[i]);
     }
 }
 

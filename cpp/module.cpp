@@ -1,5 +1,6 @@
 // The Python side of the kernels. Shapes are validated in Python; here only memory is handed over.
 #include "dispatch.h"
+#include "keystream.h"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -36,6 +37,14 @@ static void keep_memory() {
 }
 
 static Compact compact(const InAny& x) { return {x.data(), x.itemsize()}; }
+
+static void write_keystream(nb::bytes key, u64 block, u64 keep, Out<std::uint8_t> out) {
+    if (key.size() != 32 || !has_keystream()) throw std::invalid_argument("no key stream for this key or processor");
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(key.c_str());
+    const std::size_t size = out.size();
+    Release release;
+    keystream(bytes, block, keep, out.data(), size);
+}
 
 // The tables of a phase, as Python keeps them.
 struct Tables {
@@ -91,6 +100,11 @@ struct Bound {
         Release release;
         kernels.unpack(buffer.data(), size, out.data(), out.itemsize(), count, bits);
     }
+    void unpack_sum(In<std::uint8_t> buffer, InAny values, OutAny out, int bits) const {
+        const std::size_t size = buffer.size(), count = out.size();
+        Release release;
+        kernels.unpack_sum(buffer.data(), size, values.data(), out.data(), out.itemsize(), count, bits);
+    }
     void trig_words(InAny phase, Out<i64> cos, Out<i64> sin, const Tables& tables) const {
         const std::size_t count = phase.size();
         Release release;
@@ -113,34 +127,35 @@ struct Bound {
         kernels.rotate(compact(phase), a.data(), b.data(), to_cosine, to_sine, count, tables.trig);
     }
     void hadamard_cos(InAny phase, In<u64> a, In<u64> b, std::optional<In<u64>> bias, Out<u64> out,
-                      const Tables& tables, std::size_t size, std::array<std::size_t, 4> pool) const {
+                      const Tables& tables, std::size_t size, std::array<std::size_t, 4> pool,
+                      const std::vector<In<u64>>& weight) const {
         const HadamardLayer shape = layer(a, out, size, pool);
         const u64* biases = bias ? bias->data() : nullptr;
         Release release;
-        kernels.hadamard_cos({compact(phase), a.data(), b.data()}, biases, out.data(), shape, tables.trig);
+        kernels.hadamard_cos(cosine(phase, a, b, weight), biases, out.data(), shape, tables.trig);
     }
     void hadamard_cos_open(InAny phase, In<u64> a, In<u64> b, std::optional<In<u64>> bias, OutAny out,
                            const Tables& tables, std::size_t size, std::array<std::size_t, 4> pool,
-                           std::optional<InAny> mask, int drop, int bits, bool ties_up) const {
+                           std::optional<InAny> mask, int drop, int bits, bool ties_up,
+                           const std::vector<In<u64>>& weight) const {
         const HadamardLayer shape = layer(a, out, size, pool);
         const u64* biases = bias ? bias->data() : nullptr;
         const Opening opening{mask ? mask->data() : nullptr, out.itemsize(), drop, bits, ties_up};
         Release release;
-        kernels.hadamard_cos_open({compact(phase), a.data(), b.data()}, biases, out.data(), shape, tables.trig,
-                                  opening);
+        kernels.hadamard_cos_open(cosine(phase, a, b, weight), biases, out.data(), shape, tables.trig, opening);
     }
 
-    void hadamard_back(InAny opened, In<u64> m, In<u64> b, int bits, bool with_public, InAny phase,
+    void hadamard_back(InAny opened, In<u64> b, int bits, bool with_public, InAny phase,
                        const std::vector<In<u64>>& terms, In<u64> weight, u64 step, int step_shift, i64 slope,
                        int slope_shift, Out<u64> total, Out<u64> steps, OutAny out, const Tables& tables, InAny mask,
                        int drop, int out_bits, bool ties_up) const {
         if (terms.size() != 12) throw std::invalid_argument("twelve arrays of terms expected");
-        const LiftedRows x{compact(opened), m.data(), b.data(), bits, with_public};
+        const LiftedRows x{compact(opened), nullptr, b.data(), bits, with_public};
         const auto at = [&](std::size_t i) { return terms[i].data(); };
         const FusedTerms fused{compact(phase), at(0), at(1), at(2),  at(3),  at(4), at(5),
                                at(6),          at(7), at(8), at(9), at(10), at(11), weight.data()};
-        const BackFactors factors{step, step_shift, static_cast<u64>(slope), slope_shift};
-        const BackShape shape{m.shape(0), m.shape(1), steps.shape(0), out.shape(1)};
+        const BackFactors factors{step, step_shift, static_cast<u64>(slope), slope_shift, bits};
+        const BackShape shape{b.shape(0), b.shape(1), steps.shape(0), out.shape(1)};
         const Opening opening{mask.data(), out.itemsize(), drop, out_bits, ties_up};
         Release release;
         kernels.hadamard_back(x, fused, factors, total.data(), steps.data(), out.data(), shape, tables.trig, opening);
@@ -154,6 +169,14 @@ struct Bound {
         const std::size_t rows = x.size() / (pool[0] * pool[1] * pool[2]);
         Release release;
         kernels.pool_sum(x.data(), out.data(), rows, {pool[0], pool[1], pool[2], pool[3]});
+    }
+    void lifted_sums(InAny opened, In<u64> m, In<u64> b, int bits, bool with_public, In<u64> w_opened, In<u64> w_mask,
+                     In<u64> m_mask, In<u64> b_mask, Out<u64> total, Out<u64> sums) const {
+        const LiftedRows x{compact(opened), m.data(), b.data(), bits, with_public};
+        const MaskedRows w{w_opened.data(), w_mask.data()};
+        const std::size_t rows = m.shape(0), width = m.shape(1), units = sums.shape(0);
+        Release release;
+        kernels.lifted_sums(x, w, m_mask.data(), b_mask.data(), total.data(), sums.data(), rows, width, units);
     }
     void lifted_times(In<u64> E, In<u64> t, In<u64> factor, In<u64> m_factor, In<u64> b_factor, Out<u64> out,
                       std::array<std::size_t, 4> pool) const {
@@ -170,6 +193,11 @@ struct Bound {
     }
 
   private:
+    static Cosine cosine(const InAny& phase, const In<u64>& a, const In<u64>& b, const std::vector<In<u64>>& weight) {
+        if (weight.empty()) return {compact(phase), a.data(), b.data(), nullptr, nullptr, nullptr};
+        if (weight.size() != 3) throw std::invalid_argument("a weight is three arrays");
+        return {compact(phase), a.data(), b.data(), weight[0].data(), weight[1].data(), weight[2].data()};
+    }
     static LiftedShape lifted(const In<u64>& E, const In<u64>& factor, const Out<u64>& out,
                               const std::array<std::size_t, 4>& pool) {
         return {out.shape(0), out.shape(1), E.ndim() == 2 ? E.shape(1) : 0, factor.ndim() == 2 ? factor.shape(1) : 0,
@@ -189,6 +217,8 @@ NB_MODULE(_native, m) {
     m.doc() = "Ring kernels compiled for several instruction sets.";
     m.def("levels", &levels, "Instruction sets this processor can run, fastest last.");
     m.def("keep_memory", &keep_memory, "Keep freed pages in the process.");
+    m.def("has_keystream", &has_keystream, "Whether this processor has vector AES.");
+    m.def("keystream", &write_keystream, "AES-256 in counter mode: the stream from a block on, words masked.");
     bind_oblivious(m);
     nb::class_<Tables>(m, "Tables").def(nb::init<In<std::int32_t>, nb::object, int, int>(), "high"_a, "low"_a.none(),
                                         "bits"_a, "scale"_a);
@@ -202,16 +232,18 @@ NB_MODULE(_native, m) {
         .def("round_open", &Bound::round_open, "x"_a, "mask"_a.none(), "out"_a, "drop"_a, "bits"_a, "ties_up"_a)
         .def("pack", &Bound::pack)
         .def("unpack", &Bound::unpack)
+        .def("unpack_sum", &Bound::unpack_sum)
         .def("trig_words", &Bound::trig_words)
         .def("trig_combine", &Bound::trig_combine)
         .def("rotate", &Bound::rotate, "phase"_a, "a"_a, "b"_a, "cosine"_a.none(), "sine"_a.none(), "tables"_a)
         .def("hadamard_cos", &Bound::hadamard_cos, "phase"_a, "a"_a, "b"_a, "bias"_a.none(), "out"_a, "tables"_a,
-             "size"_a, "pool"_a)
+             "size"_a, "pool"_a, "weight"_a)
         .def("hadamard_cos_open", &Bound::hadamard_cos_open, "phase"_a, "a"_a, "b"_a, "bias"_a.none(), "out"_a,
-             "tables"_a, "size"_a, "pool"_a, "mask"_a.none(), "drop"_a, "bits"_a, "ties_up"_a)
+             "tables"_a, "size"_a, "pool"_a, "mask"_a.none(), "drop"_a, "bits"_a, "ties_up"_a, "weight"_a)
         .def("hadamard_back", &Bound::hadamard_back)
         .def("spread", &Bound::spread)
         .def("pool_sum", &Bound::pool_sum)
+        .def("lifted_sums", &Bound::lifted_sums)
         .def("lifted_times", &Bound::lifted_times)
         .def("lifted_product", &Bound::lifted_product);
 }

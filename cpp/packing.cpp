@@ -44,10 +44,34 @@ static void pack_slowly(const T* values, Byte* out, std::size_t count, int bits)
     for (; fill > 0; fill -= 8, pending >>= 8) *out++ = static_cast<Byte>(pending);
 }
 
+// Eight values of 33 to 56 bits are `bits` whole bytes: each is one store from the byte it begins in, together with what
+// the value before it left in that byte; what it writes beyond its own end the next store repairs.
+static std::size_t pack_wide(const u64* values, Byte* out, std::size_t count, int bits) {
+    const u64 keep = low_bits(bits);
+    const Byte* end = out + (count * bits + 7) / 8;
+    std::size_t i = 0;
+    for (; i + 8 <= count && end - out >= bits + 8; i += 8, out += bits) {
+        u64 before = 0;
+#pragma GCC unroll 8
+        for (int j = 0; j < 8; ++j) {
+            const int shift = j * bits % 8;
+            const u64 value = values[i + j] & keep;
+            write_word(out + j * bits / 8, value << shift | before >> (bits - shift));
+            before = value;
+        }
+    }
+    return i;
+}
+
 // Eight values are `bits` whole bytes: two halves of 4 * bits, the second of which may begin inside a byte.
 template <class T>
 static void pack_as(const T* values, Byte* out, std::size_t count, int bits) {
     std::size_t i = 0;
+    if constexpr (sizeof(T) == 8)
+        if (bits > 32 && bits <= 56) {
+            i = pack_wide(values, out, count, bits);
+            out += i / 8 * bits;
+        }
     if (bits < 32) {
         const u64 keep = low_bits(bits);
         const int pair = 2 * bits, odd = 4 * (bits & 1);
@@ -71,23 +95,33 @@ static void pack_as(const T* values, Byte* out, std::size_t count, int bits) {
     pack_slowly(values + i, out, count - i, bits);
 }
 
-template <class T>
-static void unpack_as(const Byte* buffer, std::size_t size, T* out, std::size_t count, int bits) {
+// What was packed, or its sum with `add`.
+template <class T, bool SUM>
+static void unpack_as(const Byte* buffer, std::size_t size, const T* add, T* out, std::size_t count, int bits) {
     const u64 keep = low_bits(bits);
     std::size_t i = 0;
     const Byte* from = buffer;
+    const auto put = [&](std::size_t at, u64 value) {
+        out[at] = static_cast<T>((SUM ? value + add[at] : value) & keep);
+    };
+    if (bits == 8 * static_cast<int>(sizeof(T)))
+        for (; i < count; ++i, from += sizeof(T)) {
+            T value;
+            std::memcpy(&value, from, sizeof(T));
+            put(i, value);
+        }
     if (bits <= 56) {
         int offset[8], shift[8];
         for (int j = 0; j < 8; ++j) offset[j] = j * bits / 8, shift[j] = j * bits % 8;
         for (; i + 8 <= count && from + bits + 8 <= buffer + size; i += 8, from += bits)
 #pragma GCC unroll 8
-            for (int j = 0; j < 8; ++j) out[i + j] = static_cast<T>((read_word(from + offset[j]) >> shift[j]) & keep);
+            for (int j = 0; j < 8; ++j) put(i + j, read_word(from + offset[j]) >> shift[j]);
     }
     Wide pending = 0;
     int fill = 0;
     for (; i < count; ++i) {
         for (; fill < bits; fill += 8) pending |= static_cast<Wide>(*from++) << fill;
-        out[i] = static_cast<T>(static_cast<u64>(pending) & keep);
+        put(i, static_cast<u64>(pending) & keep);
         pending >>= bits;
         fill -= bits;
     }
@@ -112,7 +146,13 @@ void pack(Compact values, Byte* out, std::size_t count, int bits) {
 }
 
 void unpack(const Byte* buffer, std::size_t size, void* out, std::size_t itemsize, std::size_t count, int bits) {
-    HDCOS_BY_SIZE(itemsize, unpack_as(buffer, size, static_cast<T*>(out), count, bits))
+    HDCOS_BY_SIZE(itemsize, (unpack_as<T, false>(buffer, size, nullptr, static_cast<T*>(out), count, bits)))
+}
+
+void unpack_sum(const Byte* buffer, std::size_t size, const void* values, void* out, std::size_t itemsize,
+                std::size_t count, int bits) {
+    HDCOS_BY_SIZE(itemsize, (unpack_as<T, true>(buffer, size, static_cast<const T*>(values), static_cast<T*>(out), count,
+                                                bits)))
 }
 
 }  // namespace hdcos::HDCOS_ISA

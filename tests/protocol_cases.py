@@ -150,7 +150,7 @@ def _pooled(z: Array) -> Array:
 
 _CUBIC = fit.relu_cubic()
 _SIZE = SHAPE[0] * SHAPE[1]
-_LIFTED_MATERIAL = ("lifted_mask", "mask", "trig_pair", "lifted_times_mask", "lifted_times_trig")
+_LIFTED_MATERIAL = ("rounding_mask", "mask", "trig_pair", "lifted_times_mask", "lifted_times_trig")
 
 CASES = [
     Case("reveal", _revealed, lambda x: x, reveal.price(SHAPE)),
@@ -285,7 +285,7 @@ CASES = [
         "lifted products",
         _lifted_products,
         lambda x, w, y: (x * w, 3 * x * np.sin(2 * np.pi * y)),
-        Price(1, 3 * _SIZE + 8 * 32 + 2 * _SIZE, (16 + 16 + 16 + 32) * _SIZE, _LIFTED_MATERIAL),
+        Price(1, 3 * _SIZE + 8 * 32 + 2 * _SIZE, (10 + 16 + 13 + 26) * _SIZE, _LIFTED_MATERIAL),
         lambda x, w, y: 2.0**-16 * np.abs(w) + 3 * (2.0**-12 + (np.abs(x) + 1) * 2 * np.pi / 2**16),
         shapes=(SHAPE, (32,), SHAPE),
         scale=20,

@@ -13,8 +13,8 @@ from hdcos._version import __version__ as __version__
 if TYPE_CHECKING:
     from hdcos import data as data
     from hdcos import nn as nn
+    from hdcos.client import connect as connect
     from hdcos.serve.local import local as local
-    from hdcos.serve.remote import connect_cluster as connect
 
 __all__ = ["__version__", "connect", "data", "local", "nn"]
 
@@ -24,7 +24,7 @@ def __getattr__(name: str) -> Any:
     if name == "local":
         return import_module("hdcos.serve.local").local
     if name == "connect":
-        return import_module("hdcos.serve.remote").connect_cluster
+        return import_module("hdcos.client").connect
     if name in ("data", "nn"):
         return import_module(f"hdcos.{name}")
     raise AttributeError(f"module 'hdcos' has no attribute {name!r}")

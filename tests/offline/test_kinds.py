@@ -14,10 +14,10 @@ from hdcos.offline import (
     FusedTrig,
     GrowingTrig,
     Kind,
-    LiftedMask,
     LiftedPowers,
     LiftedTimesMask,
     LiftedTimesTrig,
+    LiftedTotal,
     Mask,
     MaskProduct,
     Need,
@@ -50,9 +50,14 @@ PLAN = Plan(
         Need(Mask((2,)), 1),
         Need(Mask((6,)), 1),
         Need(MaskProduct("circulant", (5,), Reference(0), Reference(15, whole=True)), ROWS),
-        Need(LiftedMask((4,), 24), ROWS),
-        Need(LiftedTimesMask((4,), Reference(17), Reference(9, whole=True)), ROWS),
-        Need(LiftedTimesTrig((4,), Reference(17), Reference(10)), ROWS),
+        Need(RoundingMask((4,), 24), ROWS),
+        Need(LiftedTimesMask((4,), Reference(17), Reference(9, whole=True), 24), ROWS),
+        Need(LiftedTimesTrig((4,), Reference(17), Reference(10), 24), ROWS),
+        Need(LiftedTimesTrig((4,), Reference(17), Reference(10), 24, weight=True), ROWS),
+        Need(LiftedTimesMask((4,), Reference(17), Reference(9, whole=True), 24, ring=34), ROWS),
+        Need(TrigPair((2,), 20, 18, (1, 3, 5), 46), ROWS),
+        Need(RoundingMask((4,), 24, summed=True), ROWS),
+        Need(LiftedTotal((4,), Reference(23, rows=True), 24), 1),
     )
 )
 
@@ -130,13 +135,23 @@ def test_every_kind_satisfies_its_relation_when_joined() -> None:
     ((r,),), (product,) = values[15], values[16]
     matrix = np.array([[r[(i - j) % 6] for i in range(5)] for j in range(6)])
     assert (product == matmul(values[0][0], matrix)).all()
-    m, integer, top = values[17]
-    b = m >> np.uint64(23)
-    _, cos, sin, _, _ = values[10]
-    mw, bw = values[18]
-    expected = ((integer, m), (top, b), (mw, m * w), (bw, b * w))
-    for dealt, exact in (*expected, *zip(values[19], (m * cos, b * cos, m * sin, b * sin), strict=True)):
-        assert (dealt == exact).all()
+    mask, _, b = values[17]
+    m = mask & np.uint64(2**24 - 1)
+    _, cos, sin, w_cos, w_sin = values[10]
+    products = (m * cos, b * cos, m * sin, b * sin)
+    weighted = tuple(p for f in (w_cos, w_sin) for p in ((m * f + np.uint64(1 << 23)) >> np.uint64(24), b * f))
+    expected = {18: (m * w, b * w), 19: products, 20: (*products, *weighted), 21: (m * w, b * w)}
+    for position, exact in expected.items():
+        for item, dealt, product in zip(PLAN.needs[position].kind.fields(), values[position], exact, strict=True):
+            assert (dealt == product & np.uint64(2**item.bits - 1)).all()
+    m, top = values[23]
+    assert (top == m >> np.uint64(23)).all()
+    assert (values[24][0][0] == m.sum(axis=0)).all()
+    minus_r, cos_k, sin_k = values[22]
+    for index, k in enumerate((1, 3, 5)):
+        kr = (np.uint64(0) - np.uint64(k) * minus_r) & np.uint64(2**20 - 1)
+        for dealt, exact in zip((cos_k, sin_k), trig_words(kr.astype(np.uint32), 20, 18), strict=True):
+            assert (dealt[..., index] == exact.astype(np.uint64) & np.uint64(2**46 - 1)).all()
 
 
 def assert_trig(minus_r: np.ndarray, cos: np.ndarray, sin: np.ndarray, scale: int) -> None:
@@ -226,6 +241,16 @@ def test_a_whole_unit_serves_each_execution_of_several_dealt_at_once() -> None:
         _, cos, _, w_cos, _ = values[2]
         assert (w_cos == w * cos).all()
         assert (values[4][0] == values[3][0] * w).all()
+
+
+def test_sums_over_rows_are_those_of_each_execution_of_several_dealt_at_once() -> None:
+    mask = RoundingMask((4,), 24, summed=True)
+    plan = Plan((Need(mask, 5), Need(LiftedTotal((4,), Reference(0, rows=True), 24), 1)))
+    assert not plan.one_by_one
+    stocks = filled(plan, executions=6)
+    for _ in range(6):
+        (m, _), ((total,),) = joined(plan, stocks)
+        assert (total == m.sum(axis=0)).all()
 
 
 def test_a_mask_of_another_scope_can_be_referred_to() -> None:

@@ -15,10 +15,10 @@ from hdcos.offline import (
     FusedTrig,
     GrowingTrig,
     Kind,
-    LiftedMask,
     LiftedPowers,
     LiftedTimesMask,
     LiftedTimesTrig,
+    LiftedTotal,
     Mask,
     MaskProduct,
     Need,
@@ -52,14 +52,14 @@ PLAN = Plan(
         Need(LiftedPowers((5,), 3, 24), ROWS),
         Need(Mask((6,)), 1),
         Need(MaskProduct("circulant", (5,), Reference(0), Reference(14, whole=True)), ROWS),
-        Need(LiftedMask((4,), 24), ROWS),
-        Need(LiftedTimesMask((4,), Reference(16), Reference(9, whole=True)), ROWS),
-        Need(LiftedTimesTrig((4,), Reference(16), Reference(10)), ROWS),
-        Need(LiftedTimesTrig((4,), Reference(16), Reference(10), weight=True), ROWS),
-        Need(LiftedMask((4,), 22), 1),
+        Need(RoundingMask((4,), 24, summed=True), ROWS),
+        Need(LiftedTimesMask((4,), Reference(16), Reference(9, whole=True), 24), ROWS),
+        Need(LiftedTimesTrig((4,), Reference(16), Reference(10), 24), ROWS),
+        Need(LiftedTimesTrig((4,), Reference(16), Reference(10), 24, weight=True), ROWS),
+        Need(RoundingMask((4,), 22, summed=True), 1),
         Need(Mask((4,)), ROWS),
-        Need(LiftedTimesMask((4,), Reference(20, whole=True), Reference(21)), ROWS),
-        Need(LiftedTimesTrig((16,), Reference(16), Reference(11), pool=(1, 4, 4, 2)), ROWS),
+        Need(LiftedTimesMask((4,), Reference(20, whole=True), Reference(21), 22, ring=46), ROWS),
+        Need(LiftedTimesTrig((16,), Reference(16), Reference(11), 24, pool=(1, 4, 4, 2)), ROWS),
         Need(Mask((5,)), ROWS),
         Need(MaskProduct("matmul.weight", (6, 4), Reference(0, rows=True), Reference(21, rows=True)), 1),
         Need(MaskProduct("matmul.input", (6,), Reference(21), Reference(1, whole=True), 50), ROWS),
@@ -74,6 +74,10 @@ PLAN = Plan(
         Need(MaskProduct("conv2d.input", (2, 6, 6), Reference(32), Reference(30, whole=True), 36, 2, 1), ROWS),
         Need(TrigPair((3, 2), 24, 24), ROWS),
         Need(TrigPair((2,), 28, 30), ROWS),
+        Need(TrigPair((3,), 20, 16, (1, 3), 46), ROWS),
+        Need(LiftedTotal((4,), Reference(16, rows=True), 24), 1),
+        Need(LiftedTotal((3,), Reference(4, rows=True), 26), 1),
+        Need(LiftedTimesMask((2,), Reference(4), Reference(14, whole=True, start=3, shape=(2,)), 26), ROWS),
     )
 )  # fmt: skip
 
@@ -99,7 +103,7 @@ def test_without_compiled_loops_the_same_material_is_made() -> None:
         "from hdcos.offline import *\n"
         "from hdcos.offline.oblivious.pair import Pair, joined, wrong\n"
         "plan = Plan((Need(Mask((3,)), 1), Need(FusedTrig((3,), 16, 16, Reference(0, whole=True)), 4),"
-        " Need(LiftedMask((3,), 20), 4), Need(Powers((2,), 3), 4)))\n"
+        " Need(RoundingMask((3,), 20, summed=True), 4), Need(Powers((2,), 3), 4)))\n"
         "print(wrong(plan, joined(plan, Pair().deal(plan))))"
     )
     environment = {**os.environ, "HDCOS_KERNELS": "reference"}
@@ -120,8 +124,8 @@ def test_a_whole_unit_serves_each_execution_of_several_made_at_once(pair: Pair) 
         Need(FusedTrig((4,), 16, 16, whole), 5),
         Need(Mask((4,)), 5),
         Need(MaskProduct("multiply", (4,), Reference(2), whole), 5),
-        Need(LiftedMask((4,), 20), 1),
-        Need(LiftedTimesMask((4,), Reference(4, whole=True), Reference(2)), 5),
+        Need(RoundingMask((4,), 20, summed=True), 1),
+        Need(LiftedTimesMask((4,), Reference(4, whole=True), Reference(2), 20), 5),
     )
     plan = Plan(needs)
     assert not plan.one_by_one
@@ -145,7 +149,7 @@ def test_what_cannot_be_referred_to_is_refused(pair: Pair) -> None:
     with pytest.raises(InputError, match="no material is open"):
         pair.deal(Plan((Need(FusedTrig((4,), 16, 16, Reference(0, "nowhere", whole=True)), 1),)))
     with pytest.raises(InputError, match="mask has no own bits"):
-        pair.deal(Plan((Need(Mask((4,)), 1), Need(LiftedTimesMask((4,), Reference(0), Reference(0)), 1))))
+        pair.deal(Plan((Need(Mask((4,)), 1), Need(LiftedTimesMask((4,), Reference(0), Reference(0), 20), 1))))
     with pytest.raises(InputError, match="a mask of 40 bits cannot enter a product of 64 bits"):
         pair.deal(Plan((Need(Mask((4,), 40), 1), Need(FusedTrig((4,), 16, 16, Reference(0, whole=True)), 1))))
     with pytest.raises(InputError, match="units refer to position"):
@@ -184,7 +188,7 @@ def test_each_party_alone_sees_uniform_fields_that_are_unrelated(pair: Pair) -> 
         for i, name in enumerate(names):
             assert_uniform(halves[name], widths[name], f"{name}")
             for other in names[:i]:
-                if name[0] == other[0] and {name[1], other[1]} == {"mask", "integer"}:
+                if name[0] == other[0] and {name[1], other[1]} in ({"mask", "integer"}, {"mask", "high"}):
                     continue
                 size = min(halves[name].size, halves[other].size)
                 difference = halves[name][:size] - halves[other][:size]

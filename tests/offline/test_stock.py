@@ -197,7 +197,9 @@ def test_a_scope_is_opened_once_by_each_party_with_one_plan() -> None:
 
 def test_a_closed_scope_deals_nothing_and_cannot_be_opened_again() -> None:
     dealer, *_ = opened()
-    dealer.close("test")
+    dealer.close("test", 0)
+    assert dealer.deal("test", 0, 1)  # the other party still needs it
+    dealer.close("test", 1)
     with pytest.raises(InputError, match="no material is open"):
         dealer.deal("test", 0, 1)
     with pytest.raises(MaterialReused):

@@ -9,7 +9,7 @@ import pytest
 
 from hdcos.errors import HandshakeError, PeerLost
 from hdcos.link import Link
-from hdcos.protocol.drive import packed_parts, run, unpacked_parts
+from hdcos.protocol.drive import cut, packed_parts, run
 from hdcos.protocol.party import Party
 from hdcos.protocol.plan import blank_share, plan
 from hdcos.protocol.simulate import deal, share_pair
@@ -28,7 +28,8 @@ def vanishing(protocol, link: Link, round_number: int):
         if number == round_number:
             link.cancel()
             return
-        reply = unpacked_parts(message, link.exchange(packed_parts(message)))
+        parts = packed_parts(message)
+        reply = cut((part.nbytes for part in parts), link.exchange(parts))
 
 
 @pytest.mark.parametrize("leaver", [0, 1])

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from hdcos import ring
 from hdcos.ring import compact_dtype, reference
 
 ONES = np.uint64(2**64 - 1)
@@ -89,6 +90,8 @@ def test_packing_and_opening_equal_the_reference(kernels, words, bits):
         packed = reference.pack(values, bits)
         same([kernels.pack(values, bits)], [packed])
         same([kernels.unpack(packed, count, bits)], [values])
+        mine = words(count, bits=bits).astype(compact_dtype(bits))
+        same([kernels.unpack_sum(packed, mine, bits)], [reference.unpack_sum(packed, mine, bits)])
         x = words(count)
         for drop in {0, 1, 64 - bits} if bits < 64 else {0}:
             for mask in (values, None):
@@ -200,3 +203,14 @@ def test_one_harmonic_equals_the_reference(kernels, words, bits, shift):
     series = np.array([12345], np.int64), np.array([-999], np.int64), np.array([1], np.int64)
     arguments = phase, words(3, 100, 1), words(3, 100, 1), bits, 14, *series, shift
     same([kernels.trig_combine(*arguments)], [reference.trig_combine(*arguments)])
+
+
+@pytest.mark.parametrize("bits", [2, 17, 24, 32, 33, 62])
+@pytest.mark.parametrize(("rows", "width", "units"), [(1, 1, 1), (5, 32, 28), (3, 7, 7), (4, 1024, 1000), (2, 4, 3)])
+def test_sums_of_lifted_products_equal_the_reference(kernels, words, bits, rows, width, units):
+    opened = words(rows, width, bits=bits).astype(compact_dtype(max(bits, 17)))
+    factors = [words(rows, units) for _ in range(4)]
+    for public in (False, True):
+        call = opened, words(rows, width), words(rows, width), bits, public, *factors
+        same(kernels.lifted_sums(*call), reference.lifted_sums(*call))
+        same(ring.lifted_sums(*call), reference.lifted_sums(*call))

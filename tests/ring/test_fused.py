@@ -56,6 +56,14 @@ def test_the_compiled_layer_equals_the_reference(kernels, words, layer, bits):
                 compact = kernels.hadamard_cos_open(*call, *opening)
                 np.testing.assert_array_equal(compact, reference.round_open(expected, *opening))
                 assert compact.dtype == compact_dtype(opened)
+        weight = (words(units), words(rows, units), words(rows, units))
+        expected = reference.hadamard_cos(*call, weight)
+        by_hand = (phase, weight[0] * a - weight[1], weight[0] * b - weight[2], *call[3:])
+        np.testing.assert_array_equal(expected, reference.hadamard_cos(*by_hand))
+        np.testing.assert_array_equal(kernels.hadamard_cos(*call, weight), expected)
+        mask = words(rows, outputs, bits=16).astype(np.uint16)
+        compact = kernels.hadamard_cos_open(*call, mask, 20, 16, True, weight)
+        np.testing.assert_array_equal(compact, reference.round_open(expected, mask, 20, 16, True))
 
 
 @pytest.mark.parametrize("layer", LAYERS, ids=str)
@@ -86,7 +94,7 @@ def test_nothing_is_written_past_the_result(kernels, words):
         phase, a, b = words(2, 60, bits=16).astype(np.uint16), words(2, 60), words(2, 60)
         memory = np.full(2 * outputs + 16, 0xA5A5, np.uint16)
         out = memory[: 2 * outputs].reshape(2, outputs)
-        fused.hadamard_cos_open(phase, a, b, None, out, _tables(16, 16), 128, (60, 1, 1, 1), None, 9, 16, True)
+        fused.hadamard_cos_open(phase, a, b, None, out, _tables(16, 16), 128, (60, 1, 1, 1), None, 9, 16, True, [])
         assert (memory[2 * outputs :] == 0xA5A5).all()
 
 
@@ -156,7 +164,7 @@ def test_the_compiled_gradient_equals_the_reference(kernels, words, bits, rows, 
     mask = words(rows, size, bits=24).astype(np.uint32)
     for public, ties_up in ((True, True), (False, False)):
         call = (
-            *(opened, words(rows, width), words(rows, width), opened_bits, public),
+            *(opened, words(rows, width), opened_bits, public),
             *(phase, terms, words(units), (123456789, 40), (-25736, 22), bits, 14, size),
             *(mask, 40, 24, ties_up),
         )

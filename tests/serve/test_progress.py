@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from hdcos.serve import progress
-from hdcos.serve.fit import Epoch
+from hdcos.train.targets import Epoch
 
 TRAINING = SimpleNamespace(
     settings=SimpleNamespace(total_steps=40),

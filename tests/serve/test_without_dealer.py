@@ -5,18 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import time
-from contextlib import ExitStack
 
 import numpy as np
 import pytest
 
 import hdcos
 from hdcos import data, nn
-from hdcos.errors import HdcosError, InputError, PeerLost
+from hdcos.errors import PeerLost
 from hdcos.nn.private.estimate import oblivious_traffic
 from hdcos.nn.private.layout import layout
-from hdcos.serve.site import Card, Site
-from serve_nodes import command, running
 
 
 @pytest.fixture(scope="module")
@@ -94,33 +91,3 @@ def test_a_party_killed_while_material_is_made_ends_the_work_with_a_named_error(
             cos.prepare(20)
         assert time.monotonic() - started < 15
         both.shutdown = lambda: None
-
-
-def test_a_cluster_file_says_that_there_is_no_dealer(tmp_path) -> None:
-    folder = tmp_path / "site"
-    code, output = command("init", "--single-machine", "--no-dealer", folder)
-    assert code == 0, output
-    assert "hdcos dealer" not in output
-    assert 'dealer = "none"' in (folder / "cluster.toml").read_text()
-    assert sorted(Site.read(folder / "cluster.toml").servers) == ["party0", "party1"]
-    model = nn.models.mlp([6, 8, 3], "cos", "hadamard")
-    x = np.random.default_rng(0).uniform(-1, 1, (4, 6))
-    with ExitStack() as stack:
-        for role in ("party0", "party1"):
-            stack.enter_context(running(folder, role))
-        for _ in range(2):
-            with hdcos.connect(folder / "cluster.toml", folder / "client", timeout_s=10) as cluster:
-                assert np.abs(cluster.share(model).predict(x) - model(x)).max() < 1e-2
-        code, output = command("doctor", "--cluster", folder / "cluster.toml", "--node", folder / "party0")
-        assert code == 0, output
-
-
-def test_a_dealer_that_a_cluster_does_without_is_refused(tmp_path) -> None:
-    command("init", "--single-machine", tmp_path / "site")
-    cards = [Card.read(tmp_path / "site" / role / "card.toml") for role in ("dealer", "party0", "party1")]
-    with pytest.raises(InputError, match="party0, party1"):
-        Site.of(cards, dealer=False)
-    with pytest.raises(InputError, match="dealer"):
-        Site.of(cards[1:])
-    with pytest.raises(HdcosError):
-        Site.read(tmp_path / "site" / "card.toml")

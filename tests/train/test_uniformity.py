@@ -77,5 +77,5 @@ def test_a_step_opens_as_many_values_as_it_has_masks_for() -> None:
     form = FORMS["diagonal"]
     (run,) = [openings(form, 3, 5)[0]]
     layers = len(form.units)
-    # Weights, rows and, for the momentum, biases; other weights again; phases; loss; one gradient per layer.
-    assert len(run) == (layers + 1 + layers) + (layers - 1) + (layers - 1) + 1 + layers
+    # All weights, rows and, for the momentum, biases; other weights again; phases; loss; one gradient per layer.
+    assert len(run) == (1 + 1 + layers) + 1 + (layers - 1) + 1 + layers

@@ -11,9 +11,9 @@ from rich.console import Console
 from hdcos import data, nn
 from hdcos.cli.model_cost import show_model_cost
 from hdcos.link import Emulation
-from hdcos.serve.fit import one_hot
 from hdcos.serve.local import local
 from hdcos.train.plain import plain_fit
+from hdcos.train.targets import one_hot
 
 EPOCHS, BATCH, SEED = 20, 50, 0
 

@@ -1,20 +1,35 @@
-"""`hdcos node init`, `hdcos init`, `hdcos dealer`, `hdcos party`, `hdcos doctor`: a cluster on several machines."""
+"""`hdcos node init`, `hdcos init`, `hdcos dealer`, `hdcos party`, `hdcos doctor`: the operators' side of a cluster."""
 
 from __future__ import annotations
 
 import json
+import logging
+import os
 import signal
 import socket
 import sys
+import time
 from dataclasses import asdict
 from pathlib import Path
 
 import click
 
+from hdcos.client.tokens import ROLES, new_secret, token, token_hash
 from hdcos.errors import InputError
-from hdcos.serve.doctor import examine
-from hdcos.serve.node import serve_node
-from hdcos.serve.site import CARD_FILE, CLIENT, PARTIES, SERVERS, Card, Site, make_node
+from hdcos.serve.node import Node, run_dealer, tune_process
+from hdcos.serve.site import CARD_FILE, PARTIES, SERVERS, Card, Site, make_node
+from hdcos.service.config import FILE, TEMPLATE
+from hdcos.service.doctor import examine
+from hdcos.service.server import STATE, log_to_stderr, serve_party
+from hdcos.service.store import Store
+
+log = logging.getLogger("hdcos")
+folder_option = click.option(
+    "--node", "folder", required=True, type=click.Path(exists=True, file_okay=False, path_type=Path)
+)
+cluster_option = click.option(
+    "--cluster", required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The cluster file."
+)
 
 
 @click.group()
@@ -24,24 +39,41 @@ def node() -> None:
 
 @node.command("init")
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--role", type=click.Choice([*SERVERS, CLIENT]), required=True)
-@click.option("--address", default="", help="Where the others reach this node: host:port.")
-@click.option("--name", default="", help="The name of a client.")
-def node_init(folder: Path, role: str, address: str, name: str) -> None:
-    """Make this node's key, certificate and card in FOLDER. The key never leaves it; the card is for the others."""
-    card = make_node(folder, role, address, name)
-    click.echo(f"{role} {card.address or card.name}: card in {folder / CARD_FILE}")
+@click.option("--role", type=click.Choice(SERVERS), required=True)
+@click.option("--address", required=True, help="Where the other nodes reach this one: host:port.")
+@click.option("--http", default="", help="Where clients reach this party over HTTPS: host:port.")
+@click.option(
+    "--authority",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The certificate clients check HTTPS against, if it will not be the node's own (see node.toml).",
+)
+def node_init(folder: Path, role: str, address: str, http: str, authority: Path | None) -> None:
+    """Make this node's key, certificate, card and node.toml in FOLDER. The key never leaves it; the card is for all."""
+    card = _new_node(folder, role, address, http, authority.read_text() if authority else "")
+    click.echo(f"{role} at {card.address}: card in {folder / CARD_FILE}")
     click.echo(f"fingerprint {card.certificate.fingerprint}")
     click.echo("Give the card to the other operators, and tell them the fingerprint by another way.")
+
+
+def _new_node(folder: Path, role: str, address: str, http: str = "", authority: str = "") -> Card:
+    card = make_node(folder, role, address, http, authority)
+    if role in PARTIES:
+        (folder / FILE).write_text(TEMPLATE)
+    return card
 
 
 @click.command("init")
 @click.argument("target", type=click.Path(path_type=Path))
 @click.argument("cards", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--single-machine", is_flag=True, help="Make all nodes in the folder TARGET, for trying it out.")
+@click.option(
+    "--replaces",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The cluster file that the new one takes the place of: the cluster, and with it its clients' tokens, stay.",
+)
 @click.option("--no-dealer", is_flag=True, help="The parties make their material themselves: slower, nobody to trust.")
-def init(target: Path, cards: tuple[Path, ...], single_machine: bool, no_dealer: bool) -> None:
-    """Combine the CARDS of all nodes into the cluster file TARGET, which all nodes then share."""
+def init(target: Path, cards: tuple[Path, ...], single_machine: bool, no_dealer: bool, replaces: Path | None) -> None:
+    """Combine the CARDS of all nodes into the cluster file TARGET, which nodes and clients then share."""
     if single_machine:
         if cards:
             raise InputError("--single-machine makes all nodes itself: leave the cards out")
@@ -50,54 +82,78 @@ def init(target: Path, cards: tuple[Path, ...], single_machine: bool, no_dealer:
     if target.exists():
         raise InputError(f"{target} exists already: a cluster file is never overwritten")
     site = Site.of((Card.read(path) for path in cards), dealer=not no_dealer)
+    if replaces is not None:
+        site = Site(Site.read(replaces).id, site.servers)
     site.write(target)
-    click.echo(f"{target} is the cluster file of all nodes. Compare with what each operator was told:")
-    for card in (*site.servers.values(), *site.clients):
-        click.echo(f"  {card.role:<7} {card.address or card.name:<24} {card.certificate.fingerprint}")
+    click.echo(f"{target} is the cluster file of all nodes and clients. Compare with what each operator was told:")
+    for card in site.servers.values():
+        click.echo(f"  {card.role:<7} {card.address:<24} {card.certificate.fingerprint}")
 
 
 def _single_machine(folder: Path, roles: tuple[str, ...]) -> None:
-    made = []
-    with_ports = [socket.create_server(("127.0.0.1", 0)) for _ in roles]
-    for role, sock in zip(roles, with_ports, strict=True):
-        made.append(make_node(folder / role, role, f"127.0.0.1:{sock.getsockname()[1]}"))
+    socks = [socket.create_server(("127.0.0.1", 0)) for _ in range(len(roles) + len(PARTIES))]
+    addresses = [f"127.0.0.1:{sock.getsockname()[1]}" for sock in socks]
+    for sock in socks:
         sock.close()
-    made.append(make_node(folder / CLIENT, CLIENT, name="client"))
-    path = folder / "cluster.toml"
-    Site.of(made, dealer="dealer" in roles).write(path)
+    http = dict(zip(PARTIES, addresses[len(roles) :], strict=True))
+    made = [
+        _new_node(folder / role, role, address, http.get(role, ""))
+        for role, address in zip(roles, addresses[: len(roles)], strict=True)
+    ]
+    site, path, secret = Site.of(made, dealer="dealer" in roles), folder / "cluster.toml", new_secret()
+    site.write(path)
+    for rank, role in enumerate(PARTIES):
+        Store(folder / role / STATE).allow("me", token_hash(token(secret, site.id, rank)), ROLES)
+    place = folder / "token"
+    handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "w") as file:
+        file.write(f"{secret}\n")
     click.echo(f"A cluster for one machine, which protects nothing from its owner, in {folder}. Start it with\n")
     for role in roles:
         command = "dealer" if role == "dealer" else "party"
         click.echo(f"  hdcos {command} --node {folder / role} --cluster {path} &")
-    click.echo(f'\nand use it with hdcos.connect("{path}", "{folder / CLIENT}").')
+    click.echo("\nand use it with\n")
+    click.echo(f"  export HDCOS_CLUSTER={path} HDCOS_TOKEN=$(cat {place})")
+    click.echo("  hdcos models")
 
 
 def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
-    @click.option("--cluster", required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-    @click.option("--node", "folder", required=True, type=click.Path(exists=True, file_okay=False, path_type=Path))
+    @cluster_option
+    @folder_option
     @click.option("--listen", default="", help="host:port to listen on, if not the address in the cluster file.")
-    @click.option("--timeout-s", default=30.0, show_default=True)
-    @click.option("--allow-reveal", is_flag=True, help="Let clients have models revealed, if the other party does too.")
-    def serve(cluster: Path, folder: Path, listen: str, timeout_s: float, allow_reveal: bool) -> None:
+    @click.option(
+        "--http-listen", default="", help="host:port to listen on for clients, if not that of the cluster file."
+    )
+    @click.option("--timeout-s", default=30.0, show_default=True, help="How long another node may be silent.")
+    @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+    def serve(cluster: Path, folder: Path, listen: str, http_listen: str, timeout_s: float, log_format: str) -> None:
         card = Card.read(folder / CARD_FILE)
         if card.role not in roles:
             raise InputError(f"{folder} is the node of {card.role}, not of {' or '.join(roles)}")
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-        serve_node(folder, Site.read(cluster), listen, timeout_s, allow_reveal)
+        tune_process()
+        log_to_stderr(log_format)
+        site = Site.read(cluster)
+        if card.role in PARTIES:
+            serve_party(folder, site, listen, http_listen, timeout_s)
+            os._exit(0)  # the state is closed; a thread that still waits for a lost node must not hold the process
+        dealing = Node.from_site(folder, site, listen, timeout_s)
+        log.info("dealer: listening on %s:%d", *dealing.listener.getsockname()[:2])
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # a dealer holds nothing that could be torn
+        run_dealer(dealing, log.info)
 
     return click.command(command, help=text)(serve)
 
 
 dealer = _server("dealer", ("dealer",), "Run the dealer of a cluster until it is told to stop.")
-party = _server("party", ("party0", "party1"), "Run a party of a cluster until it is told to stop.")
+party = _server("party", PARTIES, "Run a party of a cluster until it is told to stop.")
 
 
 @click.command()
-@click.option("--cluster", required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--node", "folder", required=True, type=click.Path(exists=True, file_okay=False, path_type=Path))
+@cluster_option
+@folder_option
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def doctor(cluster: Path, folder: Path, as_json: bool) -> None:
-    """Look at a cluster from one of its nodes (or clients), and say what is wrong and what to do."""
+    """Look at a cluster from one of its nodes, and say what is wrong and what to do."""
     findings = list(examine(cluster, folder))
     if as_json:
         click.echo(json.dumps([asdict(finding) for finding in findings]))
@@ -106,3 +162,96 @@ def doctor(cluster: Path, folder: Path, as_json: bool) -> None:
             click.echo(f"{'ok  ' if finding.ok else 'BAD '} {finding.what}: {finding.text}")
     if not all(finding.ok for finding in findings):
         sys.exit(1)
+
+
+# ---- who may use a party
+
+
+@click.group("token")
+def tokens() -> None:
+    """Clients and what they may ask."""
+
+
+@tokens.command("new")
+@cluster_option
+@click.option("--output", required=True, type=click.Path(path_type=Path), help="Where the client keeps its secret.")
+def token_new(cluster: Path, output: Path) -> None:
+    """Make a client's secret, and what the operators of the two parties need to know of it."""
+    site, secret = Site.read(cluster), new_secret()
+    handle = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "w") as file:
+        file.write(f"{secret}\n")
+    click.echo(f"The secret is in {output}: keep it, and show it to nobody. Each operator runs, with a name and roles:")
+    for rank, role in enumerate(PARTIES):
+        hashed = token_hash(token(secret, site.id, rank))
+        click.echo(f"  {role}: hdcos token allow NAME {hashed} --node FOLDER --role predict")
+
+
+@tokens.command("allow")
+@click.argument("name")
+@click.argument("fingerprint")
+@folder_option
+@click.option("--role", "roles", type=click.Choice(ROLES), multiple=True, required=True)
+def token_allow(name: str, fingerprint: str, folder: Path, roles: tuple[str, ...]) -> None:
+    """Let a client in under a NAME. FINGERPRINT is what `hdcos token new` printed for this party."""
+    if len(fingerprint) != 64 or set(fingerprint) - set("0123456789abcdef"):
+        raise InputError("a fingerprint has 64 hexadecimal digits: `hdcos token new` prints one for each party")
+    store = _store(folder)
+    store.allow(name, fingerprint, roles)
+    _note(store, "allow", name, ", ".join(roles))
+    click.echo(f"{name} may {', '.join(roles)}")
+
+
+@tokens.command("list")
+@folder_option
+def token_list(folder: Path) -> None:
+    """Clients of a party."""
+    for name, hashed, roles in _store(folder).clients():
+        click.echo(f"{name:<20} {hashed[:12]} {', '.join(roles)}")
+
+
+@tokens.command("revoke")
+@click.argument("name")
+@folder_option
+def token_revoke(name: str, folder: Path) -> None:
+    """Shut a client out; a running party notices within a second."""
+    store = _store(folder)
+    store.revoke(name)
+    _note(store, "revoke", name)
+
+
+@tokens.command("show")
+@cluster_option
+@click.option("--token-file", required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--party", "rank", type=click.IntRange(0, 1), required=True)
+def token_show(cluster: Path, token_file: Path, rank: int) -> None:
+    """The bearer token that the owner of a secret shows to one party: for Prometheus, curl and the like."""
+    click.echo(token(token_file.read_text().strip(), Site.read(cluster).id, rank))
+
+
+@click.command()
+@click.argument("reveal")
+@folder_option
+@click.option("--refuse", is_flag=True, help="Say no instead.")
+def approve(reveal: str, folder: Path, refuse: bool) -> None:
+    """Let a model be revealed, as far as this party is concerned. `hdcos approve list` shows who asks."""
+    store = _store(folder)
+    if reveal == "list":
+        for item in store.reveals():
+            click.echo(f"{item.id}  {item.state:<9} {item.owner} asks for {item.model}")
+        return
+    store.decide_reveal(reveal, "refused" if refuse else "approved")
+    _note(store, "refuse to reveal" if refuse else "approve to reveal", store.reveal(reveal).model, reveal)
+    click.echo(f"{reveal}: {'refused' if refuse else 'approved'} here; the other party decides for itself")
+
+
+def _note(store: Store, action: str, target: str, detail: str = "") -> None:
+    """What an operator did belongs into the audit log too."""
+    store.audit([(time.time(), "operator", action, target, "ok", detail)])
+
+
+def _store(folder: Path) -> Store:
+    role = Card.read(folder / CARD_FILE).role
+    if role not in PARTIES:
+        raise InputError(f"{folder} is the node of {role}: clients talk to parties only")
+    return Store(folder / STATE)

@@ -15,8 +15,9 @@ from rich.table import Table
 
 from hdcos import nn
 from hdcos.link import Emulation
-from hdcos.nn.private.estimate import DEALT_BYTE_S, ROUND_S, oblivious_traffic, plan_inference
+from hdcos.nn.private.estimate import DEALT_BYTE_S, ROUND_S, oblivious_traffic
 from hdcos.nn.private.layout import layout
+from hdcos.nn.private.planning import plan_inference
 from hdcos.offline.oblivious import Traffic, traffic
 from hdcos.train.estimate import plan_step
 

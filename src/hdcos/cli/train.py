@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+import secrets
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -22,10 +23,10 @@ from rich.console import Console
 from rich.table import Table
 
 from hdcos import nn
+from hdcos.client import connect
 from hdcos.data.tables import read_table
 from hdcos.errors import InputError, ModelError
 from hdcos.serve.local import local
-from hdcos.serve.model import PrivateModel
 
 NUMBER, TEXT = (int, float), (str,)
 KEYS: dict[str, dict[str, tuple[type, ...]]] = {
@@ -53,9 +54,10 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 @click.command()
 @click.argument("config", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--resume", is_flag=True, help="Go on from the newest checkpoint that both parties hold.")
+@click.option("--cluster", "site", help="The cluster file of a cluster to train on; else three processes here.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def train(config: Path, resume: bool, as_json: bool) -> None:
-    """Train a network on shares of the data that CONFIG names, with three processes on this machine."""
+def train(config: Path, resume: bool, site: str | None, as_json: bool) -> None:
+    """Train a network on shares of the data that CONFIG names, on this machine or on a cluster ($HDCOS_TOKEN)."""
     settings = read_config(config)
     folder, given, training = config.parent, settings["data"], dict(settings["training"])
     model = build_model(settings["model"], folder)
@@ -70,25 +72,31 @@ def train(config: Path, resume: bool, as_json: bool) -> None:
         raise InputError(f"no schedule is called {shape!r}: choose from {', '.join(SCHEDULES)}")
     kept = training.pop("checkpoint", None)
     where = {"resume" if resume else "checkpoint": folder / kept} if kept else {}
-    if resume and not kept:
-        raise InputError("nothing can be resumed: [training] names no checkpoint folder")
-    with local() as cluster:
-        for number, (name, table) in enumerate(zip(names, tables, strict=True)):
+    if resume and (not kept or site):
+        raise InputError(
+            "jobs on a cluster go on by themselves"
+            if site
+            else "nothing can be resumed: [training] names no checkpoint folder"
+        )
+    connection: Any = local() if site is None else connect(site)
+    with connection as cluster:
+        uploaded = [f"rows-{number}-{secrets.token_hex(4)}" for number in range(len(names))]
+        for part, name, table in zip(uploaded, names, tables, strict=True):
             rows, labels = _rows(model, table.x, name), _labels(table.y, name)
-            cluster.upload(rows, labels, name=f"{number} {name}", outputs=model.output_shape[0])
+            cluster.upload(rows, labels, name=part, outputs=model.output_shape[0])
         private = cluster.fit(
             model,
-            [f"{number} {name}" for number, name in enumerate(names)],
+            uploaded,
             schedule=lambda epoch: SCHEDULES[shape](epoch / epochs),
             validation=validation,
-            **where,
+            **({} if site else where),
             **training,
         )
-        cost = cluster.cost
+        online = cluster.cost.online
         saved = settings["output"].get("model")
         if saved:
             private.reveal().save(folder / saved)
-    _show(private, cost.online.rounds, cost.online.bytes_sent[0], saved, as_json)
+    _show(private, online.rounds, online.bytes_sent[0], saved, as_json)
 
 
 def _rows(model: nn.Sequential, x: np.ndarray, name: str) -> np.ndarray:
@@ -145,7 +153,7 @@ def build_model(section: dict[str, Any], folder: Path) -> nn.Sequential:
     return nn.models.READY[section["ready"]](**options)
 
 
-def _show(private: PrivateModel, rounds: int, sent: int, saved: str | None, as_json: bool) -> None:
+def _show(private: Any, rounds: int, sent: int, saved: str | None, as_json: bool) -> None:
     history = [{"epoch": e.number, "seconds": e.seconds, "accuracy": e.accuracy} for e in private.history]
     if as_json:
         click.echo(json.dumps({"epochs": history, "rounds": rounds, "bytes_sent": sent, "model": saved}))

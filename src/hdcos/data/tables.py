@@ -1,6 +1,7 @@
-"""Tables of features and labels from the files people have: CSV, NPZ, IDX and Parquet.
+"""Tables of features and labels from the files people have: CSV, NPY, NPZ, IDX and Parquet.
 
 CSV, Parquet   one row each; the label's column by name, or by number where a CSV file has no header
+NPY            features alone
 NPZ            arrays `x` and `y`, or those named
 IDX            features in one file, labels in another
 """
@@ -40,13 +41,15 @@ def read_table(path: str | Path, label: str | int | None = None, features: str |
     kind = suffixes[-2] if suffixes[-1:] == [".gz"] and len(suffixes) > 1 else "".join(suffixes[-1:])
     if kind == ".csv":
         return _csv(place, label)
+    if kind == ".npy":
+        return _npy(place, label)
     if kind == ".npz":
         return _npz(place, features or "x", "y" if label is None else str(label))
     if kind in (".parquet", ".pq"):
         return _parquet(place, label)
     if kind in (".idx", "") or "ubyte" in place.name:
         return _idx(place, None if label is None else str(label))
-    raise InputError(f"{place} is none of the formats CSV, NPZ, IDX and Parquet, by its name")
+    raise InputError(f"{place} is none of the formats CSV, NPY, NPZ, IDX and Parquet, by its name")
 
 
 def _csv(path: Path, label: str | int | None) -> Table:
@@ -83,6 +86,18 @@ def _split(path: Path, values: Array, label: str | int | None, header: list[str]
     if not -values.shape[1] <= label < values.shape[1]:
         raise InputError(f"{path} has {values.shape[1]} columns, there is no number {label}")
     return Table(np.delete(values, label, axis=1), values[:, label])
+
+
+def _npy(path: Path, label: str | int | None) -> Table:
+    if label is not None:
+        raise InputError(f"{path} holds one array: labels need another format")
+    try:
+        values = np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} is not an NPY file: {error}") from error
+    if values.ndim < 2 or values.dtype.kind not in "iubf":
+        raise InputError(f"{path} is not a table of numbers: it holds {values.dtype} of shape {values.shape}")
+    return Table(values, None)
 
 
 def _npz(path: Path, features: str, label: str) -> Table:

@@ -48,10 +48,11 @@ class Link:
         with self.meter.phase("setup"):
             self._charge("tls")
 
-    def exchange(self, buffers: Sequence[Any], steps: Sequence[tuple[str, int]] = ()) -> Bytes:
+    def exchange(self, buffers: Sequence[Any], steps: Sequence[tuple[str, int]] = (), worked_s: float = 0.0) -> Bytes:
         """One round: send these bytes, and receive as many from the peer at the same time.
 
-        `steps` says how the payload divides into named steps; without it the round is one step, "round".
+        `steps` says how the payload divides into named steps; without it the round is one step, "round". The seconds
+        of local work that prepared the round, `worked_s`, are booked with it.
         """
         if self._ended is not None:
             self._refuse()
@@ -82,7 +83,7 @@ class Link:
         except BaseException as error:
             self._fail(error, f"waiting for round {self._rounds}")
         self._rounds += 1
-        self._charge(None, 1, size, size, perf_counter() - started, steps)
+        self._charge(None, 1, size, size, perf_counter() - started + worked_s, steps)
         return answer[HEADER_BYTES:]
 
     def send(self, kind: Kind, *buffers: Any, step: str | None = None) -> None:

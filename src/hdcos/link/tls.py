@@ -29,8 +29,8 @@ from hdcos.link.tcp import tcp_bytes, tune
 from hdcos.link.transport import LostError, SilentError
 
 RECORD_OVERHEAD = 22  # 5 header, 1 content type, 16 tag
-SEAL_BYTES = 1 << 17
-READ_BYTES = 1 << 18
+SEAL_BYTES = 1 << 18
+READ_BYTES = 1 << 19
 BACKLOG_BYTES = 1 << 23
 SPIN = 20  # looks at the socket before going to sleep: about 20 us, a sleep and a wake-up cost more
 LUCK = 4  # after so many looks in vain only now and then, and again always after one that paid

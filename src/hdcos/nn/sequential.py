@@ -90,15 +90,20 @@ class Sequential:
         """The network that `architecture` described, with the given parameters or fresh ones."""
         if not isinstance(record, dict) or not isinstance(record.get("layers"), list):
             raise ModelError("an architecture is an object with input_shape and a list of layers")
-        layers = []
-        for index, layer in enumerate(record["layers"]):
-            try:
-                layers.append(layer_from_json(layer))
-            except ModelError as error:
-                raise ModelError(f"layer {index}: {error}") from None
+        layers = _layers(record["layers"])
         if state is None:
             return cls(layers, seed, record.get("input_shape"))
         return cls._assemble(layers, record.get("input_shape"), state)
+
+    @classmethod
+    def outline(cls, record: Any) -> Sequential:
+        """The network that `architecture` described without parameters: for shapes, scales and plans alone."""
+        if not isinstance(record, dict) or not isinstance(record.get("layers"), list):
+            raise ModelError("an architecture is an object with input_shape and a list of layers")
+        model = cls.__new__(cls)
+        model._arrange(_layers(record["layers"]), record.get("input_shape"))
+        model._parameters = ()
+        return model
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the network to a file that `hdcos.nn.load` reads; an interrupted save leaves the old file."""
@@ -157,7 +162,7 @@ class Sequential:
             array.flags.writeable = False
             index, name = key.split(".")
             parts[int(index)][name] = array
-        self._parameters = tuple(parts)
+        self._parameters: tuple[dict[str, Array], ...] = tuple(parts)
 
     def rows(self, x: npt.ArrayLike) -> Array:
         try:
@@ -172,6 +177,16 @@ class Sequential:
         if not np.isfinite(rows).all():
             raise InputError(f"the input of shape {rows.shape} contains NaN or infinity")
         return rows.astype(np.float64)
+
+
+def _layers(records: list[Any]) -> list[Layer]:
+    layers = []
+    for index, record in enumerate(records):
+        try:
+            layers.append(layer_from_json(record))
+        except ModelError as error:
+            raise ModelError(f"layer {index}: {error}") from None
+    return layers
 
 
 def _infer_input_shape(layers: tuple[Layer, ...]) -> Shape:

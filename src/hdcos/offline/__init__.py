@@ -8,10 +8,10 @@ from hdcos.offline.kinds import MaskProduct as MaskProduct
 from hdcos.offline.kinds import Powers as Powers
 from hdcos.offline.kinds import RoundingMask as RoundingMask
 from hdcos.offline.kinds import TrigPair as TrigPair
-from hdcos.offline.lifted_kinds import LiftedMask as LiftedMask
 from hdcos.offline.lifted_kinds import LiftedPowers as LiftedPowers
 from hdcos.offline.lifted_kinds import LiftedTimesMask as LiftedTimesMask
 from hdcos.offline.lifted_kinds import LiftedTimesTrig as LiftedTimesTrig
+from hdcos.offline.lifted_kinds import LiftedTotal as LiftedTotal
 from hdcos.offline.material import Field as Field
 from hdcos.offline.material import Kind as Kind
 from hdcos.offline.material import Need as Need

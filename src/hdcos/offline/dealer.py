@@ -14,17 +14,20 @@ spent once is the stock's business.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 
 import numpy as np
 
 from hdcos.errors import HandshakeError, InputError, MaterialReused
-from hdcos.offline.material import Field, Plan, Reference, Values
+from hdcos.offline.material import Field, Kind, Plan, Reference, Values
 from hdcos.ring import Array, pack
 from hdcos.sharing import Stream, derive, fresh_seed
 
 MAX_DEAL_BYTES = 1 << 28
+REMEMBERED = 1 << 16
+"""Names of scopes that are refused if they come again. Those of real clusters are random and never do."""
 
 
 def field_stream(root: bytes, position: int, name: str) -> Stream:
@@ -37,6 +40,7 @@ class _Scope:
     plan: Plan
     roots: tuple[bytes, bytes] = field(default_factory=lambda: (fresh_seed(), fresh_seed()), repr=False)
     opened: set[int] = field(default_factory=set)
+    closed: set[int] = field(default_factory=set)
     dealt: int = 0
     lock: Lock = field(default_factory=Lock, repr=False)
     """Streams go on where they ended: one thread reads them at a time."""
@@ -56,11 +60,14 @@ class Dealer:
 
     def __init__(self) -> None:
         self._scopes: dict[str, _Scope] = {}
+        self._forgotten: dict[str, None] = {}
         self._lock = Lock()
 
     def open(self, name: str, plan: Plan, rank: int) -> bytes:
         """Party `rank`'s root seed for a new scope; both parties must bring the same plan."""
         with self._lock:
+            if name in self._forgotten:
+                raise MaterialReused(f"the material of {name} was opened and closed before: start a new attempt")
             scope = self._scopes.setdefault(name, _Scope(plan))
             if scope.plan.fingerprint != plan.fingerprint:
                 raise HandshakeError(
@@ -72,12 +79,18 @@ class Dealer:
             scope.opened.add(rank)
         return scope.roots[rank]
 
-    def close(self, name: str) -> None:
-        """Forget a scope: nothing more can be dealt from it, nor from its name again."""
+    def close(self, name: str, rank: int) -> None:
+        """A party has done with a scope; when both have, it is forgotten."""
         with self._lock:
-            if name in self._scopes:
-                self._scopes[name].roots = (b"", b"")
-                self._scopes[name].streams.clear()
+            scope = self._scopes.get(name)
+            if scope is None:
+                return
+            scope.closed.add(rank)
+            if scope.closed >= scope.opened:
+                del self._scopes[name]
+                self._forgotten[name] = None
+                if len(self._forgotten) > REMEMBERED:
+                    del self._forgotten[next(iter(self._forgotten))]
 
     def deal(self, name: str, start: int, executions: int) -> list[Array]:
         """Party 1's halves of every dealt field for executions [start, start + executions), packed."""
@@ -107,7 +120,7 @@ class Dealer:
 
     def _known(self, name: str) -> _Scope:
         scope = self._scopes.get(name)
-        if scope is None or not scope.roots[0]:
+        if scope is None:
             raise InputError(f"no material is open under the name {name}")
         return scope
 
@@ -124,6 +137,8 @@ class Dealer:
         referred = [
             self._referred(reference, need.units, executions, scope, known) for reference in need.kind.references()
         ]
+        if executions > 1 and any(reference.rows for reference in need.kind.references()):
+            return {**uniform, **_one_by_one(need.kind, executions, uniform, referred)}
         return {**uniform, **need.kind.derive(uniform, *referred)}
 
     @staticmethod
@@ -141,22 +156,36 @@ class Dealer:
         if reference.scope:
             with self._known(reference.scope).lock:
                 other = self._plain(reference.scope, reference.position, 0, 1, {})
-            return {name: array[0] for name, array in other.items()}
+            return {name: array[0] for name, array in reference.part(other).items()}
         if reference.position not in known:
             raise InputError(f"material refers to position {reference.position}, which comes later")
         if reference.rows:
-            if executions != 1:
-                raise InputError("material that sums over rows is dealt one execution at a time")
             return known[reference.position]
         theirs = scope.plan.needs[reference.position].units
         if reference.whole and theirs == 1:
-            values = known[reference.position]
+            values = reference.part(known[reference.position])
             if executions == 1:
                 return {name: array[0] for name, array in values.items()}
             return {name: np.repeat(array, units, axis=0) for name, array in values.items()}
         if reference.whole or theirs != units:
             raise InputError(f"{units} units refer to position {reference.position}, which has {theirs} per execution")
         return known[reference.position]
+
+
+def _one_by_one(kind: Kind, executions: int, uniform: Values, referred: Sequence[Values]) -> Values:
+    """The dealt fields of a kind that sums over the rows of each execution."""
+
+    def part(values: Values, number: int) -> Values:
+        return {
+            name: array.reshape(executions, len(array) // executions, *array.shape[1:])[number]
+            for name, array in values.items()
+        }
+
+    made = [
+        kind.derive(part(uniform, number), *(part(values, number) for values in referred))
+        for number in range(executions)
+    ]
+    return {name: np.concatenate([each[name] for each in made]) for name in made[0]}
 
 
 def _rest(values: Array, half: Array, bits: int) -> Array:

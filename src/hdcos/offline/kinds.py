@@ -41,24 +41,26 @@ class RoundingMask(Kind):
     """m uniform in Z_2^bits with what lifts D - m to the whole ring.
 
     `mask` is uniform in Z_2^64 and only its low `bits` bits are opened; `high` is the rest and `top` the
-    uppermost opened bit, both needed modulo 2**(64 - bits) only.
+    uppermost opened bit, both needed modulo 2**(64 - bits) only. With `summed` there is nothing above the opened bits,
+    and no `high`: m itself is then known in sums over rows only (LiftedTotal).
     """
 
     name: ClassVar[str] = "rounding_mask"
     shape: Shape
     bits: int
+    summed: bool = False
 
     def fields(self) -> tuple[Field, ...]:
         spare = RING_BITS - self.bits
-        return (
-            Field("mask", self.shape, RING_BITS),
-            Field("high", self.shape, spare, dealt=True),
-            Field("top", self.shape, spare, dealt=True),
-        )
+        top = Field("top", self.shape, spare, dealt=True)
+        if self.summed:
+            return Field("mask", self.shape, self.bits), top
+        return Field("mask", self.shape, RING_BITS), Field("high", self.shape, spare, dealt=True), top
 
     def derive(self, uniform: Values, *referred: Values) -> Values:
-        mask = uniform["mask"]
-        return {"high": mask >> np.uint64(self.bits), "top": (mask >> np.uint64(self.bits - 1)) & np.uint64(1)}
+        mask = ring_words(uniform["mask"])
+        top = (mask >> np.uint64(self.bits - 1)) & np.uint64(1)
+        return {"top": top} if self.summed else {"high": mask >> np.uint64(self.bits), "top": top}
 
 
 @dataclass(frozen=True)
@@ -88,13 +90,15 @@ class TrigPair(Kind):
     phase_bits: int
     scale: int
     harmonics: tuple[int, ...] = (1,)
+    ring: int = RING_BITS
+    """Cosines and sines are shared modulo 2**ring."""
 
     def fields(self) -> tuple[Field, ...]:
         shape = self.shape if self.harmonics == (1,) else (*self.shape, len(self.harmonics))
         return (
             Field("mask", self.shape, self.phase_bits),
-            Field("cos", shape, RING_BITS, dealt=True),
-            Field("sin", shape, RING_BITS, dealt=True),
+            Field("cos", shape, self.ring, dealt=True),
+            Field("sin", shape, self.ring, dealt=True),
         )
 
     def derive(self, uniform: Values, *referred: Values) -> Values:

@@ -1,7 +1,8 @@
-"""Kinds of material for values that are opened rounded and lifted back to the whole ring.
+"""Kinds of material for products of values that are opened rounded and lifted back to the whole ring.
 
-A mask m is opened in Z_2^bits only; what follows needs m as an integer and its top bit b, and every product twice, with
-m and with b.
+A lifted value is x = E - m + t b with E and t public: m is the low `bits` bits of a RoundingMask as an integer, b the
+top one of these. Every product is needed twice, with m and with b. As t is 0 or 2**bits, a product with b that is
+multiplied by t counts modulo 2**(64 - bits) only, and is dealt no wider.
 """
 
 from __future__ import annotations
@@ -15,41 +16,48 @@ from hdcos.offline.kinds import RING_BITS, Shape, ring_words
 from hdcos.offline.material import Field, Kind, Reference, Values
 from hdcos.ring import Array, spread
 
-LIFTED = ("integer", "top")
-
 
 @dataclass(frozen=True)
-class LiftedMask(Kind):
-    """A mask m in Z_2^bits that can be lifted: m as an integer and its top bit b, in the whole ring."""
+class LiftedTotal(Kind):
+    """The sum of m over all rows of a lifted mask, opened in `bits` bits; one unit."""
 
-    name: ClassVar[str] = "lifted_mask"
+    name: ClassVar[str] = "lifted_total"
     shape: Shape
+    lifted: Reference
     bits: int
 
     def fields(self) -> tuple[Field, ...]:
-        dealt = (Field(name, self.shape, RING_BITS, dealt=True) for name in ("integer", "top"))
-        return (Field("mask", self.shape, self.bits), *dealt)
+        return (Field("total", self.shape, RING_BITS, dealt=True),)
+
+    def references(self) -> tuple[Reference, ...]:
+        return (self.lifted,)
 
     def derive(self, uniform: Values, *referred: Values) -> Values:
-        m = ring_words(uniform["mask"])
-        return {"integer": m, "top": m >> np.uint64(self.bits - 1)}
+        m, _ = _per_unit(referred[0]["mask"], self.bits, self.shape, ())
+        return {"total": m.sum(axis=0, dtype=np.uint64, keepdims=True)}
 
 
 @dataclass(frozen=True)
 class LiftedTimesMask(Kind):
     """m m_w and b m_w for a lifted mask and another unit's mask, either of which may serve the whole execution.
 
-    The lifted value has one number per unit, or one per window of `pool` = (channels, height, width, window) units.
+    The lifted value was opened in `bits` bits; the product is needed modulo 2**ring. The lifted value has one number
+    per unit, or one per window of `pool` = (channels, height, width, window) units.
     """
 
     name: ClassVar[str] = "lifted_times_mask"
     shape: Shape
     lifted: Reference
     mask: Reference
+    bits: int
     pool: Shape = ()
+    ring: int = RING_BITS
 
     def fields(self) -> tuple[Field, ...]:
-        return tuple(Field(name, self.shape, RING_BITS, dealt=True) for name in ("integer_mask", "top_mask"))
+        return (
+            Field("integer_mask", self.shape, self.ring, dealt=True),
+            Field("top_mask", self.shape, self.ring - self.bits, dealt=True),
+        )
 
     def references(self) -> tuple[Reference, ...]:
         return (self.lifted, self.mask)
@@ -57,45 +65,58 @@ class LiftedTimesMask(Kind):
     def derive(self, uniform: Values, *referred: Values) -> Values:
         lifted, other = referred
         mask = ring_words(other["mask"])
-        return {f"{name}_mask": _per_unit(lifted[name], self.shape, self.pool) * mask for name in LIFTED}
+        integer, top = _per_unit(lifted["mask"], self.bits, self.shape, self.pool)
+        return {"integer_mask": integer * mask, "top_mask": top * mask}
 
 
 @dataclass(frozen=True)
 class LiftedTimesTrig(Kind):
-    """m cos r, m sin r, b cos r and b sin r for a lifted mask and a trig pair's r.
+    """m cos r, b cos r, m sin r and b sin r for a lifted mask, opened in `bits` bits, and a trig pair's r.
 
-    With `weight`, the trig pair is fused with a weight's mask m_w, and m m_w cos r and so on follow. The lifted value
-    has one number per unit, or one per window of `pool`; where it has more, the first ones count.
+    With `weight`, the trig pair is fused with a weight's mask m_w, and m m_w cos r and so on follow; those with m are
+    rounded to multiples of 2**bits and dealt in these units: no weight multiplies them any more, and what is opened
+    next drops many more bits. The lifted value has one number per unit, or one per window of `pool`; where it has more,
+    the first ones count.
     """
 
     name: ClassVar[str] = "lifted_times_trig"
     shape: Shape
     lifted: Reference
     trig: Reference
+    bits: int
     weight: bool = False
     pool: Shape = ()
 
-    def _factors(self) -> tuple[str, ...]:
-        return ("cos", "sin", "weight_cos", "weight_sin") if self.weight else ("cos", "sin")
-
     def fields(self) -> tuple[Field, ...]:
-        names = (f"{name}_{factor}" for factor in self._factors() for name in LIFTED)
-        return tuple(Field(name, self.shape, RING_BITS, dealt=True) for name in names)
+        spare = RING_BITS - self.bits
+        widths = {"integer_cos": RING_BITS, "top_cos": spare, "integer_sin": RING_BITS, "top_sin": spare}
+        if self.weight:
+            names = ("integer_weight_cos", "top_weight_cos", "integer_weight_sin", "top_weight_sin")
+            widths |= dict.fromkeys(names, spare)
+        return tuple(Field(name, self.shape, bits, dealt=True) for name, bits in widths.items())
 
     def references(self) -> tuple[Reference, ...]:
         return (self.lifted, self.trig)
 
     def derive(self, uniform: Values, *referred: Values) -> Values:
         lifted, trig = referred
-        values = {name: _per_unit(lifted[name], self.shape, self.pool) for name in LIFTED}
-        return {f"{name}_{factor}": values[name] * trig[factor] for factor in self._factors() for name in LIFTED}
+        integer, top = _per_unit(lifted["mask"], self.bits, self.shape, self.pool)
+        products: dict[str, Array] = {}
+        for factor in ("cos", "sin"):
+            products |= {f"integer_{factor}": integer * trig[factor], f"top_{factor}": top * trig[factor]}
+        if self.weight:
+            half, bits = np.uint64(1 << (self.bits - 1)), np.uint64(self.bits)
+            for factor in ("weight_cos", "weight_sin"):
+                products[f"integer_{factor}"] = (integer * trig[factor] + half) >> bits
+                products[f"top_{factor}"] = top * trig[factor]
+        return products
 
 
-def _per_unit(lifted: Array, shape: Shape, pool: Shape) -> Array:
-    """A lifted value's numbers unit by unit: it may have been opened with padding, or per window."""
+def _per_unit(mask: Array, bits: int, shape: Shape, pool: Shape) -> tuple[Array, Array]:
+    """m and b of a lifted value unit by unit: it may have been opened with padding, or per window."""
     width = shape[-1] // (pool[3] ** 2 if pool else 1)
-    values: Array = spread(lifted[..., :width], pool)
-    return values
+    m: Array = spread(ring_words(mask[..., :width]) & np.uint64((1 << bits) - 1), pool)
+    return m, m >> np.uint64(bits - 1)
 
 
 @dataclass(frozen=True)

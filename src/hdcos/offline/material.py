@@ -55,16 +55,30 @@ class Reference:
 
     Within the scope, execution i refers to what the position gave execution i: unit by unit, its only unit for the
     `whole` execution, or all its `rows` at once. A reference to another scope is to the first unit of its position.
+    Of a whole unit that is a row of tensors laid side by side, a `shape` means the tensor that begins at `start`.
     """
 
     position: int
     scope: str = ""
     whole: bool = False
     rows: bool = False
+    start: int = 0
+    shape: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         if type(self.position) is not int or self.position < 0 or not isinstance(self.scope, str):
             raise InputError("a reference is to a position of a scope")
+        if self.shape is not None and not all(type(size) is int and size >= 0 for size in (self.start, *self.shape)):
+            raise InputError("a reference to a part says where it begins and its shape")
+
+    def part(self, values: Values) -> Values:
+        """What is meant of whole units, one behind the other."""
+        if self.shape is None:
+            return values
+        end = self.start + prod(self.shape)
+        if any(array.ndim != 2 or array.shape[1] < end for array in values.values()):
+            raise InputError(f"material refers to elements {self.start} to {end} of position {self.position}")
+        return {name: array[:, self.start : end].reshape(-1, *self.shape) for name, array in values.items()}
 
 
 MAX_ELEMENTS = 1 << 28
@@ -122,7 +136,7 @@ def _frozen(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return tuple(_frozen(item) for item in value)
     if isinstance(value, Mapping):
-        return Reference(**value)
+        return Reference(**{name: _frozen(item) for name, item in value.items()})
     return value
 
 
@@ -164,7 +178,7 @@ class Plan:
     def one_by_one(self) -> bool:
         """Whether a unit serves a whole execution in a way that executions must be dealt singly."""
         return any(
-            ref.rows or (ref.whole and not ref.scope and not need.kind.elementwise)
+            ref.whole and not ref.scope and not need.kind.elementwise
             for need in self.needs
             for ref in need.kind.references()
         )

@@ -1,11 +1,13 @@
 """A dealer behind a link, and the party's end of that link.
 
-The dealer answers three requests: open a scope (a root seed comes back), deal executions (their corrections come
-back, for party 1), close a scope. It receives plans and counts, nothing that depends on a secret.
+The dealer answers four requests: open a scope (a root seed comes back), deal executions (their corrections come
+back, for party 1), close a scope, and look (its clock comes back). It receives plans and counts, nothing that depends
+on a secret.
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -24,22 +26,36 @@ WINDOW = 3
 """Requests a party keeps under way, so that the dealer computes while the party expands."""
 
 
-def serve_dealer(dealer: Dealer, link: Link, rank: int) -> None:
-    """Answer one party's requests until it says goodbye; a request that cannot be met is answered by name."""
-    while True:
-        _, payload = link.receive(Kind.REQUEST, timeout_s=None)
-        try:
-            meta, _ = decode_message(payload)
-            _answer(dealer, link, rank, meta)
-        except Exception as error:
-            # Plans come from outside: one that makes no sense, in whatever way, must not end the dealer.
-            if link.closed:
-                raise
-            reply_error(link, error)
+def serve_dealer(dealer: Dealer, link: Link, rank: int, closing: bool = False) -> None:
+    """Answer one party's requests until it says goodbye; a request that cannot be met is answered by name.
+
+    With `closing` the scopes that the party opened on this link are closed with it: nobody will ask for them again.
+    """
+    opened: set[str] = set()
+    try:
+        while True:
+            _, payload = link.receive(Kind.REQUEST, timeout_s=None)
+            try:
+                meta, _ = decode_message(payload)
+                _answer(dealer, link, rank, meta)
+                if meta.get("operation") == "open":
+                    opened.add(meta["scope"])
+            except Exception as error:
+                # Plans come from outside: one that makes no sense, in whatever way, must not end the dealer.
+                if link.closed:
+                    raise
+                reply_error(link, error)
+    finally:
+        for name in opened if closing else ():
+            dealer.close(name, rank)
 
 
 def _answer(dealer: Dealer, link: Link, rank: int, meta: dict[str, Any]) -> None:
-    operation, name = meta.get("operation"), text(meta, "scope")
+    operation = meta.get("operation")
+    if operation == "look":
+        link.send(Kind.REPLY, *encode_message({"time": time.time()}))
+        return
+    name = text(meta, "scope")
     if operation == "open":
         root = dealer.open(name, Plan.from_json(meta.get("plan")), rank)
         link.send(Kind.REPLY, *encode_message({}, {"root": np.frombuffer(root, np.uint8)}))
@@ -52,7 +68,7 @@ def _answer(dealer: Dealer, link: Link, rank: int, meta: dict[str, Any]) -> None
         with link.meter.phase("offline"):
             link.send(Kind.MATERIAL, *parts)
     elif operation == "close":
-        dealer.close(name)
+        dealer.close(name, rank)
         link.send(Kind.REPLY, *encode_message({}))
     else:
         raise InputError(f"a dealer does not know the request {operation!r}")
@@ -80,6 +96,11 @@ class DealerClient:
         meta = {"operation": "open", "scope": name, "plan": plan.to_json()}
         _, arrays = self._ask(meta)
         return Stock(name, plan, self.rank, arrays["root"].tobytes(), finishes, singly)
+
+    def look(self) -> float:
+        """Whether the dealer answers on this link, which must be the old one; its clock."""
+        meta, _ = request(self._link, {"operation": "look"}, timeout_s=self._link.timeout_s)
+        return float(meta["time"])
 
     def close(self, name: str) -> None:
         self._ask({"operation": "close", "scope": name})

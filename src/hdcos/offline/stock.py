@@ -67,6 +67,11 @@ class Stock:
         self._changed = Condition()
 
     @property
+    def finished(self) -> frozenset[int]:
+        """Positions whose fields lie as `finish` made them."""
+        return frozenset(self._finishes)
+
+    @property
     def available(self) -> int:
         """Executions ready to be spent."""
         return self._filled - self._used
@@ -162,7 +167,7 @@ class Stock:
             self._pop(first - self._used)
             self._used = wanted
             pieces = [_cut(self.plan, *piece) for piece in self._pop(executions)]
-        return Ration(self.plan, executions, pieces, frozenset(self._finishes))
+        return Ration(self.plan, executions, pieces, self.finished)
 
     def check(self, start: int, executions: int) -> None:
         """Raise what `begin` would raise at once, without beginning."""
@@ -231,6 +236,11 @@ class Ration:
         self._taken: list[Fields] = []
 
     @property
+    def pieces(self) -> list[list[Fields]]:
+        """The material as it lies, piece by piece, position by position."""
+        return self._pieces
+
+    @property
     def position(self) -> int:
         """How many positions were taken."""
         return len(self._taken)
@@ -240,17 +250,18 @@ class Ration:
 
         That was done when the material arrived, if the stock was told; else it is done now.
         """
-        if self.position >= len(self._plan.needs):
+        position = len(self._taken)
+        if position >= len(self._plan.needs):
             raise MaterialReused(f"the plan has {len(self._plan.needs)} positions and all are taken")
-        need = self._plan.needs[self.position]
-        if need.kind != kind or need.units * self._executions != units:
+        need = self._plan.needs[position]
+        if need.units * self._executions != units or need.kind != kind:
             raise MaterialReused(
-                f"position {self.position} of the plan is {need.units * self._executions} x {need.kind}, "
+                f"position {position} of the plan is {need.units * self._executions} x {need.kind}, "
                 f"not {units} x {kind}"
             )
-        parts = [piece[self.position] for piece in self._pieces]
+        parts = [piece[position] for piece in self._pieces]
         fields = parts[0] if len(parts) == 1 else tuple(np.concatenate(field) for field in zip(*parts, strict=True))
-        if finish is not None and self.position not in self._finished:
+        if finish is not None and position not in self._finished:
             fields = finish(fields, self._taken.__getitem__)
         self._taken.append(fields)
         return fields

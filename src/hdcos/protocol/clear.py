@@ -50,7 +50,9 @@ class Unmasked:
 
     def _referred(self, reference: Reference) -> Values:
         values = self.taken[reference.position]
-        return {name: array[0] for name, array in values.items()} if reference.whole else values
+        if not reference.whole:
+            return values
+        return {name: array[0] for name, array in reference.part(values).items()}
 
     def _earlier(self, position: int) -> Fields:
         return tuple(self.taken[position].values())

@@ -14,8 +14,11 @@ from __future__ import annotations
 
 from math import pi, prod
 
+import numpy as np
+
 from hdcos.errors import InputError
 from hdcos.offline import TrigPair
+from hdcos.offline.kinds import RING_BITS
 from hdcos.protocol.hadamard import HadamardCosine
 from hdcos.protocol.opening import open_half
 from hdcos.protocol.party import Party
@@ -75,14 +78,15 @@ def open_phase(
     scale: int,
     harmonics: tuple[int, ...] = (1,),
     within: int | None = None,
+    ring: int = RING_BITS,
 ) -> Rounds[tuple[Array, Array, Array]]:
-    """d = x - r in steps of the turn, with this party's halves of cos kr and sin kr at a scale."""
+    """d = x - r in steps of the turn, with this party's halves of cos kr and sin kr at a scale, modulo 2**ring."""
     if x.scale < phase_bits:
         raise InputError(f"an angle at scale {x.scale} has fewer than {phase_bits} bits to a turn")
-    kind = TrigPair(x.shape[1:], phase_bits, scale, harmonics)
+    kind = TrigPair(x.shape[1:], phase_bits, scale, harmonics, ring)
     minus_r, cos_r, sin_r = party.take(kind, len(x))
     d = yield from open_half(party, x, minus_r, x.scale - phase_bits, phase_bits, within, periodic=True)
-    return d, cos_r, sin_r
+    return d, cos_r.astype(np.uint64, copy=False), sin_r.astype(np.uint64, copy=False)
 
 
 def error_bound(phase_bits: int) -> float:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from time import perf_counter
 from typing import TypeVar
 
 from hdcos.link import Link
 from hdcos.protocol.rounds import Message, Reply, Rounds
-from hdcos.ring import Array, pack, unpack
+from hdcos.ring import Array, pack
 
 T = TypeVar("T")
 
@@ -17,14 +18,13 @@ def packed_parts(message: Message) -> list[Array]:
     return [pack(part.values, part.bits) for part in message]
 
 
-def unpacked_parts(message: Message, payload: Array) -> Reply:
-    """The peer's parts, which have the same shapes and widths as one's own."""
-    values, start = [], 0
-    for part in message:
-        end = start + part.packed_bytes
-        values.append(unpack(payload[start:end], part.values.size, part.bits).reshape(part.values.shape))
-        start = end
-    return tuple(values)
+def cut(sizes: Iterable[int], payload: Array) -> Reply:
+    """The peer's payload as parts of these sizes."""
+    parts, start = [], 0
+    for size in sizes:
+        parts.append(payload[start : start + size])
+        start += size
+    return tuple(parts)
 
 
 def run(protocol: Rounds[T], link: Link) -> T:
@@ -40,7 +40,6 @@ def run(protocol: Rounds[T], link: Link) -> T:
             result: T = finished.value
             return result
         buffers = packed_parts(message)
-        steps = [(part.step or "round", part.packed_bytes) for part in message]
+        steps = [(part.step or "round", buffer.nbytes) for part, buffer in zip(message, buffers, strict=True)]
         step = steps[0][0]
-        link.meter.worked(step, perf_counter() - started)
-        reply = unpacked_parts(message, link.exchange(buffers, steps))
+        reply = cut((size for _, size in steps), link.exchange(buffers, steps, perf_counter() - started))

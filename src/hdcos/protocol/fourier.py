@@ -15,12 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache, cached_property
 from math import pi, prod
 
 import numpy as np
 
 from hdcos.errors import InputError
 from hdcos.offline import TrigPair
+from hdcos.offline.kinds import RING_BITS
 from hdcos.protocol.cosine import PHASE_BITS, open_phase
 from hdcos.protocol.party import Party
 from hdcos.protocol.price import Price
@@ -58,6 +60,12 @@ class Series:
         value: Array = total / 2**COEFFICIENT_SCALE
         return value
 
+    @cached_property
+    def integers(self) -> tuple[Array, Array, Array]:
+        """Coefficients of cosines and sines, and harmonics, as kernels take them."""
+        cos, sin, harmonics = (np.array(row, np.int64) for row in (self.cos, self.sin, self.harmonics))
+        return cos, sin, harmonics
+
     @property
     def slope(self) -> Series:
         """The derivative by x."""
@@ -68,41 +76,44 @@ class Series:
 
 
 def fourier(
-    party: Party, x: Share, series: Series, phase_bits: int = PHASE_BITS, trig_scale: int = TRIG_SCALE
+    party: Party,
+    x: Share,
+    series: Series,
+    phase_bits: int = PHASE_BITS,
+    trig_scale: int = TRIG_SCALE,
+    ring: int = RING_BITS,
 ) -> Rounds[Share]:
     """The series of x, at scale 2 * trig_scale: public factors are rounded to trig_scale, coefficients and all."""
-    (result,) = yield from series_of(party, x, (series,), phase_bits, trig_scale)
+    (result,) = yield from series_of(party, x, (series,), phase_bits, trig_scale, ring)
     return result
 
 
 def series_of(
-    party: Party, x: Share, several: Sequence[Series], phase_bits: int, trig_scale: int
+    party: Party, x: Share, several: Sequence[Series], phase_bits: int, trig_scale: int, ring: int = RING_BITS
 ) -> Rounds[list[Share]]:
-    """Several series with the same period and harmonics from one opening."""
+    """Several series with the same period and harmonics from one opening, modulo 2**ring."""
     first = several[0]
     angle = x.rescaled(x.scale + first.period_bits)
     d, cos_r, sin_r = yield from open_phase(
-        party, angle, phase_bits, trig_scale, first.harmonics, phase_bits - INTERVAL_BITS
+        party, angle, phase_bits, trig_scale, first.harmonics, phase_bits - INTERVAL_BITS, ring
     )
     if first.harmonics == (1,):
         cos_r, sin_r = cos_r[..., None], sin_r[..., None]
     results = []
     for series in several:
         words = trig_combine(
-            d,
-            cos_r,
-            sin_r,
-            phase_bits,
-            trig_scale,
-            series.cos,
-            series.sin,
-            first.harmonics,
-            coefficient_shift=COEFFICIENT_SCALE,
+            d, cos_r, sin_r, phase_bits, trig_scale, *series.integers, coefficient_shift=COEFFICIENT_SCALE
         )
         if party.rank == 0:
-            words = words + encode(series.constant / 2**COEFFICIENT_SCALE, 2 * trig_scale)
-        results.append(Share(words, 2 * trig_scale))
+            words = words + _constant(series.constant, 2 * trig_scale)
+        results.append(Share(words, 2 * trig_scale, ring))
     return results
+
+
+@cache
+def _constant(integer: int, scale: int) -> Array:
+    words: Array = encode(integer / 2**COEFFICIENT_SCALE, scale)
+    return words
 
 
 def error_bound(series: Series, phase_bits: int, trig_scale: int = TRIG_SCALE) -> float:

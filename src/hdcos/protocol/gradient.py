@@ -9,6 +9,10 @@ Security  nothing is sent here. Each product is a fresh sharing.
 
 x C = E C - [m C] + t [b C]  for C = cos r and sin r, where x = E - m + t b (see lifted);
 x w C = D_w x C - m_w x C,  m_w x C = E [m_w C] - [m m_w C] + t [b m_w C].
+
+[m m_w C] was rounded to multiples of 2**k, k the bits that x was opened in. With tables of amplitude 2**9 after it and
+a transform of n terms, that is an error of 2**(k + 7) sqrt(n) rms where 2**40 is one unit of what is opened next: in
+training 2**-9 sqrt(n) units, where the opening itself rounds by half a unit.
 """
 
 from __future__ import annotations
@@ -20,11 +24,12 @@ import numpy as np
 from hdcos.offline import LiftedTimesTrig
 from hdcos.offline.material import Fields
 from hdcos.protocol.hadamard import transformed
-from hdcos.protocol.lifted import Lifted
+from hdcos.protocol.lifted import LiftedRows
 from hdcos.protocol.masked import Masked
+from hdcos.protocol.opening import lifting
 from hdcos.protocol.party import Party
 from hdcos.protocol.phase import FusedPhase
-from hdcos.ring import Array, hadamard_back
+from hdcos.ring import Array, hadamard_back, lifted_times
 from hdcos.sharing import Share
 
 Factor = tuple[int, int]
@@ -36,7 +41,7 @@ class FusedGradient:
     """Not computed yet: opening it, or taking its share, does the work and leaves the two sums."""
 
     party: Party
-    x: Lifted
+    x: LiftedRows
     phase: FusedPhase
     weight: Masked
     dealt: Fields = field(repr=False)
@@ -61,11 +66,20 @@ class FusedGradient:
     def share(self) -> Share:
         """The gradient by y'."""
         x, phase, weight = self.x, self.phase, self.weight.opened
+        E, t = lifting(x.D, x.bits)
+        units = phase.d.shape[1]
+
+        def times(factor: Array, m_factor: Array, b_factor: Array) -> Array:
+            words: Array = lifted_times(E[:, :units], t[:, :units], factor, m_factor, b_factor)
+            return words
+
         m_cos, b_cos, m_sin, b_sin, m_wcos, b_wcos, m_wsin, b_wsin = self.dealt
-        cos, sin = x.times(phase.cos_r, m_cos, b_cos), x.times(phase.sin_r, m_sin, b_sin)
-        w_cos = weight * cos - x.times(phase.weight_cos, m_wcos, b_wcos)
-        w_sin = weight * sin - x.times(phase.weight_sin, m_wsin, b_wsin)
-        self.total = self.x.share(self.party).words.sum(axis=0, dtype=np.uint64)
+        up = np.uint64(x.bits)
+        cos, sin = times(phase.cos_r, m_cos, b_cos), times(phase.sin_r, m_sin, b_sin)
+        w_cos = weight * cos - times(phase.weight_cos, m_wcos << up, b_wcos)
+        w_sin = weight * sin - times(phase.weight_sin, m_wsin << up, b_wsin)
+        lifted = t * x.b + E if self.party.rank == 0 else t * x.b
+        self.total = lifted.sum(axis=0, dtype=np.uint64) - x.m_total
         self.moved = phase.combined(cos, sin, self.step[0], 0, self.step[1]).sum(axis=0, dtype=np.uint64)
         return Share(phase.combined(w_cos, w_sin, 0, *self.slope), self.scale)
 
@@ -74,9 +88,8 @@ class FusedGradient:
         x, phase = self.x, self.phase
         terms = (phase.cos_r, phase.sin_r, phase.weight_cos, phase.weight_sin, *self.dealt)
         message: Array
-        self.total, self.moved, message = hadamard_back(
+        total, self.moved, message = hadamard_back(
             x.D,
-            x.m,
             x.b,
             x.bits,
             self.party.rank == 0,
@@ -93,15 +106,16 @@ class FusedGradient:
             bits,
             ties_up,
         )
+        self.total = total - x.m_total
         return message
 
 
 def fused_gradient(
-    party: Party, x: Lifted, phase: FusedPhase, weight: Masked, step: Factor, slope: Factor, slope_scale: int
+    party: Party, x: LiftedRows, phase: FusedPhase, weight: Masked, step: Factor, slope: Factor, slope_scale: int
 ) -> FusedGradient:
     """The gradient by y' at slope_scale over the scales of its factors; its material is taken now."""
     rows, *shape = phase.d.shape
-    dealt = party.take(LiftedTimesTrig(tuple(shape), x.reference, phase.reference, weight=True), rows)
+    dealt = party.take(LiftedTimesTrig(tuple(shape), x.reference, phase.reference, x.bits, weight=True), rows)
     return FusedGradient(
         party, x, phase, weight, dealt, step, slope, x.scale + phase.scale + weight.scale + slope_scale
     )

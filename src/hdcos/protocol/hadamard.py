@@ -54,6 +54,8 @@ class HadamardCosine:
     pool: Pool | None
     scale: int
     bits: int = 64
+    weight: tuple[Array, ...] = field(default=(), repr=False)
+    """D_w, [m_w cos r] and [m_w sin r], where A and B are [cos r] and [sin r] that no weight has met yet."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -68,27 +70,14 @@ class HadamardCosine:
         return self.share().words
 
     def share(self) -> Share:
-        words = hadamard_cos(
-            self.d, self.A, self.B, self.phase_bits, self.trig_scale, self.size, self.outputs, self.bias, self.pool
-        )
+        layer = (self.phase_bits, self.trig_scale, self.size, self.outputs, self.bias, self.pool)
+        words = hadamard_cos(self.d, self.A, self.B, *layer, self.weight)
         return Share(words, self.scale, self.bits)
 
     def rounded(self, mask: Array, drop: int, bits: int, ties_up: bool) -> Array:
-        result: Array = hadamard_cos_open(
-            self.d,
-            self.A,
-            self.B,
-            self.phase_bits,
-            self.trig_scale,
-            self.size,
-            self.outputs,
-            self.bias,
-            self.pool,
-            mask,
-            drop,
-            bits,
-            ties_up,
-        )
+        layer = (self.phase_bits, self.trig_scale, self.size, self.outputs, self.bias, self.pool)
+        opening = (mask, drop, bits, ties_up)
+        result: Array = hadamard_cos_open(self.d, self.A, self.B, *layer, *opening, self.weight)
         return result
 
 
@@ -149,4 +138,6 @@ def price(rows: int, units: int, phase_bits: int) -> Price:
 
 
 def lifted_price(rows: int, units: int, bits: int) -> Price:
-    return Price(1, packed_size(rows * units, bits), 32 * rows * units, ("lifted_mask", "lifted_times_mask"))
+    count = rows * units
+    offline = 8 * count + 3 * packed_size(count, 64 - bits)
+    return Price(1, packed_size(count, bits), offline, ("rounding_mask", "lifted_times_mask"))

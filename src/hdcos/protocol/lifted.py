@@ -1,7 +1,7 @@
 """A value opened once, rounded and lifted, that then enters elementwise products without another round.
 
 Computes  [x] -> Lifted; Lifted x, Masked w -> [x * w]; Lifted x, phase of y -> [x cos y], [x sin y].
-Offline   one LiftedMask per element of x; per product LiftedTimesMask or LiftedTimesTrig: every dealt product is
+Offline   one RoundingMask per element of x; per product LiftedTimesMask or LiftedTimesTrig: every dealt product is
           needed twice, with m and with its top bit b.
 Online    1 round for the opening, `bits` per element each way; the products are local.
 Error     less than one unit of the opened scale, once. |x| < 2**(drop + bits - 2) ring units.
@@ -15,20 +15,24 @@ x C = E C - [m C] + t [b C]  for C = cos r and sin r, and cos y = cos d cos r - 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from math import prod
 
+import numpy as np
+
 from hdcos.errors import InputError
-from hdcos.offline import LiftedMask, LiftedTimesMask, LiftedTimesTrig, Reference
+from hdcos.offline import LiftedTimesMask, LiftedTimesTrig, LiftedTotal, Reference, RoundingMask
 from hdcos.offline.kinds import Shape
+from hdcos.offline.material import Fields, Finish
 from hdcos.protocol.masked import Masked
 from hdcos.protocol.opening import Openable, lifting, open_shifted
 from hdcos.protocol.party import Party
 from hdcos.protocol.phase import Phase
 from hdcos.protocol.price import Price
 from hdcos.protocol.rounds import Rounds
-from hdcos.ring import Array, lifted_product, lifted_times, packed_size
+from hdcos.ring import Array, compact_dtype, lifted_product, lifted_sums, lifted_times, packed_size
 from hdcos.sharing import Share
 
 
@@ -59,6 +63,12 @@ class Lifted:
     def shape(self) -> tuple[int, ...]:
         return tuple(self.D.shape)
 
+    def part(self, start: int, shape: tuple[int, ...]) -> Lifted:
+        """One of the tensors that were opened side by side, as one whole row."""
+        D, m, b = (x[start : start + prod(shape)].reshape(shape) for x in (self.D, self.m, self.b))
+        reference = Reference(self.reference.position, whole=True, start=start, shape=shape)
+        return Lifted(D, self.bits, m, b, self.scale, reference)
+
     def share(self, party: Party) -> Share:
         words = self.t * self.b - self.m
         return Share(words + self.E if party.rank == 0 else words, self.scale)
@@ -73,22 +83,71 @@ def open_lifted(party: Party, x: Openable, drop: int, bits: int, *, whole: bool 
     """x / 2**drop, ready for products; one mask per row, or one for the `whole` tensor."""
     reference = party.next_reference(whole=whole)
     if whole:
-        mask, m, b = party.take_one(LiftedMask(x.shape, bits))
+        mask, m, b = _integer_mask(bits)(party.take_one(RoundingMask(x.shape, bits)), lambda position: ())
     else:
-        mask, m, b = party.take(LiftedMask(x.shape[1:], bits), x.shape[0])
+        mask, m, b = party.take(RoundingMask(x.shape[1:], bits), x.shape[0], _integer_mask(bits))
     D = yield from open_shifted(party, x, mask, drop, bits)
     return Lifted(D, bits, m, b, x.scale - drop, reference)
 
 
-def times_masked(party: Party, x: Lifted, w: Masked, pool: Shape = ()) -> Share:
-    """x * w element by element; one of the two may serve all rows of the other, or x all units of a window."""
+@cache
+def _integer_mask(bits: int) -> Finish:
+    """Of a RoundingMask: the mask of the opening, m as an integer in the whole ring, and its top bit."""
+
+    def finish(fields: Fields, earlier: Callable[[int], Fields]) -> Fields:
+        mask, high, top = fields
+        m = mask - (high.astype(np.uint64, copy=False) << np.uint64(bits))
+        return mask.astype(compact_dtype(bits), copy=False), m, top.astype(np.uint64, copy=False)
+
+    return finish
+
+
+def times_masked(party: Party, x: Lifted, w: Masked, pool: Shape = (), ring: int = 64) -> Share:
+    """x * w element by element, modulo 2**ring; one may serve all rows of the other, or x all units of a window."""
+    m_w, b_w = _take_products(party, x, w, pool, ring)
+    operands = (x.E, x.t, x.m, x.b)
+    words = lifted_product(operands, w.opened, w.mask.words, m_w, b_w, party.rank == 0, pool)
+    return Share(words, x.scale + w.scale, ring)
+
+
+def summed_product(party: Party, x: Lifted, w: Masked) -> tuple[Share, Share]:
+    """The sums over rows of x, and of x * w for its first units."""
+    m_w, b_w = _take_products(party, x, w)
+    public = party.rank == 0
+    total, sums = lifted_sums(x.D, x.m, x.b, x.bits, public, w.opened, w.mask.words, m_w, b_w)
+    return Share(total, x.scale), Share(sums, x.scale + w.scale)
+
+
+@dataclass(frozen=True, eq=False)
+class LiftedRows:
+    """A lifted value of which m is known in sums over rows only: x = E - m + t b, and the total of m."""
+
+    D: Array = field(repr=False)
+    bits: int
+    b: Array = field(repr=False)
+    m_total: Array = field(repr=False)
+    scale: int
+    reference: Reference
+
+
+def open_lifted_rows(party: Party, x: Openable, drop: int, bits: int) -> Rounds[LiftedRows]:
+    """x / 2**drop, ready for products with a phase and for sums over rows."""
+    reference = party.next_reference()
+    mask, b = party.take(RoundingMask(x.shape[1:], bits, summed=True), x.shape[0])
+    rows = Reference(reference.position, rows=True)
+    (m_total,) = party.take_one(LiftedTotal(x.shape[1:], rows, bits))
+    D = yield from open_shifted(party, x, mask, drop, bits)
+    return LiftedRows(D, bits, b.astype(np.uint64, copy=False), m_total, x.scale - drop, reference)
+
+
+def _take_products(party: Party, x: Lifted, w: Masked, pool: Shape = (), ring: int = 64) -> tuple[Array, Array]:
+    """[m m_w] and [b m_w]."""
     if w.bits != 64:
         raise InputError(f"a lifted value meets masks of the whole ring, not of {w.bits} bits")
     rows = (x if w.reference.whole else w).shape[0]
-    m_w, b_w = party.take(LiftedTimesMask(w.shape[-1:], x.reference, w.reference, pool), rows)
-    operands = (x.E, x.t, x.m, x.b)
-    words = lifted_product(operands, w.opened, w.mask.words, m_w, b_w, party.rank == 0, pool)
-    return Share(words, x.scale + w.scale)
+    kind = LiftedTimesMask(w.shape[-1:], x.reference, w.reference, x.bits, pool, ring)
+    m_w, b_w = party.take(kind, rows)
+    return m_w.astype(np.uint64, copy=False), b_w.astype(np.uint64, copy=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,12 +167,12 @@ class TrigProduct:
 def times_trig(party: Party, x: Lifted, phase: Phase, pool: Shape = ()) -> TrigProduct:
     """x with the phase of y."""
     rows, *shape = phase.d.shape
-    kind = LiftedTimesTrig(tuple(shape), x.reference, phase.reference, pool=pool)
-    m_cos, b_cos, m_sin, b_sin = party.take(kind, rows)
+    kind = LiftedTimesTrig(tuple(shape), x.reference, phase.reference, x.bits, pool=pool)
+    m_cos, b_cos, m_sin, b_sin = (field.astype(np.uint64, copy=False) for field in party.take(kind, rows))
     cos, sin = x.times(phase.cos_r, m_cos, b_cos, pool), x.times(phase.sin_r, m_sin, b_sin, pool)
     return TrigProduct(phase, cos, sin, x.scale + phase.scale)
 
 
 def price(shape: tuple[int, ...], bits: int) -> Price:
     count = prod(shape)
-    return Price(1, packed_size(count, bits), 16 * count, ("lifted_mask",))
+    return Price(1, packed_size(count, bits), 2 * packed_size(count, 64 - bits), ("rounding_mask",))

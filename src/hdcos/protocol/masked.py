@@ -36,6 +36,13 @@ class Masked:
     mask: Share
     reference: Reference
 
+    def part(self, start: int, shape: tuple[int, ...]) -> Masked:
+        """One of the tensors that were masked side by side, as one whole row."""
+        end = start + prod(shape)
+        mask = Share(self.mask.words[start:end].reshape(shape), self.scale, self.bits)
+        reference = Reference(self.reference.position, whole=True, start=start, shape=shape)
+        return Masked(self.opened[start:end].reshape(shape), mask, reference)
+
     def of_scope(self, scope: str) -> Masked:
         """The same value for programs of other scopes: its mask is addressed by its own scope's name."""
         return replace(self, reference=Reference(self.reference.position, scope, whole=True))

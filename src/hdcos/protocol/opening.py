@@ -29,8 +29,8 @@ from hdcos.offline import Mask, RoundingMask
 from hdcos.protocol.masked import Masked
 from hdcos.protocol.party import Party
 from hdcos.protocol.price import Price
-from hdcos.protocol.rounds import Rounds, swap
-from hdcos.ring import Array, modulo, packed_size
+from hdcos.protocol.rounds import Rounds, joined
+from hdcos.ring import Array, packed_size
 from hdcos.sharing import Share
 
 
@@ -70,9 +70,7 @@ def open_half(
     if party.clear is not None:
         return party.clear.opened(x, mask, drop, bits, within, periodic or within is None)
     mine = x.rounded(mask, drop, bits, party.rank == 0)
-    theirs = yield from swap(mine, bits)
-    opened: Array = modulo(mine + theirs, bits)
-    return opened
+    return (yield from joined(mine, bits))
 
 
 def open_masked(

@@ -54,10 +54,9 @@ class FusedPhase(Phase):
     weight_cos: Array = field(repr=False)
     weight_sin: Array = field(repr=False)
 
-    def times(self, weight: Masked, pool: Shape = ()) -> tuple[Array, Array]:
-        """[w cos r] and [w sin r]."""
-        D = spread(weight.opened, pool)
-        return D * self.cos_r - self.weight_cos, D * self.sin_r - self.weight_sin
+    def weight_terms(self, weight: Masked, pool: Shape = ()) -> tuple[Array, Array, Array]:
+        """What makes [w cos r] = D_w [cos r] - [m_w cos r], and the sine alike: D_w and the two products."""
+        return spread(weight.opened, pool), self.weight_cos, self.weight_sin
 
 
 def open_phase(party: Party, y: Share, bits: int, scale: int) -> Rounds[Phase]:

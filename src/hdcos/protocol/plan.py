@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import numpy as np
+
 from hdcos.offline import Kind, Need, Plan
 from hdcos.offline.material import Fields, Finish
 from hdcos.protocol.party import Party
@@ -99,7 +101,7 @@ class Planner:
             self.rounds += 1
             self.frames.append(sum(sizes.values()))
             self.online_bytes += self.frames[-1]
-            reply = tuple(Blank(part.values.shape, part.values.dtype) for part in message)  # type: ignore[misc]
+            reply = tuple(Blank(part.packed_bytes, np.uint8) for part in message)  # type: ignore[misc]
 
     def planned(self, result: Any) -> Planned:
         material = Plan(self.needs)

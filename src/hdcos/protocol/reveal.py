@@ -17,7 +17,7 @@ import numpy as np
 
 from hdcos.protocol.party import Party
 from hdcos.protocol.price import Price
-from hdcos.protocol.rounds import Rounds, swap
+from hdcos.protocol.rounds import Rounds, joined
 from hdcos.ring import compact_dtype, modulo, packed_size
 from hdcos.sharing import Public, Share
 
@@ -25,8 +25,8 @@ from hdcos.sharing import Public, Share
 def reveal(party: Party, x: Share) -> Rounds[Public]:
     """The secret itself, as words modulo 2**x.bits."""
     mine = modulo(x.words, x.bits).astype(compact_dtype(x.bits))
-    theirs = yield from swap(mine, x.bits)
-    return Public(modulo(mine + theirs, x.bits).astype(np.uint64, copy=False), x.scale)
+    opened = yield from joined(mine, x.bits)
+    return Public(opened.astype(np.uint64, copy=False), x.scale)
 
 
 def price(shape: tuple[int, ...], bits: int = 64) -> Price:

@@ -1,4 +1,4 @@
-"""What a protocol is: a generator that yields what it sends and is resumed with what the peer sent.
+"""What a protocol is: a generator that yields what it sends and is resumed with what the peer sent, as packed bytes.
 
 A *round* is one simultaneous exchange. `yield` is the only way to talk, so a reader counts rounds by counting
 yields; `yield from` composes in sequence and `together` runs protocols side by side in the same rounds.
@@ -10,7 +10,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from hdcos.ring import Array, packed_size
+from hdcos.ring import Array, packed_size, unpack, unpack_sum
 
 T = TypeVar("T")
 
@@ -30,13 +30,22 @@ class Part:
 
 Message = tuple[Part, ...]
 Reply = tuple[Array, ...]
+"""The peer's parts as they came, which have the same shapes and widths as one's own."""
 Rounds = Generator[Message, Reply, T]
 
 
 def swap(values: Array, bits: int) -> Rounds[Array]:
     """Send values to the peer and get the peer's: one round."""
     (theirs,) = yield (Part(values, bits),)
-    return theirs
+    received: Array = unpack(theirs, values.size, bits).reshape(values.shape)
+    return received
+
+
+def joined(values: Array, bits: int) -> Rounds[Array]:
+    """Send values to the peer and get the sums of both, modulo 2**bits: one round."""
+    (theirs,) = yield (Part(values, bits),)
+    sums: Array = unpack_sum(theirs, values, bits)
+    return sums
 
 
 def together(*protocols: Rounds[Any]) -> Rounds[tuple[Any, ...]]:

@@ -16,7 +16,7 @@ import numpy as np
 from hdcos.errors import HandshakeError
 from hdcos.offline import Dealer, Plan, Ration, Stock
 from hdcos.offline.material import Finish
-from hdcos.protocol.drive import packed_parts, unpacked_parts
+from hdcos.protocol.drive import cut, packed_parts
 from hdcos.protocol.party import Party
 from hdcos.protocol.plan import Program, plan
 from hdcos.protocol.rounds import Message, Rounds
@@ -106,8 +106,9 @@ def drive_pair(protocol0: Rounds[Any], protocol1: Rounds[Any]) -> tuple[tuple[An
             return (results[0], results[1]), transcript
         if results:
             raise HandshakeError("one party finished while the other was still talking")
-        payloads = [np.concatenate(packed_parts(message)) for message in messages]
+        packed = [packed_parts(message) for message in messages]
+        payloads = [np.concatenate(parts) for parts in packed]
         if payloads[0].size != payloads[1].size:
             raise HandshakeError(f"the parties sent {payloads[0].size} and {payloads[1].size} bytes in one round")
         transcript.record((messages[0], messages[1]))
-        replies = [unpacked_parts(messages[rank], payloads[1 - rank]) for rank in (0, 1)]
+        replies = [cut((part.nbytes for part in packed[rank]), payloads[1 - rank]) for rank in (0, 1)]

@@ -14,6 +14,8 @@ oblivious: Any
 
 def levels() -> list[str]: ...
 def keep_memory() -> None: ...
+def has_keystream() -> bool: ...
+def keystream(key: bytes, block: int, keep: int, out: Bytes, /) -> None: ...
 
 class Tables:
     def __init__(self, high: Rows, low: Rows | None, bits: int, scale: int) -> None: ...
@@ -30,6 +32,7 @@ class Kernels:
     def round_open(self, x: Words, mask: Compact | None, out: Compact, drop: int, bits: int, ties_up: bool) -> None: ...
     def pack(self, values: Compact, out: Bytes, bits: int, /) -> None: ...
     def unpack(self, buffer: Bytes, out: Compact, bits: int, /) -> None: ...
+    def unpack_sum(self, buffer: Bytes, values: Compact, out: Compact, bits: int, /) -> None: ...
     def trig_words(self, phase: Compact, cos: Signed, sin: Signed, tables: Tables, /) -> None: ...
     def trig_combine(
         self,
@@ -57,6 +60,7 @@ class Kernels:
         tables: Tables,
         size: int,
         pool: tuple[int, int, int, int],
+        weight: list[Words],
     ) -> None: ...
     def hadamard_cos_open(
         self,
@@ -72,11 +76,11 @@ class Kernels:
         drop: int,
         bits: int,
         ties_up: bool,
+        weight: list[Words],
     ) -> None: ...
     def hadamard_back(
         self,
         opened: Compact,
-        m: Words,
         b: Words,
         bits: int,
         with_public: bool,
@@ -98,6 +102,21 @@ class Kernels:
     ) -> None: ...
     def spread(self, x: Words, out: Words, pool: tuple[int, int, int, int]) -> None: ...
     def pool_sum(self, x: Words, out: Words, pool: tuple[int, int, int, int]) -> None: ...
+    def lifted_sums(
+        self,
+        opened: Compact,
+        m: Words,
+        b: Words,
+        bits: int,
+        with_public: bool,
+        w_opened: Words,
+        w_mask: Words,
+        m_mask: Words,
+        b_mask: Words,
+        total: Words,
+        sums: Words,
+        /,
+    ) -> None: ...
     def lifted_times(
         self,
         E: Words,

@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
 
 from hdcos.errors import InputError
 
@@ -34,6 +38,13 @@ def keep_memory() -> None:
     native = _native()
     if native:
         native.keep_memory()
+
+
+@cache
+def keystream() -> Callable[[bytes, int, int, int], npt.NDArray[np.uint8]] | None:
+    """AES-256 in counter mode as compiled for this processor, if it has vector AES; see `reference.keystream`."""
+    native = _native()
+    return native.keystream if native and native.has_keystream else None
 
 
 @cache

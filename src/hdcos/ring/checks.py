@@ -44,6 +44,8 @@ def check_opening(drop: int, bits: int) -> None:
 
 def words(x: Any, name: str, ndim: int | None = None) -> Any:
     """C-contiguous ring words, or the Blank itself."""
+    if type(x) is np.ndarray and x.dtype is UINT64 and x.flags.c_contiguous and ndim in (None, x.ndim):
+        return x
     if not isinstance(x, ARRAYS) or x.dtype != UINT64:
         raise InputError(f"{name} must be an array of uint64, got {described(x)}")
     if ndim is not None and x.ndim != ndim:
@@ -64,6 +66,8 @@ def target(out: Any, shape: tuple[int, ...], name: str) -> None:
 def compact(x: Any, bits: int, name: str) -> Any:
     """C-contiguous values in the compact dtype of `bits`, or a Blank of it; wider dtypes lose high bits."""
     kind = compact_dtype(bits)
+    if type(x) is np.ndarray and x.dtype is kind and x.flags.c_contiguous:
+        return x
     if not isinstance(x, ARRAYS) or (x.dtype is not kind and x.dtype.kind != "u"):
         raise InputError(f"{name} must be an array of unsigned integers, got {described(x)}")
     if x.dtype is not kind and x.dtype != kind:

@@ -27,16 +27,18 @@ def hadamard_cos(
     outputs: int,
     bias: Any = None,
     pool: Pool | None = None,
+    weight: Sequence[Any] = (),
 ) -> Any:
     """(rows, outputs) words of H z + bias for phase, a and b of shape (rows, units).
 
     H is the unnormalised Sylvester-Hadamard matrix of `size`, a power of two. With pool = (channels, height,
-    width, window) the units are images, summed over window x window blocks before they are padded.
+    width, window) the units are images, summed over window x window blocks before they are padded. With weight =
+    (D, w_a, w_b), one D for all rows, a and b become D a - w_a and D b - w_b first.
     """
-    phase, a, b, bias, whole = _checked(phase, a, b, bits, scale, size, outputs, bias, pool)
-    if checks.is_blank(phase, a, b, bias):
+    phase, a, b, bias, whole, weight = _checked(phase, a, b, bits, scale, size, outputs, bias, pool, weight)
+    if checks.is_blank(phase, a, b, bias, *weight):
         return Blank((a.shape[0], outputs))
-    return implementation().hadamard_cos(phase, a, b, bits, scale, size, outputs, bias, whole)
+    return implementation().hadamard_cos(phase, a, b, bits, scale, size, outputs, bias, whole, weight)
 
 
 def hadamard_cos_open(
@@ -53,24 +55,24 @@ def hadamard_cos_open(
     drop: int,
     opened_bits: int,
     ties_up: bool = True,
+    weight: Sequence[Any] = (),
 ) -> Any:
     """round_open(hadamard_cos(...), mask, drop, opened_bits, ties_up), the words never leaving the cache."""
-    phase, a, b, bias, whole = _checked(phase, a, b, bits, scale, size, outputs, bias, pool)
+    phase, a, b, bias, whole, weight = _checked(phase, a, b, bits, scale, size, outputs, bias, pool, weight)
     checks.check_opening(drop, opened_bits)
     shape = (a.shape[0], outputs)
     if mask is not None:
         mask = checks.compact(mask, opened_bits, "mask")
         if mask.shape != shape:
             raise InputError(f"a mask of shape {shape} expected, got {mask.shape}")
-    if checks.is_blank(phase, a, b, bias, mask):
+    if checks.is_blank(phase, a, b, bias, mask, *weight):
         return Blank(shape, checks.compact_dtype(opened_bits))
     opening = mask, drop, opened_bits, ties_up
-    return implementation().hadamard_cos_open(phase, a, b, bits, scale, size, outputs, bias, whole, *opening)
+    return implementation().hadamard_cos_open(phase, a, b, bits, scale, size, outputs, bias, whole, *opening, weight)
 
 
 def hadamard_back(
     opened: Any,
-    m: Any,
     b: Any,
     opened_bits: int,
     with_public: bool,
@@ -94,28 +96,37 @@ def hadamard_back(
     """
     checks.check_trig(phase_bits, scale)
     checks.check_opening(drop, bits)
-    opened, m, b = checks.compact(opened, opened_bits, "opened"), checks.words(m, "m", 2), checks.words(b, "b", 2)
+    opened, b = checks.compact(opened, opened_bits, "opened"), checks.words(b, "b", 2)
     phase, weight = checks.compact(phase, phase_bits, "phase"), checks.words(weight, "weight", 1)
     terms = [checks.words(term, "term", 2) for term in terms]
     mask = checks.compact(mask, bits, "mask")
     rows, units = phase.shape
-    fits = opened.shape == m.shape == b.shape and m.shape[0] == rows and units <= m.shape[1]
-    fits = fits and len(terms) == 12 and all(term.shape == (rows, units) for term in terms)
+    fits = opened.shape == b.shape and b.shape[0] == rows and units <= b.shape[1]
+    fits = fits and len(terms) == 12 and {term.shape for term in terms} == {phase.shape}
     if not fits or weight.shape != (units,) or mask.shape != (rows, size) or not 17 <= opened_bits <= 62:
-        raise InputError(f"a gradient of shape {m.shape} and a mask of {mask.shape} do not fit {units} units")
+        raise InputError(f"a gradient of shape {b.shape} and a mask of {mask.shape} do not fit {units} units")
     if units > size or size & (size - 1):
         raise InputError(f"size must be a power of two and at least {units}, got {size}")
-    if checks.is_blank(opened, m, b, phase, weight, mask, *terms):
-        return Blank(m.shape[1]), Blank(units), Blank((rows, size), checks.compact_dtype(bits))
+    if checks.is_blank(opened, b, phase, weight, mask, *terms):
+        return Blank(b.shape[1]), Blank(units), Blank((rows, size), checks.compact_dtype(bits))
     opening = mask, drop, bits, ties_up
-    lifted = opened, m, b, opened_bits, with_public
+    lifted = opened, b, opened_bits, with_public
     made = implementation().hadamard_back(*lifted, phase, terms, weight, step, slope, phase_bits, scale, size, *opening)
     return made[0], made[1], made[2]
 
 
 def _checked(
-    phase: Any, a: Any, b: Any, bits: int, scale: int, size: int, outputs: int, bias: Any, pool: Pool | None
-) -> tuple[Any, Any, Any, Any, Pool]:
+    phase: Any,
+    a: Any,
+    b: Any,
+    bits: int,
+    scale: int,
+    size: int,
+    outputs: int,
+    bias: Any,
+    pool: Pool | None,
+    weight: Sequence[Any],
+) -> tuple[Any, Any, Any, Any, Pool, Sequence[Any]]:
     checks.check_trig(bits, scale)
     phase, a, b = checks.compact(phase, bits, "phase"), checks.words(a, "a", 2), checks.words(b, "b", 2)
     if not phase.shape == a.shape == b.shape:
@@ -125,7 +136,11 @@ def _checked(
         bias = checks.words(bias, "bias")
         if bias.shape != (outputs,):
             raise InputError(f"a bias of shape {(outputs,)} expected, got {bias.shape}")
-    return phase, a, b, bias, whole
+    if weight:
+        weight = [checks.words(part, "weight") for part in weight]
+        if [part.shape for part in weight] != [a.shape[1:], a.shape, a.shape]:
+            raise InputError(f"a weight for units of shape {a.shape} expected, got {[part.shape for part in weight]}")
+    return phase, a, b, bias, whole, weight
 
 
 @lru_cache(1024)

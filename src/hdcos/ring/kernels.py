@@ -98,6 +98,26 @@ def unpack(buffer: Any, count: int, bits: int) -> Any:
     kind = checks.compact_dtype(bits)
     if count < 0:
         raise InputError(f"a count cannot be negative, got {count}")
+    buffer = _packed(buffer, count, bits)
+    if isinstance(buffer, Blank):
+        return Blank(count, kind)
+    if _LITTLE and bits == 8 * kind.itemsize:
+        values = buffer.view(kind)
+        return values if values.flags.aligned else values.copy()
+    return implementation().unpack(buffer, count, bits)
+
+
+def unpack_sum(buffer: Any, values: Any, bits: int) -> Any:
+    """Values plus the packed ones, modulo 2**bits, in the shape of the values."""
+    values = checks.compact(values, bits, "values")
+    buffer = _packed(buffer, values.size, bits)
+    if checks.is_blank(buffer, values):
+        return Blank(values.shape, values.dtype)
+    return implementation().unpack_sum(buffer, values, bits)
+
+
+def _packed(buffer: Any, count: int, bits: int) -> Any:
+    """The bytes of `count` packed values; FrameError where they cannot be that."""
     if not isinstance(buffer, checks.ARRAYS):
         buffer = np.frombuffer(buffer, checks.UINT8)
     if buffer.dtype != checks.UINT8 or buffer.ndim != 1:
@@ -105,15 +125,12 @@ def unpack(buffer: Any, count: int, bits: int) -> Any:
     if buffer.size != packed_size(count, bits):
         raise FrameError(f"{count} values of {bits} bits take {packed_size(count, bits)} bytes, got {buffer.size}")
     if isinstance(buffer, Blank):
-        return Blank(count, kind)
+        return buffer
     buffer = np.ascontiguousarray(buffer)
     rest = count * bits % 8
     if rest and int(buffer[-1]) >> rest:
         raise FrameError(f"the padding after {count} values of {bits} bits is not zero")
-    if _LITTLE and bits == 8 * kind.itemsize:
-        values = buffer.view(kind)
-        return values if values.flags.aligned else values.copy()
-    return implementation().unpack(buffer, count, bits)
+    return buffer
 
 
 def modulo(values: Any, bits: int) -> Any:

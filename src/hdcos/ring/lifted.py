@@ -73,6 +73,26 @@ def lifted_product(
     )
 
 
+def lifted_sums(
+    opened: Any, m: Any, b: Any, bits: int, with_public: bool, w_opened: Any, w_mask: Any, m_mask: Any, b_mask: Any
+) -> tuple[Any, Any]:
+    """Sums over rows of [x], opened as D in `bits` bits, and of [x w] for w = D_w - M, one pass over both."""
+    if not 2 <= bits <= 62:
+        raise InputError(f"a lifted value was opened in 2 to 62 bits, not {bits}")
+    opened = checks.compact(opened, max(bits, 17), "opened")
+    m, b = checks.words(m, "m", 2), checks.words(b, "b", 2)
+    factors = [checks.words(x, "factor", 2) for x in (w_opened, w_mask, m_mask, b_mask)]
+    shape = factors[0].shape
+    if not opened.shape == m.shape == b.shape or m.shape[0] != shape[0] or m.shape[1] < shape[1]:
+        raise InputError(f"lifted values of shape {m.shape} do not fit factors of {shape}")
+    if {x.shape for x in factors} != {shape}:
+        raise InputError(f"factors of shape {shape} expected, got {[x.shape for x in factors]}")
+    if checks.is_blank(opened, m, b, *factors):
+        return Blank(m.shape[1]), Blank(shape[1])
+    total, sums = implementation().lifted_sums(opened, m, b, bits, with_public, *factors)
+    return total, sums
+
+
 def _rows(
     compute: Any, lifted: Sequence[Any], factors: Sequence[Any], dealt: Sequence[Any], pool: Sequence[int]
 ) -> Any:

@@ -27,6 +27,15 @@ class Native:
     def keep_memory(self) -> None:
         _native.keep_memory()
 
+    @property
+    def has_keystream(self) -> bool:
+        return self._kernels.level == "v4" and _native.has_keystream()
+
+    def keystream(self, key: bytes, block: int, keep: int, size: int) -> npt.NDArray[np.uint8]:
+        out = np.empty(size, UINT8)
+        _native.keystream(key, block, keep, out)
+        return out
+
     def matmul(self, a: Words, b: Words, out: Words | None = None) -> Words:
         if out is None:
             out = np.empty((a.shape[0], b.shape[1]), UINT64)
@@ -55,6 +64,11 @@ class Native:
     def unpack(self, buffer: npt.NDArray[np.uint8], count: int, bits: int) -> Compact:
         out = np.empty(count, compact_dtype(bits))
         self._kernels.unpack(buffer, out, bits)
+        return out
+
+    def unpack_sum(self, buffer: npt.NDArray[np.uint8], values: Compact, bits: int) -> Compact:
+        out = np.empty(values.shape, values.dtype)
+        self._kernels.unpack_sum(buffer, values, out, bits)
         return out
 
     def trig_words(self, phase: Compact, bits: int, scale: int) -> tuple[Signed, Signed]:
@@ -103,9 +117,10 @@ class Native:
         outputs: int,
         bias: Words | None,
         pool: Pool,
+        weight: Sequence[Words] = (),
     ) -> Words:
         out = np.empty((a.shape[0], outputs), UINT64)
-        self._kernels.hadamard_cos(phase, a, b, bias, out, _tables(bits, scale), size, pool)
+        self._kernels.hadamard_cos(phase, a, b, bias, out, _tables(bits, scale), size, pool, list(weight))
         return out
 
     def hadamard_cos_open(
@@ -123,16 +138,17 @@ class Native:
         drop: int,
         opened_bits: int,
         ties_up: bool,
+        weight: Sequence[Words] = (),
     ) -> Compact:
         out = np.empty((a.shape[0], outputs), compact_dtype(opened_bits))
+        opening = mask, drop, opened_bits, ties_up
         tables = _tables(bits, scale)
-        self._kernels.hadamard_cos_open(phase, a, b, bias, out, tables, size, pool, mask, drop, opened_bits, ties_up)
+        self._kernels.hadamard_cos_open(phase, a, b, bias, out, tables, size, pool, *opening, list(weight))
         return out
 
     def hadamard_back(
         self,
         opened: Compact,
-        m: Words,
         b: Words,
         opened_bits: int,
         with_public: bool,
@@ -149,11 +165,11 @@ class Native:
         bits: int,
         ties_up: bool,
     ) -> tuple[Words, Words, Compact]:
-        total, steps = np.empty(m.shape[1], UINT64), np.empty(phase.shape[1], UINT64)
-        out = np.empty((m.shape[0], size), compact_dtype(bits))
+        total, steps = np.empty(b.shape[1], UINT64), np.empty(phase.shape[1], UINT64)
+        out = np.empty((b.shape[0], size), compact_dtype(bits))
         tables = _tables(phase_bits, scale)
         self._kernels.hadamard_back(
-            opened, m, b, opened_bits, with_public, phase, list(terms), weight, *step, *slope, total, steps, out,
+            opened, b, opened_bits, with_public, phase, list(terms), weight, *step, *slope, total, steps, out,
             tables, mask, drop, bits, ties_up,
         )  # fmt: skip
         return total, steps, out
@@ -167,6 +183,22 @@ class Native:
         out = np.empty((*x.shape[:-1], x.shape[-1] // pool[3] ** 2), UINT64)
         self._kernels.pool_sum(x, out, pool)
         return out
+
+    def lifted_sums(
+        self,
+        opened: Compact,
+        m: Words,
+        b: Words,
+        bits: int,
+        with_public: bool,
+        w_opened: Words,
+        w_mask: Words,
+        m_mask: Words,
+        b_mask: Words,
+    ) -> tuple[Words, Words]:
+        total, sums = np.empty(m.shape[1], UINT64), np.empty(m_mask.shape[1], UINT64)
+        self._kernels.lifted_sums(opened, m, b, bits, with_public, w_opened, w_mask, m_mask, b_mask, total, sums)
+        return total, sums
 
     def lifted_times(self, E: Words, t: Words, factor: Words, m_factor: Words, b_factor: Words, pool: Pool) -> Words:
         out = np.empty(m_factor.shape, UINT64)

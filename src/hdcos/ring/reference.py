@@ -10,9 +10,17 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from hdcos.ring import trig
 from hdcos.ring.checks import Compact, Pool, Signed, Words, compact_dtype
+
+
+def keystream(key: bytes, block: int, keep: int, size: int) -> npt.NDArray[np.uint8]:
+    """AES-256 in counter mode: `size` bytes of the stream from a block of 16 on, each word of 8 bytes and `keep`."""
+    cipher = Cipher(algorithms.AES(key), modes.CTR(block.to_bytes(16, "big"))).encryptor()
+    words = np.frombuffer(cipher.update(bytes(-(-size // 8) * 8)), "<u8") & np.uint64(keep)
+    return words.astype("<u8").view(np.uint8)[:size]
 
 
 def matmul(a: Words, b: Words, out: Words | None = None) -> Words:
@@ -70,6 +78,12 @@ def unpack(buffer: npt.NDArray[np.uint8], count: int, bits: int) -> Compact:
     packed = np.packbits(stream, axis=1, bitorder="little")
     octets[:, : packed.shape[1]] = packed
     return octets.reshape(-1).view(kind.newbyteorder("<")).astype(kind)
+
+
+def unpack_sum(buffer: npt.NDArray[np.uint8], values: Compact, bits: int) -> Compact:
+    """Values plus the packed ones, modulo 2**bits."""
+    total = unpack(buffer, values.size, bits).reshape(values.shape) + values
+    return total & values.dtype.type(2**bits - 1)
 
 
 def trig_words(phase: Compact, bits: int, scale: int) -> tuple[Signed, Signed]:
@@ -147,8 +161,14 @@ def hadamard_cos(
     outputs: int,
     bias: Words | None,
     pool: Pool,
+    weight: Sequence[Words] = (),
 ) -> Words:
-    """H (cos d * a - sin d * b), summed over blocks and padded with zeros first; the first outputs, plus bias."""
+    """H (cos d * a - sin d * b), summed over blocks and padded with zeros first; the first outputs, plus bias.
+
+    With a weight (D, w_a, w_b), of D a - w_a and D b - w_b instead.
+    """
+    if weight:
+        a, b = weight[0] * a - weight[1], weight[0] * b - weight[2]
     cos, sin = (part.view(np.uint64) for part in trig_words(phase, bits, scale))
     channels, height, width, window = pool
     blocks = (cos * a - sin * b).reshape(len(a), channels, height // window, window, width // window, window)
@@ -174,15 +194,15 @@ def hadamard_cos_open(
     drop: int,
     opened_bits: int,
     ties_up: bool,
+    weight: Sequence[Words] = (),
 ) -> Compact:
     """round_open of hadamard_cos."""
-    y = hadamard_cos(phase, a, b, bits, scale, size, outputs, bias, pool)
+    y = hadamard_cos(phase, a, b, bits, scale, size, outputs, bias, pool, weight)
     return round_open(y, mask, drop, opened_bits, ties_up)
 
 
 def hadamard_back(
     opened: Compact,
-    m: Words,
     b: Words,
     opened_bits: int,
     with_public: bool,
@@ -199,18 +219,20 @@ def hadamard_back(
     bits: int,
     ties_up: bool,
 ) -> tuple[Words, Words, Compact]:
-    """Sums over rows of x and of a x cos y, and the opening of H (b w x sin y), for a lifted x = E - m + t b.
+    """Sums over rows of x + m and of a x cos y, and the opening of H (b w x sin y), for a lifted x = E - m + t b.
 
     `terms` are the halves of cos r, sin r, w cos r, w sin r (w the weight's mask) and of the products of m and b with
-    each; a and b are the integers of `step` and `slope`, with the shift that the public factors are rounded by.
+    each, m w cos r and m w sin r in units of 2**opened_bits; a and b are the integers of `step` and `slope`, with the
+    shift that the public factors are rounded by.
     """
     D = opened.astype(np.uint64)
     E = D - np.uint64(1 << (opened_bits - 2))
     t = (np.uint64(1) - (D >> np.uint64(opened_bits - 1))) << np.uint64(opened_bits)
-    share = t * b - m + E if with_public else t * b - m
+    share = t * b + E if with_public else t * b
     units = phase.shape[1]
     E, t = E[:, :units], t[:, :units]
     cos, sin, w_cos, w_sin, *dealt = terms
+    dealt[4], dealt[6] = (dealt[i] << np.uint64(opened_bits) for i in (4, 6))
     x_cos, x_sin, m_cos, m_sin = (
         E * factor - dealt[2 * i] + t * dealt[2 * i + 1] for i, factor in enumerate((cos, sin, w_cos, w_sin))
     )
@@ -251,6 +273,28 @@ def lifted_times(E: Words, t: Words, factor: Words, m_factor: Words, b_factor: W
     """E C - [m C] + t [b C]; E and t are rows of one value per window."""
     E, t = spread(E, pool), spread(t, pool)
     return E * factor - m_factor + t * b_factor
+
+
+def lifted_sums(
+    opened: Compact,
+    m: Words,
+    b: Words,
+    bits: int,
+    with_public: bool,
+    w_opened: Words,
+    w_mask: Words,
+    m_mask: Words,
+    b_mask: Words,
+) -> tuple[Words, Words]:
+    """Sums over rows of a lifted x, and of x times w = D - M for its first units."""
+    D = opened.astype(np.uint64)
+    E = D - np.uint64(1 << (bits - 2))
+    t = (np.uint64(1) - (D >> np.uint64(bits - 1))) << np.uint64(bits)
+    units = m_mask.shape[1]
+    lifted = E[:, :units], t[:, :units], m[:, :units], b[:, :units]
+    product = lifted_product(lifted, w_opened, w_mask, m_mask, b_mask, with_public, (units, 1, 1, 1))
+    share = t * b - m + E if with_public else t * b - m
+    return share.sum(axis=0, dtype=np.uint64), product.sum(axis=0, dtype=np.uint64)
 
 
 def lifted_product(

@@ -18,7 +18,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import secrets
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -31,6 +30,7 @@ from safetensors.numpy import save as to_bytes
 
 from hdcos.errors import CheckpointMismatch
 from hdcos.ring import Array
+from hdcos.serve.files import sync_folder, write_whole
 
 FORMAT = "hdcos-checkpoint"
 VERSION = 1
@@ -87,7 +87,7 @@ class Checkpoints:
 
     def save(self, step: int, words: Mapping[str, Array], record: Mapping[str, Any]) -> None:
         metadata = {"format": FORMAT, "version": str(VERSION), "record": json.dumps(record, sort_keys=True)}
-        self._write(self._path(step), to_bytes(dict(words), metadata))
+        write_whole(self._path(step), to_bytes(dict(words), metadata))
         for old in self.steps()[:-KEPT]:
             self._path(old).unlink(missing_ok=True)
 
@@ -120,7 +120,7 @@ class Checkpoints:
             file.write(f"\n{line}\n")  # behind whatever a crash may have left without an end
             file.flush()
             os.fsync(file.fileno())
-        self._sync()
+        sync_folder(self.folder)
 
     def reserved(self) -> list[dict[str, Any]]:
         """Every reservation so far; a line that was cut off by a crash reserved nothing."""
@@ -168,24 +168,3 @@ class Checkpoints:
 
     def _path(self, step: int) -> Path:
         return self.folder / f"step-{step:08d}.safetensors"
-
-    def _write(self, target: Path, content: bytes) -> None:
-        temporary = target.with_name(f".{target.stem}.{secrets.token_hex(4)}.tmp")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(target)
-        finally:
-            temporary.unlink(missing_ok=True)
-        self._sync()
-
-    def _sync(self) -> None:
-        """Make new names in the folder last."""
-        handle = os.open(self.folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from time import perf_counter
 from typing import TypeVar
 
-from hdcos.errors import HdcosError
+from hdcos.errors import HdcosError, PeerLost
 from hdcos.link import Link, Meter
 from hdcos.offline import Ration, Stock
 from hdcos.offline.source import MaterialSource
@@ -39,6 +39,8 @@ class Engine:
         self.rank, self.meter, self.timeout_s = rank, meter, timeout_s
         self.dealer = dealer
         self.online_s = self.offline_s = 0.0
+        self.shortage: HdcosError | None = None
+        """Why material stopped coming, if it did."""
         self.pair_seed = b""
         """Known to the two parties alone; new with every link."""
         self._connect_peer = connect_peer
@@ -53,6 +55,10 @@ class Engine:
             self._peer, self.pair_seed = self._connect_peer(self.meter)
         return self._peer
 
+    def adopt(self, link: Link, pair_seed: bytes) -> None:
+        """Use a link that was made before."""
+        self._peer, self.pair_seed = link, pair_seed
+
     def open(self, scope: str, planned: Planned, singly: bool = False) -> Stock:
         """A new stock for a plan; `singly` says that its executions will be spent one by one."""
         return self._supply.submit(self.dealer.open, scope, planned.material, planned.finishes, singly).result()
@@ -64,6 +70,16 @@ class Engine:
         """Have material made in the background."""
         stock.order(executions)
         return self._supply.submit(self._fill, stock, executions)
+
+    def greet_dealer(self) -> Future[None]:
+        """See in the background whether the dealer still answers."""
+        return self._supply.submit(self._look)
+
+    def _look(self) -> None:
+        try:
+            self.dealer.look()
+        except HdcosError as error:
+            self.shortage = error
 
     def settle(self) -> None:
         """Wait until everything ordered so far has arrived."""
@@ -115,5 +131,7 @@ class Engine:
             if not isinstance(error, HdcosError):
                 error = HdcosError(f"making material failed ({type(error).__name__})")
             stock.fail(error)
+            if isinstance(error, PeerLost):
+                self.shortage = error
             raise
         self.offline_s += perf_counter() - started

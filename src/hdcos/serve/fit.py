@@ -6,15 +6,14 @@ import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hdcos.errors import HdcosError, InputError, RangeError
+from hdcos.errors import HdcosError, InputError
 from hdcos.nn import Flatten, Sequential
-from hdcos.ring import Array, encode
+from hdcos.ring import encode
 from hdcos.serve.model import PrivateModel
 from hdcos.serve.opened import halves
 from hdcos.serve.private_training import PrivateTraining, Saving, kept
@@ -22,7 +21,7 @@ from hdcos.serve.progress import shown
 from hdcos.serve.training import Settings
 from hdcos.train import training_form
 from hdcos.train.form import INPUT_SCALE, TARGET_SCALE
-from hdcos.train.loss import LARGEST_LOGIT
+from hdcos.train.targets import Epoch, HeldOut, accuracy, check_targets, held_out, one_hot
 
 if TYPE_CHECKING:
     from hdcos.serve.cluster import Cluster
@@ -31,32 +30,8 @@ if TYPE_CHECKING:
 SECONDS_AT_ONCE = 1.0
 """Steps are asked for in pieces of about this long."""
 OWN = "rows of this call"
-LARGEST_TARGET = 128.0
-"""Of the squared loss: logits near it fit the ring of every last layer."""
 Rate = float | Callable[[int], float]
 Data = ArrayLike | str | list[str] | tuple[str, ...]
-
-
-def one_hot(y: ArrayLike, outputs: int) -> Array:
-    """Targets of one output per class from labels; a matrix of targets passes as it is."""
-    labels = np.asarray(y)
-    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
-        raise InputError("the labels contain NaN or infinity")
-    if labels.ndim == 2:
-        if labels.shape[1] != outputs or labels.dtype.kind not in "iubf":
-            raise InputError(f"targets of shape {labels.shape} do not fit a network with {outputs} outputs")
-        if np.abs(labels).max(initial=0) > LARGEST_TARGET:
-            raise InputError(f"targets may reach {LARGEST_TARGET:g} in size, these reach {np.abs(labels).max():g}")
-        return labels.astype(np.float64)
-    if labels.ndim != 1 or labels.dtype.kind not in "iubf" or (labels != np.rint(labels)).any():
-        raise InputError(f"labels are a row of whole numbers, got {labels.dtype} of shape {labels.shape}")
-    classes = max(2, outputs)
-    if labels.size and (labels.min() < 0 or labels.max() >= classes):
-        raise InputError(f"labels from {labels.min():g} to {labels.max():g} do not fit classes 0 to {classes - 1}")
-    if outputs == 1:
-        return labels[:, None].astype(np.float64)
-    targets: Array = (labels[:, None] == np.arange(outputs)).astype(np.float64)
-    return targets
 
 
 def upload(cluster: Cluster, x: ArrayLike, y: ArrayLike | None, name: str, outputs: int) -> None:
@@ -73,16 +48,6 @@ def upload(cluster: Cluster, x: ArrayLike, y: ArrayLike | None, name: str, outpu
         words["targets"] = encode(targets, TARGET_SCALE)
     record = {"rows": len(rows), "features": rows.shape[1], "outputs": outputs if y is not None else 0}
     cluster.ask({"operation": "upload", "name": name, **record}, halves(words))
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """What the caller learned about one epoch."""
-
-    number: int
-    seconds: float
-    accuracy: float | None
-    """Of the validation rows, if there are any."""
 
 
 def fit(
@@ -122,7 +87,7 @@ def fit(
     if isinstance(epochs, bool) or not isinstance(epochs, int | np.integer) or epochs < 1:
         raise InputError(f"epochs are a whole number of at least 1, got {epochs!r}")
     form = training_form(model, loss)  # refuses what cannot be trained before anything is sent
-    held = None if validation is None else _held_out(model, form.outputs, validation)
+    held = None if validation is None else held_out(model, form.outputs, validation)
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0):
         raise InputError(f"a seed is a whole number of at least 0, got {seed!r}")
     if checkpoint is not None and resume is not None and os.path.abspath(checkpoint) != os.path.abspath(resume):
@@ -227,7 +192,7 @@ def _uploaded(
         values = model.rows(x)
         rows = len(values)
         if batch_size <= rows:
-            _check_targets(one_hot(y, form.outputs), loss)
+            check_targets(one_hot(y, form.outputs), loss)
             for layer in form.front:
                 values = layer.forward({}, values)
             upload(cluster, values, y, names[0], form.outputs)
@@ -236,44 +201,7 @@ def _uploaded(
     return names, join, rows
 
 
-def _check_targets(targets: Array, loss: str) -> None:
-    """Targets that a loss can be computed for."""
-    if loss == "softmax" and not (((targets == 0) | (targets == 1)).all() and (targets.sum(1) == 1).all()):
-        raise InputError("softmax takes one class per row: labels, or rows of zeros with a single one")
-    if loss == "logistic" and (targets.min(initial=0) < 0 or targets.max(initial=0) > 1):
-        raise InputError("the logistic loss takes targets from 0 to 1")
-
-
-@dataclass(frozen=True)
-class HeldOut:
-    """Rows that the caller owns and the class of each."""
-
-    rows: Array
-    labels: Array
-
-
-def _held_out(model: Sequential, outputs: int, validation: tuple[ArrayLike, ArrayLike]) -> HeldOut:
-    """Validation rows and labels, checked before training starts."""
-    rows, targets = model.rows(validation[0]), one_hot(validation[1], outputs)
-    if len(rows) != len(targets):
-        raise InputError(f"{len(rows)} validation rows and {len(targets)} labels do not belong together")
-    return HeldOut(rows, targets.argmax(1) if outputs > 1 else (targets[:, 0] > 0.5).astype(int))
-
-
 def _validated(training: PrivateTraining, held: HeldOut, epoch: int) -> float:
-    """The accuracy of private predictions for the caller's own rows; RangeError if they show that training diverged."""
-    loss = training.settings.loss
+    """The accuracy of private predictions for the caller's own rows."""
     with training.model(f"validation {secrets.token_hex(4)}") as snapshot:
-        scores = snapshot.predict(held.rows)
-    # Softmax compares logits with one another, the logistic loss each with zero.
-    size = np.ptp(scores, axis=1) if loss == "softmax" else np.abs(scores)
-    limit = 2 * LARGEST_TARGET if loss == "squared" else LARGEST_LOGIT
-    far, largest = float(np.mean(size > limit)), float(size.max(initial=0.0))
-    if far > 0.01:
-        raise RangeError(
-            f"training diverged in epoch {epoch + 1}: {far:.0%} of the logits of the validation rows, up to "
-            f"{largest:.3g}, lie beyond the {limit:g} that the loss is computed for. Use a smaller learning rate."
-        )
-    middle = 0.5 if loss == "squared" else 0.0
-    guesses = scores.argmax(1) if scores.shape[1] > 1 else (scores[:, 0] > middle).astype(int)
-    return float((guesses == held.labels).mean())
+        return accuracy(snapshot.predict(held.rows), held, training.settings.loss, epoch)

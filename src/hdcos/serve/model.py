@@ -15,14 +15,14 @@ from rich.progress import track
 from hdcos.errors import InputError, ModelError
 from hdcos.nn import Sequential
 from hdcos.nn.private import Layout, layout
-from hdcos.nn.private.estimate import plan_inference
+from hdcos.nn.private.planning import plan_inference
 from hdcos.ring import Array, encode, modulo
 from hdcos.serve.opened import Opened, halves
 from hdcos.sharing import join
 
 if TYPE_CHECKING:
     from hdcos.serve.cluster import Cluster
-    from hdcos.serve.fit import Epoch
+    from hdcos.train.targets import Epoch
 
 BATCH_ROWS = 1024
 """Rows of one batch of rounds, unless the caller says otherwise: rounds are shared, memory stays small."""
@@ -52,7 +52,7 @@ class PrivateModel(Opened):
         plan_inference(chosen)  # what cannot be planned is refused before anything is sent
         state = model.state()
         words = {tensor.name: tensor.words(state[tensor.name]) for tensor in chosen.tensors}
-        private = cls(cluster, name, Sequential.from_architecture(model.architecture()), chosen)
+        private = cls(cluster, name, Sequential.outline(model.architecture()), chosen)
         private._ask(
             "share_model", halves(words), architecture=model.architecture(), phase_bits=phase_bits, ahead=ahead
         )

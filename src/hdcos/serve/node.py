@@ -1,8 +1,8 @@
 """A node as a process of its own.
 
 Of a local cluster: `python -m hdcos.serve.node`, configured by one line of JSON on its input. The process ends when its
-input does: whoever started it is gone then, however it went. Of a cluster on several machines: `serve_node`, configured
-by its folder and the cluster file, until it is told to stop. Clients are served one after another, each from nothing.
+input does: whoever started it is gone then, however it went. Nodes of a cluster on several machines are configured by
+their folder and the cluster file: the dealer is `run_dealer` as well, a party is `hdcos.service`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hdcos._version import __version__
-from hdcos.errors import HandshakeError, HdcosError, PeerLost, PolicyRefused
+from hdcos.errors import HandshakeError, HdcosError, InputError, PeerLost, PolicyRefused
 from hdcos.link import Certificate, Emulation, Hello, Identity, Link, Listener, Meter, connect, handshake
 from hdcos.offline import Dealer
 from hdcos.offline.oblivious import ObliviousSource
@@ -29,7 +30,7 @@ from hdcos.ring import keep_memory, table_hash
 from hdcos.serve.engine import Engine
 from hdcos.serve.party import PartyNode
 from hdcos.serve.policy import OPEN, Policy
-from hdcos.serve.site import CARD_FILE, CLIENT, Card, Site
+from hdcos.serve.site import CARD_FILE, Card, Site, endpoint
 
 SOFTWARE = hashlib.sha256(f"hdcos {__version__}".encode()).digest()
 """The program that links which carry many programs agree on: the software itself."""
@@ -70,26 +71,28 @@ class Node:
         )
 
     @classmethod
-    def from_site(cls, folder: Path, site: Site, listen: str, timeout_s: float, reveal: bool) -> Node:
+    def from_site(cls, folder: Path, site: Site, listen: str, timeout_s: float) -> Node:
         """A node of a cluster on several machines; its own certificate must be the one in the cluster file."""
         identity = Identity.load(folder)
-        card = Card.read(folder / CARD_FILE)
-        known = site.servers.get(card.role)
-        if known is None or known.certificate != identity.certificate:
-            raise PolicyRefused(f"the cluster file has another certificate for {card.role} than {folder} has a key for")
-        host, port = Card(card.role, identity.certificate, listen or known.address).endpoint
-        certificates = {role: (server.certificate,) for role, server in site.servers.items()}
+        role = Card.read(folder / CARD_FILE).role
+        known = site.servers[role]
+        if known.certificate != identity.certificate:
+            raise PolicyRefused(f"the cluster file has another certificate for {role} than {folder} has a key for")
+        host, port = endpoint(listen or known.address, role)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            listener = socket.create_server((host, port), family=family)
+        except OSError as error:
+            raise InputError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
         return cls(
-            card.role,
+            role,
             identity,
-            {**certificates, CLIENT: tuple(client.certificate for client in site.clients)},
-            {role: server.endpoint for role, server in site.servers.items()},
-            socket.create_server((host, port), family=family),
+            {name: (server.certificate,) for name, server in site.servers.items()},
+            {name: server.endpoint for name, server in site.servers.items()},
+            listener,
             site.run,
             timeout_s,
             None,
-            Policy(reveal, folder / "checkpoints"),
         )
 
     @property
@@ -97,9 +100,9 @@ class Node:
         """Whether this cluster has a dealer."""
         return "dealer" in self.addresses
 
-    def greet(self, link: Link) -> Hello:
+    def greet(self, link: Link, mine: Hello | None = None) -> Hello:
         """Compare versions, tables and runs with whoever is at the other end; returns its hello."""
-        return handshake(link, self.hello())
+        return handshake(link, mine or self.hello())
 
     def hello(self, program: bytes = SOFTWARE) -> Hello:
         return Hello(self.role, program, table_hash(), self.run)
@@ -113,102 +116,87 @@ class Node:
             emulation=self.emulation,
         )
 
-    def dial(self, role: str, meter: Meter | None = None) -> Link:
+    def dial(self, role: str, meter: Meter | None = None, within_s: float | None = None) -> Link:
         host, port = self.addresses[role]
         return connect(
             self.identity,
             dict.fromkeys(self.certificates[role], role),
             host,
             port,
-            self.timeout_s,
+            within_s or self.timeout_s,
             link_timeout_s=self.timeout_s,
             emulation=self.emulation,
             meter=meter,
         )
 
 
-def run_dealer(node: Node) -> None:
-    """Serve whichever party connects, each connection in a thread of its own, for as long as the process lives."""
+def run_dealer(node: Node, say: Callable[[str], None] | None = None) -> None:
+    """Serve whichever party connects, each connection in a thread of its own, for as long as the process lives.
+
+    With `say`, as a node of its own: a party's material ends with its connection, since parties begin anew then.
+    """
     dealer = Dealer()
     with node.listen("party0", "party1") as listener:
         while True:
             link = listener.accept(None)
-            threading.Thread(target=_deal_until_goodbye, args=(node, dealer, link), daemon=True).start()
+            threading.Thread(target=_deal_until_goodbye, args=(node, dealer, link, say), daemon=True).start()
 
 
-def _deal_until_goodbye(node: Node, dealer: Dealer, link: Link) -> None:
+def _to_stderr(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _deal_until_goodbye(node: Node, dealer: Dealer, link: Link, say: Callable[[str], None] | None) -> None:
+    closing = say is not None
     try:
         node.greet(link)
-        serve_dealer(dealer, link, int(link.peer == "party1"))
+        serve_dealer(dealer, link, int(link.peer == "party1"), closing)
     except HdcosError as error:
-        print(f"dealer: {error}", file=sys.stderr)
+        (say or _to_stderr)(f"dealer: {error}")
 
 
-class _Doors:
-    """The links that come in, by role: one that is not wanted yet waits."""
-
-    def __init__(self, listener: Listener, timeout_s: float) -> None:
-        self._listener, self._timeout_s = listener, timeout_s
-        self._waiting: list[Link] = []
-
-    def accept(self, role: str, meter: Meter | None = None, patient: bool = False) -> Link:
-        """The next link from a role; a patient node waits forever."""
-        for link in self._waiting:
-            if link.peer == role:
-                self._waiting.remove(link)
-                return link
-        while True:
-            link = self._listener.accept(None if patient else self._timeout_s, meter)
-            if link.peer == role:
-                return link
-            self._waiting.append(link)
-
-
-def run_party(node: Node, rank: int, forever: bool = False) -> None:
-    """Serve one client until it leaves; or one after another, forever."""
+def run_party(node: Node, rank: int) -> None:
+    """Serve one client until it leaves."""
+    peer = f"party{1 - rank}"
     # For programs party 1 dials party 0; for material without a dealer it is the other way round, so that nobody
     # mistakes one link for the other.
-    expected = ("client", f"party{1 - rank}") if rank == 0 or not node.dealt else ("client",)
+    expected = ("client", peer) if rank == 0 or not node.dealt else ("client",)
     with node.listen(*expected) as listener:
-        doors = _Doors(listener, node.timeout_s)
-        while True:
-            try:
-                _serve_client(node, rank, doors, patient=forever)
-            except HdcosError as error:
-                if not forever:
-                    raise
-                print(f"{node.role}: {error}", file=sys.stderr, flush=True)
-            if not forever:
-                return
+        waiting: list[Link] = []
 
+        def accept(role: str, meter: Meter | None = None) -> Link:
+            """The next link from a role; one that is not wanted yet waits."""
+            while not any(link.peer == role for link in waiting):
+                waiting.append(listener.accept(node.timeout_s, meter))
+            found = next(link for link in waiting if link.peer == role)
+            waiting.remove(found)
+            return found
 
-def _serve_client(node: Node, rank: int, doors: _Doors, patient: bool) -> None:
-    """One client from its hello to its goodbye: shares, material and links to the others are its own."""
-    peer = f"party{1 - rank}"
+        def connect_peer(meter: Meter) -> tuple[Link, bytes]:
+            link = accept(peer, meter) if rank == 0 else node.dial(peer, meter)
+            return link, _greeted(link, node.hello())
 
-    def connect_peer(meter: Meter) -> tuple[Link, bytes]:
-        link = doors.accept(peer, meter) if rank == 0 else node.dial(peer, meter)
-        return link, _greeted(link, node.hello())
+        def connect_transfers(meter: Meter) -> tuple[Link, bytes]:
+            link = accept(peer, meter) if rank == 1 else node.dial(peer, meter)
+            return link, _greeted(link, node.hello(TRANSFERS))
 
-    def connect_transfers(meter: Meter) -> tuple[Link, bytes]:
-        link = doors.accept(peer, meter) if rank == 1 else node.dial(peer, meter)
-        return link, _greeted(link, node.hello(TRANSFERS))
+        def dial_dealer(meter: Meter) -> Link:
+            link = node.dial("dealer", meter)
+            node.greet(link)
+            return link
 
-    def dial_dealer(meter: Meter) -> Link:
-        link = node.dial("dealer", meter)
-        node.greet(link)
-        return link
-
-    client = doors.accept("client", patient=patient)
-    node.greet(client)
-    source: MaterialSource = DealerClient(dial_dealer, rank) if node.dealt else ObliviousSource(connect_transfers, rank)
-    engine = Engine(rank, connect_peer, source, Meter(), node.timeout_s)
-    try:
-        PartyNode(engine, node.policy).serve(client)
-    except PeerLost as error:
-        print(f"{node.role}: {error}", file=sys.stderr, flush=True)
-    finally:
-        engine.stop()
+        client = accept("client")
+        node.greet(client)
+        source: MaterialSource = (
+            DealerClient(dial_dealer, rank) if node.dealt else ObliviousSource(connect_transfers, rank)
+        )
+        engine = Engine(rank, connect_peer, source, Meter(), node.timeout_s)
+        try:
+            PartyNode(engine, node.policy).serve(client)
+        except PeerLost as error:
+            print(f"{node.role}: {error}", file=sys.stderr, flush=True)
+        finally:
+            engine.stop()
 
 
 def _greeted(link: Link, mine: Hello) -> bytes:
@@ -218,22 +206,14 @@ def _greeted(link: Link, mine: Hello) -> bytes:
     return hashlib.sha256(b"".join(nonce for _, nonce in nonces)).digest()
 
 
-def serve_node(folder: Path, site: Site, listen: str = "", timeout_s: float = 30.0, reveal: bool = False) -> None:
-    """Run a node of a cluster on several machines until the process ends."""
+def tune_process() -> None:
+    """What every node process wants: memory kept, and rounds that do not wait while material is unpacked."""
     keep_memory()
     sys.setswitchinterval(0.0005)
-    node = Node.from_site(folder, site, listen, timeout_s, reveal)
-    host, port = node.listener.getsockname()[:2]
-    print(f"{node.role}: listening on {host}:{port}", file=sys.stderr, flush=True)
-    if node.role == "dealer":
-        run_dealer(node)
-    else:
-        run_party(node, int(node.role[-1]), forever=True)
 
 
 def main() -> None:
-    keep_memory()
-    sys.setswitchinterval(0.0005)  # a round should not wait while material is unpacked
+    tune_process()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever started this process
     node = Node.from_json(json.loads(sys.stdin.readline()))
     threading.Thread(target=_end_with_input, daemon=True).start()

@@ -20,21 +20,20 @@ from hdcos.errors import HdcosError, InputError, MaterialReused, ModelError
 from hdcos.link import Kind, Link
 from hdcos.link.message import decode_message, encode_message, integer, reply_error, text
 from hdcos.nn import Sequential
-from hdcos.nn.private import Layout, Tensor, infer, layout, open_weights
-from hdcos.nn.private.layout import OUTPUT_SCALE
+from hdcos.nn.private import Tensor, layout
 from hdcos.offline import Ration
 from hdcos.protocol.catalogue import Call
 from hdcos.protocol.party import Party
 from hdcos.protocol.plan import blank_share, plan
 from hdcos.protocol.rounds import Rounds
-from hdcos.ring import Array, Blank, round_open
+from hdcos.ring import Array
 from hdcos.serve.cost import counts_to_json
 from hdcos.serve.engine import Engine
+from hdcos.serve.loading import leaving, load_model, revealed, trained_shares
 from hdcos.serve.policy import OPEN, Policy
 from hdcos.serve.trainer import Trainer
 from hdcos.serve.work import Arrays, FunctionWork, ModelWork, Work, fingerprint, half
-from hdcos.sharing import Share, refresh
-from hdcos.train.convert import to_inference
+from hdcos.sharing import Share
 
 MAX_STOCK_BYTES = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4
 """What one party may keep in stock: two parties and a dealer share a machine in a local cluster."""
@@ -111,32 +110,17 @@ class PartyNode:
     def _share_model(self, meta: Meta, arrays: Arrays) -> Answer:
         """Take this party's half of a model and make it ready for inference."""
         scope = self._new_scope(meta)
-        model = Sequential.from_architecture(meta.get("architecture"))
+        model = Sequential.outline(meta.get("architecture"))
         chosen = layout(model, integer(meta, "phase_bits"))
-        self._load(scope, meta, model, chosen, self._halves(arrays, chosen.tensors))
+        self._works[scope] = load_model(
+            self._engine, scope, model, chosen, self._halves(arrays, chosen.tensors), integer(meta, "ahead")
+        )
         return {}, {}
 
     def _halves(self, arrays: Arrays, tensors: Sequence[Tensor]) -> dict[str, Share]:
         return {
             tensor.name: Share(half(arrays, tensor.name, tensor.shape, self.rank), tensor.scale) for tensor in tensors
         }
-
-    def _load(self, scope: str, meta: Meta, model: Sequential, chosen: Layout, shares: dict[str, Share]) -> None:
-        """Open a model's weights under masks, once, and plan its inference."""
-        ahead, weights_scope = integer(meta, "ahead"), f"{scope} weights"
-        record: list[object] = [model.architecture(), chosen.record()]
-        with self._engine.meter.phase("offline"):
-            parameters = self._engine.once(
-                weights_scope,
-                plan(open_weights, chosen, shares, weights_scope, rank=self.rank),
-                record,
-                lambda party: open_weights(party, chosen, shares, weights_scope),
-            )
-        planned = plan(infer, chosen, parameters, Blank((1, *chosen.input_shape)), rank=self.rank)
-        stock = self._engine.open(scope, planned)
-        agreed = fingerprint(record, planned.material.fingerprint.hex())
-        self._works[scope] = ModelWork(stock, ahead, agreed, OUTPUT_SCALE, chosen, parameters, shares)
-        self._engine.order(stock, ahead)
 
     def _masks(self, meta: Meta, arrays: Arrays) -> Answer:
         work = self._model(meta)
@@ -147,25 +131,15 @@ class PartyNode:
         self._policy.check_reveal()
         work, token = self._model(meta), self._new_scope({"scope": f"reveal {text(meta, 'token')}"})
         self._engine.peer  # noqa: B018  the pair's seed comes with the link
-        return {}, {
-            name: refresh(share, self.rank, self._engine.pair_seed, f"{token} {name}").words
-            for name, share in work.shares.items()
-        }
+        return {}, revealed(self._engine, work.shares, token)
 
     def _finish_training(self, meta: Meta, arrays: Arrays) -> Answer:
         """The trained parameters as a model that can infer; training may go on."""
         training, scope = self._trainer.training(text(meta, "training")), self._new_scope(meta)
-        model = Sequential.from_architecture(meta.get("architecture"))
+        model = Sequential.outline(meta.get("architecture"))
         chosen = layout(model, integer(meta, "phase_bits"))
-        state = {tensor.name: training.state[tensor.name] for tensor in training.form.tensors}
-        with self._engine.meter.phase("offline"):
-            shares = self._engine.once(
-                f"{scope} scales",
-                plan(to_inference, training.form, chosen, state, rank=self.rank),
-                [training.step],
-                lambda party: to_inference(party, training.form, chosen, state),
-            )
-        self._load(scope, meta, model, chosen, shares)
+        shares = trained_shares(self._engine, scope, training, chosen)
+        self._works[scope] = load_model(self._engine, scope, model, chosen, shares, integer(meta, "ahead"))
         return {}, {}
 
     def _model(self, meta: Meta) -> ModelWork:
@@ -214,20 +188,8 @@ class PartyNode:
         missing = work.ahead - (work.stock.expected - work.stock.used)
         if missing > 0:
             engine.order(work.stock, missing)
-        answer, words = self._leaving(result, work.output_scale, address)
-        return {**answer, "seconds": engine.online_s - started_s}, words
-
-    def _leaving(self, result: Share, output_scale: int, address: str) -> Answer:
-        """The result as it leaves for the client: refreshed, rounded to the output scale.
-
-        The bits below that scale are noise that depends on the masks: they would tell a client that is also a party,
-        and so knows the openings, more than the function does.
-        """
-        fresh = refresh(result, self.rank, self._engine.pair_seed, address)
-        drop = max(0, result.scale - output_scale)
-        bits = result.bits - drop
-        words = round_open(fresh.words, None, drop, bits, ties_up=self.rank == 0)
-        return {"scale": result.scale - drop, "bits": bits}, {"words": words}
+        scale, bits, words = leaving(engine, result, work.output_scale, address)
+        return {"scale": scale, "bits": bits, "seconds": engine.online_s - started_s}, {"words": words}
 
     def _stock(self, meta: Meta, arrays: Arrays) -> Answer:
         stock = self._work(meta).stock

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 if TYPE_CHECKING:
-    from hdcos.serve.fit import Epoch
     from hdcos.serve.private_training import PrivateTraining
+    from hdcos.train.targets import Epoch
 
 
 @dataclass

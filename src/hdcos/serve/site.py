@@ -1,6 +1,6 @@
 """A cluster on several machines: who its nodes are, where they listen, and the file that all of them share.
 
-Each node makes its own key, which never leaves it, and a *card*: its role, its address and its certificate. Cards are
+Each node makes its own key, which never leaves it, and a *card*: its role, its addresses and its certificate. Cards are
 exchanged by hand and combined into one cluster file. Certificates are pinned: whoever is in the file is trusted for its
 role, nobody else is. The file holds no secret, but whoever can change it can replace a node: compare fingerprints.
 """
@@ -21,7 +21,6 @@ from hdcos.link import Certificate, Identity
 VERSION = 1
 SERVERS = ("dealer", "party0", "party1")
 PARTIES = SERVERS[1:]
-CLIENT = "client"
 NO_DEALER = "none"
 """What a cluster file says for its dealer where the parties make their material themselves."""
 CARD_FILE = "card.toml"
@@ -29,31 +28,32 @@ CARD_FILE = "card.toml"
 
 @dataclass(frozen=True)
 class Card:
-    """A node as others know it. A client has a name instead of an address."""
+    """A node as others know it: other nodes connect to its address, clients to the HTTPS address of a party."""
 
     role: str
     certificate: Certificate
-    address: str = ""
-    name: str = ""
+    address: str
+    http: str = ""
+    authority: str = ""
+    """The certificate, in PEM, that HTTPS clients check a party's against, where that is not the node's own."""
 
     def __post_init__(self) -> None:
-        if self.role not in (*SERVERS, CLIENT):
-            raise InputError(f"no role is called {self.role!r}: choose from {', '.join((*SERVERS, CLIENT))}")
-        if self.role in SERVERS:
-            self.endpoint  # noqa: B018  refuses what is no address
-        elif not self.name.isidentifier():
-            raise InputError(f"a client's name is made of letters, digits and underscores, got {self.name!r}")
+        if self.role not in SERVERS:
+            raise InputError(f"no role is called {self.role!r}: choose from {', '.join(SERVERS)}")
+        endpoint(self.address, self.role)
+        if self.role in PARTIES:
+            endpoint(self.http, f"HTTPS of {self.role}")
+        if self.authority:
+            Certificate.from_pem(self.authority)
 
     @property
     def endpoint(self) -> tuple[str, int]:
-        host, _, port = self.address.rpartition(":")
-        if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-            raise InputError(f"an address is host:port, got {self.address!r} for {self.role}")
-        return host.strip("[]"), int(port)
+        return endpoint(self.address, self.role)
 
     def toml(self) -> str:
-        place = f'address = "{self.address}"' if self.role in SERVERS else f'name = "{self.name}"'
-        return f'{place}\ncertificate = """\n{self.certificate.pem}"""\n'
+        http = f'http = "{self.http}"\n' if self.http else ""
+        authority = f'authority = """\n{self.authority}"""\n' if self.authority else ""
+        return f'address = "{self.address}"\n{http}{authority}certificate = """\n{self.certificate.pem}"""\n'
 
     def write(self, folder: Path) -> None:
         (folder / CARD_FILE).write_text(f'role = "{self.role}"\n{self.toml()}')
@@ -64,11 +64,11 @@ class Card:
 
     @classmethod
     def _from(cls, record: Mapping[str, Any], path: str) -> Card:
-        known = {"role", "certificate", "address", "name"}
-        if not {"role", "certificate"} <= set(record) <= known or not all(isinstance(v, str) for v in record.values()):
+        needed = {"role", "certificate", "address"}
+        known = {*needed, "http", "authority"}
+        if not needed <= set(record) <= known or not all(isinstance(v, str) for v in record.values()):
             raise InputError(f"{path} is not a node's card: it has {sorted(record)}")
-        certificate = Certificate.from_pem(record["certificate"])
-        return cls(record["role"], certificate, record.get("address", ""), record.get("name", ""))
+        return cls(**{**record, "certificate": Certificate.from_pem(record["certificate"])})
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,6 @@ class Site:
 
     id: str
     servers: Mapping[str, Card]
-    clients: tuple[Card, ...] = ()
 
     @classmethod
     def of(cls, cards: Iterable[Card], dealer: bool = True) -> Site:
@@ -85,15 +84,12 @@ class Site:
         cards = list(cards)
         roles = SERVERS if dealer else PARTIES
         servers = {card.role: card for card in cards if card.role in roles}
-        clients = tuple(card for card in cards if card.role == CLIENT)
         missing = [role for role in roles if role not in servers]
-        if missing or len(servers) + len(clients) != len(cards):
+        if missing or len(servers) != len(cards):
             raise InputError(f"a cluster takes one card of each of {', '.join(roles)}; missing: {missing or 'none'}")
         if len({card.certificate.fingerprint for card in cards}) != len(cards):
             raise InputError("two nodes have the same certificate: each node makes its own")
-        if len({card.name for card in clients}) != len(clients):
-            raise InputError("two clients have the same name")
-        return cls(secrets.token_hex(16), servers, clients)
+        return cls(secrets.token_hex(16), servers)
 
     @property
     def run(self) -> bytes:
@@ -104,7 +100,6 @@ class Site:
         parts = [f'version = {VERSION}\nid = "{self.id}"\n']
         parts += [] if "dealer" in self.servers else [f'dealer = "{NO_DEALER}"\n']
         parts += [f"\n[{role}]\n{card.toml()}" for role, card in self.servers.items()]
-        parts += [f"\n[clients.{card.name}]\n{card.toml()}" for card in self.clients]
         Path(path).write_text("".join(parts))
 
     @classmethod
@@ -121,16 +116,22 @@ class Site:
         missing = [role for role in roles if not isinstance(record.get(role), dict)]
         if missing:
             raise InputError(f"{where} lacks {', '.join(missing)}")
-        servers = {role: Card._from({"role": role, **record[role]}, where) for role in roles}
-        clients = tuple(Card._from({"role": CLIENT, **card}, where) for card in record.get("clients", {}).values())
-        return cls(name, servers, clients)
+        return cls(name, {role: Card._from({"role": role, **record[role]}, where) for role in roles})
 
 
-def make_node(folder: str | os.PathLike[str], role: str, address: str = "", name: str = "") -> Card:
+def endpoint(address: str, what: str) -> tuple[str, int]:
+    """Host and port of an address."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise InputError(f"an address is host:port, got {address!r} for {what}")
+    return host.strip("[]"), int(port)
+
+
+def make_node(folder: str | os.PathLike[str], role: str, address: str, http: str = "", authority: str = "") -> Card:
     """A new key, certificate and card in a folder of their own; nothing there is ever overwritten."""
     place = Path(folder)
-    identity = Identity.create(name or role)
-    card = Card(role, identity.certificate, address, name)
+    identity = Identity.create(role)
+    card = Card(role, identity.certificate, address, http, authority)
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
     identity.save(place)
     card.write(place)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from time import perf_counter
 from typing import Any
@@ -11,6 +11,7 @@ from hdcos.errors import CheckpointMismatch, InputError, MaterialReused
 from hdcos.link.message import integer, text
 from hdcos.nn import Sequential
 from hdcos.offline import Ration
+from hdcos.offline.dealer import MAX_DEAL_BYTES
 from hdcos.protocol.party import Party
 from hdcos.protocol.rounds import Rounds
 from hdcos.ring import Array
@@ -63,15 +64,25 @@ class Trainer:
         self._datasets[name] = Dataset(x, targets)
         return {}, {}
 
-    def _forget(self, meta: Meta, arrays: Arrays) -> Answer:
+    def add(self, name: str, dataset: Dataset) -> None:
+        """Hold a data set that came otherwise."""
+        self._datasets[name] = dataset
+
+    def forget(self, name: str) -> None:
         """Drop a data set; runs that use it keep what they have."""
-        self._datasets.pop(text(meta, "name"), None)
+        self._datasets.pop(name, None)
+
+    def rows(self, names: Sequence[str], join: str) -> int:
+        """How many rows data sets make together."""
+        x, _ = joined(self._datasets, names, join)
+        return len(x)
+
+    def _forget(self, meta: Meta, arrays: Arrays) -> Answer:
+        self.forget(text(meta, "name"))
         return {}, {}
 
     def _describe(self, meta: Meta, arrays: Arrays) -> Answer:
-        """How many rows data sets make together."""
-        x, _ = joined(self._datasets, meta.get("datasets", ()), text(meta, "join"))
-        return {"rows": len(x)}, {}
+        return {"rows": self.rows(meta.get("datasets", ()), text(meta, "join"))}, {}
 
     def _checkpoints(self, meta: Meta, arrays: Arrays) -> Answer:
         """What is in a folder of checkpoints."""
@@ -85,7 +96,7 @@ class Trainer:
     def _open(self, meta: Meta, arrays: Arrays) -> Answer:
         """Take this party's half of the parameters, or a checkpoint, and plan a step on data sets that are here."""
         scope = text(meta, "scope")
-        model = Sequential.from_architecture(meta.get("architecture"))
+        model = Sequential.outline(meta.get("architecture"))
         settings = Settings(**meta["settings"])
         form = training_form(model, settings.loss)
         x, targets = joined(self._datasets, meta.get("datasets", ()), text(meta, "join"))
@@ -101,6 +112,11 @@ class Trainer:
         compared = targets.raised(form.target_scale)
         training = Training(form, settings, x, compared, form.shares(halves), attempt=integer(meta, "attempt"))
         planned = training.planned(float(meta["rate"]), self.rank)
+        if planned.material.packed_bytes(1) > MAX_DEAL_BYTES:
+            raise InputError(
+                f"a step takes {planned.material.packed_bytes(1) / 1e6:.0f} MB of material, a dealer makes at most "
+                f"{MAX_DEAL_BYTES / 1e6:.0f} at once: use smaller batches"
+            )
         if meta.get("folder"):
             self._use_folder(training, meta, scope)
         try:

@@ -92,7 +92,7 @@ class Training:
     def agreed(self, rule: Rule) -> list[object]:
         """What both parties must mean by a step: which rows, which numbers."""
         rows = hashlib.sha256(np.ascontiguousarray(self.rows(self.step), dtype="<i8").tobytes()).hexdigest()
-        return [self.run, self.attempt, self.origin, rows, *(repr(value) for value in asdict(rule).values())]
+        return [self.run, self.attempt, self.origin, rows, repr(rule)]
 
     def program(self, party: Party, rule: Rule) -> Rounds[Mapping[str, Share]]:
         rows = self.rows(self.step)

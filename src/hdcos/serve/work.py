@@ -16,6 +16,7 @@ from hdcos.nn.private.stages import Parameters
 from hdcos.offline import Stock
 from hdcos.protocol.catalogue import Call
 from hdcos.protocol.party import Party
+from hdcos.protocol.plan import Planned
 from hdcos.protocol.rounds import Rounds
 from hdcos.ring import Array
 from hdcos.sharing import Share, Stream
@@ -31,11 +32,11 @@ def fingerprint(*parts: Any) -> bytes:
 
 
 def half(arrays: Arrays, name: str, shape: Shape, rank: int) -> Array:
-    """This party's half of an input: expanded from a seed at party 0, sent in full to party 1."""
+    """This party's half of an input: words as they are, or expanded from a seed at party 0."""
     given = arrays.get(name)
     if given is None:
         raise InputError(f"party {rank} was sent no half of {name}")
-    if rank == 0:
+    if rank == 0 and given.dtype == np.uint8:
         return Stream(given.tobytes()).words(shape)
     if given.shape != shape or given.dtype != np.uint64:
         raise InputError(f"{name} is {given.dtype} of shape {given.shape}, not uint64 of shape {shape}")
@@ -88,6 +89,8 @@ class ModelWork(Work):
     layout: Layout
     parameters: Parameters = field(repr=False)
     shares: dict[str, Share] = field(repr=False)
+    planned: Planned | None = field(default=None, repr=False)
+    """What a row takes, for an input that comes masked."""
     issued: int = 0
     """Rows whose input masks were handed out; each only ever once."""
 

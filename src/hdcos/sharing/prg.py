@@ -10,13 +10,17 @@ from __future__ import annotations
 
 import hashlib
 import os
+from functools import cache
 from math import prod
+from typing import TYPE_CHECKING
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 
 from hdcos.errors import InputError
-from hdcos.ring import Array, Blank, compact_dtype
+from hdcos.ring import Array, Blank, compact_dtype, keystream
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers import CipherContext
 
 SEED_BYTES = 32
 _BLOCK_BYTES = 16
@@ -43,6 +47,13 @@ def _checked(seed: bytes) -> bytes:
     return seed
 
 
+@cache
+def _keep(bits: int) -> int:
+    """The low `bits` bits of every value in a word of 64."""
+    width = 8 * compact_dtype(bits).itemsize
+    return sum((1 << bits) - 1 << start for start in range(0, 64, width))
+
+
 class Stream:
     """The words that one seed expands to, by element offset. Reading on where the last read ended is cheapest."""
 
@@ -55,6 +66,10 @@ class Stream:
         """Elements [offset, offset + size) of the stream of uniform values of `bits` bits."""
         dtype = compact_dtype(bits)
         count = prod(shape)
+        if native := keystream():
+            block, skip = divmod(offset * dtype.itemsize, _BLOCK_BYTES)
+            size = skip + count * dtype.itemsize
+            return native(self._key, block, _keep(bits), size)[skip:].view(dtype).reshape(shape)
         values = self._bytes(offset * dtype.itemsize, count * dtype.itemsize).view(dtype)
         if bits < 8 * dtype.itemsize:
             values &= dtype.type((1 << bits) - 1)
@@ -64,8 +79,7 @@ class Stream:
         block, skip = divmod(start, _BLOCK_BYTES)
         wanted = skip + count
         if self._cipher is None or start != self._at or skip:
-            counter = modes.CTR(block.to_bytes(_BLOCK_BYTES, "big"))
-            self._cipher = Cipher(algorithms.AES(self._key), counter).encryptor()
+            self._cipher = _cipher(self._key, block)
         out = np.empty(wanted + _BLOCK_BYTES, np.uint8)
         self._at = -1  # until all of it is read
         update, view, written = self._cipher.update_into, out.data, 0
@@ -74,6 +88,13 @@ class Stream:
             written += update(_ZEROS[:piece], view[written:])
         self._at = start + count
         return out[skip:wanted]
+
+
+def _cipher(key: bytes, block: int) -> CipherContext:
+    """A stream that starts at a block. Imported here: a client that expands nothing does without the library."""
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+    return Cipher(algorithms.AES(key), modes.CTR(block.to_bytes(_BLOCK_BYTES, "big"))).encryptor()
 
 
 def expand(seed: Array, shape: tuple[int, ...]) -> Array:

@@ -93,8 +93,9 @@ class Share:
         return Share(self.words, scale, self.bits)
 
     def raised(self, scale: int) -> Share:
-        """The same secret at a higher scale: local and exact."""
-        return (self * (1 << (scale - self.scale))).rescaled(scale)
+        """The same secret at a higher scale: local and exact, and known modulo as much more."""
+        up = scale - self.scale
+        return Share((self * (1 << up)).words, scale, min(RING_BITS, self.bits + up))
 
     def rounded(self, mask: Array | None, drop: int, bits: int, ties_up: bool) -> Array:
         """This half over 2**drop, rounded, plus the mask, modulo 2**bits: what an opening sends."""

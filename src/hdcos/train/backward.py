@@ -12,7 +12,15 @@ from dataclasses import dataclass, field
 
 from hdcos.protocol.gradient import FusedGradient, fused_gradient
 from hdcos.protocol.hadamard import transformed
-from hdcos.protocol.lifted import Lifted, open_lifted, times_masked, times_trig
+from hdcos.protocol.lifted import (
+    Lifted,
+    LiftedRows,
+    open_lifted,
+    open_lifted_rows,
+    summed_product,
+    times_masked,
+    times_trig,
+)
 from hdcos.protocol.masked import product
 from hdcos.protocol.opening import open_masked
 from hdcos.protocol.party import Party
@@ -55,10 +63,15 @@ class Backward:
             each = self.passes[number]
             before = self.passes[number - 1] if number else None
             if isinstance(each.unit, Diagonal):
-                opened = yield from self._opened(each.unit, gradient)
-                if isinstance(gradient, FusedGradient):
-                    self._moved_along(self.passes[number + 1].unit, gradient)
-                gradient = self._diagonal_gradients(each, before, opened)
+                to_open = yield from self._to_open(each.unit, gradient)
+                if before is not None and before.unit.fused and isinstance(before.unit, Diagonal):
+                    rows = yield from open_lifted_rows(self.party, to_open, *_opening(each.unit, to_open))
+                    self._moved_along(number + 1, gradient)
+                    gradient = self._fused_gradient(each, before.unit, rows)
+                else:
+                    opened = yield from open_lifted(self.party, to_open, *_opening(each.unit, to_open))
+                    self._moved_along(number + 1, gradient)
+                    gradient = self._diagonal_gradients(each, before, opened)
             else:
                 assert isinstance(gradient, Share)
                 gradient = yield from self._matrix_gradients(each, before, gradient)
@@ -69,8 +82,8 @@ class Backward:
 
     # ---- Hadamard-Diagonal units
 
-    def _opened(self, unit: Diagonal, gradient: Gradient) -> Rounds[Lifted]:
-        """The gradient before the transform, lifted."""
+    def _to_open(self, unit: Diagonal, gradient: Gradient) -> Rounds[Gradient]:
+        """The gradient before the transform."""
         if unit.projection is not None:
             # It takes bits, and cannot be undone for the bias: the gradient behind it is rounded by itself.
             assert unit.bias is not None
@@ -80,33 +93,39 @@ class Backward:
             gradient = unit.projection.adjoint(rounded, unit.size)
         if isinstance(gradient, FusedGradient):
             gradient.size = unit.size
-        else:
-            gradient = transformed(gradient, unit.size, unit.size)
-        drop = gradient.scale - unit.gradient_scale
-        return (yield from open_lifted(self.party, gradient, drop, min(DIAGONAL_BITS, gradient.bits - drop)))
+            return gradient
+        return transformed(gradient, unit.size, unit.size)
+
+    def _fused_gradient(self, each: Pass, before: Unit, opened: LiftedRows) -> FusedGradient:
+        """The gradient behind the cosine before a unit; the unit's steps are there once that is opened."""
+        assert isinstance(each.unit, Diagonal)
+        assert each.before is not None
+        factor = self._on_cosine(each.unit, each.before, opened.scale + each.before.scale, before)
+        slope = (-TWO_PI, each.before.scale + FACTOR_BITS - FUSED_SLOPE)
+        return fused_gradient(self.party, opened, each.before, each.weight, factor, slope, FUSED_SLOPE)
 
     def _diagonal_gradients(self, each: Pass, before: Pass | None, opened: Lifted) -> Gradient:
-        """The steps of a unit, and the gradient by the activations before it, or behind them."""
+        """The steps of a unit, and the gradient by the activations before it."""
         unit, party = each.unit, self.party
         assert isinstance(unit, Diagonal)
         if each.before is None:
-            self._move_bias(unit, opened.share(party).sum(0))
-            step = times_masked(party, opened, each.x).sum(0)
+            total, step = summed_product(party, opened, each.x)
+            self._move_bias(unit, total)
             self._move(unit.weight.name, step, unit.weight.squared)
             return step if before is None else times_masked(party, opened, each.weight)
         assert before is not None
         factor = self._on_cosine(unit, each.before, opened.scale + each.before.scale, before.unit)
-        if isinstance(before.unit, Diagonal):
-            slope = (-TWO_PI, each.before.scale + FACTOR_BITS - FUSED_SLOPE)
-            return fused_gradient(party, opened, each.before, each.weight, factor, slope, FUSED_SLOPE)
         self._move_bias(unit, opened.share(party).sum(0))
         products = times_trig(party, opened, each.before, before.unit.pool)
         words = products.combined(factor[0], 0, factor[1], unit.weight.scale).sum(0).words
         self.made[unit.weight.name] = Share(pool_sum(words, before.unit.pool), unit.weight.scale)
         return times_masked(party, opened, each.weight)
 
-    def _moved_along(self, unit: Unit, gradient: FusedGradient) -> None:
-        """The steps of a layer whose gradient went on to the layer before it."""
+    def _moved_along(self, number: int, gradient: Gradient) -> None:
+        """The steps of a unit whose gradient went on to the unit before it, and was opened there."""
+        if not isinstance(gradient, FusedGradient):
+            return
+        unit = self.passes[number].unit
         assert isinstance(unit, Diagonal)
         assert gradient.total is not None
         assert gradient.moved is not None
@@ -165,3 +184,9 @@ class Backward:
         rate = self.rule.rate / self.rows * factor * 2.0 ** (share.scale - gradient.scale)
         integer = self.rule.integer(rate, name)
         self.made[name] = (gradient * integer).rescaled(share.scale)
+
+
+def _opening(unit: Diagonal, gradient: Gradient) -> tuple[int, int]:
+    """The bits that are dropped and kept where a unit's gradient is opened."""
+    drop = gradient.scale - unit.gradient_scale
+    return drop, min(DIAGONAL_BITS, gradient.bits - drop)

@@ -10,9 +10,10 @@ parameter p is held as p * factor; its gradient is factor times that of p, so a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import log2, pi, sqrt
+from functools import cached_property
+from math import log2, pi, prod, sqrt
 
 import numpy as np
 
@@ -88,6 +89,11 @@ class Unit:
         return not self.activation
 
     @property
+    def periodic(self) -> bool:
+        """Whether its result matters modulo one turn only."""
+        return self.activation in ("cos", "sin")
+
+    @property
     def pool_bits(self) -> int:
         """An average over a window is a sum at a scale higher by so many bits."""
         return 2 * round(log2(self.pool[3])) if self.pool else 0
@@ -133,6 +139,22 @@ class Matrix(Unit):
 
 
 @dataclass(frozen=True)
+class WeightRow:
+    """Weights that are opened at one scale in one ring, and therefore side by side, as one row."""
+
+    drop: int
+    bits: int
+    weights: tuple[Tensor, ...]
+
+    def places(self, first: int = 0) -> Iterator[tuple[Tensor, int]]:
+        """Each weight from number `first` on, and where it begins behind that one."""
+        start = 0
+        for weight in self.weights[first:]:
+            yield weight, start
+            start += prod(weight.shape)
+
+
+@dataclass(frozen=True)
 class Form:
     """A network that can be trained on shares, with its loss."""
 
@@ -147,6 +169,15 @@ class Form:
     def tensors(self) -> tuple[Tensor, ...]:
         return tuple(tensor for unit in self.units for tensor in unit.tensors)
 
+    @cached_property
+    def weight_rows(self) -> tuple[WeightRow, ...]:
+        """The weights of all units as they are opened."""
+        rows: dict[tuple[int, int], list[Tensor]] = {}
+        for unit in self.units:
+            drop = unit.weight.scale - WEIGHT_SCALE
+            rows.setdefault((drop, min(WEIGHT_BITS, unit.weight.bits - drop)), []).append(unit.weight)
+        return tuple(WeightRow(drop, bits, tuple(weights)) for (drop, bits), weights in rows.items())
+
     def words(self, model: nn.Sequential) -> dict[str, Array]:
         """A model's parameters as words; ModelError if one does not fit."""
         state = model.state()
@@ -159,6 +190,17 @@ class Form:
     def trained(self, model: nn.Sequential, words: Mapping[str, Array]) -> nn.Sequential:
         """The model with the parameters that joined words stand for."""
         return model.with_state({tensor.name: tensor.parameter(words[tensor.name]) for tensor in self.tensors})
+
+    @property
+    def error_bits(self) -> int:
+        """Modulo which power of two the derivative of the loss is needed.
+
+        A diagonal layer adds and subtracts derivatives, and opens DIAGONAL_BITS of the sums from its gradient's scale.
+        """
+        last = self.units[-1]
+        if isinstance(last, Diagonal) and last.projection is None:
+            return min(64, TARGET_SCALE - last.gradient_scale + DIAGONAL_BITS)
+        return 64
 
     @property
     def target_scale(self) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 
 from hdcos.offline import Reference
 from hdcos.protocol.hadamard import HadamardCosine, transformed
-from hdcos.protocol.lifted import Lifted, open_lifted, times_masked
+from hdcos.protocol.lifted import times_masked
 from hdcos.protocol.masked import Masked, product
 from hdcos.protocol.opening import open_masked, round_lift
 from hdcos.protocol.party import Party
@@ -30,13 +30,13 @@ from hdcos.train.form import (
     MATRIX_OUTPUT,
     OPENED_SCALE,
     PHASE_BITS,
-    WEIGHT_BITS,
     WEIGHT_SCALE,
     Diagonal,
     Form,
     Matrix,
     Unit,
 )
+from hdcos.train.weights import Weights
 
 State = Mapping[str, Share]
 Output = Share | HadamardCosine
@@ -49,7 +49,6 @@ class Pass:
     """What the forward pass of one unit leaves for its backward pass."""
 
     unit: Unit
-    lifted: Lifted
     masked_weight: Masked | None = None
     masked_input: Masked | None = None
     """Its input, unless that came as a phase."""
@@ -77,31 +76,33 @@ class Forward:
     party: Party
     form: Form
     state: State
-    passes: list[Pass] = field(default_factory=list)
+    weights: Weights = field(init=False)
+    passes: list[Pass] = field(init=False)
     waiting: list[tuple[Pass, Rounds[Masked]]] = field(default_factory=list)
     """Derivatives that are opened with whatever is opened next."""
     biases: dict[str, Share] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.weights = Weights(self.party, self.form, self.state)
+        self.passes = [Pass(unit) for unit in self.form.units]
 
     def logits(self, x: Share, inertial: bool, *along: Rounds[Any]) -> Rounds[tuple[Share, tuple[Any, ...]]]:
         """The network's result, and what the protocols `along` gave, which shared the first round.
 
         `inertial` steps need the biases rounded as well.
         """
-        units = self.form.units
-        weights = together(*(self._open_weight(unit) for unit in units))
         biases = self._round_biases() if inertial else together()
         rows = self._open_rows(x.reshape(len(x), *self.form.input_shape))
-        lifted, X, _, others = yield from together(weights, rows, biases, together(*along))
-        self.passes = [Pass(unit, weight) for unit, weight in zip(units, lifted, strict=True)]
+        _, X, _, others = yield from together(self.weights.open(), rows, biases, together(*along))
         y = yield from self._first(X)
-        for number in range(1, len(units)):
+        for number in range(1, len(self.passes)):
             y = yield from self._next(number, y)
         assert isinstance(y, Share)
         return y, others
 
     def copies(self) -> dict[str, Share]:
         """The rounded parameters of this step, as shares."""
-        return {**{each.unit.weight.name: each.lifted.share(self.party) for each in self.passes}, **self.biases}
+        return {**self.weights.copies(), **self.biases}
 
     def _round_biases(self) -> Rounds[None]:
         biases = [unit.bias for unit in self.form.units if unit.bias is not None]
@@ -112,11 +113,6 @@ class Forward:
         drop = bias.scale - WEIGHT_SCALE
         return (yield from round_lift(self.party, bias.reshape(1, -1), drop, min(BIAS_BITS, bias.bits - drop)))
 
-    def _open_weight(self, unit: Unit) -> Rounds[Lifted]:
-        share = self.state[unit.weight.name]
-        drop = unit.weight.scale - WEIGHT_SCALE
-        return (yield from open_lifted(self.party, share, drop, min(WEIGHT_BITS, share.bits - drop), whole=True))
-
     def _open_rows(self, x: Share) -> Rounds[Masked]:
         if isinstance(self.form.units[0], Diagonal):
             return (yield from open_masked(self.party, x))
@@ -124,25 +120,28 @@ class Forward:
 
     def _first(self, X: Masked) -> Rounds[Output]:
         """The first layer, and all weights in the whole ring under masks that products can refer to."""
-        first, *rest = self.passes
+        first = self.passes[0]
         first.masked_input = X
         if not isinstance(first.unit, Diagonal):
-            yield from self._remask(self.passes)
+            yield from self._remask(but_first=False)
             return self._matrix_output(first)
-        y = self._diagonal_output(times_masked(self.party, first.lifted, X), first.unit)
+        # H adds and subtracts whole turns, so that products may lose them; a projection multiplies by fractions.
+        whole_turns = first.unit.periodic and first.unit.projection is None
+        ring = WEIGHT_SCALE + X.scale if whole_turns else 64
+        product = times_masked(self.party, self.weights.first, X, ring=ring)
+        y = self._diagonal_output(product, first.unit)
         if first.unit.fused:
             # The next weight is opened in the same round as the phase that its mask is multiplied with.
-            weight = self.party.next_reference(whole=True)
-            _, first.phase = yield from together(self._remask(rest), self._open_phase(first, y, weight))
+            weight = self.weights.masked_at(self.passes[1].unit.weight.name, but_first=True)
+            _, first.phase = yield from together(self._remask(but_first=True), self._open_phase(first, y, weight))
         else:
-            yield from self._remask(rest)
+            yield from self._remask(but_first=True)
         return y
 
-    def _remask(self, passes: list[Pass]) -> Rounds[None]:
-        shares = (each.lifted.share(self.party) for each in passes)
-        weights = yield from together(*(open_masked(self.party, share, whole=True) for share in shares))
-        for each, weight in zip(passes, weights, strict=True):
-            each.masked_weight = weight
+    def _remask(self, but_first: bool) -> Rounds[None]:
+        weights = yield from self.weights.remask(but_first)
+        for each in self.passes:
+            each.masked_weight = weights.get(each.unit.weight.name)
 
     def _next(self, number: int, y: Output) -> Rounds[Output]:
         """From one layer's result to the next layer's."""
@@ -175,14 +174,25 @@ class Forward:
         unit, phase, pool = each.unit, before.phase, before.unit.pool
         assert isinstance(unit, Diagonal)
         assert phase is not None
-        A, B = phase.times(each.weight, pool)
         windows = (pool[0], pool[1], pool[2], pool[3]) if pool else None
         scale = 2 * phase.scale + WEIGHT_SCALE + before.unit.pool_bits
         outputs = unit.size if unit.projection else unit.outputs[0]
         bias = None
         if unit.bias is not None and unit.projection is None and scale >= unit.bias.scale:
             bias = self.state[unit.bias.name].raised(scale).words
-        y = HadamardCosine(phase.d, A, B, phase.bits, phase.scale, unit.size, outputs, bias, windows, scale)
+        y = HadamardCosine(
+            phase.d,
+            phase.cos_r,
+            phase.sin_r,
+            phase.bits,
+            phase.scale,
+            unit.size,
+            outputs,
+            bias,
+            windows,
+            scale,
+            weight=phase.weight_terms(each.weight, pool),
+        )
         if bias is not None:
             return y.share() if unit.last else y
         made = unit.projection(y.share()) if unit.projection else y.share()
@@ -197,6 +207,8 @@ class Forward:
 
     def with_waiting(self, protocol: Rounds[Any]) -> Rounds[Any]:
         """Run a protocol, and open what waits in its first round."""
+        if not self.waiting:
+            return (yield from protocol)
         waiting, self.waiting = self.waiting, []
         result, *slopes = yield from together(protocol, *(opening for _, opening in waiting))
         for (each, _), slope in zip(waiting, slopes, strict=True):

@@ -52,7 +52,8 @@ def error(party: Party, form: Form, logits: Share, targets: Share, pairs: Masked
             logits = yield from settled(party, logits, targets.scale)
         return logits - targets
     if form.loss == "logistic":
-        return (yield from fourier(party, logits, loss_series(), LOSS_PHASE_BITS, TRIG_SCALE)) - targets
+        ring = form.error_bits
+        return (yield from fourier(party, logits, loss_series(), LOSS_PHASE_BITS, TRIG_SCALE, ring)) - targets
     assert pairs is not None
     return (yield from _one_against_each(party, logits, targets, pairs))
 

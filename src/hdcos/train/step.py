@@ -39,4 +39,4 @@ def sgd_step(party: Party, form: Form, state: State, x: Share, targets: Share, r
     logits, opened = yield from forward.logits(x, rule.inertial, *pairs)
     gradient = yield from forward.with_waiting(error(party, form, logits, targets, *opened))
     steps = yield from Backward(party, forward.passes, state, rule, len(x)).steps(gradient)
-    return updated(state, rule, steps, forward.copies())
+    return updated(state, rule, steps, forward.copies() if rule.inertial else {})

@@ -13,19 +13,19 @@ from hdcos.link import Emulation
 from hdcos.link.tls import wire_bytes
 from hdcos.nn.layer import Layer
 from hdcos.nn.private.layout import Layout, layout
-from hdcos.nn.private.program import infer, pieces
-from hdcos.nn.private.stages import Parameters, Stage, Value
+from hdcos.nn.private.planning import MODEL, blank_parameters, plan_inference, plan_weights
+from hdcos.nn.private.program import pieces
+from hdcos.nn.private.stages import Stage, Value
 from hdcos.nn.sequential import Sequential
-from hdcos.offline import Mask, Need, Plan, Reference
+from hdcos.offline import Mask, Plan
 from hdcos.offline.oblivious import Traffic, traffic
 from hdcos.protocol.masked import Masked
 from hdcos.protocol.opening import open_masked
-from hdcos.protocol.plan import Planned, Planner, blank_share, plan
+from hdcos.protocol.plan import Planner, blank_share
 from hdcos.protocol.rounds import together
 from hdcos.ring import Blank
 from hdcos.sharing import Share
 
-MODEL = "model"
 """The scope of a model's weights, while nothing runs."""
 ROUND_S = 150e-6
 """One exchange of little between two processes on one machine, with the work around it."""
@@ -65,7 +65,7 @@ def estimate(
 ) -> list[LayerEstimate]:
     """The cost of each step of a batch, in the order in which they run; steps without cost are left out."""
     chosen = layout(model, phase_bits)
-    parameters = _blank_parameters(chosen)
+    parameters = blank_parameters(chosen)
     network = network or Emulation()
     planner = Planner()
     made: list[LayerEstimate] = []
@@ -120,30 +120,9 @@ def _multiplications(stage: Stage, model: Sequential, batch: int) -> int:
     return batch * model.layers[index].multiplications(model.shapes[index])
 
 
-def plan_inference(chosen: Layout) -> Planned:
-    """Drive a layout over the shapes of one row: whatever cannot run raises its error here."""
-    return plan(infer, chosen, _blank_parameters(chosen), Blank((1, *chosen.input_shape)))
-
-
-def plan_weights(chosen: Layout) -> Plan:
-    """The masks of a model's weights, at the positions that `plan_inference` refers to."""
-    return Plan(tuple(Need(Mask(tensor.shape, tensor.bits), 1) for tensor in chosen.tensors))
-
-
 def oblivious_traffic(chosen: Layout, rows: int = 1) -> Traffic:
     """What two parties without a dealer say to each other to make the material of so many rows."""
     return traffic(plan_inference(chosen).material, rows, {MODEL: plan_weights(chosen)})
-
-
-def _blank_parameters(chosen: Layout) -> Parameters:
-    weights, biases = {}, {}
-    for position, tensor in enumerate(chosen.tensors):
-        share = blank_share(tensor.shape, tensor.scale, tensor.bits)
-        if tensor.masked:
-            weights[tensor.name] = Masked(share.words, share, Reference(position, MODEL, whole=True))
-        else:
-            biases[tensor.name] = share
-    return Parameters(weights, biases)
 
 
 def total(layers: list[LayerEstimate]) -> LayerEstimate:

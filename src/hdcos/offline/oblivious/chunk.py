@@ -78,11 +78,11 @@ def _referred(
     """Halves of a referred unit, with one row per unit that refers to it, or fewer that serve several each."""
     if reference.scope:
         kind, mask = scope(reference.scope, reference.position)
-        return Unit(kind, {"mask": mask})
+        return Unit(kind, reference.part({"mask": mask}))
     need = plan.needs[reference.position]
     if reference.rows and executions != 1:
         raise InputError("material that sums over rows is made one execution at a time")
     serves = reference.rows or (need.units == 1 if reference.whole else need.units == units)
     if not serves:
         raise InputError(f"{units} units refer to position {reference.position}, which has {need.units} per execution")
-    return Unit(need.kind, made[reference.position])
+    return Unit(need.kind, reference.part(made[reference.position]) if reference.whole else made[reference.position])

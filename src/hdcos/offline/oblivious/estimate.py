@@ -86,7 +86,8 @@ def chunk_traffic(plan: Plan, executions: int, others: Mapping[str, Plan]) -> Tr
 
 def chunks(plan: Plan, executions: int, others: Mapping[str, Plan]) -> Iterator[int]:
     """How many executions are made at a time."""
-    step = 1 if plan.one_by_one else max(1, CHUNK_BYTES // max(1, chunk_traffic(plan, 1, others).bytes))
+    summed = any(ref.rows for need in plan.needs for ref in need.kind.references())
+    step = 1 if plan.one_by_one or summed else max(1, CHUNK_BYTES // max(1, chunk_traffic(plan, 1, others).bytes))
     while executions > 0:
         yield min(step, executions)
         executions -= step

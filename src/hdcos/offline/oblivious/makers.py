@@ -20,7 +20,7 @@ import numpy as np
 
 from hdcos.errors import InputError
 from hdcos.offline.kinds import FusedTrig, GrowingTrig, Mask, MaskProduct, Powers, RoundingMask, TrigPair
-from hdcos.offline.lifted_kinds import LiftedMask, LiftedPowers, LiftedTimesMask, LiftedTimesTrig
+from hdcos.offline.lifted_kinds import LiftedPowers, LiftedTimesMask, LiftedTimesTrig, LiftedTotal
 from hdcos.offline.material import Kind
 from hdcos.offline.oblivious.arrays import flat, repeated, stacked, words
 from hdcos.offline.oblivious.matrices import cross
@@ -54,6 +54,8 @@ class Unit:
 
 OWN = "own bits"
 """This party's part of a mask that is shared by XOR; it never leaves the maker."""
+INTEGER = "integer of the opened bits"
+"""This party's half, in the whole ring, of the opened bits of a rounding mask; it does not leave the maker either."""
 
 
 def _mask(maker: Maker, kind: Mask, mine: Halves) -> Rounds[Halves]:
@@ -68,9 +70,11 @@ def _rounding_mask(maker: Maker, kind: RoundingMask, mine: Halves) -> Rounds[Hal
     own, m = random_bits(maker, OWN, shape, kind.bits)
     top = integer(maker, own >> np.uint64(kind.bits - 1), 1, spare)
     made, tops = yield from ask(m, top)
+    result = {"top": modulo(tops, spare), INTEGER: made, OWN: own}
+    if kind.summed:
+        return {"mask": modulo(made, kind.bits), **result}
     high = mine["mask"] >> np.uint64(kind.bits)
-    mask = made + (high << np.uint64(kind.bits))
-    return {"mask": mask, "high": modulo(high, spare), "top": modulo(tops, spare)}
+    return {"mask": made + (high << np.uint64(kind.bits)), "high": modulo(high, spare), **result}
 
 
 def _powers(maker: Maker, kind: Powers, mine: Halves) -> Rounds[Halves]:
@@ -97,7 +101,7 @@ def _powers(maker: Maker, kind: Powers, mine: Halves) -> Rounds[Halves]:
 
 def _trig_pair(maker: Maker, kind: TrigPair, mine: Halves) -> Rounds[Halves]:
     cos, sin = yield from cos_sin(maker, mine["mask"], kind.phase_bits, kind.scale, kind.harmonics)
-    return {"cos": cos, "sin": sin}
+    return {"cos": modulo(cos, kind.ring), "sin": modulo(sin, kind.ring)}
 
 
 def _mask_product(maker: Maker, kind: MaskProduct, mine: Halves, left: Unit, right: Unit) -> Rounds[Halves]:
@@ -138,15 +142,16 @@ def _growing_trig(maker: Maker, kind: GrowingTrig, mine: Halves) -> Rounds[Halve
     return made
 
 
-def _twice(maker: Maker, own: Array, bits: int, x: Array) -> tuple[Term, Term]:
-    """m x and b x for a number m shared by XOR and its top bit b."""
-    return bitwise(maker, own, bits, x), bitwise(maker, own >> np.uint64(bits - 1), 1, x)
+def _twice(maker: Maker, own: Array, bits: int, x: Array, ring: int = 64, top_ring: int = 64) -> tuple[Term, Term]:
+    """m x and b x for a number m shared by XOR and its top bit b, each modulo a power of two of its own."""
+    return bitwise(maker, own, bits, x, ring), bitwise(maker, own >> np.uint64(bits - 1), 1, x, top_ring)
 
 
-def _lifted_mask(maker: Maker, kind: LiftedMask, mine: Halves) -> Rounds[Halves]:
-    own, m = random_bits(maker, OWN, tuple(mine["mask"].shape), kind.bits)
-    made, tops = yield from ask(m, integer(maker, own >> np.uint64(kind.bits - 1), 1))
-    return {"mask": modulo(made, kind.bits), "integer": made, "top": tops, OWN: own}
+def _lifted_total(maker: Maker, kind: LiftedTotal, mine: Halves, lifted: Unit) -> Rounds[Halves]:
+    """A sum of halves is a half of the sum."""
+    yield from ()
+    width = kind.shape[-1]
+    return {"total": lifted[INTEGER][..., :width].sum(axis=0, dtype=np.uint64, keepdims=True)}
 
 
 def _lifted_powers(maker: Maker, kind: LiftedPowers, mine: Halves) -> Rounds[Halves]:
@@ -164,19 +169,24 @@ def _lifted_powers(maker: Maker, kind: LiftedPowers, mine: Halves) -> Rounds[Hal
 
 
 def _lifted_times_mask(maker: Maker, kind: LiftedTimesMask, mine: Halves, lifted: Unit, mask: Unit) -> Rounds[Halves]:
-    own = _per_unit(lifted, kind.shape, kind.pool)
-    (product, top) = yield from ask(*_twice(maker, *_aligned(own, lifted, stacked(mask.mask()))))
-    return {"integer_mask": product[..., 0], "top_mask": top[..., 0]}
+    own, spare = _per_unit(lifted, kind.shape, kind.pool), kind.ring - kind.bits
+    aligned = _aligned(own, lifted, stacked(mask.mask(kind.ring)))
+    (product, top) = yield from ask(*_twice(maker, *aligned, kind.ring, spare))
+    return {"integer_mask": modulo(product[..., 0], kind.ring), "top_mask": modulo(top[..., 0], spare)}
 
 
 def _lifted_times_trig(maker: Maker, kind: LiftedTimesTrig, mine: Halves, lifted: Unit, trig: Unit) -> Rounds[Halves]:
+    """Each party rounds its own half where a dealer rounds: modulo 2**(64 - bits) that is off by less than a unit."""
     factors = ("cos", "sin", "weight_cos", "weight_sin") if kind.weight else ("cos", "sin")
-    own = _per_unit(lifted, kind.shape, kind.pool)
+    own, spare = _per_unit(lifted, kind.shape, kind.pool), 64 - kind.bits
     x = stacked(*(trig[name] for name in factors))
-    products, tops = yield from ask(*_twice(maker, *_aligned(own, lifted, x)))
+    products, tops = yield from ask(*_twice(maker, *_aligned(own, lifted, x), top_ring=spare))
+    half, bits = np.uint64(1 << (kind.bits - 1)), np.uint64(kind.bits)
     made: dict[str, Array] = {}
     for index, name in enumerate(factors):
-        made |= {f"integer_{name}": products[..., index], f"top_{name}": tops[..., index]}
+        product = products[..., index]
+        made[f"integer_{name}"] = (product + half) >> bits if name.startswith("weight") else product
+        made[f"top_{name}"] = modulo(tops[..., index], spare)
     return made
 
 
@@ -189,7 +199,7 @@ def _per_unit(lifted: Unit, shape: tuple[int, ...], pool: tuple[int, ...]) -> Ar
 
 def _aligned(own: Array, lifted: Unit, x: Array) -> tuple[Array, int, Array]:
     """The mask's part, its bits, and x; where one x serves several rows it is repeated."""
-    if not isinstance(lifted.kind, LiftedMask):
+    if not isinstance(lifted.kind, RoundingMask):
         raise InputError(f"{lifted.kind.name} is not a lifted mask")
     if x.shape[0] < own.shape[0]:
         x = repeated(x, own.shape[0] // max(1, x.shape[0]))
@@ -204,7 +214,7 @@ _MAKERS: dict[type[Kind], Callable[..., Rounds[Halves]]] = {
     MaskProduct: _mask_product,
     FusedTrig: _fused_trig,
     GrowingTrig: _growing_trig,
-    LiftedMask: _lifted_mask,
+    LiftedTotal: _lifted_total,
     LiftedPowers: _lifted_powers,
     LiftedTimesMask: _lifted_times_mask,
     LiftedTimesTrig: _lifted_times_trig,

@@ -13,6 +13,7 @@ import numpy as np
 
 from hdcos.errors import InputError
 from hdcos.offline.kinds import FusedTrig, GrowingTrig, TrigPair
+from hdcos.offline.lifted_kinds import LiftedTimesTrig
 from hdcos.offline.material import Field, Fields, Finish, Kind, Need, Plan, Values
 from hdcos.offline.oblivious.chunk import make_chunk
 from hdcos.offline.oblivious.estimate import chunks, mask_kind
@@ -110,7 +111,11 @@ def wrong_fields(
                 continue
             dealt, exact = values[position][item.name], modulo(expected[item.name], item.bits)
             if isinstance(need.kind, TrigPair | FusedTrig | GrowingTrig) and item.name in ("cos", "sin"):
-                off = np.abs((dealt - exact).astype(np.int64)) > trig_units(need.kind.scale)
+                units = np.uint64(trig_units(need.kind.scale))
+                off = modulo(dealt - exact + units, item.bits) > 2 * units
+            elif isinstance(need.kind, LiftedTimesTrig) and item.name.startswith("integer_weight"):
+                # Rounded by each party for itself.
+                off = modulo(dealt - exact + np.uint64(1), item.bits) > 2
             else:
                 off = dealt != exact
             found[f"{position} {need.kind.name} {item.name}"] = int(off.sum())
@@ -126,10 +131,11 @@ def _derived(
     for ref in kind.references():
         known = others[ref.scope] if ref.scope else values[ref.position]
         if ref.scope:
-            known = {name: array[0] for name, array in known.items()}
+            known = {name: array[0] for name, array in ref.part(known).items()}
         elif ref.whole and not ref.rows:
             if plan.needs[ref.position].units != 1:
                 raise InputError("a whole unit is one per execution")
+            known = ref.part(known)
             known = {name: np.repeat(array, need.units, axis=0) for name, array in known.items()}
             if executions == 1:
                 known = {name: array[0] for name, array in known.items()}

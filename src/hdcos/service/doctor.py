@@ -1,6 +1,6 @@
 """What is wrong with a cluster, seen from one of its nodes, and what to do about it.
 
-Looks only: the key is read to speak TLS, nothing is written, and the nodes that are asked see a hello and a goodbye.
+Looks only: the key is read to speak TLS, nothing is written, and the nodes that are asked say how they are.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hdcos.errors import HdcosError
 from hdcos.link import Certificate, Hello, Identity, connect, handshake
+from hdcos.link.message import request
 from hdcos.ring import backend, table_hash
 from hdcos.serve.node import SOFTWARE
-from hdcos.serve.site import CARD_FILE, CLIENT, Card, Site
+from hdcos.serve.site import CARD_FILE, PARTIES, Card, Site, endpoint
 
 SOON_DAYS = 30
-ASKS = {"dealer": (), "party0": ("dealer",), "party1": ("dealer",), CLIENT: ("party0", "party1")}
-"""Who answers a hello at once; of the others only the port is tried."""
+MOST_SKEW_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -42,19 +43,18 @@ def examine(cluster: Path, folder: Path, timeout_s: float = 5.0) -> Iterator[Fin
         return
     yield Finding("files", True, f"{cluster} and {folder} can be read; kernels {backend()}")
     yield _own_certificate(site, card, identity)
-    for node in (*site.servers.values(), *site.clients):
-        yield _expiry(node.name or node.role, node.certificate)
+    for node in site.servers.values():
+        yield _expiry(node.role, node.certificate)
     for role, node in site.servers.items():
         if role != card.role:
-            yield _reached(site, card, identity, node, timeout_s)
+            yield from _reached(site, card, identity, node, timeout_s)
+        if role in PARTIES:
+            yield _https(node, timeout_s)
 
 
 def _own_certificate(site: Site, card: Card, identity: Identity) -> Finding:
-    if card.role == CLIENT:
-        known = {client.certificate for client in site.clients}
-    else:
-        known = {server.certificate for role, server in site.servers.items() if role == card.role}
-    if identity.certificate in known:
+    known = site.servers.get(card.role)
+    if known is not None and identity.certificate == known.certificate:
         return Finding("this node", True, f"{card.role}, key and certificate are those of the cluster file")
     return Finding(
         "this node",
@@ -65,25 +65,46 @@ def _own_certificate(site: Site, card: Card, identity: Identity) -> Finding:
 
 def _expiry(name: str, certificate: Certificate) -> Finding:
     left = certificate.expires - datetime.datetime.now(datetime.UTC)
-    text = f"valid until {certificate.expires:%Y-%m-%d}"
+    text = f"valid until {certificate.expires:%Y-%m-%d}, fingerprint {certificate.fingerprint}"
     if left.days < SOON_DAYS:
-        text += ": make a new one with `hdcos node init` and combine the cards again"
+        text = text.partition(",")[0] + ": make a new one with `hdcos node init` and combine the cards again"
     return Finding(f"certificate of {name}", left.days >= SOON_DAYS, text)
 
 
-def _reached(site: Site, card: Card, identity: Identity, node: Card, timeout_s: float) -> Finding:
+def _reached(site: Site, card: Card, identity: Identity, node: Card, timeout_s: float) -> Iterator[Finding]:
     what, (host, port) = f"{node.role} at {node.address}", node.endpoint
     started = time.perf_counter()
     try:
-        if node.role not in ASKS[card.role]:
-            socket.create_connection((host, port), timeout=timeout_s).close()
-            return Finding(what, True, f"its port answers in {_ms(started)}; it says no hello to {card.role} now")
         allowed = {node.certificate: node.role}
         with connect(identity, allowed, host, port, timeout_s, retry=False, link_timeout_s=timeout_s) as link:
             handshake(link, Hello(card.role, SOFTWARE, table_hash(), site.run))
-        return Finding(what, True, f"same version, table and cluster; TLS and hello took {_ms(started)}")
+            yield Finding(what, True, f"same version, table and cluster; TLS and hello took {_ms(started)}")
+            asked = time.time()
+            said, _ = request(link, {"operation": "look", "purpose": "look"}, timeout_s=timeout_s)
+            skew_s = abs(float(said["time"]) - (asked + time.time()) / 2)
     except HdcosError as error:
-        return Finding(what, False, str(error))
+        yield Finding(what, False, str(error))
+        return
+    text = f"{skew_s:.1f} s from this one"
+    if skew_s > MOST_SKEW_S:
+        text += ": set both by NTP, certificates and records depend on it"
+    yield Finding(f"clock of {node.role}", skew_s <= MOST_SKEW_S, text)
+    if node.role in PARTIES:
+        yield Finding(f"{node.role} is ready", bool(said["ready"]), said["reason"] or _stock(said["models"]))
+
+
+def _stock(models: list[dict[str, Any]]) -> str:
+    if not models:
+        return "no model is shared yet"
+    return ", ".join(f"{model['name']}: {model['stock']} rows in stock" for model in models)
+
+
+def _https(node: Card, timeout_s: float) -> Finding:
+    what = f"HTTPS of {node.role} at {node.http}"
+    started = time.perf_counter()
+    try:
+        socket.create_connection(endpoint(node.http, what), timeout=timeout_s).close()
+        return Finding(what, True, f"its port answers in {_ms(started)}")
     except OSError as error:
         return Finding(what, False, f"out of reach ({error.strerror or error}). Is it running, and is its port open?")
 

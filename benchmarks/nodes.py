@@ -1,0 +1,93 @@
+"""Nodes started by their commands, for the proofs of the service."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import hdcos
+from hdcos.client.cluster import RemoteCluster
+from hdcos.errors import HdcosError
+
+ROLES = ("dealer", "party0", "party1")
+HDCOS = [sys.executable, "-m", "hdcos"]
+
+
+@dataclass
+class Nodes:
+    """A cluster in a folder, set up by `hdcos init --single-machine`."""
+
+    folder: Path
+    timeout_s: float = 5.0
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def start(self, role: str) -> None:
+        kind = "dealer" if role == "dealer" else "party"
+        place = ["--node", str(self.folder / role), "--cluster", str(self.folder / "cluster.toml")]
+        with open(self.folder / f"{role}.log", "ab") as log:
+            self.processes[role] = subprocess.Popen(
+                [*HDCOS, kind, *place, "--timeout-s", str(self.timeout_s)], stdout=log, stderr=log
+            )
+
+    def kill(self, role: str) -> None:
+        """As a crash would."""
+        process = self.processes.pop(role)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def connect(self, timeout_s: float = 30.0) -> RemoteCluster:
+        return hdcos.connect(self.folder / "cluster.toml", self.secret, timeout_s=timeout_s)
+
+    @property
+    def secret(self) -> str:
+        return (self.folder / "token").read_text().strip()
+
+    def logs(self) -> str:
+        return "".join((self.folder / f"{role}.log").read_text() for role in ROLES)
+
+
+@contextmanager
+def cluster_of_nodes(folder: Path, changes: Sequence[tuple[str, str]] = ()) -> Iterator[Nodes]:
+    """Three running nodes; `changes` are made to node.toml of both parties first."""
+    subprocess.run([*HDCOS, "init", "--single-machine", str(folder)], check=True, capture_output=True)
+    for role in ("party0", "party1"):
+        path = folder / role / "node.toml"
+        text = path.read_text()
+        for old, new in changes:
+            assert old in text
+            text = text.replace(old, new)
+        path.write_text(text)
+    nodes = Nodes(folder)
+    try:
+        for role in ROLES:
+            nodes.start(role)
+        yield nodes
+    finally:
+        for process in nodes.processes.values():
+            process.terminate()
+        for process in nodes.processes.values():
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def wait_until_ready(cluster: RemoteCluster, within_s: float = 60.0) -> float:
+    """Seconds until both parties say that they are ready."""
+    started = time.monotonic()
+    while time.monotonic() - started < within_s:
+        try:
+            answers = cluster.parties.ask("GET", "/v2/health/ready")
+            if all(answer.meta["ready"] for answer in answers):
+                return time.monotonic() - started
+        except HdcosError:
+            pass  # not ready is what is being waited out
+        time.sleep(0.05)
+    return float("inf")

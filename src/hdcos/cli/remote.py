@@ -1,0 +1,170 @@
+"""Commands for clients of a cluster: predict, share-model, upload, reveal, deal, models, jobs."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from hdcos import nn
+from hdcos.client import connect
+from hdcos.client.cluster import RemoteCluster
+from hdcos.data.tables import read_table
+from hdcos.errors import InputError
+
+file_argument = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+json_option = click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
+
+
+def connected(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that talks to a cluster."""
+
+    @click.option("--cluster", envvar="HDCOS_CLUSTER", help="The cluster file; $HDCOS_CLUSTER otherwise.")
+    @click.option(
+        "--token-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The secret's file."
+    )
+    @click.option("--timeout-s", default=30.0, show_default=True)
+    @wraps(command)
+    def wrapped(cluster: str | None, token_file: Path | None, timeout_s: float, **options: Any) -> None:
+        secret = token_file.read_text().strip() if token_file else None  # connect looks into $HDCOS_TOKEN
+        with connect(cluster, secret, timeout_s=timeout_s) as connection:
+            command(connection, **options)
+
+    return wrapped
+
+
+@click.command()
+@click.argument("model")
+@file_argument
+@click.option(
+    "--output", type=click.Path(dir_okay=False, path_type=Path), help="A .npy or .csv file; else the terminal."
+)
+@click.option("--label", default=None, help="A column to leave out.")
+@click.option("--features", default=None, help="The array of an NPZ file that holds the rows.")
+@click.option("--mode", type=click.Choice(["shares", "masked"]), default=None)
+@connected
+def predict(
+    cluster: RemoteCluster,
+    model: str,
+    file: Path,
+    output: Path | None,
+    label: str | None,
+    features: str | None,
+    mode: str | None,
+) -> None:
+    """Private predictions of MODEL for the rows of FILE (CSV, NPY, NPZ, IDX or Parquet): its outputs, row by row."""
+    if output is not None and output.suffix not in (".npy", ".csv"):
+        raise InputError(f"{output} is neither a .npy nor a .csv file")
+    private = cluster.model(model)
+    rows = read_table(file, label, features).x
+    logits = private.predict(
+        rows.reshape(len(rows), *private.input_shape), progress=sys.stderr.isatty() and len(rows) > 1000, mode=mode
+    )
+    if output is not None and output.suffix == ".npy":
+        np.save(output, logits)
+        return
+    with click.open_file(str(output) if output else "-", "w") as target:
+        csv.writer(target).writerows([f"{value:.6g}" for value in row] for row in logits.reshape(len(logits), -1))
+
+
+@click.command("share-model")
+@file_argument
+@click.option("--name", required=True)
+@connected
+def share_model(cluster: RemoteCluster, file: Path, name: str) -> None:
+    """Split the model in FILE (saved by `model.save`) between the parties. An older one of that name is replaced."""
+    private = cluster.share(nn.load(file), name)
+    click.echo(f"{name} is ready, {private.rounds['shares']} rounds per prediction")
+
+
+@click.command()
+@file_argument
+@click.option("--name", required=True)
+@click.option("--label", default=None, help="The column with the labels, if this owner has them.")
+@click.option("--features", default=None, help="The array of an NPZ file that holds the rows.")
+@click.option("--outputs", default=1, show_default=True, help="Of the network to be trained: 1 for two classes.")
+@click.option("--allow", multiple=True, help="Another client that may train on it, and so learn of it.")
+@connected
+def upload(
+    cluster: RemoteCluster,
+    file: Path,
+    name: str,
+    label: str | None,
+    features: str | None,
+    outputs: int,
+    allow: tuple[str, ...],
+) -> None:
+    """Split the rows of FILE between the parties, who keep their shares under a NAME."""
+    table = read_table(file, label, features)
+    cluster.upload(table.x.reshape(len(table.x), -1), table.y, name=name, outputs=outputs)
+    for client in allow:
+        cluster.allow_training(name, client)
+    click.echo(f"{name}: {len(table.x)} rows{'' if table.y is None else ' with labels'}")
+
+
+@click.command()
+@click.argument("model")
+@click.option("--output", required=True, type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--request", default=None, help="A reveal that was asked for before.")
+@click.option("--wait-s", default=2.0, show_default=True, help="How long to wait for the operators.")
+@connected
+def reveal(cluster: RemoteCluster, model: str, output: Path, request: str | None, wait_s: float) -> None:
+    """Ask both operators for MODEL in the clear, and save it."""
+    cluster.model(model).reveal(wait_s, request).save(output)
+    click.echo(f"{model} was revealed to you and saved as {output}")
+
+
+@click.command()
+@click.argument("model")
+@click.option("--rows", required=True, type=click.IntRange(1))
+@connected
+def deal(cluster: RemoteCluster, model: str, rows: int) -> None:
+    """Have material for so many rows of MODEL kept in stock."""
+    private = cluster.model(model)
+    for mode in ("shares", "masked"):
+        cluster.parties.ask("POST", f"/v2/models/{model}/prepare", {"rows": rows, "mode": mode})
+    click.echo(f"{model}: {private.stock} rows in stock now")
+
+
+@click.command()
+@json_option
+@connected
+def models(cluster: RemoteCluster, as_json: bool) -> None:
+    """Models that the parties hold."""
+    _show(cluster.models(), ("name", "version", "ready"), as_json)
+
+
+@click.command()
+@click.argument("job", required=False)
+@click.option("--cancel", is_flag=True, help="End the job.")
+@json_option
+@connected
+def jobs(cluster: RemoteCluster, job: str | None, cancel: bool, as_json: bool) -> None:
+    """Your training jobs, or one of them."""
+    if cancel:
+        if job is None:
+            raise InputError("which job is to be cancelled?")
+        cluster.job(job).cancel()
+    found = [item for item in cluster.jobs() if job in (None, item["id"])]
+    if job is not None and not found:
+        raise InputError(f"you have no job {job}")
+    _show(found, ("id", "model", "state", "step", "total_steps", "error"), as_json)
+
+
+def _show(records: list[dict[str, Any]], columns: tuple[str, ...], as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(records))
+        return
+    table = Table(*columns)
+    for record in records:
+        table.add_row(*(str(record[column]) for column in columns))
+    Console().print(table)

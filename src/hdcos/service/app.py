@@ -1,0 +1,162 @@
+"""The HTTPS interface of a party as an ASGI application."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+
+from hdcos._version import __version__
+from hdcos.client.tensors import LENGTH_HEADER
+from hdcos.errors import DataMissing, InputError
+from hdcos.service import pages
+from hdcos.service.api import Api, routes
+from hdcos.service.desk import Refused
+from hdcos.service.openapi import description
+from hdcos.service.predicting import Predicting
+from hdcos.service.replies import CAREFUL, reply, reply_error
+from hdcos.service.service import Service
+from hdcos.service.storing import Storing
+from hdcos.service.teaching import Teaching
+
+log = logging.getLogger("hdcos")
+EXTENSIONS = ["binary_tensor_data", "hdcos_shares", "hdcos_masks", "hdcos_training"]
+MOST_AUDITED = 1000
+
+
+class Watching:
+    """Handlers that tell how a party is: health, status, metrics, cost, audit, pages."""
+
+    def __init__(self, api: Api) -> None:
+        self._api, self._service = api, api.service
+
+    async def server(self, request: Request, client: str) -> Response:
+        known = {"party": self._service.rank, "cluster": self._service.node.run.hex(), "time": time.time()}
+        return reply({"name": "hdcos", "version": __version__, "extensions": EXTENSIONS, "parameters": known})
+
+    async def live(self, request: Request, client: str) -> Response:
+        return reply({"live": True})
+
+    async def ready(self, request: Request, client: str) -> Response:
+        ready, reason = self._service.ready()
+        return reply({"ready": ready, "reason": reason}, 200 if ready else 503)
+
+    async def status(self, request: Request, client: str) -> Response:
+        return reply(await asyncio.to_thread(self._service.status))
+
+    async def metrics(self, request: Request, client: str) -> Response:
+        text = await asyncio.to_thread(self._api.metrics.text)
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def cost(self, request: Request, client: str) -> Response:
+        counts = self._service.counts(self._service.session)
+        return reply({phase: _count(count) for phase, count in counts.items()})
+
+    async def audit(self, request: Request, client: str) -> Response:
+        self._api.flush_audit()
+        limit = request.query_params.get("limit", "100")
+        if not limit.isascii() or not limit.isdecimal() or len(limit) > 9 or not 1 <= int(limit) <= MOST_AUDITED:
+            raise InputError(f"limit is a whole number from 1 to {MOST_AUDITED}")
+        return reply({"records": await asyncio.to_thread(self._service.store.audited, int(limit))})
+
+    async def openapi(self, request: Request, client: str) -> Response:
+        return reply(description())
+
+    async def status_page(self, request: Request, client: str) -> Response:
+        return _page(pages.status(), "'self'")
+
+    async def digit_page(self, request: Request, client: str) -> Response:
+        return _page(pages.digit(), "https:")
+
+
+def _count(count: object) -> dict[str, float]:
+    names = ("rounds", "bytes_sent", "bytes_received", "wire_bytes_sent", "wire_bytes_received", "seconds")
+    return {name: getattr(count, name) for name in names}
+
+
+def _page(content: bytes, connect: str) -> Response:
+    policy = pages.security_policy(content, connect)
+    return Response(content, media_type="text/html", headers={"content-security-policy": policy, **CAREFUL})
+
+
+def make_app(service: Service) -> Starlette:
+    """The application of one party; the service must have been started."""
+    api = Api(service)
+    watching = Watching(api)
+    open_to_all = {
+        "/v2": watching.server,
+        "/v2/health/live": watching.live,
+        "/v2/health/ready": watching.ready,
+        "/openapi.json": watching.openapi,
+        "/": watching.status_page,
+        "/digit": watching.digit_page,
+    }
+    for_watchers = {
+        "/v2/status": watching.status,
+        "/metrics": watching.metrics,
+        "/v2/cost": watching.cost,
+        "/v2/audit": watching.audit,
+    }
+    resources = [api.route(path, "GET", handler, None) for path, handler in open_to_all.items()]
+    resources += [api.route(path, "GET", handler, "watch") for path, handler in for_watchers.items()]
+    resources += [*Predicting(api).resources(), *Storing(api).resources(), *Teaching(api).resources()]
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        task = asyncio.create_task(_flush(api))
+        try:
+            yield
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+            api.flush_audit()
+
+    origins = list(service.config.http.cors)
+    allowed = Middleware(
+        CORSMiddleware,
+        allow_origins=origins,
+        allow_methods=["GET", "POST", "PUT", "DELETE"],
+        allow_headers=["authorization", "content-type", LENGTH_HEADER],
+        expose_headers=[LENGTH_HEADER, "retry-after"],
+        max_age=600,
+    )
+    app = Starlette(
+        routes=routes(resources),
+        middleware=[allowed] if origins else [],
+        exception_handlers={HTTPException: _not_found},
+        lifespan=lifespan,
+    )
+    app.state.api = api
+    return app
+
+
+async def _not_found(request: Request, error: Exception) -> Response:
+    """Paths and methods that are not there."""
+    assert isinstance(error, HTTPException)
+    path = request.url.path[:200]
+    if error.status_code == 405:
+        answer = reply_error(Refused(InputError(f"{path} does not take {request.method}"), 405))
+        answer.headers.update(error.headers or {})
+        return answer
+    return reply_error(Refused(DataMissing(f"there is nothing at {path}"), error.status_code))
+
+
+async def _flush(api: Api) -> None:
+    """Write the audit log once a second."""
+    while True:
+        await asyncio.sleep(1.0)
+        try:
+            await asyncio.to_thread(api.flush_audit)
+        except sqlite3.Error as error:
+            log.error("the audit log could not be written: %s", error)

@@ -1,0 +1,115 @@
+"""node.toml: what the operator of a node decides. A missing file, table or key means the default."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from hdcos.errors import InputError
+
+FILE = "node.toml"
+TEMPLATE = """\
+# What this node's operator decides. Every line may be left out; these are the defaults.
+
+[http]
+# listen = "0.0.0.0:8443"        # if not the address in the cluster file
+# certificate = "/path/chain.pem"  # if clients (browsers) need a public certificate; the node's own is used otherwise
+# key = "/path/key.pem"
+cors = []                        # origins whose pages may ask, e.g. ["https://party0.example:8443"]
+
+[policy]
+reveal = false                   # true: models are revealed without asking the operator (`hdcos approve`)
+
+[limits]
+body_mb = 64                     # of one request
+rows = 4096                      # of one predict request, and of one batch
+requests_per_s = 2000            # of one client
+waiting = 4096                   # requests that may wait at once
+patience_s = 5                   # how long a request waits for its twin at the other party
+mask_s = 300                     # how long a mask may be used
+dataset_gb = 64                  # of data that one client may keep here
+
+[stock]
+megabytes = 256                  # of material that is kept ahead for each model
+mark = 0.1                       # not ready below this part of it
+"""
+
+
+@dataclass(frozen=True)
+class Http:
+    listen: str = ""
+    certificate: str = ""
+    key: str = ""
+    cors: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Rules:
+    reveal: bool = False
+
+
+@dataclass(frozen=True)
+class Limits:
+    body_mb: float = 64.0
+    rows: int = 4096
+    requests_per_s: float = 2000.0
+    waiting: int = 4096
+    patience_s: float = 5.0
+    mask_s: float = 300.0
+    dataset_gb: float = 64.0
+
+
+@dataclass(frozen=True)
+class StockRules:
+    megabytes: float = 256.0
+    mark: float = 0.1
+
+
+@dataclass(frozen=True)
+class Config:
+    http: Http = field(default_factory=Http)
+    policy: Rules = field(default_factory=Rules)
+    limits: Limits = field(default_factory=Limits)
+    stock: StockRules = field(default_factory=StockRules)
+
+    @classmethod
+    def read(cls, folder: Path) -> Config:
+        path = folder / FILE
+        if not path.exists():
+            return cls()
+        try:
+            record = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise InputError(f"{path} is not a TOML file: {error}") from error
+        tables = {"http": Http, "policy": Rules, "limits": Limits, "stock": StockRules}
+        unknown = sorted(set(record) - set(tables))
+        if unknown:
+            raise InputError(f"{path} has no use for {unknown}; its tables are {', '.join(tables)}")
+        return cls(**{name: _table(kind, record.get(name, {}), f"[{name}] of {path}") for name, kind in tables.items()})
+
+
+def _table(kind: type[Any], record: Any, where: str) -> Any:
+    if not isinstance(record, dict):
+        raise InputError(f"{where} is a table")
+    defaults = {item.name: getattr(kind(), item.name) for item in fields(kind)}
+    unknown = sorted(set(record) - set(defaults))
+    if unknown:
+        raise InputError(f"{where} has no use for {unknown}; it knows {', '.join(defaults)}")
+    values: dict[str, Any] = {}
+    for name, value in record.items():
+        default = defaults[name]
+        if isinstance(default, tuple):
+            if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+                raise InputError(f"{name} in {where} is a list of strings")
+            values[name] = tuple(value)
+        elif isinstance(default, bool | str):
+            if type(value) is not type(default):
+                raise InputError(f"{name} in {where} is a {type(default).__name__}, got {value!r}")
+            values[name] = value
+        else:
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
+                raise InputError(f"{name} in {where} is a positive number, got {value!r}")
+            values[name] = type(default)(value)
+    return kind(**values)

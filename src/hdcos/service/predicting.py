@@ -1,0 +1,191 @@
+"""The HTTP resources of models: metadata, predictions, masks, material, upload."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import numpy as np
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from hdcos.client.names import check_id, check_name
+from hdcos.client.tensors import LENGTH_HEADER, decode_body
+from hdcos.errors import DataMissing, InputError, PolicyRefused
+from hdcos.nn.private import layout
+from hdcos.nn.private.layout import OUTPUT_SCALE
+from hdcos.nn.private.planning import plan_inference
+from hdcos.serve.shelf import Run
+from hdcos.service import asked
+from hdcos.service.api import Api, Resource
+from hdcos.service.desk import Refused, Request
+from hdcos.service.lane import runs_of
+from hdcos.service.replies import reply, reply_tensors
+from hdcos.service.worker import Loaded, check_halves, check_size
+
+MOST_STOCK = 8
+"""Clients may have so many times the usual stock made."""
+
+
+class Predicting:
+    """Handlers of /v2/models."""
+
+    def __init__(self, api: Api) -> None:
+        self._api, self._service = api, api.service
+
+    def resources(self) -> list[Resource]:
+        one = "/v2/models/{name}"
+        return [
+            self._api.route("/v2/models", "GET", self.all, "predict"),
+            self._api.route(one, "GET", self.metadata, "predict"),
+            self._api.route(one, "PUT", self.put, "upload"),
+            self._api.route(one, "DELETE", self.delete, "upload"),
+            self._api.route(f"{one}/ready", "GET", self.ready, "predict"),
+            self._api.route(f"{one}/infer", "POST", self.infer, "predict"),
+            self._api.route(f"{one}/masks", "POST", self.masks, "predict"),
+            self._api.route(f"{one}/prepare", "POST", self.prepare, "predict"),
+        ]
+
+    async def all(self, request: HttpRequest, client: str) -> Response:
+        models = self._service.status()["models"]
+        return reply({"models": [{key: model[key] for key in ("name", "version", "ready")} for model in models]})
+
+    async def metadata(self, request: HttpRequest, client: str) -> Response:
+        loaded = self._service.model(check_name(request.path_params["name"]))
+        work, stored = loaded.work, loaded.stored
+        shape = [-1, *work.layout.input_shape]
+        return reply(
+            {
+                **{"name": stored.name, "versions": [stored.version], "platform": "hdcos"},
+                "inputs": [{"name": "input", "datatype": "UINT64", "shape": shape}],
+                "outputs": [{"name": "output", "datatype": "UINT64", "shape": [-1, *work.layout.output_shape]}],
+                "parameters": {
+                    **{"party": self._service.rank, "phase_bits": stored.phase_bits},
+                    **{"architecture": stored.architecture, "scale_bits": work.layout.input_scale},
+                    "most_rows": min(self._api.limits.rows, *(lane.most_rows for lane in loaded.lanes.values())),
+                    **{"input_bits": work.layout.input_bits, "modes": list(loaded.lanes), "rounds": loaded.rounds},
+                    "stock": {mode: lane.free for mode, lane in loaded.lanes.items()},
+                    "output": {"scale_bits": OUTPUT_SCALE, "gain": work.layout.output_gain},
+                },
+            }
+        )
+
+    async def ready(self, request: HttpRequest, client: str) -> Response:
+        loaded = self._service.model(check_name(request.path_params["name"]))
+        return reply({"name": loaded.stored.name, "ready": True, "version": loaded.stored.version})
+
+    async def infer(self, request: HttpRequest, client: str) -> Response:
+        """One client's rows: checked here, answered when the batch they become part of has run."""
+        service, started = self._service, time.perf_counter()
+        service.requests += 1
+        loaded = self._service.model(check_name(request.path_params["name"]))
+        body = await self._api.gate.body(request)
+        meta, tensors = decode_body(body, request.headers.get(LENGTH_HEADER))
+        asked_for = asked.parameters(meta)
+        mode = asked.choice(asked_for, "mode", ("shares", "masked"))
+        number = check_id(asked_for.get("request_id", meta.get("id")), "request id")
+        if asked_for.get("version", loaded.stored.version) != loaded.stored.version:
+            raise Refused(
+                InputError(f"{loaded.stored.name} has another version now: ask for it again"), 409, retryable=True
+            )
+        most = min(self._api.limits.rows, loaded.lanes[mode].most_rows)
+        words = self._rows(loaded, tensors, most)
+        scale = asked.whole(asked_for, "scale_bits", 0, 64, loaded.work.layout.input_scale)
+        if scale != loaded.work.layout.input_scale:
+            raise InputError(f"rows come with {loaded.work.layout.input_scale} fraction bits, not {scale}")
+        lane = loaded.lanes[mode]
+        runs: tuple[Run, ...] = ()
+        if mode == "masked":
+            numbers = lane.numbers(asked.texts(asked_for, "mask_ids", self._api.limits.rows))
+            if len(numbers) != len(words):
+                raise InputError(f"{len(words)} rows need as many masks, got {len(numbers)}")
+            lane.claim(numbers, client)
+            runs = runs_of(numbers)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        service.desk.add(Request(number, loaded.stored.name, loaded.stored.version, mode, runs, words, future))
+        answer = await future
+        service.latencies.append(time.perf_counter() - started)
+        self._api.metrics.latency.observe(time.perf_counter() - started)
+        described = {"scale_bits": answer.scale, "bits": answer.bits, "gain": loaded.work.layout.output_gain}
+        head = {"model_name": loaded.stored.name, "model_version": loaded.stored.version, "id": number}
+        return reply_tensors({**head, "parameters": described}, {"output": answer.words})
+
+    @staticmethod
+    def _rows(loaded: Loaded, tensors: dict[str, Any], most: int) -> Any:
+        if set(tensors) != {"input"}:
+            raise InputError(f"a prediction takes one tensor, 'input', got {sorted(tensors)}")
+        words, shape = tensors["input"], loaded.work.layout.input_shape
+        if words.shape[1:] != shape or not 1 <= len(words) <= most:
+            raise InputError(
+                f"{loaded.stored.name} takes 1 to {most} rows of shape {list(shape)}, "
+                f"got a tensor of shape {list(words.shape)}"
+            )
+        return words
+
+    async def masks(self, request: HttpRequest, client: str) -> Response:
+        """Masks of rows to come: party 0 allots them, party 1 gives its half of those that party 0 allotted."""
+        loaded = self._service.model(check_name(request.path_params["name"]))
+        meta = asked.json_object(await self._api.gate.body(request))
+        lane, valid_s = loaded.lanes["masked"], self._api.limits.mask_s
+
+        def issue() -> tuple[list[str], Any]:
+            if set(meta) != ({"rows"} if self._service.rank == 0 else {"mask_ids"}):
+                raise InputError("party 0 is asked for {rows}, party 1 for the {mask_ids} that party 0 gave")
+            if self._service.rank == 0:
+                rows = asked.whole(meta, "rows", 1, self._api.limits.rows)
+                first = lane.allot(rows)
+                numbers = list(range(first, first + rows))
+            else:
+                numbers = lane.numbers(asked.texts(meta, "mask_ids", self._api.limits.rows))
+            return [lane.mask_id(number) for number in numbers], lane.issue(numbers, client, valid_s)
+
+        mask_ids, half = await asyncio.to_thread(issue)
+        return reply_tensors({"mask_ids": mask_ids, "expires_s": valid_s}, {"mask": half.astype(np.uint64)})
+
+    async def prepare(self, request: HttpRequest, client: str) -> Response:
+        """Keep at least so many rows of material in stock for a model from now on, within reason."""
+        loaded = self._service.model(check_name(request.path_params["name"]))
+        meta = asked.json_object(await self._api.gate.body(request))
+        rows = asked.whole(meta, "rows", 1, 1 << 40)
+        lane = loaded.lanes[asked.choice(meta, "mode", ("masked", "shares"))]
+        most = MOST_STOCK * int(
+            self._service.config.stock.megabytes * 1e6 / max(1, lane.stock.plan.packed_bytes(1)) + 1
+        )
+        if rows > most:
+            raise InputError(f"this party keeps material for at most {most} rows: prepare fewer at a time")
+        lane.boost(rows)
+        return reply({"stock": lane.free, "ahead": lane.ahead})
+
+    async def put(self, request: HttpRequest, client: str) -> Response:
+        """Keep this party's half of a model."""
+        name = check_name(request.path_params["name"])
+        body = await self._api.gate.body(request)
+        meta, tensors = decode_body(body, request.headers.get(LENGTH_HEADER))
+        given = asked.parameters(meta)
+        version, phase_bits = check_id(given.get("version"), "version"), asked.whole(given, "phase_bits", 8, 28)
+
+        def keep() -> None:
+            model = asked.network(given)
+            chosen = layout(model, phase_bits)
+            check_size(plan_inference(chosen).material)
+            check_halves(tensors, {tensor.name: tensor.shape for tensor in chosen.tensors})
+            self._service.store.keep_model(name, version, model.architecture(), phase_bits, client, tensors)
+
+        await asyncio.to_thread(keep)
+        self._api.audit(client, "share model", name, version)
+        return reply({"name": name, "version": version}, 201)
+
+    async def delete(self, request: HttpRequest, client: str) -> Response:
+        name = check_name(request.path_params["name"])
+        versions = self._service.store.models(name)
+        if not versions:
+            raise DataMissing(f"no model is named {name!r}")
+        if any(known.owner != client for known in versions):
+            raise PolicyRefused(f"{name} belongs to another client")
+        await asyncio.to_thread(self._service.store.forget_model, name)
+        session = self._service.session
+        if session is not None and name in session.worker.models:
+            session.worker.models[name].forgotten = True
+        self._api.audit(client, "forget model", name)
+        return reply({})

@@ -1,0 +1,168 @@
+"""The process of a party: its HTTPS interface on one event loop, its sessions on a thread beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import uvicorn
+import uvloop
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from hdcos.errors import DataMissing, InputError
+from hdcos.link.identity import CERTIFICATE_FILE, KEY_FILE
+from hdcos.serve.node import Node
+from hdcos.serve.site import Site, endpoint
+from hdcos.service.app import make_app
+from hdcos.service.config import Config
+from hdcos.service.service import Service
+from hdcos.service.store import Store
+
+log = logging.getLogger("hdcos")
+STATE = "state"
+GRACE_S = 5
+HEAD_S, MOST_HEAD_BYTES = 10.0, 1 << 16
+MOST_CONNECTIONS = 4096
+
+
+class _JsonLines(logging.Formatter):
+    """One JSON object per line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {"at": record.created, "level": record.levelname.lower(), "message": record.getMessage()}
+        if "at" in record.__dict__:
+            line["place"] = record.__dict__["at"]
+        if record.exc_info and record.exc_info[0] is not None:
+            line["error"] = record.exc_info[0].__name__
+        return json.dumps(line)
+
+
+class _Lines(logging.Formatter):
+    """Lines for people. An exception is named, its message and values are not shown: they might quote data."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        place = f" at {record.__dict__['at']}" if record.__dict__.get("at") else ""
+        return f"{at} {record.levelname.lower()} {record.getMessage()}{place}"
+
+
+def log_to_stderr(form: str) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_JsonLines() if form == "json" else _Lines())
+    log.handlers[:] = [handler]
+    log.setLevel(logging.INFO)
+
+
+class _Protocol(HttpToolsProtocol):
+    """HTTP that does not wait forever for a request's head, nor keep more of it than one needs.
+
+    Headers of any length, and connections that say nothing, would otherwise cost memory without a token.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._head_bytes = 0
+        self._head_timer = self.loop.call_later(HEAD_S, self.transport.abort)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._head_timer.cancel()
+        super().connection_lost(error)
+
+    def data_received(self, data: bytes) -> None:
+        if self._head_bytes >= 0:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self._head_bytes > MOST_HEAD_BYTES:
+            self.transport.abort()
+
+    def on_message_begin(self) -> None:
+        self._await_head()
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._head_timer.cancel()
+        self._head_bytes = -1  # what follows is the body
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._head_bytes = 0
+        super().on_message_complete()
+
+    def _await_head(self) -> None:
+        self._head_timer.cancel()
+        self._head_timer = self.loop.call_later(HEAD_S, self.transport.abort)
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to whoever runs it: this process has more to end than HTTP."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def serve_party(folder: Path, site: Site, listen: str, http_listen: str, timeout_s: float) -> None:
+    """Run a party until it is told to stop."""
+    config = Config.read(folder)
+    node = Node.from_site(folder, site, listen, timeout_s)
+    card = site.servers[node.role]
+    host, port = endpoint(http_listen or config.http.listen or card.http, f"HTTPS of {node.role}")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        sock = socket.create_server((host, port), family=family, backlog=1024)
+    except OSError as error:
+        raise InputError(f"cannot listen on {host}:{port} for HTTPS: {error.strerror or error}") from None
+    with sock, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(node, folder, config, sock))
+
+
+async def _serve(node: Node, folder: Path, config: Config, sock: socket.socket) -> None:
+    certificate = config.http.certificate or str(folder / CERTIFICATE_FILE)
+    key = config.http.key or str(folder / KEY_FILE)
+    if bool(config.http.certificate) != bool(config.http.key):
+        raise InputError("[http] certificate and key come together")
+    for path in (certificate, key):
+        if not os.access(path, os.R_OK):
+            raise DataMissing(f"{path}, for HTTPS, cannot be read")
+    store = Store(folder / STATE)
+    service = Service(node, store, config, asyncio.get_running_loop())
+    settings = uvicorn.Config(
+        make_app(service),
+        log_config=None,
+        access_log=False,
+        ssl_certfile=certificate,
+        ssl_keyfile=key,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=GRACE_S,
+        server_header=False,
+        date_header=False,
+        lifespan="on",
+        ws="none",
+        http=_Protocol,
+        limit_concurrency=MOST_CONNECTIONS,
+    )
+    server = _Server(settings)
+
+    def stop() -> None:
+        server.should_exit = True
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
+    service.start()
+    host, port = sock.getsockname()[:2]
+    link_host, link_port = node.listener.getsockname()[:2]
+    log.info("%s: listening on %s:%d, HTTPS on %s:%d", node.role, link_host, link_port, host, port)
+    try:
+        await server.serve([sock])
+    finally:
+        await asyncio.to_thread(service.stop)
+        log.info("%s: stopped", node.role)

@@ -1,0 +1,88 @@
+"""Targets of training from labels, and what private predictions for a caller's own rows say about a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hdcos.errors import InputError, RangeError
+from hdcos.nn import Sequential
+from hdcos.ring import Array
+from hdcos.train.loss import LARGEST_LOGIT
+
+LARGEST_TARGET = 128.0
+"""Of the squared loss: logits near it fit the ring of every last layer."""
+
+
+def one_hot(y: ArrayLike, outputs: int) -> Array:
+    """Targets of one output per class from labels; a matrix of targets passes as it is."""
+    labels = np.asarray(y)
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        raise InputError("the labels contain NaN or infinity")
+    if labels.ndim == 2:
+        if labels.shape[1] != outputs or labels.dtype.kind not in "iubf":
+            raise InputError(f"targets of shape {labels.shape} do not fit a network with {outputs} outputs")
+        if np.abs(labels).max(initial=0) > LARGEST_TARGET:
+            raise InputError(f"targets may reach {LARGEST_TARGET:g} in size, these reach {np.abs(labels).max():g}")
+        return labels.astype(np.float64)
+    if labels.ndim != 1 or labels.dtype.kind not in "iubf" or (labels != np.rint(labels)).any():
+        raise InputError(f"labels are a row of whole numbers, got {labels.dtype} of shape {labels.shape}")
+    classes = max(2, outputs)
+    if labels.size and (labels.min() < 0 or labels.max() >= classes):
+        raise InputError(f"labels from {labels.min():g} to {labels.max():g} do not fit classes 0 to {classes - 1}")
+    if outputs == 1:
+        return labels[:, None].astype(np.float64)
+    targets: Array = (labels[:, None] == np.arange(outputs)).astype(np.float64)
+    return targets
+
+
+def check_targets(targets: Array, loss: str) -> None:
+    """Targets that a loss can be computed for."""
+    if loss == "softmax" and not (((targets == 0) | (targets == 1)).all() and (targets.sum(1) == 1).all()):
+        raise InputError("softmax takes one class per row: labels, or rows of zeros with a single one")
+    if loss == "logistic" and (targets.min(initial=0) < 0 or targets.max(initial=0) > 1):
+        raise InputError("the logistic loss takes targets from 0 to 1")
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What the caller learned about one epoch."""
+
+    number: int
+    seconds: float
+    accuracy: float | None
+    """Of the validation rows, if there are any."""
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Rows that the caller owns and the class of each."""
+
+    rows: Array
+    labels: Array
+
+
+def held_out(model: Sequential, outputs: int, validation: tuple[ArrayLike, ArrayLike]) -> HeldOut:
+    """Validation rows and labels, checked before training starts."""
+    rows, targets = model.rows(validation[0]), one_hot(validation[1], outputs)
+    if len(rows) != len(targets):
+        raise InputError(f"{len(rows)} validation rows and {len(targets)} labels do not belong together")
+    return HeldOut(rows, targets.argmax(1) if outputs > 1 else (targets[:, 0] > 0.5).astype(int))
+
+
+def accuracy(scores: Array, held: HeldOut, loss: str, epoch: int) -> float:
+    """The accuracy of predictions for held-out rows; RangeError if they show that training diverged."""
+    # Softmax compares logits with one another, the logistic loss each with zero.
+    size = np.ptp(scores, axis=1) if loss == "softmax" else np.abs(scores)
+    limit = 2 * LARGEST_TARGET if loss == "squared" else LARGEST_LOGIT
+    far, largest = float(np.mean(size > limit)), float(size.max(initial=0.0))
+    if far > 0.01:
+        raise RangeError(
+            f"training diverged in epoch {epoch + 1}: {far:.0%} of the logits of the validation rows, up to "
+            f"{largest:.3g}, lie beyond the {limit:g} that the loss is computed for. Use a smaller learning rate."
+        )
+    middle = 0.5 if loss == "squared" else 0.0
+    guesses = scores.argmax(1) if scores.shape[1] > 1 else (scores[:, 0] > middle).astype(int)
+    return float((guesses == held.labels).mean())

@@ -1,0 +1,82 @@
+"""A client's commands against a running cluster."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from hdcos import data, nn
+from service.conftest import command, secret
+
+
+@pytest.fixture
+def ask(site, monkeypatch):
+    monkeypatch.setenv("HDCOS_CLUSTER", str(site / "cluster.toml"))
+    monkeypatch.setenv("HDCOS_TOKEN", secret(site))
+    return command
+
+
+def test_share_predict_and_look(ask, tmp_path) -> None:
+    model = nn.models.mlp([6, 8, 3])
+    rows = np.random.default_rng(0).uniform(-1, 1, (4, 6))
+    model.save(tmp_path / "model.safetensors")
+    np.save(tmp_path / "rows.npy", rows)
+    np.savetxt(tmp_path / "rows.csv", rows, delimiter=",")
+    np.savez(tmp_path / "rows.npz", x=rows)
+    code, output = ask("share-model", tmp_path / "model.safetensors", "--name", "tiny")
+    assert code == 0, output
+    for name in ("rows.npy", "rows.csv", "rows.npz"):
+        code, output = ask("predict", "tiny", tmp_path / name)
+        assert code == 0, output
+        shown = np.array([[float(cell) for cell in line.split(",")] for line in output.splitlines()])
+        assert np.abs(shown - model(rows)).max() < 1e-2
+    assert ask("predict", "tiny", tmp_path / "rows.npy", "--output", tmp_path / "out.npy", "--mode", "masked")[0] == 0
+    assert np.abs(np.load(tmp_path / "out.npy") - model(rows)).max() < 1e-2
+    assert ask("predict", "tiny", tmp_path / "rows.npy", "--output", tmp_path / "out.csv")[0] == 0
+    assert len((tmp_path / "out.csv").read_text().splitlines()) == 4
+    assert "rows in stock" in ask("deal", "tiny", "--rows", "5")[1]
+    assert [item["name"] for item in json.loads(ask("models", "--json")[1])] == ["tiny"]
+    assert "tiny" in ask("models")[1]
+    code, output = ask("reveal", "tiny", "--output", tmp_path / "back", "--wait-s", "0.1")
+    assert code == 1
+    assert "--request" in output
+    assert "Traceback" not in output
+
+
+def test_upload_train_and_jobs(ask, tmp_path, site) -> None:
+    x, y = data.digits("train")
+    np.savez(tmp_path / "rows.npz", x=x[:200], y=y[:200])
+    code, output = ask("upload", tmp_path / "rows.npz", "--name", "mine", "--label", "y", "--outputs", "10")
+    assert code == 0, output
+    assert "200 rows with labels" in output
+    (tmp_path / "config.toml").write_text(
+        '[data]\ntrain = "rows.npz"\nlabel = "y"\ntest = "rows.npz"\n[model]\nsizes = [64, 16, 10]\n'
+        "[training]\nepochs = 2\nbatch_size = 50\nlr = 0.1\n"
+    )
+    code, output = ask("train", tmp_path / "config.toml", "--cluster", site / "cluster.toml", "--json")
+    assert code == 0, output
+    assert json.loads(output)["epochs"][-1]["accuracy"] is not None
+    found = json.loads(ask("jobs", "--json")[1])
+    assert found[-1]["state"] == "done"
+    assert found[-1]["id"] in ask("jobs", found[-1]["id"], "--json")[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("predict", "none", "{}/rows.csv"), "no model is named 'none'"),
+        (("predict", "none", "{}/rows.csv", "--output", "x.txt"), "neither a .npy nor a .csv"),
+        (("predict", "../x", "{}/rows.csv"), "model name"),
+        (("jobs", "0" * 32), "you have no job"),
+        (("jobs", "--cancel"), "which job"),
+        (("upload", "{}/rows.csv", "--name", "a/b"), "made of up to"),
+    ],
+)
+def test_mistakes_are_named(ask, tmp_path, arguments, words) -> None:
+    (tmp_path / "rows.csv").write_text("1,2,3\n4,5,6\n")
+    code, output = ask(*(argument.format(tmp_path) for argument in arguments))
+    assert code == 1
+    assert words in output
+    assert "Traceback" not in output

@@ -1,0 +1,308 @@
+"""Predictions over HTTPS: both modes, batches of many clients, and everything that is refused."""
+
+from __future__ import annotations
+
+import secrets
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import hdcos
+from hdcos import nn
+from hdcos.client.halves import halves
+from hdcos.client.tokens import new_secret, token, token_hash
+from hdcos.errors import DataMissing, HandshakeError, HdcosError, InputError, ModelError, PolicyRefused
+from hdcos.ring import decode, encode
+from hdcos.serve.site import Site
+from service.conftest import Raw, command, connected, secret
+
+MODEL = nn.models.mlp([6, 8, 3])
+ROWS = np.random.default_rng(0).uniform(-1, 1, (20, 6))
+
+
+@pytest.fixture(scope="module")
+def private(cluster):
+    return cluster.share(MODEL, "tiny")
+
+
+def infer(raw, rank, words, number, name="tiny", **parameters):
+    known = {"request_id": number, "mode": "shares", **parameters}
+    return raw(rank, "POST", f"/v2/models/{name}/infer", {"parameters": known}, {"input": words})
+
+
+def together(*calls):
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return [call.result() for call in [pool.submit(*call) for call in calls]]
+
+
+def fresh() -> str:
+    return secrets.token_hex(16)
+
+
+def test_predictions_are_those_of_the_model(cluster, private) -> None:
+    expected = MODEL(ROWS)
+    assert np.abs(private.predict(ROWS) - expected).max() < 1e-2
+    assert np.abs(private.predict(ROWS, mode="masked") - expected).max() < 1e-2
+    private.prepare(20)
+    cluster.reset_cost()
+    assert np.abs(private.predict(ROWS) - expected).max() < 1e-2
+    masked = cluster.cost.online.rounds
+    cluster.reset_cost()
+    private.predict(ROWS, mode="shares")
+    assert cluster.cost.online.rounds == masked + 1
+    assert private.predict(ROWS, batch_rows=3).shape == (20, 3)
+    assert private.predict(np.empty((0, 6))).shape == (0, 3)
+
+
+def test_images_and_other_layers(cluster) -> None:
+    model = nn.models.lenet5()
+    x = np.random.default_rng(1).uniform(0, 1, (2, 1, 28, 28))
+    with cluster.share(model, "lenet") as private:
+        assert np.abs(private.predict(x) - model(x)).max() < 3e-2
+    with pytest.raises(DataMissing):
+        cluster.model("lenet")
+
+
+def test_many_clients_share_batches(cluster, private, raw) -> None:
+    def status():
+        return raw(0, "GET", "/v2/status")[1]["counters"]
+
+    before = status()
+    with ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(lambda row: private.predict(row[None], mode="shares"), np.tile(ROWS, (10, 1))))
+    after = status()
+    assert np.abs(np.concatenate(answers) - np.tile(MODEL(ROWS), (10, 1))).max() < 1e-2
+    assert after["rows"] - before["rows"] == 200
+    assert after["batches"] - before["batches"] < 200
+
+
+def test_a_new_version_takes_the_place_of_the_old(cluster) -> None:
+    first, second = nn.models.mlp([4, 4, 2], seed=1), nn.models.mlp([4, 4, 2], seed=2)
+    x = ROWS[:, :4]
+    private = cluster.share(first, "changing")
+    assert np.abs(private.predict(x) - first(x)).max() < 1e-2
+    cluster.share(second, "changing")
+    assert np.abs(private.predict(x) - second(x)).max() < 1e-2
+
+
+def test_shares_by_hand(raw, private) -> None:
+    """What docs/http.md says, step by step."""
+    words = encode(ROWS, 16)
+    zero, one = halves({"input": words})
+    number = fresh()
+    answers = together((infer, raw, 0, zero["input"], number), (infer, raw, 1, one["input"], number))
+    assert [status for status, _, _ in answers] == [200, 200]
+    form = answers[0][1]["parameters"]
+    assert form == answers[1][1]["parameters"]
+    total = answers[0][2]["output"] + answers[1][2]["output"]
+    logits = decode(total & np.uint64((1 << form["bits"]) - 1), form["scale_bits"], form["bits"]) * form["gain"]
+    assert np.abs(logits - MODEL(ROWS)).max() < 1e-2
+
+
+def test_what_differs_between_the_parties_is_refused_by_both(raw, private) -> None:
+    words = encode(ROWS, 16)
+    number = fresh()
+    answers = together((infer, raw, 0, words[:3], number), (infer, raw, 1, words[:2], number))
+    assert [(status, meta["name"]) for status, meta, _ in answers] == [(409, "InputError")] * 2
+    answers = together((infer, raw, 0, words, fresh()), (infer, raw, 1, words, fresh()))
+    assert [(status, meta["retryable"]) for status, meta, _ in answers] == [(409, True)] * 2
+    assert "party 1 got no request" in answers[0][1]["error"]
+    number = fresh()
+    together((infer, raw, 0, words, number), (infer, raw, 1, words, number))
+    status, meta, _ = infer(raw, 0, words, number)
+    assert (status, meta["name"]) == (409, "MaterialReused")
+
+
+def test_a_mask_is_used_once_and_by_its_owner(raw, private, site) -> None:
+    path = "/v2/models/tiny/masks"
+    _, meta, zero = raw(0, "POST", path, {"rows": 2})
+    _, _, one = raw(1, "POST", path, {"mask_ids": meta["mask_ids"]})
+    opened = encode(ROWS[:2], 16) + zero["mask"] + one["mask"]
+    number, known = fresh(), {"mode": "masked", "mask_ids": meta["mask_ids"]}
+    calls = [(lambda r=rank: infer(raw, r, opened, number, **known),) for rank in (0, 1)]
+    assert [status for status, _, _ in together(*calls)] == [200, 200]
+    for rank in (0, 1):
+        status, said, _ = infer(raw, rank, opened, fresh(), **known)
+        assert (status, said["name"]) == (409, "MaterialReused")
+    status, said, _ = raw(1, "POST", path, {"mask_ids": meta["mask_ids"]})
+    assert (status, said["name"]) == (409, "MaterialReused")
+    forged = [f"{int(meta['mask_ids'][0].split('.')[0], 16) + 5:x}.{meta['mask_ids'][0].split('.')[1]}"]
+    status, said, _ = raw(1, "POST", path, {"mask_ids": forged})
+    assert (status, said["name"]) == (409, "MaterialReused")
+    other = new_secret()
+    cluster_id = Site.read(site / "cluster.toml").id
+    for rank in (0, 1):
+        hashed = token_hash(token(other, cluster_id, rank))
+        assert command("token", "allow", "other", hashed, "--node", site / f"party{rank}", "--role", "predict")[0] == 0
+    with hdcos.connect(site / "cluster.toml", token=other) as stranger:
+        assert stranger.model("tiny").predict(ROWS[:1]).shape == (1, 3)
+        with pytest.raises(PolicyRefused, match="does not have the role 'upload'"):
+            stranger.share(MODEL)
+    _, meta, _ = raw(0, "POST", path, {"rows": 1})
+    asking = Raw(site, shown=token(other, cluster_id, 0))
+    status, said, _ = infer(asking, 0, opened[:1], fresh(), mode="masked", mask_ids=meta["mask_ids"])
+    asking.close()
+    assert (status, said["name"]) == (409, "MaterialReused")
+
+
+@pytest.mark.parametrize(
+    ("path", "meta", "tensors", "status"),
+    [
+        ("/v2/models/none/infer", {}, {}, 404),
+        ("/v2/models/%2e%2e/infer", {}, {}, 400),
+        ("/v2/models/tiny/infer", {"parameters": {"request_id": "x"}}, {"input": (2, 6)}, 400),
+        ("/v2/models/tiny/infer", {"parameters": {"request_id": "0" * 32}}, {}, 400),
+        ("/v2/models/tiny/infer", {"parameters": {"request_id": "0" * 32}}, {"input": (2, 7)}, 400),
+        ("/v2/models/tiny/infer", {"parameters": {"request_id": "0" * 32}}, {"input": (0, 6)}, 400),
+        ("/v2/models/tiny/infer", {"parameters": {"request_id": "0" * 32}}, {"input": (5000, 6)}, 400),
+        ("/v2/models/tiny/infer", {"parameters": {"request_id": "0" * 32}}, {"other": (2, 6)}, 400),
+        ("/v2/models/tiny/infer", {"parameters": {"request_id": "0" * 32, "mode": "open"}}, {"input": (2, 6)}, 400),
+        ("/v2/models/tiny/infer", {"parameters": {"request_id": "0" * 32, "scale_bits": 3}}, {"input": (2, 6)}, 400),
+        ("/v2/models/tiny/infer", {"parameters": {"request_id": "0" * 32, "mode": "masked"}}, {"input": (2, 6)}, 400),
+        ("/v2/models/tiny/infer", {"parameters": []}, {"input": (2, 6)}, 400),
+        ("/v2/models/tiny/masks", {"rows": 0}, None, 400),
+        ("/v2/models/tiny/masks", {"rows": "a"}, None, 400),
+        ("/v2/models/tiny/masks", {}, None, 400),
+        ("/v2/models/tiny/prepare", {"rows": 1 << 39}, None, 400),
+    ],
+)
+def test_bad_requests_are_named(raw, private, path, meta, tensors, status) -> None:
+    words = None if tensors is None else {name: np.zeros(shape, np.uint64) for name, shape in tensors.items()}
+    found, said, _ = raw(0, "POST", path, meta, words)
+    assert found == status, said
+    assert said["name"] in ("InputError", "DataMissing")
+    assert not said["retryable"]
+
+
+@pytest.mark.parametrize(
+    ("body", "headers"),
+    [
+        (b"", {}),
+        (b"[]", {}),
+        (b"{", {}),
+        (b"{}", {"inference-header-content-length": "3"}),
+        (b"{}", {"inference-header-content-length": "-1"}),
+        (b"{}xx", {"inference-header-content-length": "2"}),
+        (b'{"inputs":[{"name":"input","datatype":"FP32","shape":[1,6],"data":[1,2,3,4,5,6]}]}', {}),
+        (b'{"inputs":[{"name":"input","datatype":"UINT64","shape":[1,6],"data":[1,2,3,4,5,-6]}]}', {}),
+        (b'{"inputs":[{"name":"input","datatype":"UINT64","shape":[1,6],"data":[1]}]}', {}),
+        (b'{"inputs":[{"name":"input","datatype":"UINT64","shape":[1,6]}]}', {}),
+        (b'{"inputs":[{"name":"input","datatype":"UINT64","shape":[4294967295,4294967295,4294967295],"data":[]}]}', {}),
+        (b'{"inputs":7}', {}),
+        (b"[" * 100_000, {}),
+    ],
+)
+def test_bodies_that_are_no_tensors(raw, private, body, headers) -> None:
+    status, said, _ = raw(0, "POST", "/v2/models/tiny/infer", body=body, headers=headers)
+    assert (status, said["name"]) == (400, "InputError")
+
+
+def test_who_may_not_ask(site, raw, private) -> None:
+    for shown in ("", "wrong", token(secret(site), Site.read(site / "cluster.toml").id, 1)):
+        status, said, _ = raw(0, "GET", "/v2/models", headers={"authorization": f"Bearer {shown}"})
+        assert (status, said["name"]) == (401, "PolicyRefused")
+    with pytest.raises(PolicyRefused, match="no such token"), hdcos.connect(site / "cluster.toml", token="no") as other:
+        other.models()
+    with pytest.raises(DataMissing, match="HDCOS_CLUSTER"):
+        hdcos.connect(token="x")
+
+
+def test_too_large_and_too_many(site, raw, private) -> None:
+    status, said, _ = raw(0, "POST", "/v2/models/tiny/infer", headers={"content-length": str(1 << 40)}, body=b"")
+    assert (status, said["name"]) == (413, "InputError")
+    status, said, _ = raw(0, "PUT", "/v2/models/tiny/infer", {})
+    assert (status, said["name"]) == (405, "InputError")
+    status, said, _ = raw(0, "GET", "/v2/nothing")
+    assert (status, said["name"]) == (404, "DataMissing")
+
+
+def test_models_that_cannot_be_shared(cluster, raw) -> None:
+    with pytest.raises(ModelError, match="share takes"):
+        cluster.share("model")
+    with pytest.raises(ModelError, match="ReLU"):
+        cluster.share(nn.Sequential([nn.Dense(3, 3), nn.ReLU()]))
+    with pytest.raises(InputError, match="made of up to"):
+        cluster.share(MODEL, "../evil")
+    for architecture in (None, [], {"layers": 1}, [{"kind": "Dense"}], "x"):
+        known = {"architecture": architecture, "phase_bits": 16, "version": fresh()}
+        status, said, _ = raw(0, "PUT", "/v2/models/bad", {"parameters": known}, {})
+        assert status == 400, said
+
+
+def test_a_cluster_file_that_names_one_party_twice_is_refused(site, tmp_path) -> None:
+    text = (site / "cluster.toml").read_text()
+    zero, one = text.index("[party0]"), text.index("[party1]")
+    doubled = text[:one] + "[party1]" + text[zero + len("[party0]") : one]
+    (tmp_path / "doubled.toml").write_text(doubled)
+    with pytest.raises(InputError, match="names one party twice"):
+        hdcos.connect(tmp_path / "doubled.toml", token="x")
+    swapped = text[:zero] + text[zero:].replace("party0", "x").replace("party1", "party0").replace("[x]", "[party1]")
+    (tmp_path / "swapped.toml").write_text(swapped)
+    with pytest.raises(HandshakeError, match="not party 0"):
+        hdcos.connect(tmp_path / "swapped.toml", token="x")
+
+
+def test_a_server_with_another_certificate_is_refused(site, tmp_path) -> None:
+    code, _ = command("init", "--single-machine", tmp_path / "other")
+    assert code == 0
+    text, other = (site / "cluster.toml").read_text(), (tmp_path / "other" / "cluster.toml").read_text()
+    http = Site.read(site / "cluster.toml").servers["party0"].http
+    foreign = Site.read(tmp_path / "other" / "cluster.toml").servers["party0"].http
+    (tmp_path / "mixed.toml").write_text(other.replace(foreign, http))
+    assert text != other
+    with pytest.raises(HdcosError, match="its certificate is not the one in the cluster file"):
+        hdcos.connect(tmp_path / "mixed.toml", token="x", timeout_s=1)
+
+
+def test_the_client_needs_numpy_and_urllib3_alone(site, private) -> None:
+    program = f"""
+import sys
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("cryptography", "safetensors", "click", "rich", "starlette", "uvicorn", "torch"):
+            raise ImportError(name)
+sys.meta_path.insert(0, Blocked())
+import numpy as np, hdcos
+from hdcos import nn
+with hdcos.connect({str(site / "cluster.toml")!r}, token={secret(site)!r}) as cluster:
+    model = nn.models.mlp([6, 8, 3])
+    private = cluster.share(model, "light")
+    x = np.ones((2, 6))
+    assert np.abs(private.predict(x) - model(x)).max() < 1e-2
+    trained = cluster.fit(model, np.ones((20, 6)), np.zeros(20, int), epochs=1, batch_size=10, lr=0.1)
+    assert trained.predict(x).shape == (2, 3)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_watching(raw, private) -> None:
+    for rank in (0, 1):
+        assert raw(rank, "GET", "/v2/health/live")[0] == 200
+        status = raw(rank, "GET", "/v2/status")[1]
+        assert status["party"] == rank
+        assert status["peer"]["up"]
+        text = raw(rank, "GET", "/metrics")[1].decode()
+        for name in ("hdcos_rounds_total", "hdcos_stock_rows", "hdcos_predict_seconds_bucket", "hdcos_aborts_total"):
+            assert name in text
+        records = raw(rank, "GET", "/v2/audit?limit=1000")[1]["records"]
+        assert any(record["action"] == "share model" and record["target"] == "tiny" for record in records)
+        assert raw(rank, "GET", "/v2/audit?limit=x")[0] == 400
+        assert "rounds" in raw(rank, "GET", "/v2/cost")[1]["online"]
+        assert raw(rank, "GET", "/openapi.json")[1]["openapi"] == "3.1.0"
+        assert b"<html" in raw(rank, "GET", "/")[1].lower()
+        assert b"<canvas" in raw(rank, "GET", "/digit")[1].lower()
+
+
+def test_logs_hold_no_share(site, cluster, private) -> None:
+    private.predict(ROWS)
+    words = encode(ROWS, 16)
+    for role in ("party0", "party1", "dealer"):
+        text = (site / f"{role}.log").read_text()
+        assert "Traceback" not in text
+        assert not any(str(word) in text for word in words.reshape(-1))
+    with connected(site) as again:
+        assert again.model("tiny").stock > 0
