@@ -170,6 +170,26 @@ def material_plan() -> Plan:
     )
 
 
+def gradient_plans() -> dict[str, tuple[Plan, int]]:
+    """Kinds that sum over rows and so give few numbers: plans of their own, and their executions."""
+    rows = {"rows": True}
+
+    def plan(kind: MaskProduct, x: Mask, g: Mask) -> Plan:
+        return Plan((Need(x, 2), Need(g, 2), Need(kind, 1)))
+
+    left, right = Reference(0, **rows), Reference(1, **rows)
+    matrix = MaskProduct("matmul.weight", (100, 100), left, right)
+    images = MaskProduct("conv2d.weight", (16, 8, 5, 5), left, right, 40)
+    ring = MaskProduct("circulant.weight", (128,), left, right, 24)
+    total = Plan((Need(RoundingMask((2000,), 24, summed=True), 2), Need(LiftedTotal((2000,), left, 24), 1)))
+    return {
+        "lifted_total": (total, 50),
+        "mask_product matmul.weight": (plan(matrix, Mask((100,)), Mask((100,))), 10),
+        "mask_product conv2d.weight": (plan(images, Mask((8, 8, 8), 40), Mask((16, 4, 4), 40)), 32),
+        "mask_product circulant.weight": (plan(ring, Mask((128,), 24), Mask((128,), 24)), 782),
+    }
+
+
 def material(seed: int) -> Iterator[Line]:
     """A million trig pairs and 10^5 items of every other kind, joined and compared; halves tested for uniformity."""
     pair, plan, count = Pair(), _pairs(PAIRS), 0
@@ -209,9 +229,14 @@ def material(seed: int) -> Iterator[Line]:
             operation = getattr(need.kind, "operation", "")
             name = f"{need.kind.name} {operation}".strip()
             items[name] = items.get(name, 0) + max(array.size for array in fields.values())
+    for name, (gradients, count) in gradient_plans().items():
+        stocks = pair.fill(gradients, count, name)
+        for _ in range(count):
+            values = joined(gradients, [stock.begin(1) for stock in stocks])
+            found[name] = found.get(name, 0) + sum(wrong_fields(gradients, values).values())
+            items[name] += max(array.size for array in values[-1].values())
     for name, size in items.items():
-        wanted = 10**2 if name.endswith(".weight") or name == "lifted_total" else 10**5
-        yield at_least(f"numbers of {name} joined and compared", size, wanted)
+        yield at_least(f"numbers of {name} joined and compared", size, 10**5)
     yield exactly("wrong numbers among them", sum(found.values()), 0)
     yield at_least(f"smallest of {uniform.tests} p-values of uniformity, times their number", uniform.smallest(), 1e-4)
 

@@ -81,7 +81,7 @@ def test_private_training_without_a_dealer_follows_training_with_one(cluster) ->
 
 
 def test_a_party_killed_while_material_is_made_ends_the_work_with_a_named_error() -> None:
-    with hdcos.local(dealer=False, timeout_s=2) as both:
+    with hdcos.local(dealer=False, timeout_s=3) as both:
         cos = both.function("cos", (200, 1000))
         cos.prepare(50, wait=False)
         time.sleep(0.3)
