@@ -22,9 +22,8 @@ from hdcos.nn import Sequential
 from hdcos.nn.private import layout
 from hdcos.nn.private.planning import plan_inference
 from hdcos.train import Rule, training_form
-from hdcos.train.targets import held_out
+from hdcos.train.targets import Rate, held_out, learning_rate
 
-Rate = float | Callable[[int], float]
 LOAD_S = 0.1
 
 
@@ -153,7 +152,7 @@ class RemoteCluster:
         """
         form = training_form(model, loss)
         held = None if validation is None else held_out(model, form.outputs, validation)
-        rates = [_rate(lr, schedule, epoch) for epoch in range(_whole(epochs, "epochs"))]
+        rates = [learning_rate(lr, schedule, epoch) for epoch in range(_whole(epochs, "epochs"))]
         for rate in set(rates):
             Rule(rate, momentum, weight_decay)
         name, number = check_name(name or f"trained-{secrets.token_hex(4)}", "model name"), secrets.token_hex(16)
@@ -248,11 +247,6 @@ def connect(
     if not token:
         raise DataMissing("a client needs its secret: pass token=..., or set HDCOS_TOKEN (`hdcos token new` makes one)")
     return RemoteCluster(cluster, token.strip(), phase_bits, timeout_s)
-
-
-def _rate(lr: Rate, schedule: Callable[[int], float] | None, epoch: int) -> float:
-    value = lr(epoch) if callable(lr) else lr
-    return float(value * schedule(epoch) if schedule else value)
 
 
 def _whole(value: object, what: str) -> int:

@@ -19,9 +19,9 @@ from hdcos.client.names import check_name
 from hdcos.client.parties import Parties, RetryableError
 from hdcos.errors import HdcosError, InputError, PeerLost
 from hdcos.nn import Flatten, Sequential
-from hdcos.ring import Array, encode
-from hdcos.train.form import INPUT_SCALE, TARGET_SCALE, Form
-from hdcos.train.targets import Epoch, HeldOut, accuracy, check_targets, one_hot
+from hdcos.ring import Array
+from hdcos.train.form import Form
+from hdcos.train.targets import Epoch, HeldOut, accuracy, check_targets, encoded_rows, one_hot
 
 if TYPE_CHECKING:
     from hdcos.client.cluster import RemoteCluster
@@ -33,18 +33,8 @@ POLL_S = 0.5
 
 def upload(parties: Parties, x: ArrayLike, y: ArrayLike | None, name: str, outputs: int) -> None:
     """Split one owner's rows between the parties, chunk by chunk; a chunk that got lost is sent again."""
-    rows = np.asarray(x, dtype=np.float64)
-    if rows.ndim < 2 or not rows.size:
-        raise InputError(f"a data set is a table of at least one row, got shape {rows.shape}")
-    rows = rows.reshape(len(rows), -1)
-    words = [encode(rows, INPUT_SCALE).reshape(-1)]
-    if y is not None:
-        targets = one_hot(y, outputs)
-        if len(targets) != len(rows):
-            raise InputError(f"{len(rows)} rows and {len(targets)} labels do not belong together")
-        words.append(encode(targets, TARGET_SCALE).reshape(-1))
-    version, flat = secrets.token_hex(16), np.concatenate(words)
-    shape = {"rows": len(rows), "features": rows.shape[1], "outputs": outputs if y is not None else 0}
+    words, shape = encoded_rows(x, y, outputs)
+    version, flat = secrets.token_hex(16), np.concatenate([part.reshape(-1) for part in words.values()])
     parties.ask("POST", "/v2/datasets", {"name": name, "version": version, **shape})
     path = f"/v2/datasets/{check_name(name)}/{version}"
     digests = [hashlib.sha256(), hashlib.sha256()]

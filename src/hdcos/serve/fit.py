@@ -13,15 +13,23 @@ from numpy.typing import ArrayLike
 
 from hdcos.errors import HdcosError, InputError
 from hdcos.nn import Flatten, Sequential
-from hdcos.ring import encode
 from hdcos.serve.model import PrivateModel
 from hdcos.serve.opened import halves
 from hdcos.serve.private_training import PrivateTraining, Saving, kept
 from hdcos.serve.progress import shown
 from hdcos.serve.training import Settings
 from hdcos.train import training_form
-from hdcos.train.form import INPUT_SCALE, TARGET_SCALE
-from hdcos.train.targets import Epoch, HeldOut, accuracy, check_targets, held_out, one_hot
+from hdcos.train.targets import (
+    Epoch,
+    HeldOut,
+    Rate,
+    accuracy,
+    check_targets,
+    encoded_rows,
+    held_out,
+    learning_rate,
+    one_hot,
+)
 
 if TYPE_CHECKING:
     from hdcos.serve.cluster import Cluster
@@ -30,23 +38,12 @@ if TYPE_CHECKING:
 SECONDS_AT_ONCE = 1.0
 """Steps are asked for in pieces of about this long."""
 OWN = "rows of this call"
-Rate = float | Callable[[int], float]
 Data = ArrayLike | str | list[str] | tuple[str, ...]
 
 
 def upload(cluster: Cluster, x: ArrayLike, y: ArrayLike | None, name: str, outputs: int) -> None:
     """Split one owner's rows between the parties."""
-    rows = np.asarray(x, dtype=np.float64)
-    if rows.ndim < 2 or not rows.size:
-        raise InputError(f"a data set is a table of at least one row, got shape {rows.shape}")
-    rows = rows.reshape(len(rows), -1)
-    words = {"x": encode(rows, INPUT_SCALE)}
-    if y is not None:
-        targets = one_hot(y, outputs)
-        if len(targets) != len(rows):
-            raise InputError(f"{len(rows)} rows and {len(targets)} labels do not belong together")
-        words["targets"] = encode(targets, TARGET_SCALE)
-    record = {"rows": len(rows), "features": rows.shape[1], "outputs": outputs if y is not None else 0}
+    words, record = encoded_rows(x, y, outputs)
     cluster.ask({"operation": "upload", "name": name, **record}, halves(words))
 
 
@@ -103,11 +100,7 @@ def fit(
         seed = int(newest["seed"]) if newest else secrets.randbits(32)
     steps_per_epoch = count // batch_size
 
-    def rate(epoch: int) -> float:
-        value = lr(epoch) if callable(lr) else lr
-        return float(value * schedule(epoch) if schedule else value)
-
-    rates = [rate(epoch) for epoch in range(epochs)]
+    rates = [learning_rate(lr, schedule, epoch) for epoch in range(epochs)]
     settings = Settings(loss, int(batch_size), int(seed), int(epochs) * steps_per_epoch, momentum, weight_decay)
     try:
         training = PrivateTraining(cluster, model, names, join, settings, min(rates), saving)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,9 +10,11 @@ from numpy.typing import ArrayLike
 
 from hdcos.errors import InputError, RangeError
 from hdcos.nn import Sequential
-from hdcos.ring import Array
+from hdcos.ring import Array, encode
+from hdcos.train.form import INPUT_SCALE, TARGET_SCALE
 from hdcos.train.loss import LARGEST_LOGIT
 
+Rate = float | Callable[[int], float]
 LARGEST_TARGET = 128.0
 """Of the squared loss: logits near it fit the ring of every last layer."""
 
@@ -36,6 +39,27 @@ def one_hot(y: ArrayLike, outputs: int) -> Array:
         return labels[:, None].astype(np.float64)
     targets: Array = (labels[:, None] == np.arange(outputs)).astype(np.float64)
     return targets
+
+
+def encoded_rows(x: ArrayLike, y: ArrayLike | None, outputs: int) -> tuple[dict[str, Array], dict[str, int]]:
+    """One owner's rows, and labels if it has them, as ring words, and what is public of them."""
+    rows = np.asarray(x, dtype=np.float64)
+    if rows.ndim < 2 or not rows.size:
+        raise InputError(f"a data set is a table of at least one row, got shape {rows.shape}")
+    rows = rows.reshape(len(rows), -1)
+    words = {"x": encode(rows, INPUT_SCALE)}
+    if y is not None:
+        targets = one_hot(y, outputs)
+        if len(targets) != len(rows):
+            raise InputError(f"{len(rows)} rows and {len(targets)} labels do not belong together")
+        words["targets"] = encode(targets, TARGET_SCALE)
+    return words, {"rows": len(rows), "features": rows.shape[1], "outputs": outputs if y is not None else 0}
+
+
+def learning_rate(lr: Rate, schedule: Callable[[int], float] | None, epoch: int) -> float:
+    """Of one epoch: `lr` is a number or a function of the epoch, and `schedule` multiplies it."""
+    value = lr(epoch) if callable(lr) else lr
+    return float(value * schedule(epoch) if schedule else value)
 
 
 def check_targets(targets: Array, loss: str) -> None:
