@@ -17,6 +17,7 @@ from threading import Condition, Thread
 import numpy as np
 import torch
 import uvicorn
+import uvloop
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -109,7 +110,8 @@ def main() -> None:
         date_header=False,
         ws="none",
     )
-    asyncio.run(uvicorn.Server(settings).serve([sock]))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(uvicorn.Server(settings).serve([sock]))
 
 
 if __name__ == "__main__":
