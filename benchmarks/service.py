@@ -56,7 +56,7 @@ def hosts(seed: int) -> Iterator[Line]:
         finally:
             walk.stop()
     yield exactly(
-        f"README's walk-through on two hosts ({kind}; a round trip takes {rtt_ms:.0f} ms, {MBPS:g} Mbit/s): rows predicted",
+        f"README's walk-through on two hosts ({kind}; {rtt_ms:.0f} ms a round trip, {MBPS:g} Mbit/s): rows predicted",
         len(logits),
         len(rows),
     )

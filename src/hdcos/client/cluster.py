@@ -113,7 +113,7 @@ class RemoteCluster:
 
     def allow_training(self, name: str, client: str) -> None:
         """Let another client train on a data set of yours. It can learn from the model what is in the data."""
-        self.parties.ask("POST", f"/v2/datasets/{check_name(name)}/allow", {"client": client})
+        self.parties.ask("POST", "/v2/grants", {"dataset": check_name(name), "client": client})
 
     def forget_data(self, name: str) -> None:
         self.parties.ask("DELETE", f"/v2/datasets/{check_name(name)}")

@@ -171,8 +171,13 @@ def description() -> dict[str, Any]:
             "get": _operation("one data set", _object({"versions": _list(DATASET)}), path=one),
             "delete": _operation("forget a data set", ANY, path=one),
         },
-        "/v2/datasets/{name}/allow": {
-            "post": _operation("let another client train on it", ANY, _object({"client": TEXT}), path=one)
+        "/v2/grants": {
+            "post": _operation(
+                "let another client train on a data set",
+                ANY,
+                _object({"dataset": NAME, "client": {"type": "string", "minLength": 1, "maxLength": 100}}),
+                status=201,
+            )
         },
         "/v2/datasets/{name}/{version}": {
             "put": _operation(

@@ -33,7 +33,7 @@ class Storing:
             self._api.route("/v2/datasets", "POST", self.begin, "upload"),
             self._api.route(one, "GET", self.one, "upload"),
             self._api.route(one, "DELETE", self.delete, "upload"),
-            self._api.route(f"{one}/allow", "POST", self.allow, "upload"),
+            self._api.route("/v2/grants", "POST", self.allow, "upload"),
             self._api.route(version, "PUT", self.add, "upload"),
             self._api.route(f"{version}/complete", "POST", self.complete, "upload"),
         ]
@@ -50,15 +50,18 @@ class Storing:
 
     async def allow(self, request: Request, client: str) -> Response:
         """The owner of a data set lets another client train on it: whoever trains on data learns of it."""
-        versions = self._versions(request)
-        if any(dataset.owner != client for dataset in versions):
-            raise PolicyRefused(f"{versions[0].name} belongs to another client")
-        other = asked.json_object(await self._api.gate.body(request)).get("client")
+        meta = asked.json_object(await self._api.gate.body(request))
+        name, other = check_name(meta.get("dataset")), meta.get("client")
         if not isinstance(other, str) or not 1 <= len(other) <= 100:
             raise InputError("client is the name of a client of this party")
-        await asyncio.to_thread(self._store.grant, versions[0].name, other)
-        self._api.audit(client, "allow training", versions[0].name, other)
-        return reply({})
+        versions = self._store.datasets(name)
+        if not versions:
+            raise DataMissing(f"no data set is named {name!r}")
+        if any(dataset.owner != client for dataset in versions):
+            raise PolicyRefused(f"{name} belongs to another client")
+        await asyncio.to_thread(self._store.grant, name, other)
+        self._api.audit(client, "allow training", name, other)
+        return reply({}, 201)
 
     async def begin(self, request: Request, client: str) -> Response:
         meta = asked.json_object(await self._api.gate.body(request))
