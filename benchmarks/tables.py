@@ -59,6 +59,7 @@ BLOCKS = {
     "core": lambda: proof("core"),
     "inference": lambda: proof("inference"),
     "training": lambda: proof("training"),
+    "service": lambda: proof("service"),
     "paper": lambda: proof("paper"),
     "offline": lambda: proof("offline"),
 }

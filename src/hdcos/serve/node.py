@@ -74,6 +74,7 @@ class Node:
     def from_site(cls, folder: Path, site: Site, listen: str, timeout_s: float) -> Node:
         """A node of a cluster on several machines; its own certificate must be the one in the cluster file."""
         identity = Identity.load(folder)
+        identity.require_valid()
         role = Card.read(folder / CARD_FILE).role
         known = site.servers[role]
         if known.certificate != identity.certificate:

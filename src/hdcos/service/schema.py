@@ -52,4 +52,9 @@ def migrate(database: sqlite3.Connection, migrations: Sequence[str] = MIGRATIONS
             f"the state was written by a newer hdcos (format {version}, this one knows {len(migrations)}): upgrade it"
         )
     for number in range(version, len(migrations)):
-        database.executescript(f"BEGIN IMMEDIATE;{migrations[number]};PRAGMA user_version = {number + 1};COMMIT;")
+        try:
+            database.executescript(f"BEGIN IMMEDIATE;{migrations[number]};PRAGMA user_version = {number + 1};COMMIT;")
+        except sqlite3.Error:
+            if database.in_transaction:
+                database.execute("ROLLBACK")
+            raise

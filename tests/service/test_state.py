@@ -1,0 +1,107 @@
+"""State on disk, and a party that must not start."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import sqlite3
+
+import numpy as np
+import pytest
+
+from hdcos.errors import CheckpointMismatch, DataMissing, InputError
+from hdcos.link import Identity
+from hdcos.serve.site import Card, Site
+from hdcos.service import gate as gates
+from hdcos.service.config import Limits
+from hdcos.service.desk import Refused
+from hdcos.service.gate import Gate
+from hdcos.service.schema import MIGRATIONS, migrate
+from hdcos.service.store import Store
+from service.conftest import command
+
+
+def test_an_older_database_is_brought_up_to_date_and_a_newer_one_refused(tmp_path) -> None:
+    steps = ("CREATE TABLE a (x INTEGER);", "ALTER TABLE a ADD COLUMN y INTEGER DEFAULT 7;")
+    database = sqlite3.connect(tmp_path / "old", isolation_level=None)
+    migrate(database, steps[:1])
+    database.execute("INSERT INTO a VALUES (1)")
+    migrate(database, steps)
+    assert database.execute("SELECT * FROM a").fetchall() == [(1, 7)]
+    migrate(database, steps)
+    with pytest.raises(CheckpointMismatch, match="written by a newer hdcos"):
+        migrate(database, steps[:1])
+    with pytest.raises(sqlite3.OperationalError):
+        migrate(database, (*steps, "CREATE TABLE b (x INTEGER); nonsense;"))
+    assert database.execute("SELECT name FROM sqlite_master WHERE name = 'b'").fetchall() == []
+    assert database.execute("PRAGMA user_version").fetchone() == (2,)
+    database.close()
+
+
+def test_state_is_there_again_after_a_restart(tmp_path) -> None:
+    words = {"w": np.arange(6, dtype=np.uint64).reshape(2, 3)}
+    store = Store(tmp_path / "state")
+    store.keep_model("m", "0" * 32, {"layers": []}, 16, "me", words)
+    store.allow("me", "f" * 64, ["predict"])
+    store.reserve("scope", 0, 10)
+    store.close()
+    again = Store(tmp_path / "state")
+    assert np.array_equal(again.model_words("m", "0" * 32)["w"], words["w"])
+    assert again.clients() == [("me", "f" * 64, ("predict",))]
+    again.reserve("scope", 10, 5)
+    assert again.reused() == []
+    again.reserve("scope", 12, 5)
+    assert again.reused() == ["scope: 12"]
+    assert (tmp_path / "state" / "hdcos.sqlite").stat().st_mode & 0o077 == 0
+    path = tmp_path / "state" / "models" / "m" / f"{'0' * 32}.safetensors"
+    assert path.stat().st_mode & 0o077 == 0
+    path.write_bytes(path.read_bytes()[:20])
+    with pytest.raises(CheckpointMismatch, match="cannot be read"):
+        again.model_words("m", "0" * 32)
+    path.unlink()
+    with pytest.raises(DataMissing):
+        again.model_words("m", "0" * 32)
+    (version,) = again._rows("PRAGMA user_version")[0]
+    assert version == len(MIGRATIONS)
+    again.close()
+
+
+def test_a_party_whose_certificate_has_expired_does_not_start(folder) -> None:
+    expired = Identity.create("party0", days=1, start=datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC))
+    for name in ("key.pem", "certificate.pem"):
+        (folder / "party0" / name).unlink()
+    expired.save(folder / "party0")
+    site = Site.read(folder / "cluster.toml")
+    known = site.servers["party0"]
+    changed = {**site.servers, "party0": Card("party0", expired.certificate, known.address, known.http)}
+    Site(site.id, changed).write(folder / "cluster.toml")
+    code, output = command("party", "--node", folder / "party0", "--cluster", folder / "cluster.toml")
+    assert code == 1
+    assert "expired" in output
+    assert "Traceback" not in output
+
+
+def test_a_client_that_dawdles_over_its_request_is_refused(tmp_path, monkeypatch) -> None:
+    class Slow:
+        headers = {}  # noqa: RUF012
+
+        async def stream(self):
+            yield b"x"
+            await asyncio.sleep(10)
+
+    class Endless:
+        headers = {}  # noqa: RUF012
+
+        async def stream(self):
+            while True:
+                yield bytes(1000)
+
+    store = Store(tmp_path / "state")
+    gate = Gate(store, Limits(body_mb=0.01))
+    monkeypatch.setattr(gates, "BODY_S", 0.05)
+    for request, status in ((Slow(), 408), (Endless(), 413)):
+        with pytest.raises(Refused) as refused:
+            asyncio.run(gate.body(request))
+        assert refused.value.status == status
+        assert isinstance(refused.value.error, InputError)
+    store.close()
