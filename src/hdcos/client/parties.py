@@ -149,6 +149,14 @@ class Parties:
         if zero.address == one.address or zero.fingerprint == one.fingerprint:
             raise InputError("the cluster file names one party twice: both shares would go to the same place")
         self._threads = ThreadPoolExecutor(8, thread_name_prefix="party")
+        try:
+            self._greet()
+        except BaseException:
+            self.close()
+            raise
+
+    def _greet(self) -> None:
+        """Each party must be the one that it should be."""
         for rank, answer in enumerate(self.patiently("GET", "/v2")):
             known = answer.meta.get("parameters", {})
             if (known.get("party"), known.get("cluster")) != (rank, self.id):
@@ -200,7 +208,7 @@ class Parties:
                 pause = min(2 * pause, LONGEST_PAUSE_S)
 
     def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.shutdown(cancel_futures=True)
         for party in self.both:
             party.close()
 

@@ -76,6 +76,8 @@ class Desk:
         self._mine: OrderedDict[str, Request] = OrderedDict()
         self._theirs: OrderedDict[str, tuple[list[Any], float]] = OrderedDict()
         self._matched: OrderedDict[str, None] = OrderedDict()
+        self._running: dict[str, Request] = {}
+        """In the batch that runs now: if the session ends, these are refused as well."""
         self._news: list[list[Any]] = []
         self._refusals: list[list[str]] = []
         self._seen: OrderedDict[str, None] = OrderedDict()
@@ -112,8 +114,8 @@ class Desk:
         """The session is over: nothing that waits will be answered."""
         with self.changed:
             self._open = False
-            waiting = list(self._mine.values())
-            for known in (self._mine, self._theirs, self._matched):
+            waiting = [*self._mine.values(), *self._running.values()]
+            for known in (self._mine, self._theirs, self._matched, self._running):
                 known.clear()
             self._news.clear()
             self._refusals.clear()
@@ -138,7 +140,9 @@ class Desk:
             missing = [number for number in ids if number not in self._mine]
             if missing:
                 raise InputError(f"party 0 wants request {missing[0]}, which is not waiting here")
-            return [self._mine.pop(number) for number in ids]
+            taken = {number: self._mine.pop(number) for number in ids}
+            self._running |= taken
+            return list(taken.values())
 
     def drop(self, refusals: Iterable[Sequence[str]]) -> None:
         """Requests that party 0 refused."""
@@ -193,6 +197,7 @@ class Desk:
                 rows += request.rows
             for request in chosen:
                 del self._matched[request.id], self._mine[request.id]
+                self._running[request.id] = request
             return chosen
 
     @property
@@ -229,10 +234,17 @@ class Desk:
         self.refuse(late, Refused(InputError(reason), 409, retryable=True))
 
     def settle(self, answers: Sequence[tuple[Request, Answer]]) -> None:
+        self._end([request for request, _ in answers])
         self._call([(request.future, answer) for request, answer in answers])
 
     def refuse(self, requests: Sequence[Request], refused: Refused) -> None:
+        self._end(requests)
         self._call([(request.future, refused) for request in requests])
+
+    def _end(self, requests: Sequence[Request]) -> None:
+        with self.changed:
+            for request in requests:
+                self._running.pop(request.id, None)
 
     def _call(self, results: Sequence[tuple[asyncio.Future[Answer], Answer | Refused]]) -> None:
         """Hand results to the event loop, many at once."""
