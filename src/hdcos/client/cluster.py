@@ -64,7 +64,7 @@ class RemoteCluster:
 
     # ---- models
 
-    def share(self, model: Sequential, name: str | None = None, wait: bool = True) -> RemoteModel:
+    def share(self, model: Sequential, name: str | None = None) -> RemoteModel:
         """Share a model: its weights are split here, and no party ever holds them. A name in use gets a new version."""
         if not isinstance(model, Sequential):
             raise ModelError(

@@ -12,8 +12,6 @@ import hmac
 import secrets
 from base64 import urlsafe_b64encode
 
-from hdcos.errors import InputError
-
 ROLES = ("predict", "upload", "train", "reveal", "watch")
 
 
@@ -30,10 +28,3 @@ def token(secret: str, cluster: str, rank: int) -> str:
 def token_hash(shown: str) -> str:
     """What a party keeps of a token."""
     return hashlib.sha256(shown.encode()).hexdigest()
-
-
-def check_roles(roles: object) -> tuple[str, ...]:
-    known = tuple(roles) if isinstance(roles, list | tuple) else ()
-    if not known or any(role not in ROLES for role in known):
-        raise InputError(f"roles are some of {', '.join(ROLES)}, got {roles!r}")
-    return known

@@ -7,7 +7,6 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -61,9 +60,6 @@ class RemoteJob:
         self._path = f"/v2/jobs/{number}"
         self.state, self.step, self.total_steps = "waiting", 0, 0
         self.history: list[Epoch] = []
-        self._held: tuple[HeldOut, str] | None = None
-        self._follower: Thread | None = None
-        self._failure: HdcosError | None = None
 
     @property
     def done(self) -> bool:

@@ -42,8 +42,6 @@ class Cluster:
         self._links, self.pids, self._explain = links, pids, explain
         self._timeout_s = timeout_s
         self.phase_bits = phase_bits
-        self.remote = False
-        """Whether the parties have file systems of their own."""
         self.online_s = 0.0
         self._models: dict[str, PrivateModel] = {}
         self._promised: set[str] = set()

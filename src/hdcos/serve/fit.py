@@ -92,7 +92,7 @@ def fit(
     if type(checkpoint_every) is not int or checkpoint_every < 1:
         raise InputError(f"checkpoints are written every so many steps, at least 1, got {checkpoint_every!r}")
     folder = resume if resume is not None else checkpoint
-    place = "" if folder is None else os.fspath(folder if cluster.remote else os.path.abspath(folder))
+    place = "" if folder is None else os.path.abspath(folder)
     saving = Saving(place, checkpoint_every, resume is not None)
     names, join, count = _uploaded(cluster, model, x, y, batch_size, loss)
     if seed is None:

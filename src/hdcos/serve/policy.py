@@ -20,7 +20,7 @@ class Policy:
 
     def check_reveal(self) -> None:
         if not self.reveal:
-            raise PolicyRefused("this party does not reveal models: its operator must allow it (`--allow-reveal`)")
+            raise PolicyRefused("this party does not reveal models: its operator must allow it")
 
     def checkpoint_folder(self, asked: str) -> str:
         """The folder that a client's wish stands for."""
