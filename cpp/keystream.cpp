@@ -8,13 +8,14 @@
 
 #include <immintrin.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace hdcos {
 
 constexpr int ROUNDS = 14;
 constexpr int VECTORS = 8;  // of four blocks each, encrypted at a time
-constexpr std::size_t VECTOR_BYTES = 64;
+constexpr std::size_t VECTOR_BYTES = 64, BLOCK_BYTES = 16;
 
 static __m128i folded(__m128i key) {
     key = _mm_xor_si128(key, _mm_slli_si128(key, 4));
@@ -39,9 +40,22 @@ static void schedule(const std::uint8_t* key, __m512i* rounds) {
     for (int i = 0; i <= ROUNDS; ++i) rounds[i] = _mm512_broadcast_i32x4(keys[i]);
 }
 
-void keystream(const std::uint8_t* key, std::uint64_t block, std::uint64_t keep, std::uint8_t* out, std::size_t size) {
-    __m512i rounds[ROUNDS + 1];
-    schedule(key, rounds);
+KeyStream::KeyStream(const std::uint8_t* key) { schedule(key, reinterpret_cast<__m512i*>(rounds_)); }
+
+void KeyStream::read(std::uint64_t offset, std::uint64_t keep, std::uint8_t* out, std::size_t size) const {
+    const std::size_t skip = offset % BLOCK_BYTES;
+    if (skip) {
+        std::uint8_t block[BLOCK_BYTES];
+        blocks(offset / BLOCK_BYTES, keep, block, BLOCK_BYTES);
+        const std::size_t begun = std::min(size, BLOCK_BYTES - skip);
+        std::memcpy(out, block + skip, begun);
+        offset += begun, out += begun, size -= begun;
+    }
+    blocks(offset / BLOCK_BYTES, keep, out, size);
+}
+
+void KeyStream::blocks(std::uint64_t block, std::uint64_t keep, std::uint8_t* out, std::size_t size) const {
+    const __m512i* rounds = reinterpret_cast<const __m512i*>(rounds_);
     const __m512i reversed = _mm512_broadcast_i32x4(_mm_set_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
     const __m512i kept = _mm512_set1_epi64(static_cast<long long>(keep)), four = _mm512_set_epi64(0, 4, 0, 4, 0, 4, 0, 4);
     const __m512i first = _mm512_set1_epi64(static_cast<long long>(block));
@@ -70,7 +84,8 @@ void keystream(const std::uint8_t* key, std::uint64_t block, std::uint64_t keep,
 
 namespace hdcos {
 
-void keystream(const std::uint8_t*, std::uint64_t, std::uint64_t, std::uint8_t*, std::size_t) {}
+KeyStream::KeyStream(const std::uint8_t*) {}
+void KeyStream::read(std::uint64_t, std::uint64_t, std::uint8_t*, std::size_t) const {}
 
 }  // namespace hdcos
 

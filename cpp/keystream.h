@@ -9,7 +9,18 @@ namespace hdcos {
 // Whether this build and this processor have it (dispatch.cpp: that must run anywhere).
 bool has_keystream();
 
-// `size` bytes of the stream of a 32-byte key from 16-byte block number `block` on, each word of 8 bytes and `keep`.
-void keystream(const std::uint8_t* key, std::uint64_t block, std::uint64_t keep, std::uint8_t* out, std::size_t size);
+// The stream of one key, read from anywhere.
+class KeyStream {
+  public:
+    explicit KeyStream(const std::uint8_t* key);  // 32 bytes
+
+    // `size` bytes from byte `offset` on; each word of 8 bytes, counted from the last block boundary, and `keep`.
+    void read(std::uint64_t offset, std::uint64_t keep, std::uint8_t* out, std::size_t size) const;
+
+  private:
+    void blocks(std::uint64_t block, std::uint64_t keep, std::uint8_t* out, std::size_t size) const;
+
+    alignas(64) std::uint8_t rounds_[15 * 64];
+};
 
 }  // namespace hdcos

@@ -1,6 +1,7 @@
 // The Python side of the kernels. Shapes are validated in Python; here only memory is handed over.
 #include "dispatch.h"
 #include "keystream.h"
+#include "material.h"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -43,7 +44,30 @@ static void write_keystream(nb::bytes key, u64 block, u64 keep, Out<std::uint8_t
     const auto* bytes = reinterpret_cast<const std::uint8_t*>(key.c_str());
     const std::size_t size = out.size();
     Release release;
-    keystream(bytes, block, keep, out.data(), size);
+    KeyStream(bytes).read(16 * block, keep, out.data(), size);
+}
+
+using Row = nb::ndarray<const u64, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+// Where the fields of a chunk lie, as Python lays them out.
+static std::vector<FieldPlace> places(const In<std::uint8_t>& keys, const Row& offsets, const Row& starts,
+                                      const Row& counts, const Row& bits) {
+    const std::size_t number = offsets.size();
+    if (!has_keystream()) throw std::invalid_argument("no key stream on this processor");
+    if (keys.size() != 32 * number || starts.size() != number || counts.size() != number || bits.size() != number)
+        throw std::invalid_argument("each field has a key and a place");
+    std::vector<FieldPlace> made(number);
+    for (std::size_t i = 0; i < number; ++i)
+        made[i] = {keys.data() + 32 * i, offsets.data()[i], starts.data()[i], counts.data()[i],
+                   static_cast<int>(bits.data()[i])};
+    return made;
+}
+
+static void expand(In<std::uint8_t> keys, Row offsets, Row starts, Row counts, Row bits, Out<std::uint8_t> out) {
+    const auto fields = places(keys, offsets, starts, counts, bits);
+    std::uint8_t* data = out.data();
+    Release release;
+    expand_fields(fields.data(), fields.size(), data);
 }
 
 // The tables of a phase, as Python keeps them.
@@ -104,6 +128,31 @@ struct Bound {
         const std::size_t size = buffer.size(), count = out.size();
         Release release;
         kernels.unpack_sum(buffer.data(), size, values.data(), out.data(), out.itemsize(), count, bits);
+    }
+    void correct(In<std::uint8_t> keys, Row offsets, Row starts, Row counts, Row bits,
+                 const std::vector<In<u64>>& values, Out<std::uint8_t> out) const {
+        const auto fields = places(keys, offsets, starts, counts, bits);
+        if (values.size() != fields.size()) throw std::invalid_argument("each field has values");
+        for (std::size_t i = 0; i < fields.size(); ++i)
+            if (values[i].size() != fields[i].count) throw std::invalid_argument("a field has another number of values");
+        std::uint8_t* data = out.data();
+        Release release;
+        for (std::size_t i = 0; i < fields.size(); ++i) correct_field(kernels, fields[i], values[i].data(), data);
+    }
+    void unpack_fields(In<std::uint8_t> buffer, Row from, Row starts, Row counts, Row bits, Row itemsizes,
+                       Out<std::uint8_t> out) const {
+        const std::size_t number = from.size();
+        if (starts.size() != number || counts.size() != number || bits.size() != number || itemsizes.size() != number)
+            throw std::invalid_argument("each field has a place");
+        const std::uint8_t* packed = buffer.data();
+        std::uint8_t* data = out.data();
+        Release release;
+        for (std::size_t i = 0; i < number; ++i) {
+            const std::size_t count = counts.data()[i];
+            const int width = static_cast<int>(bits.data()[i]);
+            kernels.unpack(packed + from.data()[i], (count * width + 7) / 8, data + starts.data()[i],
+                           itemsizes.data()[i], count, width);
+        }
     }
     void trig_words(InAny phase, Out<i64> cos, Out<i64> sin, const Tables& tables) const {
         const std::size_t count = phase.size();
@@ -219,6 +268,7 @@ NB_MODULE(_native, m) {
     m.def("keep_memory", &keep_memory, "Keep freed pages in the process.");
     m.def("has_keystream", &has_keystream, "Whether this processor has vector AES.");
     m.def("keystream", &write_keystream, "AES-256 in counter mode: the stream from a block on, words masked.");
+    m.def("expand", &expand, "The halves of many fields, each from its own stream, each at its own place.");
     bind_oblivious(m);
     nb::class_<Tables>(m, "Tables").def(nb::init<In<std::int32_t>, nb::object, int, int>(), "high"_a, "low"_a.none(),
                                         "bits"_a, "scale"_a);
@@ -233,6 +283,8 @@ NB_MODULE(_native, m) {
         .def("pack", &Bound::pack)
         .def("unpack", &Bound::unpack)
         .def("unpack_sum", &Bound::unpack_sum)
+        .def("correct", &Bound::correct)
+        .def("unpack_fields", &Bound::unpack_fields)
         .def("trig_words", &Bound::trig_words)
         .def("trig_combine", &Bound::trig_combine)
         .def("rotate", &Bound::rotate, "phase"_a, "a"_a, "b"_a, "cosine"_a.none(), "sine"_a.none(), "tables"_a)

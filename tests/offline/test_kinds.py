@@ -67,9 +67,8 @@ def filled(plan: Plan, executions: int = 1, name: str = "test") -> tuple[Stock, 
     stocks = tuple(Stock(name, plan, rank, dealer.open(name, plan, rank)) for rank in (0, 1))
     start = 0
     for count in plan.chunks(executions):
-        parts = dealer.deal(name, start, count)
         stocks[0].fill(start, count, None)
-        stocks[1].fill(start, count, np.concatenate(parts) if parts else None)
+        stocks[1].fill(start, count, dealer.deal(name, start, count))
         start += count
     return stocks
 
@@ -264,7 +263,7 @@ def test_a_mask_of_another_scope_can_be_referred_to() -> None:
     stocks["model"][0].fill(0, 1, None)
     stocks["model"][1].fill(0, 1, None)
     stocks["work"][0].fill(0, 7, None)
-    stocks["work"][1].fill(0, 7, np.concatenate(dealer.deal("work", 0, 7)))
+    stocks["work"][1].fill(0, 7, dealer.deal("work", 0, 7))
     ((w,),) = joined(model, stocks["model"])
     (m,), (mw,) = joined(work, stocks["work"], executions=7)
     assert (mw == matmul(m, w[0])).all()

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from hdcos.errors import HdcosError, InputError, MaterialReused
+from hdcos.errors import FrameError, HdcosError, InputError
 from hdcos.link import Kind, Meter
 from hdcos.link.message import encode_message, request
-from hdcos.offline import Dealer, Need, Plan, Stock, TrigPair
+from hdcos.offline import Dealer, Need, Plan, Stock, TrigPair, material
 from hdcos.offline.service import DealerClient, serve_dealer
 from tls_pair import tls_pair
 
@@ -84,21 +84,60 @@ def test_party_0_is_sent_no_corrections() -> None:
             request(client.link, {"operation": "deal", "scope": "work", "start": 0, "executions": 1}, timeout_s=5)
 
 
-def test_an_answer_to_another_question_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("kind", "buffers", "complaint"),
+    [
+        (Kind.REPLY, encode_message({"time": 7}), "something else than material"),
+        (Kind.MATERIAL, [bytes(PLAN.packed_bytes(1) - 1)], "bytes of material expected"),
+        (Kind.MATERIAL, [bytes(PLAN.packed_bytes(1) + 1)], "at most .* are allowed here"),
+    ],
+)
+def test_an_answer_to_another_question_is_refused(kind: Kind, buffers: list[bytes], complaint: str) -> None:
     with tls_pair() as (there, here):
         client = DealerClient(lambda meter: here, 1)
         stock = Stock("work", PLAN, 1, bytes(32))
 
         def lie() -> None:
             there.receive(Kind.REQUEST)
-            there.send(Kind.REPLY, *encode_message({"scope": "work", "start": 7, "executions": 1}))
+            there.send(kind, *buffers)
 
         thread = threading.Thread(target=lie)
         thread.start()
-        with pytest.raises(MaterialReused, match="'start': 7"):
+        with pytest.raises(FrameError, match=complaint):
             client.fill(stock, 1)
         thread.join(5)
         assert stock.filled == 0
+        assert here.closed
+
+
+def test_one_request_brings_any_number_of_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(material, "CHUNK_BYTES", 3 * PLAN.packed_bytes(1))
+    dealer = Dealer()
+    with served(dealer, 0) as zero, served(dealer, 1) as one:
+        stocks = [client.open("work", PLAN) for client in (zero, one)]
+        for client, stock in zip((zero, one), stocks, strict=True):
+            client.fill(stock, 8)
+            client.fill(stock, 2)
+        assert [stock.available for stock in stocks] == [10, 10]
+        assert list(PLAN.chunks(8)) == [3, 3, 2]
+
+
+def test_a_dealer_that_fails_between_two_chunks_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(material, "CHUNK_BYTES", PLAN.packed_bytes(1))
+    dealer = Dealer()
+    deal = dealer.deal
+
+    def deal_two(name: str, start: int, executions: int):
+        if start == 2:
+            raise InputError("no more than two")
+        return deal(name, start, executions)
+
+    monkeypatch.setattr(dealer, "deal", deal_two)
+    with served(dealer, 1) as client:
+        stock = client.open("work", PLAN)
+        with pytest.raises(InputError, match="no more than two"):
+            client.fill(stock, 5)
+        assert stock.available == 2
 
 
 def test_a_refused_order_leaves_the_client_able_to_dial_again() -> None:

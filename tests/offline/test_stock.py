@@ -23,7 +23,7 @@ def opened(plan: Plan = PLAN, name: str = "test") -> tuple[Dealer, Stock, Stock]
 def deal(dealer: Dealer, zero: Stock, one: Stock, executions: int) -> None:
     start = one.filled
     zero.fill(start, executions, None)
-    one.fill(start, executions, np.concatenate(dealer.deal(one.name, start, executions)))
+    one.fill(start, executions, dealer.deal(one.name, start, executions))
 
 
 def test_any_batches_that_sum_to_n_consume_what_was_dealt_for_n() -> None:
@@ -131,8 +131,8 @@ def test_a_repeated_or_skipped_chunk_is_refused() -> None:
 
 def test_a_chunk_lost_on_the_way_is_dealt_again_as_it_was() -> None:
     dealer, zero, one = opened()
-    lost = np.concatenate(dealer.deal("test", 0, 3))
-    again = np.concatenate(dealer.deal("test", 0, 3))
+    lost = dealer.deal("test", 0, 3)
+    again = dealer.deal("test", 0, 3)
     assert (lost == again).all()
     zero.fill(0, 3, None)
     one.fill(0, 3, again)
@@ -152,7 +152,7 @@ def test_a_stock_never_runs_backwards(executions: int) -> None:
 
 def test_a_chunk_that_is_too_short_or_too_long_is_refused_and_leaves_the_stock_as_it_was() -> None:
     dealer, _, one = opened()
-    corrections = np.concatenate(dealer.deal("test", 0, 1))
+    corrections = dealer.deal("test", 0, 1)
     for wrong in (corrections[:-1], np.append(corrections, np.uint8(0)), None):
         with pytest.raises(FrameError):
             one.fill(0, 1, wrong)
@@ -198,7 +198,7 @@ def test_a_scope_is_opened_once_by_each_party_with_one_plan() -> None:
 def test_a_closed_scope_deals_nothing_and_cannot_be_opened_again() -> None:
     dealer, *_ = opened()
     dealer.close("test", 0)
-    assert dealer.deal("test", 0, 1)  # the other party still needs it
+    assert len(dealer.deal("test", 0, 1))  # the other party still needs it
     dealer.close("test", 1)
     with pytest.raises(InputError, match="no material is open"):
         dealer.deal("test", 0, 1)

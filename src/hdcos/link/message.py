@@ -95,6 +95,11 @@ def request(
 def answer(link: Link, timeout_s: float | None = None) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """The reply to a request sent before."""
     _, payload = link.receive(Kind.REPLY, timeout_s=timeout_s)
+    return decode_reply(payload)
+
+
+def decode_reply(payload: NDArray[np.uint8]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """A reply's message; the error that it reports is raised."""
     meta, arrays = decode_message(payload)
     if "error" in meta:
         raise errors.remote(str(meta["error"]), str(meta.get("message", "")))

@@ -14,25 +14,23 @@ spent once is the stock's business.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from threading import Lock
 
 import numpy as np
 
 from hdcos.errors import HandshakeError, InputError, MaterialReused
-from hdcos.offline.material import Field, Kind, Plan, Reference, Values
-from hdcos.ring import Array, pack
-from hdcos.sharing import Stream, derive, fresh_seed
+from hdcos.offline.halves import LAYOUTS, Halves
+from hdcos.offline.layout import Corrections
+from hdcos.offline.material import Kind, Plan, Reference, Slot, Values
+from hdcos.ring import Array, modulo
+from hdcos.sharing import fresh_seed
 
 MAX_DEAL_BYTES = 1 << 28
 REMEMBERED = 1 << 16
 """Names of scopes that are refused if they come again. Those of real clusters are random and never do."""
-
-
-def field_stream(root: bytes, position: int, name: str) -> Stream:
-    """The stream that one party's halves of one field of one position come from."""
-    return Stream(derive(root, position, name))
 
 
 @dataclass
@@ -44,15 +42,40 @@ class _Scope:
     dealt: int = 0
     lock: Lock = field(default_factory=Lock, repr=False)
     """Streams go on where they ended: one thread reads them at a time."""
-    streams: dict[tuple[int, int, str], Stream] = field(default_factory=dict, repr=False)
 
-    def expand(self, rank: int, position: int, item: Field, first: int, units: int) -> Array:
-        """One party's half of a field of some units."""
-        address = (rank, position, item.name)
-        stream = self.streams.get(address)
-        if stream is None:
-            stream = self.streams[address] = field_stream(self.roots[rank], position, item.name)
-        return stream.words((units, *item.shape), item.bits, first * item.size)
+    def __post_init__(self) -> None:
+        self.corrections = lru_cache(LAYOUTS)(lambda executions: Corrections(self.plan, executions))
+
+    @cached_property
+    def uniform_halves(self) -> tuple[Halves, Halves]:
+        zero, one = (Halves(root, self.plan.uniform) for root in self.roots)
+        return zero, one
+
+    @cached_property
+    def dealt_halves(self) -> Halves:
+        """Party 0's halves of what is dealt."""
+        return Halves(self.roots[0], self.plan.corrected)
+
+    def uniform(self, start: int, executions: int) -> list[Values]:
+        """The uniform fields of every position."""
+        values: list[dict[str, Array]] = [{} for _ in self.plan.needs]
+        halves = (halves.expand(start, executions) for halves in self.uniform_halves)
+        for slot, joined in zip(self.plan.uniform, _joined(self.plan.uniform, *halves), strict=True):
+            values[slot.position][slot.field.name] = joined
+        return list(values)
+
+    def first(self, position: int) -> Values:
+        """The uniform fields of one position in the first execution."""
+        slots = [slot for slot in self.plan.uniform if slot.position == position]
+        halves = (Halves(root, slots).expand(0, 1) for root in self.roots)
+        return {slot.field.name: joined for slot, joined in zip(slots, _joined(slots, *halves), strict=True)}
+
+
+def _joined(slots: Sequence[Slot], zero: list[Array], one: list[Array]) -> Iterator[Array]:
+    """The sums of both parties' halves, in the memory of the first."""
+    for slot, total, other in zip(slots, zero, one, strict=True):
+        total += other
+        yield modulo(total, slot.field.bits)
 
 
 class Dealer:
@@ -92,31 +115,41 @@ class Dealer:
                 if len(self._forgotten) > REMEMBERED:
                     del self._forgotten[next(iter(self._forgotten))]
 
-    def deal(self, name: str, start: int, executions: int) -> list[Array]:
+    def chunks(self, name: str, start: int, executions: int) -> Iterator[Array]:
+        """What `deal` gives for executions [start, start + executions), chunk by chunk."""
+        if executions < 1:
+            raise InputError(f"{name}: {executions} executions cannot be dealt")
+        with self._lock:
+            plan = self._known(name).plan
+        for count in plan.chunks(executions):
+            yield self.deal(name, start, count)
+            start += count
+
+    def deal(self, name: str, start: int, executions: int) -> Array:
         """Party 1's halves of every dealt field for executions [start, start + executions), packed."""
         with self._lock:
             scope = self._known(name)
-            if executions < 1 or scope.plan.packed_bytes(executions) > MAX_DEAL_BYTES:
+            if executions < 1 or executions * scope.plan.execution_bytes > MAX_DEAL_BYTES:
                 raise InputError(f"{name}: {executions} executions cannot be dealt at once: ask for fewer")
             if start > scope.dealt:
                 raise MaterialReused(f"{name}: executions from {start} asked for, next to deal is {scope.dealt}")
             scope.dealt = max(scope.dealt, start + executions)
         with scope.lock:
-            return self._parts(scope, name, start, executions)
+            return self._packed(scope, name, start, executions)
 
-    def _parts(self, scope: _Scope, name: str, start: int, executions: int) -> list[Array]:
-        values: dict[int, Values] = {}
-        parts: list[Array] = []
-        for position, need in enumerate(scope.plan.needs):
-            values[position] = self._plain(name, position, start, executions, values)
-            first, units = start * need.units, executions * need.units
-            for item in need.kind.fields():
-                if values[position][item.name].shape != (units, *item.shape):
-                    raise InputError(f"{name}: position {position} does not have the shape it states")
-                if item.dealt:
-                    half = scope.expand(0, position, item, first, units)
-                    parts.append(pack(_rest(values[position][item.name], half, item.bits), item.bits))
-        return parts
+    def _packed(self, scope: _Scope, name: str, start: int, executions: int) -> Array:
+        if not scope.plan.corrected:
+            return np.empty(0, np.uint8)
+        values: list[Values] = []
+        for position, uniform in enumerate(scope.uniform(start, executions)):
+            values.append(self._plain(scope, position, executions, uniform, values))
+        dealt = []
+        for slot in scope.plan.corrected:
+            value = values[slot.position][slot.field.name]
+            if value.shape != slot.shape(executions):
+                raise InputError(f"{name}: position {slot.position} does not have the shape it states")
+            dealt.append(np.ascontiguousarray(value, np.uint64))
+        return scope.dealt_halves.rest(dealt, start, executions, scope.corrections(executions))
 
     def _known(self, name: str) -> _Scope:
         scope = self._scopes.get(name)
@@ -124,40 +157,23 @@ class Dealer:
             raise InputError(f"no material is open under the name {name}")
         return scope
 
-    def _plain(self, name: str, position: int, start: int, executions: int, known: dict[int, Values]) -> Values:
-        """The plain values of one position, all fields."""
-        scope = self._known(name)
+    def _plain(self, scope: _Scope, position: int, executions: int, uniform: Values, known: Sequence[Values]) -> Values:
+        """The plain values of one position, all fields, from its uniform ones and earlier positions."""
         need = scope.plan.needs[position]
-        units = executions * need.units
-        uniform = {
-            item.name: self._joined(scope, position, item, start * need.units, units)
-            for item in need.kind.fields()
-            if not item.dealt
-        }
-        referred = [
-            self._referred(reference, need.units, executions, scope, known) for reference in need.kind.references()
-        ]
-        if executions > 1 and any(reference.rows for reference in need.kind.references()):
+        references = need.kind.references()
+        referred = [self._referred(reference, need.units, executions, scope, known) for reference in references]
+        if executions > 1 and any(reference.rows for reference in references):
             return {**uniform, **_one_by_one(need.kind, executions, uniform, referred)}
         return {**uniform, **need.kind.derive(uniform, *referred)}
 
-    @staticmethod
-    def _joined(scope: _Scope, position: int, item: Field, first: int, units: int) -> Array:
-        """A uniform field: the sum of both parties' halves."""
-        total, other = (scope.expand(rank, position, item, first, units) for rank in (0, 1))
-        total += other
-        if item.bits < 8 * total.itemsize:
-            total &= total.dtype.type((1 << item.bits) - 1)
-        return total
-
     def _referred(
-        self, reference: Reference, units: int, executions: int, scope: _Scope, known: dict[int, Values]
+        self, reference: Reference, units: int, executions: int, scope: _Scope, known: Sequence[Values]
     ) -> Values:
         if reference.scope:
-            with self._known(reference.scope).lock:
-                other = self._plain(reference.scope, reference.position, 0, 1, {})
-            return {name: array[0] for name, array in reference.part(other).items()}
-        if reference.position not in known:
+            other, position = self._known(reference.scope), reference.position
+            values = self._plain(other, position, 1, other.first(position), ())
+            return {name: array[0] for name, array in reference.part(values).items()}
+        if reference.position >= len(known):
             raise InputError(f"material refers to position {reference.position}, which comes later")
         if reference.rows:
             return known[reference.position]
@@ -186,14 +202,3 @@ def _one_by_one(kind: Kind, executions: int, uniform: Values, referred: Sequence
         for number in range(executions)
     ]
     return {name: np.concatenate([each[name] for each in made]) for name in made[0]}
-
-
-def _rest(values: Array, half: Array, bits: int) -> Array:
-    """What is left of values for the other party, in the memory of the half."""
-    if half.dtype == np.uint64:
-        np.subtract(values, half, out=half)
-    else:
-        half = (values - half.astype(np.uint64)).astype(half.dtype)
-    if bits < 8 * half.itemsize:
-        np.bitwise_and(half, half.dtype.type((1 << bits) - 1), out=half)
-    return half.ravel()

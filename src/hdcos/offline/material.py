@@ -42,6 +42,11 @@ class Field:
     def size(self) -> int:
         return prod(self.shape)
 
+    @property
+    def fills_its_type(self) -> bool:
+        """Whether packed values are values as they lie in memory."""
+        return self.bits in (8, 16, 32, 64)
+
     def check(self) -> None:
         """InputError unless this is a tensor somebody could want: plans arrive over the network."""
         sizes = (*self.shape, self.bits)
@@ -149,10 +154,44 @@ class Need:
 
 
 @dataclass(frozen=True)
+class Slot:
+    """A field of a position of a plan, `units` times in each execution."""
+
+    position: int
+    units: int
+    field: Field
+
+    def count(self, executions: int) -> int:
+        """Values in so many executions."""
+        return executions * self.units * self.field.size
+
+    def shape(self, executions: int) -> tuple[int, ...]:
+        return (executions * self.units, *self.field.shape)
+
+
+@dataclass(frozen=True)
 class Plan:
     """The material one execution takes, position by position."""
 
     needs: tuple[Need, ...]
+
+    @cached_property
+    def slots(self) -> tuple[Slot, ...]:
+        """All fields of all positions, in order."""
+        return tuple(
+            Slot(position, need.units, item) for position, need in enumerate(self.needs) for item in need.kind.fields()
+        )
+
+    @cached_property
+    def uniform(self) -> tuple[Slot, ...]:
+        """The fields that each party expands, in order."""
+        return tuple(slot for slot in self.slots if not slot.field.dealt)
+
+    @cached_property
+    def corrected(self) -> tuple[Slot, ...]:
+        """The dealt fields as they are sent: the widest first of those that need no unpacking, then the others."""
+        dealt = [slot for slot in self.slots if slot.field.dealt]
+        return tuple(sorted(dealt, key=lambda slot: -slot.field.bits if slot.field.fills_its_type else 0))
 
     def to_json(self) -> list[dict[str, Any]]:
         return [{**need.kind.to_json(), "units": need.units} for need in self.needs]
@@ -175,6 +214,11 @@ class Plan:
         return cls(tuple(needs))
 
     @cached_property
+    def execution_bytes(self) -> int:
+        """Payload from the dealer for one execution."""
+        return self.packed_bytes(1)
+
+    @cached_property
     def one_by_one(self) -> bool:
         """Whether a unit serves a whole execution in a way that executions must be dealt singly."""
         return any(
@@ -189,7 +233,7 @@ class Plan:
 
     def chunks(self, executions: int) -> Iterator[int]:
         """How many executions are dealt at a time."""
-        step = 1 if self.one_by_one else max(1, CHUNK_BYTES // max(1, self.packed_bytes(1)))
+        step = 1 if self.one_by_one else max(1, CHUNK_BYTES // max(1, self.execution_bytes))
         while executions > 0:
             yield min(step, executions)
             executions -= step
@@ -200,9 +244,4 @@ class Plan:
 
     def packed_bytes(self, executions: int) -> int:
         """One chunk: each field of each position is packed by itself."""
-        return sum(
-            packed_size(field.size * need.units * executions, field.bits)
-            for need in self.needs
-            for field in need.kind.fields()
-            if field.dealt
-        )
+        return sum(packed_size(slot.count(executions), slot.field.bits) for slot in self.corrected)

@@ -1,29 +1,26 @@
 """A dealer behind a link, and the party's end of that link.
 
 The dealer answers four requests: open a scope (a root seed comes back), deal executions (their corrections come
-back, for party 1), close a scope, and look (its clock comes back). It receives plans and counts, nothing that depends
-on a secret.
+back chunk by chunk, for party 1), close a scope, and look (its clock comes back). It receives plans and counts, nothing
+that depends on a secret.
 """
 
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from hdcos.errors import InputError, MaterialReused
+from hdcos.errors import FrameError, InputError
 from hdcos.link import Kind, Link, Meter
-from hdcos.link.message import answer, decode_message, encode_message, integer, reply_error, request, text
+from hdcos.link.frame import MAX_ABORT
+from hdcos.link.message import decode_message, decode_reply, encode_message, integer, reply_error, request, text
 from hdcos.offline.dealer import Dealer
 from hdcos.offline.material import Finish, Plan
 from hdcos.offline.stock import Stock
 from hdcos.ring import Array
-
-WINDOW = 3
-"""Requests a party keeps under way, so that the dealer computes while the party expands."""
 
 
 def serve_dealer(dealer: Dealer, link: Link, rank: int, closing: bool = False) -> None:
@@ -63,10 +60,9 @@ def _answer(dealer: Dealer, link: Link, rank: int, meta: dict[str, Any]) -> None
         if rank != 1:
             raise InputError("only party 1 is sent corrections: party 0 expands all its halves")
         start, executions = integer(meta, "start"), integer(meta, "executions")
-        parts = dealer.deal(name, start, executions)
-        link.send(Kind.REPLY, *encode_message({"scope": name, "start": start, "executions": executions}))
         with link.meter.phase("offline"):
-            link.send(Kind.MATERIAL, *parts)
+            for corrections in dealer.chunks(name, start, executions):
+                link.send(Kind.MATERIAL, corrections)
     elif operation == "close":
         dealer.close(name, rank)
         link.send(Kind.REPLY, *encode_message({}))
@@ -110,32 +106,26 @@ class DealerClient:
         return request(link, meta, timeout_s=link.timeout_s)
 
     def fill(self, stock: Stock, executions: int) -> None:
-        """Deal so many more executions into the stock, chunk by chunk, some requests ahead of the answers."""
-        start, link = stock.filled, self.link
-        pending: deque[tuple[int, int]] = deque()
+        """Deal so many more executions into the stock, chunk by chunk; the dealer makes the next meanwhile."""
+        if self.rank == 0:
+            for count in stock.plan.chunks(executions):
+                stock.fill(stock.filled, count, None)
+        elif executions:
+            self._receive(self.link, stock, executions)
+
+    def _receive(self, link: Link, stock: Stock, executions: int) -> None:
+        meta = {"operation": "deal", "scope": stock.name, "start": stock.filled, "executions": executions}
+        link.send(Kind.REQUEST, *encode_message(meta))
         try:
             for count in stock.plan.chunks(executions):
-                if self.rank == 0:
-                    stock.fill(start, count, None)
-                else:
-                    meta = {"operation": "deal", "scope": stock.name, "start": start, "executions": count}
-                    link.send(Kind.REQUEST, *encode_message(meta))
-                    pending.append((start, count))
-                start += count
-                if len(pending) == WINDOW:
-                    self._receive(link, stock, *pending.popleft())
-            while pending:
-                self._receive(link, stock, *pending.popleft())
+                size = stock.corrections(count).size
+                with link.meter.phase("offline"):
+                    kind, payload = link.receive((Kind.MATERIAL, Kind.REPLY), limit=max(size, MAX_ABORT))
+                if kind is Kind.REPLY:
+                    decode_reply(payload)
+                    raise FrameError("the dealer answered with something else than material")
+                stock.fill(stock.filled, count, payload)
         except BaseException as error:
-            # Answers to requests sent ahead must not be taken for answers to later ones.
+            # What is still on its way must not be taken for an answer to a later request.
             link.abort(error)
             raise
-
-    def _receive(self, link: Link, stock: Stock, start: int, count: int) -> None:
-        meta, _ = answer(link, link.timeout_s)
-        asked = {"scope": stock.name, "start": start, "executions": count}
-        if meta != asked:
-            raise MaterialReused(f"asked the dealer for {asked}, got {meta}")
-        with link.meter.phase("offline"):
-            _, corrections = link.receive(Kind.MATERIAL, stock.plan.packed_bytes(count))
-        stock.fill(start, count, corrections)

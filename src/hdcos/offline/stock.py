@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Mapping
+from functools import cached_property, lru_cache
 from threading import Condition
 
 import numpy as np
 
 from hdcos.errors import FrameError, HdcosError, InputError, MaterialExhausted, MaterialReused, PeerLost
-from hdcos.offline.dealer import field_stream
-from hdcos.offline.material import Field, Fields, Finish, Kind, Need, Plan
-from hdcos.ring import Array, packed_size, unpack
-from hdcos.sharing import Stream
+from hdcos.offline.halves import LAYOUTS, Halves, field_stream
+from hdcos.offline.layout import Corrections
+from hdcos.offline.material import Fields, Finish, Kind, Plan
+from hdcos.ring import Array
 
 SLAB_BYTES = 1 << 26
 """Material lies in pieces of about this size, so that a batch is nearly always one piece and needs no copy."""
@@ -60,7 +61,7 @@ class Stock:
     ) -> None:
         self.name, self.plan, self.rank, self._singly = name, plan, rank, singly
         self._root, self._finishes = root, finishes or {}
-        self._streams: dict[tuple[int, str], Stream] = {}
+        self.corrections = lru_cache(LAYOUTS)(lambda executions: Corrections(plan, executions))
         self._slabs: deque[_Slab] = deque()
         self._filled = self._used = self._ordered = 0
         self._failure: HdcosError | None = None
@@ -105,18 +106,19 @@ class Stock:
             raise MaterialReused(
                 f"{self.name}: {executions} executions from {start} arrived, next expected is {self._filled}"
             )
-        read = self._expand if self.rank == 0 else _Unpacker(corrections, self.name)
+        fields = self._halves.expand(start, executions)
+        if self.rank == 1:
+            try:
+                fields += self.corrections(executions).unpack(
+                    np.empty(0, np.uint8) if corrections is None else corrections
+                )
+            except FrameError as error:
+                raise FrameError(f"{self.name}: {error}") from None
         positions: list[Fields] = []
-        for position, need in enumerate(self.plan.needs):
-            units = executions * need.units
-            fields = []
-            for item in need.kind.fields():
-                source = read if item.dealt else self._expand
-                fields.append(source(position, need, item, start, units))
+        for position, places in enumerate(self._places):
+            mine = tuple([fields[place] for place in places])
             finish = self._finishes.get(position)
-            positions.append(finish(tuple(fields), positions.__getitem__) if finish else tuple(fields))
-        if isinstance(read, _Unpacker):
-            read.finish()
+            positions.append(finish(mine, positions.__getitem__) if finish else mine)
         with self._changed:
             self._store(positions, executions)
             self._filled += executions
@@ -202,30 +204,19 @@ class Stock:
                 self._slabs.popleft()
         return pieces
 
-    def _expand(self, position: int, need: Need, item: Field, start: int, units: int) -> Array:
-        address = (position, item.name)
-        stream = self._streams.get(address)
-        if stream is None:
-            stream = self._streams[address] = field_stream(self._root, position, item.name)
-        return stream.words((units, *item.shape), item.bits, start * need.units * item.size)
+    @cached_property
+    def _halves(self) -> Halves:
+        """What this party expands: party 0 all fields, party 1 those that are not dealt."""
+        return Halves(self._root, self.plan.slots if self.rank == 0 else self.plan.uniform)
 
-
-class _Unpacker:
-    """Reads a chunk's corrections field by field, in plan order."""
-
-    def __init__(self, corrections: Array | None, name: str) -> None:
-        self._rest = np.empty(0, np.uint8) if corrections is None else corrections
-        self._name = name
-
-    def __call__(self, position: int, need: Need, item: Field, start: int, units: int) -> Array:
-        length = packed_size(units * item.size, item.bits)
-        packed, self._rest = self._rest[:length], self._rest[length:]
-        values: Array = unpack(packed, units * item.size, item.bits).reshape((units, *item.shape))
-        return values
-
-    def finish(self) -> None:
-        if len(self._rest):
-            raise FrameError(f"{self._name}: {len(self._rest)} bytes of material too many")
+    @cached_property
+    def _places(self) -> list[list[int]]:
+        """Where the fields of each position are among those expanded and received."""
+        order = self.plan.slots if self.rank == 0 else (*self.plan.uniform, *self.plan.corrected)
+        known = {(slot.position, slot.field.name): place for place, slot in enumerate(order)}
+        return [
+            [known[position, item.name] for item in need.kind.fields()] for position, need in enumerate(self.plan.needs)
+        ]
 
 
 class Ration:

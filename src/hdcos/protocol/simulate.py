@@ -68,9 +68,9 @@ def deal(
     name = name or f"simulation {next(_numbers)}"
     roots = [dealer.open(name, material, rank) for rank in (0, 1)]
     stocks = [Stock(name, material, rank, roots[rank], finishes[rank]) for rank in (0, 1)]
-    parts = dealer.deal(name, 0, executions)
+    corrections = dealer.deal(name, 0, executions)
     stocks[0].fill(0, executions, None)
-    stocks[1].fill(0, executions, np.concatenate(parts) if parts else None)
+    stocks[1].fill(0, executions, corrections)
     return stocks[0].begin(executions), stocks[1].begin(executions)
 
 

@@ -17,7 +17,7 @@ lifted     the public functions of lifted values and pooled units
 from hdcos.ring.backend import SlowKernels as SlowKernels
 from hdcos.ring.backend import backend as backend
 from hdcos.ring.backend import keep_memory as keep_memory
-from hdcos.ring.backend import keystream as keystream
+from hdcos.ring.backend import streaming as streaming
 from hdcos.ring.blank import Blank as Blank
 from hdcos.ring.checks import compact_dtype as compact_dtype
 from hdcos.ring.fixed import decode as decode
@@ -35,6 +35,7 @@ from hdcos.ring.kernels import round_open as round_open
 from hdcos.ring.kernels import trig_combine as trig_combine
 from hdcos.ring.kernels import trig_words as trig_words
 from hdcos.ring.kernels import unpack as unpack
+from hdcos.ring.kernels import unpack_fields as unpack_fields
 from hdcos.ring.kernels import unpack_sum as unpack_sum
 from hdcos.ring.kernels import walsh_hadamard as walsh_hadamard
 from hdcos.ring.lifted import lifted_product as lifted_product

@@ -7,12 +7,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
-import numpy.typing as npt
 
 from hdcos.errors import InputError
 
@@ -41,10 +37,10 @@ def keep_memory() -> None:
 
 
 @cache
-def keystream() -> Callable[[bytes, int, int, int], npt.NDArray[np.uint8]] | None:
-    """AES-256 in counter mode as compiled for this processor, if it has vector AES; see `reference.keystream`."""
+def streaming() -> Native | None:
+    """The compiled kernels, if they and this processor have vector AES: those that read key streams."""
     native = _native()
-    return native.keystream if native and native.has_keystream else None
+    return native if native and native.has_keystream else None
 
 
 @cache

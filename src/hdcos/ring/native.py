@@ -36,6 +36,31 @@ class Native:
         _native.keystream(key, block, keep, out)
         return out
 
+    def expand(
+        self,
+        keys: npt.NDArray[np.uint8],
+        offsets: Words,
+        starts: Words,
+        counts: Words,
+        bits: Words,
+        out: npt.NDArray[np.uint8],
+    ) -> None:
+        """The halves of many fields: see `offline.halves`."""
+        _native.expand(keys, offsets, starts, counts, bits, out)
+
+    def correct(
+        self,
+        keys: npt.NDArray[np.uint8],
+        offsets: Words,
+        starts: Words,
+        counts: Words,
+        bits: Words,
+        values: Sequence[Words],
+        out: npt.NDArray[np.uint8],
+    ) -> None:
+        """Values less halves that are never written to memory, packed."""
+        self._kernels.correct(keys, offsets, starts, counts, bits, values, out)
+
     def matmul(self, a: Words, b: Words, out: Words | None = None) -> Words:
         if out is None:
             out = np.empty((a.shape[0], b.shape[1]), UINT64)
@@ -65,6 +90,18 @@ class Native:
         out = np.empty(count, compact_dtype(bits))
         self._kernels.unpack(buffer, out, bits)
         return out
+
+    def unpack_fields(
+        self,
+        buffer: npt.NDArray[np.uint8],
+        froms: Words,
+        starts: Words,
+        counts: Words,
+        bits: Words,
+        itemsizes: Words,
+        out: npt.NDArray[np.uint8],
+    ) -> None:
+        self._kernels.unpack_fields(buffer, froms, starts, counts, bits, itemsizes, out)
 
     def unpack_sum(self, buffer: npt.NDArray[np.uint8], values: Compact, bits: int) -> Compact:
         out = np.empty(values.shape, values.dtype)

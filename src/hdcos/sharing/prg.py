@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hdcos.errors import InputError
-from hdcos.ring import Array, Blank, compact_dtype, keystream
+from hdcos.ring import Array, Blank, compact_dtype, streaming
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers import CipherContext
@@ -66,10 +66,10 @@ class Stream:
         """Elements [offset, offset + size) of the stream of uniform values of `bits` bits."""
         dtype = compact_dtype(bits)
         count = prod(shape)
-        if native := keystream():
+        if native := streaming():
             block, skip = divmod(offset * dtype.itemsize, _BLOCK_BYTES)
             size = skip + count * dtype.itemsize
-            return native(self._key, block, _keep(bits), size)[skip:].view(dtype).reshape(shape)
+            return native.keystream(self._key, block, _keep(bits), size)[skip:].view(dtype).reshape(shape)
         values = self._bytes(offset * dtype.itemsize, count * dtype.itemsize).view(dtype)
         if bits < 8 * dtype.itemsize:
             values &= dtype.type((1 << bits) - 1)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from threading import TIMEOUT_MAX
 
 from hdcos.errors import MaterialReused
-from hdcos.offline.dealer import field_stream
+from hdcos.offline.halves import field_stream
 from hdcos.offline.kinds import Mask
 from hdcos.offline.material import Field, Fields, Finish, Plan
 from hdcos.offline.stock import Ration, Stock

@@ -1,0 +1,25 @@
+// Material of a whole chunk at once: many fields, each with a key stream and a place of its own.
+#pragma once
+
+#include "kernels.h"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace hdcos {
+
+// One field: `count` values of `bits` bits, read from byte `offset` of the stream of its key on; `start` is the byte that
+// it begins at in the chunk.
+struct FieldPlace {
+    const std::uint8_t* key;
+    u64 offset, start, count;
+    int bits;
+};
+
+// The halves of fields: each value in the smallest of 1, 2, 4 or 8 bytes that holds it.
+void expand_fields(const FieldPlace* fields, std::size_t number, std::uint8_t* out);
+
+// What is left of the values of a field when its half is taken away, packed.
+void correct_field(const Kernels& kernels, const FieldPlace& field, const u64* values, std::uint8_t* out);
+
+}  // namespace hdcos

@@ -1,0 +1,79 @@
+"""Where the fields of a chunk lie: side by side in a party's memory, and packed as the dealer sends them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from hdcos.errors import FrameError
+from hdcos.offline.material import Plan, Slot
+from hdcos.ring import Array, compact_dtype, packed_size, unpack, unpack_fields
+
+LINE_BYTES = 64
+"""Fields begin at whole cache lines."""
+
+
+class Room:
+    """One piece of memory for the fields of some executions, each value in the smallest type that holds it."""
+
+    def __init__(self, slots: Sequence[Slot], executions: int) -> None:
+        types = [compact_dtype(slot.field.bits) for slot in slots]
+        self.counts = _row(slot.count(executions) for slot in slots)
+        self.bits = _row(slot.field.bits for slot in slots)
+        self.itemsizes = _row(kind.itemsize for kind in types)
+        starts, self.size = [], 0
+        for slot, kind in zip(slots, types, strict=True):
+            starts.append(self.size)
+            # A line more than is needed: fields of 2**n bytes would otherwise compete for the same places in a cache.
+            self.size += (slot.count(executions) * kind.itemsize // LINE_BYTES + 2) * LINE_BYTES
+        self.starts = _row(starts)
+        self._places = [
+            (slot.shape(executions), kind, start) for slot, kind, start in zip(slots, types, starts, strict=True)
+        ]
+
+    def memory(self) -> Array:
+        return np.empty(self.size, np.uint8)
+
+    def arrays(self, memory: Array) -> list[Array]:
+        """The fields in a piece of memory."""
+        return [np.ndarray(shape, kind, memory, start) for shape, kind, start in self._places]
+
+
+class Corrections:
+    """The dealt fields of some executions as bytes, each packed by itself, in the order of `Plan.corrected`."""
+
+    def __init__(self, plan: Plan, executions: int) -> None:
+        self._slots, self._executions = plan.corrected, executions
+        ends, self.places = 0, []
+        for slot in self._slots:
+            start, ends = ends, ends + packed_size(slot.count(executions), slot.field.bits)
+            self.places.append(slice(start, ends))
+        self.size = ends
+        self.starts = _row(place.start for place in self.places)
+        self._whole = sum(slot.field.fills_its_type for slot in self._slots)  # they come first
+        self._room = Room(self._slots[self._whole :], executions)
+        partly = [
+            (place.stop - 1, rest)
+            for slot, place in zip(self._slots, self.places, strict=True)
+            if (rest := slot.count(executions) * slot.field.bits % 8)
+        ]
+        self._last, self._rest = np.array(partly, np.int64).reshape(-1, 2).T
+
+    def unpack(self, received: Array) -> list[Array]:
+        """The fields, those that fill their types where they arrived; FrameError if it is not what was packed."""
+        if len(received) != self.size:
+            raise FrameError(f"{self.size} bytes of material expected, got {len(received)}")
+        if (received[self._last] >> self._rest).any():
+            raise FrameError("the padding of material is not zero")
+        fields = [
+            unpack(received[place], slot.count(self._executions), slot.field.bits).reshape(slot.shape(self._executions))
+            for slot, place in zip(self._slots[: self._whole], self.places, strict=False)
+        ]
+        memory, room = self._room.memory(), self._room
+        unpack_fields(received, self.starts[self._whole :], room.starts, room.counts, room.bits, room.itemsizes, memory)
+        return fields + room.arrays(memory)
+
+
+def _row(values: Iterable[int]) -> Array:
+    return np.fromiter(values, np.uint64)

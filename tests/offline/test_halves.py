@@ -1,0 +1,82 @@
+"""Are halves the streams of their fields, whichever way they are expanded, and do corrections complete them?"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hdcos.errors import FrameError
+from hdcos.offline import Mask, Need, Plan
+from hdcos.offline import halves as module
+from hdcos.offline.halves import Halves, field_stream
+from hdcos.offline.kinds import TrigPair
+from hdcos.offline.layout import Corrections
+from hdcos.ring import compact_dtype, streaming
+from hdcos.sharing import prg
+
+ROOT = bytes(range(32))
+WIDTHS = (1, 7, 8, 12, 16, 20, 31, 32, 33, 40, 46, 56, 57, 63, 64)
+PLAN = Plan(
+    (
+        *(Need(Mask((3, 5), bits), units) for bits in WIDTHS for units in (0, 1, 3)),
+        *(Need(TrigPair((5,), 16, 10, ring=bits), units) for bits in WIDTHS for units in (1, 301)),
+    )
+)
+SPANS = ((0, 1), (0, 7), (1, 1), (5, 3))
+
+
+@pytest.fixture(params=["compiled", "one by one"])
+def way(request, monkeypatch) -> None:
+    if request.param == "one by one":
+        for user in (module, prg):
+            monkeypatch.setattr(user, "streaming", lambda: None)
+    elif streaming() is None:
+        pytest.skip("no vector AES here")
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize(("start", "executions"), SPANS)
+def test_halves_are_the_streams_of_their_fields(start: int, executions: int) -> None:
+    for slot, half in zip(PLAN.slots, Halves(ROOT, PLAN.slots).expand(start, executions), strict=True):
+        stream = field_stream(ROOT, slot.position, slot.field.name)
+        expected = stream.words(slot.shape(executions), slot.field.bits, slot.count(start))
+        assert half.dtype == expected.dtype
+        assert (half == expected).all()
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize(("start", "executions"), SPANS)
+def test_corrections_are_what_halves_lack(start: int, executions: int) -> None:
+    rng = np.random.default_rng(start)
+    halves, corrections = Halves(ROOT, PLAN.corrected), Corrections(PLAN, executions)
+    values = [rng.integers(0, 2**64, slot.shape(executions), dtype=np.uint64) for slot in PLAN.corrected]
+    packed = halves.rest(values, start, executions, corrections)
+    assert len(packed) == corrections.size == PLAN.packed_bytes(executions)
+    for slot, value, zero, one in zip(
+        PLAN.corrected, values, halves.expand(start, executions), corrections.unpack(packed), strict=True
+    ):
+        assert zero.dtype == one.dtype == compact_dtype(slot.field.bits)
+        keep = np.uint64((1 << slot.field.bits) - 1)
+        assert ((zero.astype(np.uint64) + one.astype(np.uint64) - value) & keep == 0).all()
+
+
+def test_both_ways_make_the_same_corrections(monkeypatch) -> None:
+    rng = np.random.default_rng(0)
+    values = [rng.integers(0, 2**64, slot.shape(2), dtype=np.uint64) for slot in PLAN.corrected]
+    made = []
+    for way in (module.streaming, lambda: None):
+        monkeypatch.setattr(module, "streaming", way)
+        made.append(Halves(ROOT, PLAN.corrected).rest(values, 3, 2, Corrections(PLAN, 2)))
+    assert (made[0] == made[1]).all()
+
+
+def test_corrections_that_are_something_else_are_refused() -> None:
+    corrections = Corrections(PLAN, 1)
+    packed = np.zeros(corrections.size, np.uint8)
+    corrections.unpack(packed)
+    for wrong in (packed[1:], np.append(packed, np.uint8(0))):
+        with pytest.raises(FrameError, match="bytes of material expected"):
+            corrections.unpack(wrong)
+    packed[corrections.places[-1].stop - 1] = 0x80  # 301 * 5 values of 63 bits leave one bit of their last byte
+    with pytest.raises(FrameError, match="padding"):
+        corrections.unpack(packed)
