@@ -53,8 +53,7 @@ def _said(scores: Scores) -> str:
     return (
         f"{said}After {longest} epochs the best of them, {name}, has {best[name]:.1f}, the usual start {usual:.1f} and "
         f"the best dense network {top:.1f}: the difference is {signed(best[name] - top)} instead of "
-        f"{signed(usual - top)}, {verdict}. These are single trials at few learning rates; the tables keep the usual "
-        "start."
+        f"{signed(usual - top)}, {verdict}. The tables keep the usual start."
     )
 
 
