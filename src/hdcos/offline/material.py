@@ -65,7 +65,8 @@ class Reference:
     start: int = 0
     shape: tuple[int, ...] | None = None
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """InputError unless this could be an address: plans arrive over the network."""
         if type(self.position) is not int or self.position < 0 or not isinstance(self.scope, str):
             raise InputError("a reference is to a position of a scope")
         if self.shape is not None and not all(type(size) is int and size >= 0 for size in (self.start, *self.shape)):
@@ -136,7 +137,9 @@ def _frozen(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return tuple(_frozen(item) for item in value)
     if isinstance(value, Mapping):
-        return Reference(**{name: _frozen(item) for name, item in value.items()})
+        reference = Reference(**{name: _frozen(item) for name, item in value.items()})
+        reference.check()
+        return reference
     return value
 
 
