@@ -79,16 +79,22 @@ def compiled_first(validated: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(validated)
     def kernel(*arguments: P.args, **options: P.kwargs) -> T:
-        native = _native()
-        if native is not None and not (arguments and type(arguments[0]) is Blank):
+        compiled = _compiled(name)
+        if compiled is not None and not (arguments and type(arguments[0]) is Blank):
             try:
-                made: T = getattr(native, name)(*arguments, **options)
+                made: T = compiled(*arguments, **options)
                 return made
             except (TypeError, ValueError, AttributeError, LookupError):
                 pass
         return validated(*arguments, **options)
 
     return kernel
+
+
+@cache
+def _compiled(name: str) -> Callable[..., Any] | None:
+    native = _native()
+    return getattr(native, name) if native else None
 
 
 @cache

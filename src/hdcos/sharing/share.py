@@ -50,14 +50,14 @@ class Share:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return tuple(self.words.shape)
+        return self.words.shape
 
     @property
     def size(self) -> int:
         return int(self.words.size)
 
     def __len__(self) -> int:
-        return self.shape[0]
+        return int(self.words.shape[0])
 
     def __add__(self, other: Share) -> Share:
         return Share(self.words + self._aligned(other), self.scale, min(self.bits, other.bits))
@@ -95,7 +95,9 @@ class Share:
     def raised(self, scale: int) -> Share:
         """The same secret at a higher scale: local and exact, and known modulo as much more."""
         up = scale - self.scale
-        return Share((self * (1 << up)).words, scale, min(RING_BITS, self.bits + up))
+        if not up:
+            return self
+        return Share(self.words << np.uint64(up), scale, min(RING_BITS, self.bits + up))
 
     def rounded(self, mask: Array | None, drop: int, bits: int, ties_up: bool) -> Array:
         """This half over 2**drop, rounded, plus the mask, modulo 2**bits: what an opening sends."""

@@ -84,7 +84,7 @@ class Weights:
     def _opened(self, row: WeightRow) -> Rounds[Lifted]:
         shares = [self._state[weight.name] for weight in row.weights]
         flat = Share(_side_by_side([share.words for share in shares]), shares[0].scale, shares[0].bits)
-        return (yield from open_lifted(self._party, flat, row.drop, row.bits, whole=True))
+        return open_lifted(self._party, flat, row.drop, row.bits, whole=True)
 
 
 def _side_by_side(tensors: list[Array]) -> Array:
