@@ -14,7 +14,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Any, ClassVar
 
@@ -64,6 +64,14 @@ class Reference:
     rows: bool = False
     start: int = 0
     shape: tuple[int, ...] | None = None
+
+    @staticmethod
+    @lru_cache(1 << 12)
+    def of(
+        position: int, whole: bool = False, rows: bool = False, start: int = 0, shape: tuple[int, ...] | None = None
+    ) -> Reference:
+        """A reference within the scope; equal ones are one object, as programs make the same ones in every run."""
+        return Reference(position, "", whole, rows, start, shape)
 
     def check(self) -> None:
         """InputError unless this could be an address: plans arrive over the network."""

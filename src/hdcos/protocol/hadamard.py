@@ -124,12 +124,15 @@ def empty(shape: tuple[int, ...], like: Array) -> Array:
 
 def transformed(x: Share, size: int, outputs: int) -> Share:
     """H x along the last axis: padded to `size`, first `outputs` kept. Local."""
-    padded = x.words
-    if x.shape[-1] < size:
-        padded = empty((*x.shape[:-1], size), x.words)
-        padded[..., : x.shape[-1]] = x.words
-        padded[..., x.shape[-1] :] = np.uint64(0)
-    return Share(walsh_hadamard(padded)[..., :outputs], x.scale, x.bits)
+    *rows, width = x.shape
+    if width < size:
+        padded = empty((*rows, size), x.words)
+        padded[..., :width] = x.words
+        padded[..., width:] = 0
+        made = walsh_hadamard(padded, padded)
+    else:
+        made = walsh_hadamard(x.words)
+    return Share(made if outputs == size else made[..., :outputs], x.scale, x.bits)
 
 
 def price(rows: int, units: int, phase_bits: int) -> Price:

@@ -66,7 +66,7 @@ class Lifted:
     def part(self, start: int, shape: tuple[int, ...]) -> Lifted:
         """One of the tensors that were opened side by side, as one whole row."""
         D, m, b = (x[start : start + prod(shape)].reshape(shape) for x in (self.D, self.m, self.b))
-        reference = Reference(self.reference.position, whole=True, start=start, shape=shape)
+        reference = Reference.of(self.reference.position, True, start=start, shape=shape)
         return Lifted(D, self.bits, m, b, self.scale, reference)
 
     def share(self, party: Party) -> Share:
@@ -134,7 +134,7 @@ def open_lifted_rows(party: Party, x: Openable, drop: int, bits: int) -> Rounds[
     """x / 2**drop, ready for products with a phase and for sums over rows."""
     reference = party.next_reference()
     mask, b = party.take(RoundingMask(x.shape[1:], bits, summed=True), x.shape[0])
-    rows = Reference(reference.position, rows=True)
+    rows = Reference.of(reference.position, rows=True)
     (m_total,) = party.take_one(LiftedTotal(x.shape[1:], rows, bits))
     D = yield from open_shifted(party, x, mask, drop, bits)
     return LiftedRows(D, bits, b.astype(np.uint64, copy=False), m_total, x.scale - drop, reference)

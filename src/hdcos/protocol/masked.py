@@ -40,7 +40,7 @@ class Masked:
         """One of the tensors that were masked side by side, as one whole row."""
         end = start + prod(shape)
         mask = Share(self.mask.words[start:end].reshape(shape), self.scale, self.bits)
-        reference = Reference(self.reference.position, whole=True, start=start, shape=shape)
+        reference = Reference.of(self.reference.position, True, start=start, shape=shape)
         return Masked(self.opened[start:end].reshape(shape), mask, reference)
 
     def of_scope(self, scope: str) -> Masked:

@@ -59,7 +59,7 @@ class Party:
 
     def next_reference(self, *, whole: bool = False) -> Reference:
         """The address of the unit that the next `take` returns."""
-        return Reference(self.source.position, whole=whole)
+        return Reference.of(self.source.position, whole)
 
     def constant(self, public: Public) -> Share:
         """A public value as a share: party 0 holds it, party 1 holds zero."""

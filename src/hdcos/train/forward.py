@@ -122,7 +122,7 @@ class Forward:
         first = self.passes[0]
         first.masked_input = X
         if not isinstance(first.unit, Diagonal):
-            yield from self._remask(but_first=False)
+            yield from self._remask()
             return self._matrix_output(first)
         # H adds and subtracts whole turns, so that products may lose them; a projection multiplies by fractions.
         whole_turns = first.unit.periodic and first.unit.projection is None
@@ -131,14 +131,14 @@ class Forward:
         y = self._diagonal_output(product, first.unit)
         if first.unit.fused:
             # The next weight is opened in the same round as the phase that its mask is multiplied with.
-            weight = self.weights.masked_at(self.passes[1].unit.weight.name, but_first=True)
-            _, first.phase = yield from together(self._remask(but_first=True), self._open_phase(first, y, weight))
+            weight = self.weights.masked_at(self.passes[1].unit.weight.name)
+            _, first.phase = yield from together(self._remask(), self._open_phase(first, y, weight))
         else:
-            yield from self._remask(but_first=True)
+            yield from self._remask()
         return y
 
-    def _remask(self, but_first: bool) -> Rounds[None]:
-        weights = yield from self.weights.remask(but_first)
+    def _remask(self) -> Rounds[None]:
+        weights = yield from self.weights.remask()
         for each in self.passes:
             each.masked_weight = weights.get(each.unit.weight.name)
 
