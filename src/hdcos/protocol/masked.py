@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import prod
+from typing import Final
 
 import numpy as np
 
@@ -28,13 +29,13 @@ from hdcos.ring import Array, packed_size
 from hdcos.sharing import Share
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Masked:
     """x with D = x + m known to both parties and m shared; `reference` is the mask's address."""
 
-    opened: Array = field(repr=False)
-    mask: Share
-    reference: Reference
+    opened: Final[Array] = field(repr=False)
+    mask: Final[Share]
+    reference: Final[Reference]
 
     def part(self, start: int, shape: tuple[int, ...]) -> Masked:
         """One of the tensors that were masked side by side, as one whole row."""
