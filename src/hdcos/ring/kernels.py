@@ -88,7 +88,7 @@ def pack(values: Any, bits: int) -> Any:
     if isinstance(values, Blank):
         return Blank(packed_size(values.size, bits), np.uint8)
     if _LITTLE and bits == 8 * values.itemsize:
-        return values.reshape(-1).view(np.uint8)
+        return values.reshape(-1).view(checks.UINT8)
     return implementation().pack(values.reshape(-1), bits)
 
 
