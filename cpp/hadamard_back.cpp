@@ -45,8 +45,12 @@ static inline void unit(const FusedTerms& f, const BackFactors& k, std::size_t a
                      rounded(c * k.slope, k.slope_shift, slope_half) * w_sin);
 }
 
-void hadamard_back(const LiftedRows& x, const FusedTerms& f, const BackFactors& factors, u64* total, u64* step,
-                   void* out, const BackShape& s, const Trig& trig, const Opening& open) {
+void hadamard_back(const LiftedRows& x, const FusedTerms& terms, const BackFactors& back, u64* total, u64* step,
+                   void* out, const BackShape& shape, const Trig& trig, const Opening& open) {
+    // Copies, which no store to an array of words can change.
+    const FusedTerms f = terms;
+    const BackFactors factors = back;
+    const BackShape s = shape;
     const std::size_t widest = s.width > s.size ? s.width : s.size;
     const std::size_t block = widest >= BLOCK_WORDS ? 1 : BLOCK_WORDS / widest;
     const Scratch scratch(block * (2 * s.width + 2 * s.units + s.size));
@@ -67,6 +71,7 @@ void hadamard_back(const LiftedRows& x, const FusedTerms& f, const BackFactors& 
             const u64* const e = E + r * s.width;
             const u64* const w = t + r * s.width;
             const u64* const b = x.b + wide + r * s.width;
+#pragma GCC ivdep
             for (std::size_t i = 0; i < s.width; ++i) total[i] += w[i] * b[i] + (e[i] & keep);
             const u64* const c = cos + r * s.units;
             const u64* const n = sin + r * s.units;

@@ -67,9 +67,11 @@ static void compute_rows(const Cosine& z, std::size_t first, std::size_t count, 
             std::memset(rows + r * s.size + filled, 0, (s.size - filled) * sizeof(u64));
         }
     walsh_hadamard(rows, rows, count, s.size);
-    if (bias)
+    if (bias) {
+        const std::size_t outputs = s.outputs, size = s.size;
         for (std::size_t r = 0; r < count; ++r)
-            for (std::size_t i = 0; i < s.outputs; ++i) rows[r * s.size + i] += bias[i];
+            for (std::size_t i = 0; i < outputs; ++i) rows[r * size + i] += bias[i];
+    }
 }
 
 void hadamard_cos(const Cosine& z, const u64* bias, u64* out, const HadamardLayer& s, const Trig& trig) {

@@ -54,33 +54,37 @@ static const u64* row_of(const u64* x, std::size_t row, std::size_t stride, cons
 
 void lifted_times(const u64* E, const u64* t, const u64* factor, const u64* m_factor, const u64* b_factor, u64* out,
                   const LiftedShape& s) {
-    const Scratch room(s.pool.window == 1 ? 0 : 2 * s.units);
+    const std::size_t units = s.units;
+    const Scratch room(s.pool.window == 1 ? 0 : 2 * units);
     for (std::size_t row = 0; row < s.rows; ++row) {
         const u64* const e = row_of(E, row, s.lifted_stride, s.pool, room.get());
-        const u64* const w = row_of(t, row, s.lifted_stride, s.pool, room.get() + s.units);
+        const u64* const w = row_of(t, row, s.lifted_stride, s.pool, room.get() + units);
         const u64* const f = factor + row * s.factor_stride;
-        const u64* const m = m_factor + row * s.units;
-        const u64* const b = b_factor + row * s.units;
-        u64* const to = out + row * s.units;
-        for (std::size_t i = 0; i < s.units; ++i) to[i] = e[i] * f[i] - m[i] + w[i] * b[i];
+        const u64* const m = m_factor + row * units;
+        const u64* const b = b_factor + row * units;
+        u64* const to = out + row * units;
+#pragma GCC ivdep
+        for (std::size_t i = 0; i < units; ++i) to[i] = e[i] * f[i] - m[i] + w[i] * b[i];
     }
 }
 
 void lifted_product(const u64* E, const u64* t, const u64* m, const u64* b, const u64* opened, const u64* mask,
                     const u64* m_mask, const u64* b_mask, u64* out, bool with_public, const LiftedShape& s) {
-    const Scratch room(s.pool.window == 1 ? 0 : 4 * s.units);
+    const std::size_t units = s.units;
+    const Scratch room(s.pool.window == 1 ? 0 : 4 * units);
     const u64 keep = with_public ? ~u64{0} : 0;
     for (std::size_t row = 0; row < s.rows; ++row) {
         const u64* const e = row_of(E, row, s.lifted_stride, s.pool, room.get());
-        const u64* const w = row_of(t, row, s.lifted_stride, s.pool, room.get() + s.units);
-        const u64* const me = row_of(m, row, s.lifted_stride, s.pool, room.get() + 2 * s.units);
-        const u64* const be = row_of(b, row, s.lifted_stride, s.pool, room.get() + 3 * s.units);
+        const u64* const w = row_of(t, row, s.lifted_stride, s.pool, room.get() + units);
+        const u64* const me = row_of(m, row, s.lifted_stride, s.pool, room.get() + 2 * units);
+        const u64* const be = row_of(b, row, s.lifted_stride, s.pool, room.get() + 3 * units);
         const u64* const D = opened + row * s.factor_stride;
         const u64* const M = mask + row * s.factor_stride;
-        const u64* const mm = m_mask + row * s.units;
-        const u64* const bm = b_mask + row * s.units;
-        u64* const to = out + row * s.units;
-        for (std::size_t i = 0; i < s.units; ++i)
+        const u64* const mm = m_mask + row * units;
+        const u64* const bm = b_mask + row * units;
+        u64* const to = out + row * units;
+#pragma GCC ivdep
+        for (std::size_t i = 0; i < units; ++i)
             to[i] = D[i] * (w[i] * be[i] - me[i] + (e[i] & keep)) - (e[i] * M[i] - mm[i] + w[i] * bm[i]);
     }
 }
@@ -97,11 +101,13 @@ void lifted_sums(const LiftedRows& x, const MaskedRows& w, const u64* m_mask, co
         const u64* const m = x.m + row * width;
         const u64* const b = x.b + row * width;
         lift(x.opened, row * width, width, x.bits, e, t);
+#pragma GCC ivdep
         for (std::size_t i = 0; i < width; ++i) total[i] += t[i] * b[i] - m[i] + (e[i] & keep);
         const u64* const D = w.opened + row * units;
         const u64* const M = w.mask + row * units;
         const u64* const mm = m_mask + row * units;
         const u64* const bm = b_mask + row * units;
+#pragma GCC ivdep
         for (std::size_t i = 0; i < units; ++i)
             sums[i] += D[i] * (t[i] * b[i] - m[i] + (e[i] & keep)) - (e[i] * M[i] - mm[i] + t[i] * bm[i]);
     }

@@ -1,4 +1,6 @@
-// The Python side of the kernels. Shapes are validated in Python; here only memory is handed over.
+// The Python side of the kernels: memory is handed over as it is, or refused.
+//
+// Arrays of another type or layout are a TypeError, shapes that do not fit a ValueError: Python converts or explains.
 #include "dispatch.h"
 #include "keystream.h"
 #include "material.h"
@@ -11,6 +13,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <array>
+#include <initializer_list>
 #include <optional>
 
 #if defined(__GLIBC__)
@@ -38,6 +41,54 @@ static void keep_memory() {
 }
 
 static Compact compact(const InAny& x) { return {x.data(), x.itemsize()}; }
+
+static void expect(bool fits) {
+    if (!fits) throw std::invalid_argument("arrays or numbers do not fit together");
+}
+
+// Whether these are unsigned integers of the smallest type for values of `bits` bits.
+template <class Array>
+static bool holds(const Array& x, int bits) {
+    const std::size_t wanted = bits <= 8 ? 1 : bits <= 16 ? 2 : bits <= 32 ? 4 : 8;
+    return bits >= 1 && bits <= 64 && x.itemsize() == wanted &&
+           x.dtype().code == static_cast<std::uint8_t>(nb::dlpack::dtype_code::UInt);
+}
+
+template <class A>
+static bool shaped(const A& a, std::initializer_list<std::size_t> shape) {
+    if (a.ndim() != shape.size()) return false;
+    std::size_t axis = 0;
+    for (std::size_t length : shape)
+        if (a.shape(axis++) != length) return false;
+    return true;
+}
+
+template <class A, class B>
+static bool alike(const A& a, const B& b) {
+    if (a.ndim() != b.ndim()) return false;
+    for (std::size_t axis = 0; axis < a.ndim(); ++axis)
+        if (a.shape(axis) != b.shape(axis)) return false;
+    return true;
+}
+
+// Whether `a` has the shape of `b` and one more axis.
+template <class A, class B>
+static bool extends(const A& a, const B& b, std::size_t length) {
+    if (a.ndim() != b.ndim() + 1 || a.shape(b.ndim()) != length) return false;
+    for (std::size_t axis = 0; axis < b.ndim(); ++axis)
+        if (a.shape(axis) != b.shape(axis)) return false;
+    return true;
+}
+
+static bool power_of_two(std::size_t n) { return n && !(n & (n - 1)); }
+
+static bool opens(int drop, int bits) { return drop >= 0 && bits >= 1 && drop + bits <= 64; }
+
+// Whether pooling takes so many units.
+static bool pools(const std::array<std::size_t, 4>& pool, std::size_t units) {
+    const auto [channels, height, width, window] = pool;
+    return window && height % window == 0 && width % window == 0 && channels * height * width == units;
+}
 
 static void write_keystream(nb::bytes key, u64 block, u64 keep, Out<std::uint8_t> out) {
     if (key.size() != 32 || !has_keystream()) throw std::invalid_argument("no key stream for this key or processor");
@@ -103,12 +154,16 @@ struct Bound {
         Release release;
         kernels.conv2d(x.data(), weight.data(), out.data(), shape);
     }
-    void walsh_hadamard(In<u64> x, Out<u64> out, std::size_t n) const {
-        const std::size_t rows = x.size() / n;
+    void walsh_hadamard(In<u64> x, Out<u64> out) const {
+        expect(x.ndim() && alike(x, out) && power_of_two(x.shape(x.ndim() - 1)));
+        expect(x.data() == out.data() || x.data() + x.size() <= out.data() || out.data() + x.size() <= x.data());
+        const std::size_t n = x.shape(x.ndim() - 1), rows = x.size() / n;
         Release release;
         kernels.walsh_hadamard(x.data(), out.data(), rows, n);
     }
     void round_open(In<u64> x, std::optional<InAny> mask, OutAny out, int drop, int bits, bool ties_up) const {
+        expect(opens(drop, bits) && holds(out, bits) && alike(x, out));
+        expect(!mask || (holds(*mask, bits) && alike(x, *mask)));
         const void* masks = mask ? mask->data() : nullptr;
         const std::size_t itemsize = out.itemsize(), count = x.size();
         Release release;
@@ -125,7 +180,9 @@ struct Bound {
         kernels.unpack(buffer.data(), size, out.data(), out.itemsize(), count, bits);
     }
     void unpack_sum(In<std::uint8_t> buffer, InAny values, OutAny out, int bits) const {
-        const std::size_t size = buffer.size(), count = out.size();
+        const std::size_t size = buffer.size(), count = out.size(), rest = count * bits % 8;
+        expect(holds(values, bits) && holds(out, bits) && alike(values, out));
+        expect(buffer.ndim() == 1 && size == (count * bits + 7) / 8 && !(rest && buffer.data()[size - 1] >> rest));
         Release release;
         kernels.unpack_sum(buffer.data(), size, values.data(), out.data(), out.itemsize(), count, bits);
     }
@@ -161,8 +218,11 @@ struct Bound {
     }
     void trig_combine(InAny phase, In<u64> cos_share, In<u64> sin_share, Out<u64> out, const Tables& tables,
                       In<i64> cos, In<i64> sin, In<i64> harmonics, int shift) const {
-        const Series series{cos.data(), sin.data(), harmonics.data(), harmonics.size(), shift};
-        const std::size_t count = phase.size();
+        const std::size_t count = phase.size(), terms = harmonics.size();
+        expect(holds(phase, tables.trig.bits) && shift >= 0 && shift < 64);
+        expect(shaped(cos, {terms}) && shaped(sin, {terms}) && shaped(harmonics, {terms}));
+        expect(extends(cos_share, phase, terms) && extends(sin_share, phase, terms) && alike(phase, out));
+        const Series series{cos.data(), sin.data(), harmonics.data(), terms, shift};
         Release release;
         kernels.trig_combine(compact(phase), cos_share.data(), sin_share.data(), out.data(), count, tables.trig,
                              series);
@@ -178,7 +238,7 @@ struct Bound {
     void hadamard_cos(InAny phase, In<u64> a, In<u64> b, std::optional<In<u64>> bias, Out<u64> out,
                       const Tables& tables, std::size_t size, std::array<std::size_t, 4> pool,
                       const std::vector<In<u64>>& weight) const {
-        const HadamardLayer shape = layer(a, out, size, pool);
+        const HadamardLayer shape = layer(phase, a, b, bias, out, tables, size, pool, weight);
         const u64* biases = bias ? bias->data() : nullptr;
         Release release;
         kernels.hadamard_cos(cosine(phase, a, b, weight), biases, out.data(), shape, tables.trig);
@@ -187,7 +247,8 @@ struct Bound {
                            const Tables& tables, std::size_t size, std::array<std::size_t, 4> pool,
                            std::optional<InAny> mask, int drop, int bits, bool ties_up,
                            const std::vector<In<u64>>& weight) const {
-        const HadamardLayer shape = layer(a, out, size, pool);
+        const HadamardLayer shape = layer(phase, a, b, bias, out, tables, size, pool, weight);
+        expect(opens(drop, bits) && holds(out, bits) && (!mask || (holds(*mask, bits) && alike(*mask, out))));
         const u64* biases = bias ? bias->data() : nullptr;
         const Opening opening{mask ? mask->data() : nullptr, out.itemsize(), drop, bits, ties_up};
         Release release;
@@ -198,7 +259,14 @@ struct Bound {
                        const std::vector<In<u64>>& terms, In<u64> weight, u64 step, int step_shift, i64 slope,
                        int slope_shift, Out<u64> total, Out<u64> steps, OutAny out, const Tables& tables, InAny mask,
                        int drop, int out_bits, bool ties_up) const {
-        if (terms.size() != 12) throw std::invalid_argument("twelve arrays of terms expected");
+        expect(terms.size() == 12 && phase.ndim() == 2 && b.ndim() == 2 && alike(opened, b));
+        for (const In<u64>& term : terms) expect(alike(term, phase));
+        const std::size_t rows = phase.shape(0), units = phase.shape(1), size = out.ndim() == 2 ? out.shape(1) : 0;
+        expect(b.shape(0) == rows && units <= b.shape(1) && units <= size && power_of_two(size));
+        expect(shaped(weight, {units}) && shaped(out, {rows, size}) && alike(mask, out));
+        expect(shaped(total, {b.shape(1)}) && shaped(steps, {units}) && bits >= 17 && bits <= 62);
+        expect(holds(opened, bits) && holds(phase, tables.trig.bits));
+        expect(opens(drop, out_bits) && holds(mask, out_bits) && holds(out, out_bits));
         const LiftedRows x{compact(opened), nullptr, b.data(), bits, with_public};
         const auto at = [&](std::size_t i) { return terms[i].data(); };
         const FusedTerms fused{compact(phase), at(0), at(1), at(2),  at(3),  at(4), at(5),
@@ -223,19 +291,26 @@ struct Bound {
                      In<u64> m_mask, In<u64> b_mask, Out<u64> total, Out<u64> sums) const {
         const LiftedRows x{compact(opened), m.data(), b.data(), bits, with_public};
         const MaskedRows w{w_opened.data(), w_mask.data()};
-        const std::size_t rows = m.shape(0), width = m.shape(1), units = sums.shape(0);
+        expect(m.ndim() == 2 && m_mask.ndim() == 2 && bits >= 2 && bits <= 62 && holds(opened, bits < 17 ? 17 : bits));
+        const std::size_t rows = m.shape(0), width = m.shape(1), units = m_mask.shape(1);
+        expect(alike(opened, m) && alike(b, m) && m_mask.shape(0) == rows && units <= width);
+        expect(alike(w_opened, m_mask) && alike(w_mask, m_mask) && alike(b_mask, m_mask));
+        expect(shaped(total, {width}) && shaped(sums, {units}));
         Release release;
         kernels.lifted_sums(x, w, m_mask.data(), b_mask.data(), total.data(), sums.data(), rows, width, units);
     }
     void lifted_times(In<u64> E, In<u64> t, In<u64> factor, In<u64> m_factor, In<u64> b_factor, Out<u64> out,
                       std::array<std::size_t, 4> pool) const {
         const LiftedShape shape = lifted(E, factor, out, pool);
+        expect(alike(t, E) && alike(m_factor, out) && alike(b_factor, out));
         Release release;
         kernels.lifted_times(E.data(), t.data(), factor.data(), m_factor.data(), b_factor.data(), out.data(), shape);
     }
     void lifted_product(In<u64> E, In<u64> t, In<u64> m, In<u64> b, In<u64> opened, In<u64> mask, In<u64> m_mask,
                         In<u64> b_mask, Out<u64> out, bool with_public, std::array<std::size_t, 4> pool) const {
         const LiftedShape shape = lifted(E, opened, out, pool);
+        expect(alike(t, E) && alike(m, E) && alike(b, E) && alike(mask, opened));
+        expect(alike(m_mask, out) && alike(b_mask, out));
         Release release;
         kernels.lifted_product(E.data(), t.data(), m.data(), b.data(), opened.data(), mask.data(), m_mask.data(),
                                b_mask.data(), out.data(), with_public, shape);
@@ -244,18 +319,29 @@ struct Bound {
   private:
     static Cosine cosine(const InAny& phase, const In<u64>& a, const In<u64>& b, const std::vector<In<u64>>& weight) {
         if (weight.empty()) return {compact(phase), a.data(), b.data(), nullptr, nullptr, nullptr};
-        if (weight.size() != 3) throw std::invalid_argument("a weight is three arrays");
         return {compact(phase), a.data(), b.data(), weight[0].data(), weight[1].data(), weight[2].data()};
     }
     static LiftedShape lifted(const In<u64>& E, const In<u64>& factor, const Out<u64>& out,
                               const std::array<std::size_t, 4>& pool) {
+        expect(out.ndim() == 2 && pools(pool, out.shape(1)));
+        const std::size_t rows = out.shape(0), windows = out.shape(1) / (pool[3] * pool[3]);
+        expect(shaped(E, {windows}) || shaped(E, {rows, windows}));
+        expect(alike(factor, out) || shaped(factor, {out.shape(1)}));
         return {out.shape(0), out.shape(1), E.ndim() == 2 ? E.shape(1) : 0, factor.ndim() == 2 ? factor.shape(1) : 0,
                 {pool[0], pool[1], pool[2], pool[3]}};
     }
     template <class Array>
-    static HadamardLayer layer(const In<u64>& a, const Array& out, std::size_t size,
-                               const std::array<std::size_t, 4>& pool) {
-        return {a.shape(0), a.shape(1), size, out.shape(1), {pool[0], pool[1], pool[2], pool[3]}};
+    static HadamardLayer layer(const InAny& phase, const In<u64>& a, const In<u64>& b,
+                               const std::optional<In<u64>>& bias, const Array& out, const Tables& tables,
+                               std::size_t size, const std::array<std::size_t, 4>& pool,
+                               const std::vector<In<u64>>& weight) {
+        expect(a.ndim() == 2 && out.ndim() == 2 && alike(phase, a) && alike(b, a) && holds(phase, tables.trig.bits));
+        const std::size_t units = a.shape(1), outputs = out.shape(1);
+        expect(pools(pool, units) && power_of_two(size) && units / (pool[3] * pool[3]) <= size);
+        expect(out.shape(0) == a.shape(0) && outputs >= 1 && outputs <= size && (!bias || shaped(*bias, {outputs})));
+        if (!weight.empty())
+            expect(weight.size() == 3 && shaped(weight[0], {units}) && alike(weight[1], a) && alike(weight[2], a));
+        return {a.shape(0), units, size, outputs, {pool[0], pool[1], pool[2], pool[3]}};
     }
 };
 
@@ -272,30 +358,35 @@ NB_MODULE(_native, m) {
     bind_oblivious(m);
     nb::class_<Tables>(m, "Tables").def(nb::init<In<std::int32_t>, nb::object, int, int>(), "high"_a, "low"_a.none(),
                                         "bits"_a, "scale"_a);
+    const auto any = nb::arg();
+    const auto as_is = nb::arg().noconvert();
+    const auto or_none = nb::arg().noconvert().none();
     nb::class_<Bound>(m, "Kernels")
         .def(nb::init<const std::string&>(), "level"_a)
         .def_ro("level", &Bound::level)
         .def_prop_ro("title", &Bound::title)
         .def("matmul", &Bound::matmul)
         .def("conv2d", &Bound::conv2d)
-        .def("walsh_hadamard", &Bound::walsh_hadamard)
-        .def("round_open", &Bound::round_open, "x"_a, "mask"_a.none(), "out"_a, "drop"_a, "bits"_a, "ties_up"_a)
+        .def("walsh_hadamard", &Bound::walsh_hadamard, as_is, as_is)
+        .def("round_open", &Bound::round_open, as_is, or_none, as_is, any, any, any)
         .def("pack", &Bound::pack)
         .def("unpack", &Bound::unpack)
-        .def("unpack_sum", &Bound::unpack_sum)
+        .def("unpack_sum", &Bound::unpack_sum, as_is, as_is, as_is, any)
         .def("correct", &Bound::correct)
         .def("unpack_fields", &Bound::unpack_fields)
         .def("trig_words", &Bound::trig_words)
-        .def("trig_combine", &Bound::trig_combine)
+        .def("trig_combine", &Bound::trig_combine, as_is, as_is, as_is, as_is, any, as_is, as_is, as_is, any)
         .def("rotate", &Bound::rotate, "phase"_a, "a"_a, "b"_a, "cosine"_a.none(), "sine"_a.none(), "tables"_a)
-        .def("hadamard_cos", &Bound::hadamard_cos, "phase"_a, "a"_a, "b"_a, "bias"_a.none(), "out"_a, "tables"_a,
-             "size"_a, "pool"_a, "weight"_a)
-        .def("hadamard_cos_open", &Bound::hadamard_cos_open, "phase"_a, "a"_a, "b"_a, "bias"_a.none(), "out"_a,
-             "tables"_a, "size"_a, "pool"_a, "mask"_a.none(), "drop"_a, "bits"_a, "ties_up"_a, "weight"_a)
-        .def("hadamard_back", &Bound::hadamard_back)
+        .def("hadamard_cos", &Bound::hadamard_cos, as_is, as_is, as_is, or_none, as_is, any, any, any, as_is)
+        .def("hadamard_cos_open", &Bound::hadamard_cos_open, as_is, as_is, as_is, or_none, as_is, any, any, any,
+             or_none, any, any, any, as_is)
+        .def("hadamard_back", &Bound::hadamard_back, as_is, as_is, any, any, as_is, as_is, as_is, any, any, any, any,
+             as_is, as_is, as_is, any, as_is, any, any, any)
         .def("spread", &Bound::spread)
         .def("pool_sum", &Bound::pool_sum)
-        .def("lifted_sums", &Bound::lifted_sums)
-        .def("lifted_times", &Bound::lifted_times)
-        .def("lifted_product", &Bound::lifted_product);
+        .def("lifted_sums", &Bound::lifted_sums, as_is, as_is, as_is, any, any, as_is, as_is, as_is, as_is, as_is,
+             as_is)
+        .def("lifted_times", &Bound::lifted_times, as_is, as_is, as_is, as_is, as_is, as_is, any)
+        .def("lifted_product", &Bound::lifted_product, as_is, as_is, as_is, as_is, as_is, as_is, as_is, as_is, as_is,
+             any, any);
 }

@@ -24,8 +24,31 @@ static inline u64 row_of(const std::int32_t* table, u64 index) {
 static inline i64 cos_of(u64 row) { return static_cast<std::int32_t>(static_cast<std::uint32_t>(row)); }
 static inline i64 sin_of(u64 row) { return static_cast<i64>(row) >> 32; }
 
+// A table of a whole turn mirrors its first eighth: of a large one only that eighth is read, which stays in the cache.
+constexpr int MIRRORED_BITS = 14;
+
+static void look_up_mirrored(Chunk& chunk, std::size_t count, const Trig& trig) {
+    alignas(64) u64 row[CHUNK];
+    const int quarter_bits = trig.bits - 2;
+    const u64 quarter = u64{1} << quarter_bits;
+    for (std::size_t i = 0; i < count; ++i) {
+        const u64 within = chunk.angle[i] & (quarter - 1);
+        row[i] = within > quarter / 2 ? quarter - within : within;
+    }
+    for (std::size_t i = 0; i < count; ++i) row[i] = row_of(trig.high, row[i]);
+    for (std::size_t i = 0; i < count; ++i) {
+        const u64 turned = chunk.angle[i] >> quarter_bits, within = chunk.angle[i] & (quarter - 1);
+        const i64 swapped = -static_cast<i64>((((quarter / 2 - within) >> 63) ^ turned) & 1);
+        const i64 minus_cos = -static_cast<i64>((turned ^ turned >> 1) & 1), minus_sin = -static_cast<i64>(turned >> 1);
+        const i64 c = cos_of(row[i]), s = sin_of(row[i]), other = (c ^ s) & swapped;
+        chunk.cos[i] = ((c ^ other) ^ minus_cos) - minus_cos;
+        chunk.sin[i] = ((s ^ other) ^ minus_sin) - minus_sin;
+    }
+}
+
 // Cosine and sine of the first `count` angles; angles are below 2**bits.
 static void look_up(Chunk& chunk, std::size_t count, const Trig& trig) {
+    if (!trig.low && trig.bits >= MIRRORED_BITS) return look_up_mirrored(chunk, count, trig);
     alignas(64) u64 row[CHUNK], low[CHUNK];
     if (!trig.low) {
         for (std::size_t i = 0; i < count; ++i) row[i] = row_of(trig.high, chunk.angle[i]);

@@ -1,7 +1,8 @@
 // Fast Walsh-Hadamard transform: few passes over a row, many levels in registers per pass.
 //
-// The first pass takes BLOCK words into eight vectors: the levels inside a vector by shuffles, three more between the
-// vectors. Every later pass takes RADIX vectors at equal distance. Rows longer than the cache go block by block.
+// Rows of up to four vectors are done in registers. Of longer ones the first pass takes BLOCK words into eight vectors:
+// the levels inside a vector by shuffles, three more between the vectors. Every later pass takes RADIX vectors at equal
+// distance. Rows longer than the cache go block by block.
 #include "vector.h"
 
 #include "isa.h"
@@ -80,8 +81,22 @@ static void later_passes(u64* row, std::size_t n, std::size_t step) {
     }
 }
 
+// Rows of R vectors, each within registers.
+template <int R>
+static void few_vectors(const u64* x, u64* out, std::size_t rows) {
+    for (std::size_t row = 0; row < rows; ++row, x += R * LANES, out += R * LANES) {
+        Vec v[R];
+#pragma GCC unroll 4
+        for (int j = 0; j < R; ++j) v[j] = within(load(x + j * LANES));
+        between<R>(v);
+#pragma GCC unroll 4
+        for (int j = 0; j < R; ++j) store(out + j * LANES, v[j]);
+    }
+}
+
+// A row shorter than a vector.
 static void small(const u64* x, u64* out, std::size_t n) {
-    u64 v[BLOCK];
+    u64 v[LANES];
     for (std::size_t i = 0; i < n; ++i) v[i] = x[i];
     for (std::size_t half = 1; half < n; half *= 2)
         for (std::size_t i = 0; i < n; i += 2 * half)
@@ -94,8 +109,11 @@ static void small(const u64* x, u64* out, std::size_t n) {
 }
 
 void walsh_hadamard(const u64* x, u64* out, std::size_t rows, std::size_t n) {
+    if (n == LANES) return few_vectors<1>(x, out, rows);
+    if (n == 2 * LANES) return few_vectors<2>(x, out, rows);
+    if (n == 4 * LANES) return few_vectors<4>(x, out, rows);
     for (std::size_t row = 0; row < rows; ++row, x += n, out += n) {
-        if (n < BLOCK) {
+        if (n < LANES) {
             small(x, out, n);
             continue;
         }

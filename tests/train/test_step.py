@@ -304,7 +304,7 @@ def test_a_small_decay_is_exact_in_the_mean() -> None:
     """Rate times decay is a fraction of a unit of a bias's scale: it must not be rounded away."""
     scale, rate, decay, steps = 36, 0.01, 1e-4, 2000
     state = {"b": Share(encode(np.array([1.0, -1.0]), scale), scale)}
-    nothing = {"b": Share(np.zeros(2, np.uint64), scale)}
+    nothing = {"b": np.zeros(2, np.uint64)}
     for number in range(steps):
         copies = {"b": Share(encode(decode(state["b"].words, scale), 18), 18)}
         state = updated(state, Rule(rate, 0.0, decay, rate, number), nothing, copies)

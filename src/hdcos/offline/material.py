@@ -14,7 +14,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Any, ClassVar
 
@@ -70,7 +70,16 @@ class Reference:
     start: int = 0
     shape: tuple[int, ...] | None = None
 
-    def __post_init__(self) -> None:
+    @staticmethod
+    @lru_cache(1 << 12)
+    def of(
+        position: int, whole: bool = False, rows: bool = False, start: int = 0, shape: tuple[int, ...] | None = None
+    ) -> Reference:
+        """A reference within the scope; equal ones are one object, as programs make the same ones in every run."""
+        return Reference(position, "", whole, rows, start, shape)
+
+    def check(self) -> None:
+        """InputError unless this could be an address: plans arrive over the network."""
         if type(self.position) is not int or self.position < 0 or not isinstance(self.scope, str):
             raise InputError("a reference is to a position of a scope")
         if self.shape is not None and not all(type(size) is int and size >= 0 for size in (self.start, *self.shape)):
@@ -141,7 +150,9 @@ def _frozen(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return tuple(_frozen(item) for item in value)
     if isinstance(value, Mapping):
-        return Reference(**{name: _frozen(item) for name, item in value.items()})
+        reference = Reference(**{name: _frozen(item) for name, item in value.items()})
+        reference.check()
+        return reference
     return value
 
 

@@ -241,17 +241,19 @@ class Ration:
 
         That was done when the material arrived, if the stock was told; else it is done now.
         """
-        position = len(self._taken)
-        if position >= len(self._plan.needs):
-            raise MaterialReused(f"the plan has {len(self._plan.needs)} positions and all are taken")
-        need = self._plan.needs[position]
+        position, needs = len(self._taken), self._plan.needs
+        if position >= len(needs):
+            raise MaterialReused(f"the plan has {len(needs)} positions and all are taken")
+        need = needs[position]
         if need.units * self._executions != units or need.kind != kind:
             raise MaterialReused(
                 f"position {position} of the plan is {need.units * self._executions} x {need.kind}, "
                 f"not {units} x {kind}"
             )
-        parts = [piece[position] for piece in self._pieces]
-        fields = parts[0] if len(parts) == 1 else tuple(np.concatenate(field) for field in zip(*parts, strict=True))
+        fields = self._pieces[0][position]
+        if len(self._pieces) > 1:
+            parts = (piece[position] for piece in self._pieces)
+            fields = tuple(np.concatenate(field) for field in zip(*parts, strict=True))
         if finish is not None and position not in self._finished:
             fields = finish(fields, self._taken.__getitem__)
         self._taken.append(fields)
@@ -269,6 +271,8 @@ class Ration:
 
 
 def _cut(plan: Plan, slab: _Slab, first: int, count: int) -> list[Fields]:
+    if count == slab.capacity:
+        return slab.positions
     return [
         tuple(array[first * need.units : (first + count) * need.units] for array in fields)
         for need, fields in zip(plan.needs, slab.positions, strict=True)

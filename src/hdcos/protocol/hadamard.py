@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import prod
+from typing import Final
 
 import numpy as np
 
@@ -39,22 +40,22 @@ from hdcos.sharing import Share
 Pool = tuple[int, int, int, int]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class HadamardCosine:
     """The result of a fused layer, not computed yet: opening it or taking its share does the work in one pass."""
 
-    d: Array = field(repr=False)
-    A: Array = field(repr=False)
-    B: Array = field(repr=False)
-    phase_bits: int
-    trig_scale: int
-    size: int
-    outputs: int
-    bias: Array | None = field(repr=False)
-    pool: Pool | None
-    scale: int
-    bits: int = 64
-    weight: tuple[Array, ...] = field(default=(), repr=False)
+    d: Final[Array] = field(repr=False)
+    A: Final[Array] = field(repr=False)
+    B: Final[Array] = field(repr=False)
+    phase_bits: Final[int]
+    trig_scale: Final[int]
+    size: Final[int]
+    outputs: Final[int]
+    bias: Final[Array | None] = field(repr=False)
+    pool: Final[Pool | None]
+    scale: Final[int]
+    bits: Final[int] = 64
+    weight: Final[tuple[Array, ...]] = field(default=(), repr=False)
     """D_w, [m_w cos r] and [m_w sin r], where A and B are [cos r] and [sin r] that no weight has met yet."""
 
     @property
@@ -124,12 +125,15 @@ def empty(shape: tuple[int, ...], like: Array) -> Array:
 
 def transformed(x: Share, size: int, outputs: int) -> Share:
     """H x along the last axis: padded to `size`, first `outputs` kept. Local."""
-    padded = x.words
-    if x.shape[-1] < size:
-        padded = empty((*x.shape[:-1], size), x.words)
-        padded[..., : x.shape[-1]] = x.words
-        padded[..., x.shape[-1] :] = np.uint64(0)
-    return Share(walsh_hadamard(padded)[..., :outputs], x.scale, x.bits)
+    *rows, width = x.shape
+    if width < size:
+        padded = empty((*rows, size), x.words)
+        padded[..., :width] = x.words
+        padded[..., width:] = 0
+        made = walsh_hadamard(padded, padded)
+    else:
+        made = walsh_hadamard(x.words)
+    return Share(made if outputs == size else made[..., :outputs], x.scale, x.bits)
 
 
 def price(rows: int, units: int, phase_bits: int) -> Price:

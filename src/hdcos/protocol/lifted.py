@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from math import prod
+from typing import Final
 
 import numpy as np
 
@@ -36,16 +37,16 @@ from hdcos.ring import Array, compact_dtype, lifted_product, lifted_sums, lifted
 from hdcos.sharing import Share
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Lifted:
     """x = E - m + t b in the whole ring; E and t follow from D, which was opened, and m and b are shared."""
 
-    D: Array = field(repr=False)
-    bits: int
-    m: Array = field(repr=False)
-    b: Array = field(repr=False)
-    scale: int
-    reference: Reference
+    D: Final[Array] = field(repr=False)
+    bits: Final[int]
+    m: Final[Array] = field(repr=False)
+    b: Final[Array] = field(repr=False)
+    scale: Final[int]
+    reference: Final[Reference]
 
     @cached_property
     def parts(self) -> tuple[Array, Array]:
@@ -66,7 +67,7 @@ class Lifted:
     def part(self, start: int, shape: tuple[int, ...]) -> Lifted:
         """One of the tensors that were opened side by side, as one whole row."""
         D, m, b = (x[start : start + prod(shape)].reshape(shape) for x in (self.D, self.m, self.b))
-        reference = Reference(self.reference.position, whole=True, start=start, shape=shape)
+        reference = Reference.of(self.reference.position, True, start=start, shape=shape)
         return Lifted(D, self.bits, m, b, self.scale, reference)
 
     def share(self, party: Party) -> Share:
@@ -118,23 +119,23 @@ def summed_product(party: Party, x: Lifted, w: Masked) -> tuple[Share, Share]:
     return Share(total, x.scale), Share(sums, x.scale + w.scale)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class LiftedRows:
     """A lifted value of which m is known in sums over rows only: x = E - m + t b, and the total of m."""
 
-    D: Array = field(repr=False)
-    bits: int
-    b: Array = field(repr=False)
-    m_total: Array = field(repr=False)
-    scale: int
-    reference: Reference
+    D: Final[Array] = field(repr=False)
+    bits: Final[int]
+    b: Final[Array] = field(repr=False)
+    m_total: Final[Array] = field(repr=False)
+    scale: Final[int]
+    reference: Final[Reference]
 
 
 def open_lifted_rows(party: Party, x: Openable, drop: int, bits: int) -> Rounds[LiftedRows]:
     """x / 2**drop, ready for products with a phase and for sums over rows."""
     reference = party.next_reference()
     mask, b = party.take(RoundingMask(x.shape[1:], bits, summed=True), x.shape[0])
-    rows = Reference(reference.position, rows=True)
+    rows = Reference.of(reference.position, rows=True)
     (m_total,) = party.take_one(LiftedTotal(x.shape[1:], rows, bits))
     D = yield from open_shifted(party, x, mask, drop, bits)
     return LiftedRows(D, bits, b.astype(np.uint64, copy=False), m_total, x.scale - drop, reference)

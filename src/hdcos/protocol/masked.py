@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import prod
+from typing import Final
 
 import numpy as np
 
@@ -28,19 +29,19 @@ from hdcos.ring import Array, packed_size
 from hdcos.sharing import Share
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Masked:
     """x with D = x + m known to both parties and m shared; `reference` is the mask's address."""
 
-    opened: Array = field(repr=False)
-    mask: Share
-    reference: Reference
+    opened: Final[Array] = field(repr=False)
+    mask: Final[Share]
+    reference: Final[Reference]
 
     def part(self, start: int, shape: tuple[int, ...]) -> Masked:
         """One of the tensors that were masked side by side, as one whole row."""
         end = start + prod(shape)
         mask = Share(self.mask.words[start:end].reshape(shape), self.scale, self.bits)
-        reference = Reference(self.reference.position, whole=True, start=start, shape=shape)
+        reference = Reference.of(self.reference.position, True, start=start, shape=shape)
         return Masked(self.opened[start:end].reshape(shape), mask, reference)
 
     def of_scope(self, scope: str) -> Masked:

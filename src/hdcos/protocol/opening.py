@@ -107,7 +107,7 @@ def open_liftable(party: Party, x: Openable, mask: Array, drop: int, bits: int) 
 def open_shifted(party: Party, x: Openable, mask: Array, drop: int, bits: int) -> Rounds[Array]:
     """D = x / 2**drop + 2**(bits-2) + mask modulo 2**bits, which can be lifted."""
     shifted = mask + mask.dtype.type(1 << (bits - 2)) if party.rank == 0 else mask
-    return (yield from open_half(party, x, shifted, drop, bits, bits - 2))
+    return open_half(party, x, shifted, drop, bits, bits - 2)
 
 
 def lifting(D: Array, bits: int) -> tuple[Array, Array]:

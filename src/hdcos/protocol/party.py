@@ -55,11 +55,11 @@ class Party:
 
     def take_one(self, kind: Kind) -> Fields:
         """A single unit for the whole execution."""
-        return tuple(field[0] for field in self.source.take(kind, 1))
+        return tuple([field[0] for field in self.source.take(kind, 1)])
 
     def next_reference(self, *, whole: bool = False) -> Reference:
         """The address of the unit that the next `take` returns."""
-        return Reference(self.source.position, whole=whole)
+        return Reference.of(self.source.position, whole)
 
     def constant(self, public: Public) -> Share:
         """A public value as a share: party 0 holds it, party 1 holds zero."""

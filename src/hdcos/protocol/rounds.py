@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from hdcos.ring import Array, packed_size, unpack, unpack_sum
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Part:
     """Values of `bits` bits each that travel in one round; `step` names what they belong to."""
 
-    values: Array = field(repr=False)
-    bits: int
-    step: str = ""
+    values: Final[Array] = field(repr=False)
+    bits: Final[int]
+    step: Final[str] = ""
 
     @property
     def packed_bytes(self) -> int:
@@ -51,21 +51,23 @@ def joined(values: Array, bits: int) -> Rounds[Array]:
 def together(*protocols: Rounds[Any]) -> Rounds[tuple[Any, ...]]:
     """Run independent protocols in lockstep: round i of each travels in one message."""
     results: list[Any] = [None] * len(protocols)
-    messages: dict[int, Message] = {}
-    replies: dict[int, Reply | None] = dict.fromkeys(range(len(protocols)))
+    replies: list[tuple[int, Any]] = [(index, None) for index in range(len(protocols))]
     while True:
-        for index, reply in replies.items():
+        merged: list[Part] = []
+        ends: list[tuple[int, int]] = []
+        for index, reply in replies:
             try:
-                messages[index] = protocols[index].send(reply)  # type: ignore[arg-type]
+                merged += protocols[index].send(reply)
+                ends.append((index, len(merged)))
             except StopIteration as finished:
                 results[index] = finished.value
-        if not messages:
+        if not ends:
             return tuple(results)
-        merged: Reply = yield tuple(part for message in messages.values() for part in message)
-        replies = {}
-        for index, message in messages.items():
-            replies[index], merged = merged[: len(message)], merged[len(message) :]
-        messages = {}
+        received = yield tuple(merged)
+        start, replies = 0, []
+        for index, end in ends:
+            replies.append((index, received[start:end]))
+            start = end
 
 
 def named(step: str, protocol: Rounds[T]) -> Rounds[T]:

@@ -30,8 +30,10 @@ class Kernels:
     def title(self) -> str: ...
     def matmul(self, a: Words, b: Words, out: Words, /) -> None: ...
     def conv2d(self, x: Words, weight: Words, out: Words, stride: int, padding: int, /) -> None: ...
-    def walsh_hadamard(self, x: Words, out: Words, n: int, /) -> None: ...
-    def round_open(self, x: Words, mask: Compact | None, out: Compact, drop: int, bits: int, ties_up: bool) -> None: ...
+    def walsh_hadamard(self, x: Words, out: Words, /) -> None: ...
+    def round_open(
+        self, x: Words, mask: Compact | None, out: Compact, drop: int, bits: int, ties_up: bool, /
+    ) -> None: ...
     def pack(self, values: Compact, out: Bytes, bits: int, /) -> None: ...
     def unpack(self, buffer: Bytes, out: Compact, bits: int, /) -> None: ...
     def unpack_fields(
@@ -76,7 +78,8 @@ class Kernels:
         tables: Tables,
         size: int,
         pool: tuple[int, int, int, int],
-        weight: list[Words],
+        weight: Sequence[Words],
+        /,
     ) -> None: ...
     def hadamard_cos_open(
         self,
@@ -92,7 +95,8 @@ class Kernels:
         drop: int,
         bits: int,
         ties_up: bool,
-        weight: list[Words],
+        weight: Sequence[Words],
+        /,
     ) -> None: ...
     def hadamard_back(
         self,
@@ -101,7 +105,7 @@ class Kernels:
         bits: int,
         with_public: bool,
         phase: Compact,
-        terms: list[Words],
+        terms: Sequence[Words],
         weight: Words,
         step: int,
         step_shift: int,
@@ -115,6 +119,7 @@ class Kernels:
         drop: int,
         out_bits: int,
         ties_up: bool,
+        /,
     ) -> None: ...
     def spread(self, x: Words, out: Words, pool: tuple[int, int, int, int]) -> None: ...
     def pool_sum(self, x: Words, out: Words, pool: tuple[int, int, int, int]) -> None: ...
@@ -141,7 +146,8 @@ class Kernels:
         m_factor: Words,
         b_factor: Words,
         out: Words,
-        pool: tuple[int, int, int, int],
+        pool: Sequence[int],
+        /,
     ) -> None: ...
     def lifted_product(
         self,
@@ -155,5 +161,6 @@ class Kernels:
         b_mask: Words,
         out: Words,
         with_public: bool,
-        pool: tuple[int, int, int, int],
+        pool: Sequence[int],
+        /,
     ) -> None: ...

@@ -7,13 +7,18 @@ from __future__ import annotations
 
 import os
 import warnings
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from functools import cache, wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from hdcos.errors import InputError
+from hdcos.ring.blank import Blank
 
 if TYPE_CHECKING:
     from hdcos.ring.native import Native
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class SlowKernels(RuntimeWarning):
@@ -59,6 +64,34 @@ def implementation() -> Any:
     from hdcos.ring import reference
 
     return reference
+
+
+def compiled_first(validated: Callable[P, T]) -> Callable[P, T]:
+    """A kernel whose compiled form, if there is one, sees the arguments as they are.
+
+    It takes arrays that fit and refuses all others before it computes anything. What it refuses goes to `validated`,
+    which explains what is wrong, or converts, or plans: checks that pass need no Python.
+    """
+    name = validated.__name__
+
+    @wraps(validated)
+    def kernel(*arguments: P.args, **options: P.kwargs) -> T:
+        compiled = _compiled(name)
+        if compiled is not None and not (arguments and type(arguments[0]) is Blank):
+            try:
+                made: T = compiled(*arguments, **options)
+                return made
+            except (TypeError, ValueError, AttributeError, LookupError):
+                pass
+        return validated(*arguments, **options)
+
+    return kernel
+
+
+@cache
+def _compiled(name: str) -> Callable[..., Any] | None:
+    native = _native()
+    return getattr(native, name) if native else None
 
 
 @cache

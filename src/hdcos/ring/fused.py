@@ -12,11 +12,12 @@ from typing import Any
 
 from hdcos.errors import InputError
 from hdcos.ring import checks
-from hdcos.ring.backend import implementation
+from hdcos.ring.backend import compiled_first, implementation
 from hdcos.ring.blank import Blank
 from hdcos.ring.checks import Pool
 
 
+@compiled_first
 def hadamard_cos(
     phase: Any,
     a: Any,
@@ -41,6 +42,7 @@ def hadamard_cos(
     return implementation().hadamard_cos(phase, a, b, bits, scale, size, outputs, bias, whole, weight)
 
 
+@compiled_first
 def hadamard_cos_open(
     phase: Any,
     a: Any,
@@ -71,6 +73,7 @@ def hadamard_cos_open(
     return implementation().hadamard_cos_open(phase, a, b, bits, scale, size, outputs, bias, whole, *opening, weight)
 
 
+@compiled_first
 def hadamard_back(
     opened: Any,
     b: Any,

@@ -1,4 +1,4 @@
-"""The public kernels: validate, then plan (Blanks) or compute.
+"""The public kernels: validate, then plan (Blanks) or compute; those in loops try the compiled kernel first.
 
 Any Blank among the arrays makes the result a Blank of the shape and dtype the real call would have.
 """
@@ -12,7 +12,7 @@ import numpy as np
 
 from hdcos.errors import FrameError, InputError
 from hdcos.ring import checks
-from hdcos.ring.backend import implementation
+from hdcos.ring.backend import compiled_first, implementation
 from hdcos.ring.blank import Blank
 
 _LITTLE = sys.byteorder == "little"
@@ -50,6 +50,7 @@ def conv2d(x: Any, weight: Any, stride: int = 1, padding: int = 0) -> Any:
     return implementation().conv2d(x, weight, stride, padding)
 
 
+@compiled_first
 def walsh_hadamard(x: Any, out: Any = None) -> Any:
     """x times the unnormalised Sylvester-Hadamard matrix along the last axis; `out` may be x itself."""
     x = checks.words(x, "x")
@@ -59,14 +60,12 @@ def walsh_hadamard(x: Any, out: Any = None) -> Any:
         checks.target(out, x.shape, "out")
     if checks.is_blank(x, out):
         return Blank(x.shape)
-    if out is None:
-        out = np.empty(x.shape, np.uint64)
-    elif x is not out and np.may_share_memory(x, out):
+    if out is not None and x is not out and np.may_share_memory(x, out):
         x = x.copy()
-    implementation().walsh_hadamard(x, out)
-    return out
+    return implementation().walsh_hadamard(x, out)
 
 
+@compiled_first
 def round_open(x: Any, mask: Any, drop: int, bits: int, ties_up: bool = True) -> Any:
     """((x + half) >> drop) + mask modulo 2**bits, in the compact dtype of `bits`.
 
@@ -89,7 +88,7 @@ def pack(values: Any, bits: int) -> Any:
     if isinstance(values, Blank):
         return Blank(packed_size(values.size, bits), np.uint8)
     if _LITTLE and bits == 8 * values.itemsize:
-        return values.reshape(-1).view(np.uint8)
+        return values.reshape(-1).view(checks.UINT8)
     return implementation().pack(values.reshape(-1), bits)
 
 
@@ -116,6 +115,7 @@ def unpack_fields(buffer: Any, froms: Any, starts: Any, counts: Any, bits: Any, 
     implementation().unpack_fields(np.ascontiguousarray(buffer), *places, out)
 
 
+@compiled_first
 def unpack_sum(buffer: Any, values: Any, bits: int) -> Any:
     """Values plus the packed ones, modulo 2**bits, in the shape of the values."""
     values = checks.compact(values, bits, "values")
@@ -164,6 +164,7 @@ def trig_words(phase: Any, bits: int, scale: int) -> tuple[Any, Any]:
     return cos, sin
 
 
+@compiled_first
 def trig_combine(
     phase: Any,
     cos_share: Any,

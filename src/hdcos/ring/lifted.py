@@ -12,7 +12,7 @@ from typing import Any
 
 from hdcos.errors import InputError
 from hdcos.ring import checks
-from hdcos.ring.backend import implementation
+from hdcos.ring.backend import compiled_first, implementation
 from hdcos.ring.blank import Blank
 
 
@@ -41,6 +41,7 @@ def pool_sum(x: Any, pool: Sequence[int]) -> Any:
     return implementation().pool_sum(x, (channels, height, width, window))
 
 
+@compiled_first
 def lifted_times(E: Any, t: Any, factor: Any, m_factor: Any, b_factor: Any, pool: Sequence[int] = ()) -> Any:
     """[x C] = E [C] - [m C] + t [b C]."""
     return _rows(
@@ -52,6 +53,7 @@ def lifted_times(E: Any, t: Any, factor: Any, m_factor: Any, b_factor: Any, pool
     )
 
 
+@compiled_first
 def lifted_product(
     lifted: Sequence[Any],
     opened: Any,
@@ -73,6 +75,7 @@ def lifted_product(
     )
 
 
+@compiled_first
 def lifted_sums(
     opened: Any, m: Any, b: Any, bits: int, with_public: bool, w_opened: Any, w_mask: Any, m_mask: Any, b_mask: Any
 ) -> tuple[Any, Any]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from hdcos.errors import InputError
 from hdcos.ring import _native, trig
-from hdcos.ring.checks import UINT8, UINT64, Compact, Pool, Signed, Words, compact_dtype
+from hdcos.ring.checks import UINT8, UINT64, Compact, Pool, Signed, Words, check_trig, compact_dtype
 
 
 class Native:
@@ -73,10 +72,13 @@ class Native:
         self._kernels.conv2d(x, weight, out, stride, padding)
         return out
 
-    def walsh_hadamard(self, x: Words, out: Words) -> None:
-        self._kernels.walsh_hadamard(x, out, x.shape[-1])
+    def walsh_hadamard(self, x: Words, out: Words | None = None) -> Words:
+        if out is None:
+            out = np.empty(x.shape, UINT64)
+        self._kernels.walsh_hadamard(x, out)
+        return out
 
-    def round_open(self, x: Words, mask: Compact | None, drop: int, bits: int, ties_up: bool) -> Compact:
+    def round_open(self, x: Words, mask: Compact | None, drop: int, bits: int, ties_up: bool = True) -> Compact:
         out = np.empty(x.shape, compact_dtype(bits))
         self._kernels.round_open(x, mask, out, drop, bits, ties_up)
         return out
@@ -114,9 +116,19 @@ class Native:
         return cos, sin
 
     def trig_combine(
-        self, phase: Compact, cos_share: Words, sin_share: Words, bits: int, scale: int, *series: Any
+        self,
+        phase: Compact,
+        cos_share: Words,
+        sin_share: Words,
+        bits: int,
+        scale: int,
+        cos_coefficients: Signed,
+        sin_coefficients: Signed,
+        harmonics: Signed,
+        coefficient_shift: int = 0,
     ) -> Words:
         out = np.empty(phase.shape, UINT64)
+        series = cos_coefficients, sin_coefficients, harmonics, coefficient_shift
         self._kernels.trig_combine(phase, cos_share, sin_share, out, _tables(bits, scale), *series)
         return out
 
@@ -152,12 +164,13 @@ class Native:
         scale: int,
         size: int,
         outputs: int,
-        bias: Words | None,
-        pool: Pool,
+        bias: Words | None = None,
+        pool: Pool | None = None,
         weight: Sequence[Words] = (),
     ) -> Words:
         out = np.empty((a.shape[0], outputs), UINT64)
-        self._kernels.hadamard_cos(phase, a, b, bias, out, _tables(bits, scale), size, pool, list(weight))
+        whole = pool or (a.shape[1], 1, 1, 1)
+        self._kernels.hadamard_cos(phase, a, b, bias, out, _tables(bits, scale), size, whole, weight)
         return out
 
     def hadamard_cos_open(
@@ -170,17 +183,16 @@ class Native:
         size: int,
         outputs: int,
         bias: Words | None,
-        pool: Pool,
+        pool: Pool | None,
         mask: Compact | None,
         drop: int,
         opened_bits: int,
-        ties_up: bool,
+        ties_up: bool = True,
         weight: Sequence[Words] = (),
     ) -> Compact:
         out = np.empty((a.shape[0], outputs), compact_dtype(opened_bits))
-        opening = mask, drop, opened_bits, ties_up
-        tables = _tables(bits, scale)
-        self._kernels.hadamard_cos_open(phase, a, b, bias, out, tables, size, pool, *opening, list(weight))
+        layer = _tables(bits, scale), size, pool or (a.shape[1], 1, 1, 1)
+        self._kernels.hadamard_cos_open(phase, a, b, bias, out, *layer, mask, drop, opened_bits, ties_up, weight)
         return out
 
     def hadamard_back(
@@ -206,7 +218,7 @@ class Native:
         out = np.empty((b.shape[0], size), compact_dtype(bits))
         tables = _tables(phase_bits, scale)
         self._kernels.hadamard_back(
-            opened, b, opened_bits, with_public, phase, list(terms), weight, *step, *slope, total, steps, out,
+            opened, b, opened_bits, with_public, phase, terms, weight, *step, *slope, total, steps, out,
             tables, mask, drop, bits, ties_up,
         )  # fmt: skip
         return total, steps, out
@@ -237,28 +249,33 @@ class Native:
         self._kernels.lifted_sums(opened, m, b, bits, with_public, w_opened, w_mask, m_mask, b_mask, total, sums)
         return total, sums
 
-    def lifted_times(self, E: Words, t: Words, factor: Words, m_factor: Words, b_factor: Words, pool: Pool) -> Words:
+    def lifted_times(
+        self, E: Words, t: Words, factor: Words, m_factor: Words, b_factor: Words, pool: Sequence[int] = ()
+    ) -> Words:
         out = np.empty(m_factor.shape, UINT64)
-        self._kernels.lifted_times(E, t, factor, m_factor, b_factor, out, pool)
+        self._kernels.lifted_times(E, t, factor, m_factor, b_factor, out, pool or (m_factor.shape[-1], 1, 1, 1))
         return out
 
     def lifted_product(
         self,
-        lifted: tuple[Words, Words, Words, Words],
+        lifted: Sequence[Words],
         opened: Words,
         mask: Words,
         m_mask: Words,
         b_mask: Words,
         with_public: bool,
-        pool: Pool,
+        pool: Sequence[int] = (),
     ) -> Words:
         out = np.empty(m_mask.shape, UINT64)
-        self._kernels.lifted_product(*lifted, opened, mask, m_mask, b_mask, out, with_public, pool)
+        E, t, m, b = lifted
+        whole = pool or (m_mask.shape[-1], 1, 1, 1)
+        self._kernels.lifted_product(E, t, m, b, opened, mask, m_mask, b_mask, out, with_public, whole)
         return out
 
 
 @cache
 def _tables(bits: int, scale: int) -> _native.Tables:
+    check_trig(bits, scale)
     if bits <= trig.DIRECT_BITS:
         return _native.Tables(trig.direct_table(bits, scale), None, bits, scale)
     return _native.Tables(*trig.split_tables(bits), bits, scale)

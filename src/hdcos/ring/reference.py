@@ -40,8 +40,8 @@ def conv2d(x: Words, weight: Words, stride: int, padding: int) -> Words:
     return np.ascontiguousarray(out.reshape(n, height, width, outputs).transpose(0, 3, 1, 2))
 
 
-def walsh_hadamard(x: Words, out: Words) -> None:
-    """out = x times the Sylvester-Hadamard matrix, along the last axis."""
+def walsh_hadamard(x: Words, out: Words | None = None) -> Words:
+    """x times the Sylvester-Hadamard matrix, along the last axis."""
     n = x.shape[-1]
     values = x.reshape(-1, n).copy()
     half = 1
@@ -50,7 +50,10 @@ def walsh_hadamard(x: Words, out: Words) -> None:
         low, high = pairs[:, :, 0], pairs[:, :, 1]
         values = np.stack((low + high, low - high), axis=2).reshape(-1, n)
         half *= 2
+    if out is None:
+        return values.reshape(x.shape)
     out[...] = values.reshape(x.shape)
+    return out
 
 
 def round_open(x: Words, mask: Compact | None, drop: int, bits: int, ties_up: bool) -> Compact:

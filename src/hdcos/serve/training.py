@@ -96,8 +96,8 @@ class Training:
 
     def program(self, party: Party, rule: Rule) -> Rounds[Mapping[str, Share]]:
         rows = self.rows(self.step)
-        x = Share(self.x.words[rows], self.x.scale)
-        targets = Share(self.targets.words[rows], self.targets.scale)
+        x = Share(self.x.words.take(rows, axis=0), self.x.scale)
+        targets = Share(self.targets.words.take(rows, axis=0), self.targets.scale)
         return sgd_step(party, self.form, self.state, x, targets, rule)
 
     def stepped(self, state: Mapping[str, Share], rule: Rule) -> None:

@@ -26,8 +26,9 @@ from hdcos.protocol.opening import open_masked
 from hdcos.protocol.party import Party
 from hdcos.protocol.phase import FusedPhase
 from hdcos.protocol.rounds import Rounds
-from hdcos.ring import pool_sum, spread
+from hdcos.ring import Array, pool_sum, spread
 from hdcos.sharing import Share
+from hdcos.sharing.share import ring_word
 from hdcos.train.activation import FACTOR_BITS, TWO_PI, settled
 from hdcos.train.form import (
     ACTIVATION_GRADIENT,
@@ -53,10 +54,10 @@ class Backward:
     state: Mapping[str, Share]
     rule: Rule
     rows: int
-    made: dict[str, Share] = field(default_factory=dict)
-    """The step of each parameter."""
+    made: dict[str, Array] = field(default_factory=dict)
+    """The step of each parameter, at the parameter's scale."""
 
-    def steps(self, error: Share) -> Rounds[dict[str, Share]]:
+    def steps(self, error: Share) -> Rounds[dict[str, Array]]:
         """Each parameter's step, from the loss's derivative by the network's result."""
         gradient: Gradient = error  # by a unit's result, before its activation
         for number in range(len(self.passes) - 1, -1, -1):
@@ -118,7 +119,7 @@ class Backward:
         self._move_bias(unit, opened.share(party).sum(0))
         products = times_trig(party, opened, each.before, before.unit.pool)
         words = products.combined(factor[0], 0, factor[1], unit.weight.scale).sum(0).words
-        self.made[unit.weight.name] = Share(pool_sum(words, before.unit.pool), unit.weight.scale)
+        self.made[unit.weight.name] = pool_sum(words, before.unit.pool)
         return times_masked(party, opened, each.weight)
 
     def _moved_along(self, number: int, gradient: Gradient) -> None:
@@ -130,7 +131,7 @@ class Backward:
         assert gradient.total is not None
         assert gradient.moved is not None
         self._move_bias(unit, Share(gradient.total, gradient.x.scale))
-        self.made[unit.weight.name] = Share(gradient.moved, unit.weight.scale)
+        self.made[unit.weight.name] = gradient.moved
 
     def _move_bias(self, unit: Diagonal, total: Share) -> None:
         """From the sum of the gradients before the transform; with a projection the bias has moved already."""
@@ -180,10 +181,8 @@ class Backward:
 
     def _move(self, name: str, gradient: Share, factor: float) -> None:
         """Note a parameter's step: `factor` times the gradient, summed over the batch, in the parameter's units."""
-        share = self.state[name]
-        rate = self.rule.rate / self.rows * factor * 2.0 ** (share.scale - gradient.scale)
-        integer = self.rule.integer(rate, name)
-        self.made[name] = (gradient * integer).rescaled(share.scale)
+        rate = self.rule.rate / self.rows * factor * 2.0 ** (self.state[name].scale - gradient.scale)
+        self.made[name] = gradient.words * ring_word(self.rule.integer(rate, name))
 
 
 def _opening(unit: Diagonal, gradient: Gradient) -> tuple[int, int]:

@@ -10,9 +10,10 @@ parameter p is held as p * factor; its gradient is factor times that of p, so a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
 from math import log2, pi, prod, sqrt
 
 import numpy as np
@@ -146,12 +147,20 @@ class WeightRow:
     bits: int
     weights: tuple[Tensor, ...]
 
-    def places(self, first: int = 0) -> Iterator[tuple[Tensor, int]]:
-        """Each weight from number `first` on, and where it begins behind that one."""
-        start = 0
-        for weight in self.weights[first:]:
-            yield weight, start
-            start += prod(weight.shape)
+    @cached_property
+    def places(self) -> tuple[tuple[Tensor, int], ...]:
+        """Each weight, and where it begins."""
+        ends = accumulate(prod(weight.shape) for weight in self.weights)
+        return tuple(zip(self.weights, (0, *ends), strict=False))
+
+
+@dataclass(frozen=True)
+class MaskedAgain:
+    """What is masked again of a row of weights: all from `start` on, with the place of each weight behind that."""
+
+    row: int
+    start: int
+    places: tuple[tuple[Tensor, int], ...]
 
 
 @dataclass(frozen=True)
@@ -177,6 +186,18 @@ class Form:
             drop = unit.weight.scale - WEIGHT_SCALE
             rows.setdefault((drop, min(WEIGHT_BITS, unit.weight.bits - drop)), []).append(unit.weight)
         return tuple(WeightRow(drop, bits, tuple(weights)) for (drop, bits), weights in rows.items())
+
+    @cached_property
+    def masked_again(self) -> tuple[MaskedAgain, ...]:
+        """All weights but that of a first diagonal unit, which begins the first row and is used as it was lifted."""
+        left_out = isinstance(self.units[0], Diagonal)
+        made = []
+        for number, row in enumerate(self.weight_rows):
+            places = row.places[1:] if left_out and number == 0 else row.places
+            if places:
+                start = places[0][1]
+                made.append(MaskedAgain(number, start, tuple((weight, place - start) for weight, place in places)))
+        return tuple(made)
 
     def words(self, model: nn.Sequential) -> dict[str, Array]:
         """A model's parameters as words; ModelError if one does not fit."""

@@ -91,14 +91,14 @@ class Forward:
 
         `inertial` steps need the biases rounded as well.
         """
-        biases = self._round_biases() if inertial else together()
+        biases = [self._round_biases()] if inertial else []
         rows = self._open_rows(x.reshape(len(x), *self.form.input_shape))
-        _, X, _, others = yield from together(self.weights.open(), rows, biases, together(*along))
+        _, X, *others = yield from together(self.weights.open(), rows, *biases, *along)
         y = yield from self._first(X)
         for number in range(1, len(self.passes)):
             y = yield from self._next(number, y)
         assert isinstance(y, Share)
-        return y, others
+        return y, tuple(others[len(biases) :])
 
     def copies(self) -> dict[str, Share]:
         """The rounded parameters of this step, as shares."""
@@ -111,19 +111,18 @@ class Forward:
 
     def _rounded(self, bias: Share) -> Rounds[Share]:
         drop = bias.scale - WEIGHT_SCALE
-        return (yield from round_lift(self.party, bias.reshape(1, -1), drop, min(BIAS_BITS, bias.bits - drop)))
+        return round_lift(self.party, bias.reshape(1, -1), drop, min(BIAS_BITS, bias.bits - drop))
 
     def _open_rows(self, x: Share) -> Rounds[Masked]:
-        if isinstance(self.form.units[0], Diagonal):
-            return (yield from open_masked(self.party, x))
-        return (yield from open_masked(self.party, x, INPUT_SCALE - OPENED_SCALE))
+        drop = 0 if isinstance(self.form.units[0], Diagonal) else INPUT_SCALE - OPENED_SCALE
+        return open_masked(self.party, x, drop)
 
     def _first(self, X: Masked) -> Rounds[Output]:
         """The first layer, and all weights in the whole ring under masks that products can refer to."""
         first = self.passes[0]
         first.masked_input = X
         if not isinstance(first.unit, Diagonal):
-            yield from self._remask(but_first=False)
+            yield from self._remask()
             return self._matrix_output(first)
         # H adds and subtracts whole turns, so that products may lose them; a projection multiplies by fractions.
         whole_turns = first.unit.periodic and first.unit.projection is None
@@ -132,14 +131,14 @@ class Forward:
         y = self._diagonal_output(product, first.unit)
         if first.unit.fused:
             # The next weight is opened in the same round as the phase that its mask is multiplied with.
-            weight = self.weights.masked_at(self.passes[1].unit.weight.name, but_first=True)
-            _, first.phase = yield from together(self._remask(but_first=True), self._open_phase(first, y, weight))
+            weight = self.weights.masked_at(self.passes[1].unit.weight.name)
+            _, first.phase = yield from together(self._remask(), self._open_phase(first, y, weight))
         else:
-            yield from self._remask(but_first=True)
+            yield from self._remask()
         return y
 
-    def _remask(self, but_first: bool) -> Rounds[None]:
-        weights = yield from self.weights.remask(but_first)
+    def _remask(self) -> Rounds[None]:
+        weights = yield from self.weights.remask()
         for each in self.passes:
             each.masked_weight = weights.get(each.unit.weight.name)
 
@@ -200,15 +199,16 @@ class Forward:
 
     def _open_phase(self, each: Pass, y: Output, weight: Reference) -> Rounds[FusedPhase]:
         flat = y.reshape(len(y), -1) if isinstance(y, Share) else y
-        return (yield from open_fused_phase(self.party, flat, weight, PHASE_BITS, each.unit.trig_scale, each.unit.pool))
+        return open_fused_phase(self.party, flat, weight, PHASE_BITS, each.unit.trig_scale, each.unit.pool)
 
     def _wait_for_slope(self, each: Pass, slope: Share) -> None:
         self.waiting.append((each, open_masked(self.party, slope.reshape(len(slope), -1))))
 
     def with_waiting(self, protocol: Rounds[Any]) -> Rounds[Any]:
-        """Run a protocol, and open what waits in its first round."""
-        if not self.waiting:
-            return (yield from protocol)
+        """A protocol that opens what waits in its first round."""
+        return self._along(protocol) if self.waiting else protocol
+
+    def _along(self, protocol: Rounds[Any]) -> Rounds[Any]:
         waiting, self.waiting = self.waiting, []
         result, *slopes = yield from together(protocol, *(opening for _, opening in waiting))
         for (each, _), slope in zip(waiting, slopes, strict=True):

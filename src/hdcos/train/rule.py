@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from math import floor, frexp, isfinite
 
 from hdcos.errors import InputError
+from hdcos.ring import Array
 from hdcos.sharing import Share
 
 LEAST_FACTOR = 1 / 16
@@ -73,13 +74,13 @@ class Rule:
 
 
 def updated(
-    state: Mapping[str, Share], rule: Rule, steps: Mapping[str, Share], copies: Mapping[str, Share]
+    state: Mapping[str, Share], rule: Rule, steps: Mapping[str, Array], copies: Mapping[str, Share]
 ) -> dict[str, Share]:
     """The parameters after a step; with momentum, their rounded copies too."""
     after: dict[str, Share] = {}
     for name, step in steps.items():
         share = state[name]
-        words = share.words - step.words
+        words = share.words - step
         if rule.inertial:
             copy = copies[name]
             gain = 2.0 ** (share.scale - copy.scale)

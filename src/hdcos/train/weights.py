@@ -13,7 +13,6 @@ from math import prod
 
 import numpy as np
 
-from hdcos.nn.private.tensor import Tensor
 from hdcos.offline import Reference
 from hdcos.protocol.lifted import Lifted, open_lifted
 from hdcos.protocol.masked import Masked
@@ -26,10 +25,11 @@ from hdcos.train.form import Form, WeightRow
 
 
 class Weights:
-    """The weights of all units at one party; `first` is lifted, all others are masked as well."""
+    """The weights of all units at one party: all are lifted, and those that products refer to masked as well."""
 
     def __init__(self, party: Party, form: Form, state: Mapping[str, Share]) -> None:
-        self._party, self._state, self._rows = party, state, form.weight_rows
+        self._party, self._state = party, state
+        self._rows, self._again = form.weight_rows, form.masked_again
         self._first = form.units[0].weight
         self._lifted: tuple[Lifted, ...] = ()
         self._shares: list[Share] = []
@@ -44,7 +44,7 @@ class Weights:
         return {
             weight.name: share[start : start + prod(weight.shape)].reshape(*weight.shape)
             for row, share in zip(self._rows, self._shares, strict=True)
-            for weight, start in row.places()
+            for weight, start in row.places
         }
 
     @property
@@ -52,39 +52,29 @@ class Weights:
         """The first unit's weight, which begins the first row."""
         return self._lifted[0].part(0, self._first.shape)
 
-    def masked_at(self, name: str, but_first: bool) -> Reference:
+    def masked_at(self, name: str) -> Reference:
         """Where the mask of a weight will be, if `remask` comes next."""
         position = self._party.source.position
-        for number, (_, places) in enumerate(self._remasked(but_first)):
-            for weight, start in places:
+        for number, again in enumerate(self._again):
+            for weight, start in again.places:
                 if weight.name == name:
-                    return Reference(position + number, whole=True, start=start, shape=weight.shape)
+                    return Reference.of(position + number, True, start=start, shape=weight.shape)
         raise KeyError(name)
 
-    def remask(self, but_first: bool) -> Rounds[dict[str, Masked]]:
+    def remask(self) -> Rounds[dict[str, Masked]]:
         """The weights in the whole ring, under masks that products can refer to: one round."""
-        rows = self._remasked(but_first)
-        opened = yield from together(*(open_masked(self._party, share, whole=True) for share, _ in rows))
+        shares = [self._shares[again.row][again.start :] for again in self._again]
+        opened = yield from together(*(open_masked(self._party, share, whole=True) for share in shares))
         return {
             weight.name: row.part(start, weight.shape)
-            for row, (_, places) in zip(opened, rows, strict=True)
-            for weight, start in places
+            for row, again in zip(opened, self._again, strict=True)
+            for weight, start in again.places
         }
-
-    def _remasked(self, but_first: bool) -> list[tuple[Share, list[tuple[Tensor, int]]]]:
-        """What is masked again of each row, and where each weight begins in that."""
-        made = []
-        for number, (row, share) in enumerate(zip(self._rows, self._shares, strict=True)):
-            left_out = but_first and number == 0
-            places = list(row.places(int(left_out)))
-            if places:
-                made.append((share[prod(self._first.shape) :] if left_out else share, places))
-        return made
 
     def _opened(self, row: WeightRow) -> Rounds[Lifted]:
         shares = [self._state[weight.name] for weight in row.weights]
         flat = Share(_side_by_side([share.words for share in shares]), shares[0].scale, shares[0].bits)
-        return (yield from open_lifted(self._party, flat, row.drop, row.bits, whole=True))
+        return open_lifted(self._party, flat, row.drop, row.bits, whole=True)
 
 
 def _side_by_side(tensors: list[Array]) -> Array:
