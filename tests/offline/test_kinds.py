@@ -303,3 +303,14 @@ def test_what_is_not_a_plan_is_refused_by_name(record: object) -> None:
 
 def test_every_kind_is_covered_here() -> None:
     assert {need.kind.name for need in PLAN.needs} == set(Kind.registry)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"position": -1}, {"position": 0.5}, {"position": 0, "scope": 3}, {"position": 0, "shape": [2, -1]}]
+)
+def test_a_reference_that_arrives_must_be_an_address(wrong):
+    whole = Reference(0, whole=True)
+    record = MaskProduct("multiply", (2,), Reference(0), whole).to_json()
+    assert Kind.from_json(record) == MaskProduct("multiply", (2,), Reference(0), whole)
+    with pytest.raises(InputError, match="a reference"):
+        Kind.from_json({**record, "right": {**record["right"], **wrong}})
