@@ -1,7 +1,7 @@
 """Mutual TLS 1.3 over one non-blocking TCP socket, read and written by one thread.
 
-An OpenSSL connection must not be used by two threads at once, so a pump moves bytes both ways: it encrypts up
-to SEAL_BYTES ahead, sends what the socket takes, and decrypts what arrived, in turn. Two parties can
+An OpenSSL connection must not be used by two threads at once, so a pump moves bytes both ways: it encrypts a
+piece ahead, sends what the socket takes, and decrypts what arrived, in turn. Two parties can
 therefore send each other any amount at once. Every wire byte is counted where the socket's send or recv
 returns.
 
@@ -29,7 +29,6 @@ from hdcos.link.tcp import tcp_bytes, tune
 from hdcos.link.transport import LostError, SilentError
 
 RECORD_OVERHEAD = 22  # 5 header, 1 content type, 16 tag
-SEAL_BYTES = 1 << 18
 READ_BYTES = 1 << 19
 BACKLOG_BYTES = 1 << 23
 SPIN = 20  # looks at the socket before going to sleep: about 20 us, a sleep and a wake-up cost more
@@ -54,7 +53,8 @@ class TlsTransport:
         self._sock = sock
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = settings.wrap_bio(self._incoming, self._outgoing, server_side=server)
-        self._pieces: Iterator[Buffer] | None = None
+        self._pieces: Iterator[Buffer] = iter(())
+        self._piece: Buffer | None = None  # the next to be encrypted
         self._sealed: Buffer = b""
         self._taken = 0
         self._fresh = False
@@ -122,6 +122,7 @@ class TlsTransport:
 
     def queue(self, pieces: Iterator[Buffer]) -> None:
         self._pieces = pieces
+        self._piece = next(pieces, None)
         if self._pacer is not None:
             self._pacer.begin(perf_counter())
             self._heard = False
@@ -154,7 +155,7 @@ class TlsTransport:
             self._step(timeout_s)
 
     def flush(self, timeout_s: float | None) -> None:
-        while self._sealed or self._pieces is not None:
+        while self._sealed or self._piece is not None:
             self._step(timeout_s)
         if self._broken is not None:
             raise LostError(self._broken)
@@ -163,7 +164,7 @@ class TlsTransport:
 
     def _step(self, timeout_s: float | None) -> None:
         """Move some bytes, either way; wait for the socket if none can be moved."""
-        moved = bool(self._sealed or self._pieces is not None) and self._push()
+        moved = bool(self._sealed or self._piece is not None) and self._push()
         if self._receive() or moved:
             return
         if self._look():
@@ -198,8 +199,10 @@ class TlsTransport:
 
     def _push(self) -> bool:
         """Encrypt and send what the socket takes now. True if something moved."""
-        if not self._sealed and not self._seal():
-            return False
+        if not self._sealed:
+            if self._piece is None:
+                return False
+            self._seal(self._piece)
         if self._pacer is not None and perf_counter() < self._due:
             return False
         try:
@@ -208,36 +211,24 @@ class TlsTransport:
             return False
         except OSError as error:
             self._broken = _reason(error)
-            self._sealed, self._pieces = b"", None
+            self._sealed, self._piece = b"", None
             return True
         self.sent += size
         self._sealed = b"" if size == len(self._sealed) else memoryview(self._sealed)[size:]
         return True
 
-    def _seal(self) -> bool:
-        """Encrypt the next SEAL_BYTES. False if nothing is queued."""
-        pieces, outgoing, write = self._pieces, self._outgoing, self._tls.write
-        if pieces is None:
-            return False
-        if self._broken is not None:
-            self._pieces = None
-            return False
-        piece: Buffer = b""
-        while outgoing.pending < SEAL_BYTES:
-            if not len(piece):
-                following = next(pieces, None)
-                if following is None:
-                    self._pieces = None
-                    break
-                piece = following
-            done = write(piece)
-            piece = b"" if done == len(piece) else memoryview(piece)[done:]
-        if len(piece):
-            self._pieces = _chain(piece, pieces)
-        self._sealed = outgoing.read()
-        if self._pacer is not None and self._sealed:
+    def _seal(self, piece: Buffer) -> None:
+        """Encrypt one piece, a record at a time, and look at the next."""
+        write, size = self._tls.write, len(piece)
+        done = write(piece)
+        if done < size:
+            view = memoryview(piece)
+            while done < size:
+                done += write(view[done : done + RECORD_BYTES])
+        self._sealed = self._outgoing.read()
+        if self._pacer is not None:
             self._due = self._pacer.due(len(self._sealed))
-        return bool(self._sealed)
+        self._piece = next(self._pieces, None)
 
     def _receive(self) -> bool:
         """Take what has arrived. True if something did, the end of the stream included."""
@@ -278,11 +269,6 @@ class TlsTransport:
             pass
         finally:
             self._sock.close()
-
-
-def _chain(first: Buffer, rest: Iterator[Buffer]) -> Iterator[Buffer]:
-    yield first
-    yield from rest
 
 
 def _reason(error: OSError) -> str:
