@@ -17,6 +17,7 @@ import contextlib
 import select
 import socket
 import ssl
+import struct
 from collections.abc import Callable, Iterator
 from time import perf_counter, sleep
 
@@ -49,6 +50,7 @@ class TlsTransport:
         tune(sock)
         self.spin = spin
         self._vain = 0
+        self._patience: float | None = None  # how long the socket itself waits
         self.sent = 0
         self._sock = sock
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -104,7 +106,10 @@ class TlsTransport:
             self._flush_handshake()
             raise pinning.explained(error, HandshakeError) from None
         self._flush_handshake()
-        return done and not self._sealed
+        if not done or self._sealed:
+            return False
+        self._sock.setblocking(True)  # only `_wait_to_receive` waits in it
+        return True
 
     def certificate(self) -> Certificate:
         """The certificate that the peer has proven to own."""
@@ -135,7 +140,7 @@ class TlsTransport:
             if self._fresh:
                 try:
                     while got < size:
-                        more = read(size - got, view[got:])
+                        more = read(size - got, view[got:] if got else view)
                         if not more:  # TLS says that the stream ends here
                             self._end = "closed the connection"
                             break
@@ -152,7 +157,10 @@ class TlsTransport:
                     return got
             if self._end is not None:
                 raise LostError(self._end)
-            self._step(timeout_s)
+            if self._sealed or self._piece is not None:
+                self._step(timeout_s)
+            else:
+                self._wait_to_receive(timeout_s)
 
     def flush(self, timeout_s: float | None) -> None:
         while self._sealed or self._piece is not None:
@@ -163,33 +171,32 @@ class TlsTransport:
             self._pacer.sent_one_way(perf_counter())
 
     def _step(self, timeout_s: float | None) -> None:
-        """Move some bytes, either way; wait for the socket if none can be moved."""
-        moved = bool(self._sealed or self._piece is not None) and self._push()
-        if self._receive() or moved:
-            return
-        if self._look():
+        """Move some bytes, out if possible; wait for the socket if none can be moved."""
+        if self._push() or self._receive():
             return
         mask = select.POLLIN if self._end is None and self._incoming.pending < BACKLOG_BYTES else 0
-        if self._sealed and self._pacer is not None and (held := self._due - perf_counter()) > 0.0:
+        if self._pacer is not None and (held := self._due - perf_counter()) > 0.0:
             if held < 1e-3:
                 sleep(min(held, 1e-4))
             else:
                 self._wait(mask, int(held * 1e3))
-        elif not self._wait(
-            mask | (select.POLLOUT if self._sealed else 0), None if timeout_s is None else timeout_s * 1e3
-        ):
+        elif not self._wait(mask | select.POLLOUT, None if timeout_s is None else timeout_s * 1e3):
             raise SilentError
 
-    def _look(self) -> bool:
-        """Look at the socket again and again for a moment, as long as that tends to pay. True if something came."""
+    def _wait_to_receive(self, timeout_s: float | None) -> None:
+        """With nothing to send: look again and again for a moment, as long as that tends to pay, then sleep."""
+        if self._vain <= LUCK or not self._vain % 16:
+            for look in range(self.spin + 1):
+                if self._receive():
+                    if look:
+                        self._vain = 0
+                    return
         self._vain += 1
-        if self._vain > LUCK and self._vain % 16:
-            return False
-        for _ in range(self.spin):
-            if self._receive():
-                self._vain = 0
-                return True
-        return False
+        if timeout_s != self._patience:
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(timeout_s))
+            self._patience = timeout_s
+        if not self._receive(0):
+            raise SilentError
 
     def _wait(self, mask: int, milliseconds: float | None) -> bool:
         if mask != self._mask:
@@ -206,7 +213,7 @@ class TlsTransport:
         if self._pacer is not None and perf_counter() < self._due:
             return False
         try:
-            size = self._sock.send(self._sealed)
+            size = self._sock.send(self._sealed, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return False
         except OSError as error:
@@ -230,12 +237,12 @@ class TlsTransport:
             self._due = self._pacer.due(len(self._sealed))
         self._piece = next(self._pieces, None)
 
-    def _receive(self) -> bool:
-        """Take what has arrived. True if something did, the end of the stream included."""
+    def _receive(self, flags: int = socket.MSG_DONTWAIT) -> bool:
+        """Take what has arrived, or with flags 0 what arrives in time. True if it did, the end included."""
         if self._end is not None or self._incoming.pending >= BACKLOG_BYTES:
             return False
         try:
-            size = self._sock.recv_into(self._buffer)
+            size = self._sock.recv_into(self._buffer, 0, flags)
         except BlockingIOError:
             return False
         except OSError as error:
@@ -275,3 +282,9 @@ def _reason(error: OSError) -> str:
     if isinstance(error, ConnectionResetError | BrokenPipeError):
         return "closed the connection abruptly"
     return f"is out of reach ({error.strerror or type(error).__name__})"
+
+
+def _timeval(seconds: float | None) -> bytes:
+    """A time limit as the kernel takes it; zero is none."""
+    microseconds = 0 if seconds is None else max(1, round(seconds * 1e6))
+    return struct.pack("@ll", *divmod(microseconds, 1_000_000))
