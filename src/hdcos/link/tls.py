@@ -185,12 +185,10 @@ class TlsTransport:
 
     def _wait_to_receive(self, timeout_s: float | None) -> None:
         """With nothing to send: look again and again for a moment, as long as that tends to pay, then sleep."""
-        if self._vain <= LUCK or not self._vain % 16:
-            for look in range(self.spin + 1):
-                if self._receive():
-                    if look:
-                        self._vain = 0
-                    return
+        if (self._vain <= LUCK or not self._vain % 64) and (look := self._receive(looks=1 + self.spin)):
+            if look > 1:
+                self._vain = 0
+            return
         self._vain += 1
         if timeout_s != self._patience:
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(timeout_s))
@@ -206,14 +204,16 @@ class TlsTransport:
 
     def _push(self) -> bool:
         """Encrypt and send what the socket takes now. True if something moved."""
-        if not self._sealed:
+        sealed = self._sealed
+        if not sealed:
             if self._piece is None:
                 return False
-            self._seal(self._piece)
+            sealed = self._sealed = self._seal(self._piece)
+            self._piece = next(self._pieces, None)
         if self._pacer is not None and perf_counter() < self._due:
             return False
         try:
-            size = self._sock.send(self._sealed, socket.MSG_DONTWAIT)
+            size = self._sock.send(sealed, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return False
         except OSError as error:
@@ -221,40 +221,43 @@ class TlsTransport:
             self._sealed, self._piece = b"", None
             return True
         self.sent += size
-        self._sealed = b"" if size == len(self._sealed) else memoryview(self._sealed)[size:]
+        self._sealed = b"" if size == len(sealed) else memoryview(sealed)[size:]
         return True
 
-    def _seal(self, piece: Buffer) -> None:
-        """Encrypt one piece, a record at a time, and look at the next."""
+    def _seal(self, piece: Buffer) -> bytes:
+        """Encrypt one piece, a record at a time."""
         write, size = self._tls.write, len(piece)
         done = write(piece)
         if done < size:
             view = memoryview(piece)
             while done < size:
                 done += write(view[done : done + RECORD_BYTES])
-        self._sealed = self._outgoing.read()
+        sealed = self._outgoing.read()
         if self._pacer is not None:
-            self._due = self._pacer.due(len(self._sealed))
-        self._piece = next(self._pieces, None)
+            self._due = self._pacer.due(len(sealed))
+        return sealed
 
-    def _receive(self, flags: int = socket.MSG_DONTWAIT) -> bool:
-        """Take what has arrived, or with flags 0 what arrives in time. True if it did, the end included."""
+    def _receive(self, flags: int = socket.MSG_DONTWAIT, looks: int = 1) -> int:
+        """Take what has arrived, or with flags 0 what arrives in time. The look that found it or the end, or 0."""
         if self._end is not None or self._incoming.pending >= BACKLOG_BYTES:
-            return False
-        try:
-            size = self._sock.recv_into(self._buffer, 0, flags)
-        except BlockingIOError:
-            return False
-        except OSError as error:
-            self._end = _reason(error)
-            return True
-        if not size:
-            self._end = "closed the connection"
-            return True
-        self._taken += size
-        self._incoming.write(self._buffer[:size])
-        self._fresh = True
-        return True
+            return 0
+        buffer = self._buffer
+        for look in range(1, looks + 1):
+            try:
+                size = self._sock.recv_into(buffer, 0, flags)
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                self._end = _reason(error)
+                return look
+            if size:
+                self._taken += size
+                self._incoming.write(buffer[:size])
+                self._fresh = True
+            else:
+                self._end = "closed the connection"
+            return look
+        return 0
 
     def interrupt(self) -> None:
         with contextlib.suppress(OSError):
