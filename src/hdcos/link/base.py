@@ -79,7 +79,7 @@ class Link:
                 self._unexpected(view[:got], (Kind.ROUND,), size)
             self._frames_received += 1
             while got < whole:
-                got += transport.read(view[got:], timeout_s)
+                got += transport.read(view[got:], timeout_s, True)
             transport.flush(timeout_s)
         except BaseException as error:
             self._fail(error, f"waiting for round {self._rounds}")
@@ -179,7 +179,7 @@ class Link:
     def _fill(self, view: memoryview) -> None:
         got, size = 0, len(view)
         while got < size:
-            got += self._transport.read(view[got:], self.timeout_s)
+            got += self._transport.read(view[got:], self.timeout_s, True)
 
     def _unexpected(self, head: memoryview, kinds: Collection[Kind], size: int) -> NoReturn:
         """The header is not the one a round must have: say why."""

@@ -33,7 +33,8 @@ RECORD_OVERHEAD = 22  # 5 header, 1 content type, 16 tag
 READ_BYTES = 1 << 19
 BACKLOG_BYTES = 1 << 23
 SPIN = 20  # looks at the socket before going to sleep: about 20 us, a sleep and a wake-up cost more
-LUCK = 4  # after so many looks in vain only now and then, and again always after one that paid
+LUCK = 4  # after so many looks in vain only every RETRY-th time, and again always after one that paid
+RETRY = 64
 
 
 def wire_bytes(payload_bytes: int) -> int:
@@ -108,7 +109,7 @@ class TlsTransport:
         self._flush_handshake()
         if not done or self._sealed:
             return False
-        self._sock.setblocking(True)  # only `_wait_to_receive` waits in it
+        self._sock.setblocking(True)  # `_wait_to_receive` waits in it, all else asks it not to wait
         return True
 
     def certificate(self) -> Certificate:
@@ -133,7 +134,7 @@ class TlsTransport:
             self._heard = False
         self._push()
 
-    def read(self, view: memoryview, timeout_s: float | None) -> int:
+    def read(self, view: memoryview, timeout_s: float | None, announced: bool = False) -> int:
         got, size = 0, len(view)
         read: Callable[[int, memoryview], int] = self._tls.read  # type: ignore[assignment]
         while True:
@@ -160,7 +161,7 @@ class TlsTransport:
             if self._sealed or self._piece is not None:
                 self._step(timeout_s)
             else:
-                self._wait_to_receive(timeout_s)
+                self._wait_to_receive(timeout_s, size if announced else 0)
 
     def flush(self, timeout_s: float | None) -> None:
         while self._sealed or self._piece is not None:
@@ -183,17 +184,22 @@ class TlsTransport:
         elif not self._wait(mask | select.POLLOUT, None if timeout_s is None else timeout_s * 1e3):
             raise SilentError
 
-    def _wait_to_receive(self, timeout_s: float | None) -> None:
-        """With nothing to send: look again and again for a moment, as long as that tends to pay, then sleep."""
-        if (self._vain <= LUCK or not self._vain % 64) and (look := self._receive(looks=1 + self.spin)):
-            if look > 1:
-                self._vain = 0
-            return
-        self._vain += 1
+    def _wait_to_receive(self, timeout_s: float | None, announced: int) -> None:
+        """With nothing to send: look again and again for a moment, as long as that tends to pay, then sleep.
+
+        Of many announced bytes as many are awaited as certainly come: OpenSSL may hold part of a record already.
+        """
+        size = min(announced - 2 * RECORD_BYTES, READ_BYTES)
+        if size < RECORD_BYTES:
+            if (self._vain <= LUCK or not self._vain % RETRY) and (look := self._receive(looks=1 + self.spin)):
+                if look > 1:
+                    self._vain = 0
+                return
+            self._vain += 1
         if timeout_s != self._patience:
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(timeout_s))
             self._patience = timeout_s
-        if not self._receive(0):
+        if not (self._receive(0) if size < RECORD_BYTES else self._receive(socket.MSG_WAITALL, size)):
             raise SilentError
 
     def _wait(self, mask: int, milliseconds: float | None) -> bool:
@@ -237,14 +243,14 @@ class TlsTransport:
             self._due = self._pacer.due(len(sealed))
         return sealed
 
-    def _receive(self, flags: int = socket.MSG_DONTWAIT, looks: int = 1) -> int:
-        """Take what has arrived, or with flags 0 what arrives in time. The look that found it or the end, or 0."""
+    def _receive(self, flags: int = socket.MSG_DONTWAIT, most: int = READ_BYTES, looks: int = 1) -> int:
+        """Take what has arrived, or what arrives in time. The number of the look that found it or the end, or 0."""
         if self._end is not None or self._incoming.pending >= BACKLOG_BYTES:
             return 0
         buffer = self._buffer
         for look in range(1, looks + 1):
             try:
-                size = self._sock.recv_into(buffer, 0, flags)
+                size = self._sock.recv_into(buffer, most, flags)
             except BlockingIOError:
                 continue
             except OSError as error:
