@@ -189,17 +189,20 @@ class TlsTransport:
 
         Of many announced bytes as many are awaited as certainly come: OpenSSL may hold part of a record already.
         """
-        size = min(announced - 2 * RECORD_BYTES, READ_BYTES)
-        if size < RECORD_BYTES:
-            if (self._vain <= LUCK or not self._vain % RETRY) and (look := self._receive(looks=1 + self.spin)):
-                if look > 1:
-                    self._vain = 0
+        flags, most = 0, READ_BYTES
+        if announced > 4 * RECORD_BYTES:
+            flags, most = socket.MSG_WAITALL, min(announced - 2 * RECORD_BYTES, READ_BYTES)
+        elif self._vain <= LUCK or not self._vain % RETRY:
+            look = self._receive(looks=1 + self.spin)
+            if look > 1:
+                self._vain = 0
+            if look:
                 return
-            self._vain += 1
+        self._vain += 1
         if timeout_s != self._patience:
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(timeout_s))
             self._patience = timeout_s
-        if not (self._receive(0) if size < RECORD_BYTES else self._receive(socket.MSG_WAITALL, size)):
+        if not self._receive(flags, most):
             raise SilentError
 
     def _wait(self, mask: int, milliseconds: float | None) -> bool:
@@ -209,13 +212,20 @@ class TlsTransport:
         return bool(self._poll.poll(milliseconds))
 
     def _push(self) -> bool:
-        """Encrypt and send what the socket takes now. True if something moved."""
+        """Encrypt the next piece if none is waiting, and send what the socket takes now. True if something moved."""
         sealed = self._sealed
         if not sealed:
-            if self._piece is None:
+            piece = self._piece
+            if piece is None:
                 return False
-            sealed = self._sealed = self._seal(self._piece)
+            write, size = self._tls.write, len(piece)
+            done = write(piece)  # one record
+            while done < size:
+                done += write(memoryview(piece)[done : done + RECORD_BYTES])
+            sealed = self._sealed = self._outgoing.read()
             self._piece = next(self._pieces, None)
+            if self._pacer is not None:
+                self._due = self._pacer.due(len(sealed))
         if self._pacer is not None and perf_counter() < self._due:
             return False
         try:
@@ -229,19 +239,6 @@ class TlsTransport:
         self.sent += size
         self._sealed = b"" if size == len(sealed) else memoryview(sealed)[size:]
         return True
-
-    def _seal(self, piece: Buffer) -> bytes:
-        """Encrypt one piece, a record at a time."""
-        write, size = self._tls.write, len(piece)
-        done = write(piece)
-        if done < size:
-            view = memoryview(piece)
-            while done < size:
-                done += write(view[done : done + RECORD_BYTES])
-        sealed = self._outgoing.read()
-        if self._pacer is not None:
-            self._due = self._pacer.due(len(sealed))
-        return sealed
 
     def _receive(self, flags: int = socket.MSG_DONTWAIT, most: int = READ_BYTES, looks: int = 1) -> int:
         """Take what has arrived, or what arrives in time. The number of the look that found it or the end, or 0."""
