@@ -252,3 +252,23 @@ def test_an_interrupted_round_leaves_the_link_closed(tls_pair, monkeypatch):
 
 def test_an_identity_of_the_same_name_is_another_identity():
     assert Identity.create("a").fingerprint != Identity.create("a").fingerprint
+
+
+@pytest.mark.parametrize("arrived", [0, 100_000, 700_000])
+def test_a_peer_that_falls_silent_inside_a_long_frame_is_noticed(tls_pair, arrived):
+    zero, one = tls_pair(timeout_s=0.2)
+    one._transport.queue(iter((encode(Kind.MATERIAL, 0, 0, 1 << 20) + bytes(arrived),)))
+    one._transport.flush(1.0)
+    started = time.perf_counter()
+    with pytest.raises(PeerLost, match=r"no answer from party 1 within 0\.2 s, waiting for MATERIAL frame"):
+        zero.receive(Kind.MATERIAL, 1 << 20)
+    assert time.perf_counter() - started < 1.0  # what came late in one wait may cost a second one
+
+
+def test_a_long_frame_that_breaks_off_ends_with_the_connection(tls_pair):
+    zero, one = tls_pair()
+    one._transport.queue(iter((encode(Kind.MATERIAL, 0, 0, 1 << 20) + bytes(100_000),)))
+    one._transport.flush(1.0)
+    one._transport.close()
+    with pytest.raises(PeerLost, match="party 1 closed the connection"):
+        zero.receive(Kind.MATERIAL, 1 << 20)

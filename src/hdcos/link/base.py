@@ -46,7 +46,7 @@ class Link:
         self._wire_sent = self._wire_received = 0
         self._ended: str | None = None
         with self.meter.phase("setup"):
-            self._charge("tls")
+            self._charge((("tls", 0),), 0, 0, 0, 0.0)
 
     def exchange(self, buffers: Sequence[Any], steps: Sequence[tuple[str, int]] = (), worked_s: float = 0.0) -> Bytes:
         """One round: send these bytes, and receive as many from the peer at the same time.
@@ -59,31 +59,32 @@ class Link:
         size = frames.payload_bytes(buffers)
         if not steps:
             steps = (("round", size),)
-        elif sum(part for _, part in steps) != size:
-            raise InputError(f"steps account for {sum(part for _, part in steps)} of {size} payload bytes.")
+        elif (parts := sum([part for _, part in steps])) != size:
+            raise InputError(f"steps account for {parts} of {size} payload bytes.")
         started = perf_counter()
         transport, timeout_s = self._transport, self.timeout_s
-        answer = np.empty(HEADER_BYTES + size, np.uint8)
-        view = memoryview(answer.data)
-        header = frames.encode(Kind.ROUND, self._frames_sent, self.context, size)
+        whole, number = HEADER_BYTES + size, self._frames_sent
+        answer = np.empty(whole, np.uint8)
+        view = answer.data
+        header = frames.encode(Kind.ROUND, number, self.context, size)
         try:
             transport.queue(frames.pieces(header, buffers, size))
-            self._frames_sent += 1
+            self._frames_sent = number + 1
             got = transport.read(view, timeout_s)
             while got < HEADER_BYTES:
                 got += transport.read(view[got:], timeout_s)
-            if self._frames_received != self._frames_sent - 1:
+            if self._frames_received != number:
                 header = frames.encode(Kind.ROUND, self._frames_received, self.context, size)
             if view[:HEADER_BYTES] != header:
                 self._unexpected(view[:got], (Kind.ROUND,), size)
             self._frames_received += 1
-            while got < HEADER_BYTES + size:
-                got += transport.read(view[got:], timeout_s)
+            while got < whole:
+                got += transport.read(view[got:], timeout_s, True)
             transport.flush(timeout_s)
         except BaseException as error:
             self._fail(error, f"waiting for round {self._rounds}")
         self._rounds += 1
-        self._charge(None, 1, size, size, perf_counter() - started + worked_s, steps)
+        self._charge(steps, 1, size, size, perf_counter() - started + worked_s)
         return answer[HEADER_BYTES:]
 
     def send(self, kind: Kind, *buffers: Any, step: str | None = None) -> None:
@@ -99,7 +100,7 @@ class Link:
             self._transport.flush(self.timeout_s)
         except BaseException as error:
             self._fail(error, f"sending a {kind.name} frame of {size} bytes")
-        self._charge(step or kind.name.lower(), 0, size, 0, perf_counter() - started)
+        self._charge(((step or kind.name.lower(), size),), 0, size, 0, perf_counter() - started)
 
     def receive(
         self,
@@ -129,7 +130,8 @@ class Link:
         except BaseException as error:
             names = " or ".join(kind.name for kind in wanted)
             self._fail(error, f"waiting for {names} frame {self._frames_received}", patience)
-        self._charge(step or frame.kind.name.lower(), 0, 0, frame.length, perf_counter() - started)
+        named = step or frame.kind.name.lower()
+        self._charge(((named, frame.length),), 0, 0, frame.length, perf_counter() - started)
         return frame.kind, payload
 
     def abort(self, error: BaseException) -> None:
@@ -177,7 +179,7 @@ class Link:
     def _fill(self, view: memoryview) -> None:
         got, size = 0, len(view)
         while got < size:
-            got += self._transport.read(view[got:], self.timeout_s)
+            got += self._transport.read(view[got:], self.timeout_s, True)
 
     def _unexpected(self, head: memoryview, kinds: Collection[Kind], size: int) -> NoReturn:
         """The header is not the one a round must have: say why."""
@@ -256,34 +258,20 @@ class Link:
         with contextlib.suppress(OSError):
             transport.close(LINGER_S if kind is Kind.ABORT else 0.0)
         with self.meter.phase("control"):
-            self._charge("close", extra=transport.unread)
+            self._charge((("close", 0),), 0, 0, 0, 0.0, transport.unread)
 
     def _refuse(self) -> NoReturn:
         raise PeerLost(f"link to {self.peer} is closed: {self._ended}")
 
     def _charge(
-        self,
-        step: str | None,
-        rounds: int = 0,
-        sent: int = 0,
-        received: int = 0,
-        seconds: float = 0.0,
-        steps: Sequence[tuple[str, int]] = (),
-        extra: int = 0,
+        self, steps: Sequence[tuple[str, int]], rounds: int, sent: int, received: int, seconds: float, extra: int = 0
     ) -> None:
         """Book everything since the last call."""
         transport = self._transport
         wire_sent, wire_received = transport.sent, transport.received + extra
-        self.meter.record(
-            steps if step is None else ((step, sent or received),),
-            rounds,
-            sent,
-            received,
-            wire_sent - self._wire_sent,
-            wire_received - self._wire_received,
-            seconds,
-        )
+        more_sent, more_received = wire_sent - self._wire_sent, wire_received - self._wire_received
         self._wire_sent, self._wire_received = wire_sent, wire_received
+        self.meter.record(steps, rounds, sent, received, more_sent, more_received, seconds)
 
 
 class _RemoteError(Exception):

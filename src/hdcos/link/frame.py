@@ -28,6 +28,7 @@ HEADER_BYTES = 32
 MAX_PAYLOAD = 1 << 30
 MAX_ABORT = 8192
 RECORD_BYTES = 16384  # the most plaintext one TLS record holds
+PIECE_BYTES = 8 * RECORD_BYTES  # encrypted and sent at a time; while it is copied it stays in a core's cache
 
 Buffer = bytes | bytearray | memoryview
 
@@ -141,14 +142,17 @@ def payload_bytes(buffers: Sequence[Any]) -> int:
 
 
 def pieces(header: bytes, buffers: Sequence[Any], size: int) -> Iterator[Buffer]:
-    """Header and buffers as consecutive pieces, each a whole number of full TLS records except the last.
+    """Header and buffers as consecutive pieces of PIECE_BYTES, the last one shorter.
 
-    So the number of records depends only on the payload's size, not on how it is cut into buffers. Large
-    buffers are not copied; the few bytes around their ends are.
+    A piece is a whole number of full TLS records, so their number depends only on the payload's size, not on how it
+    is cut into buffers. The middle of a large buffer is not copied.
     """
-    if HEADER_BYTES + size <= RECORD_BYTES:
-        yield b"".join((header, *buffers))
-        return
+    if HEADER_BYTES + size <= PIECE_BYTES:
+        return iter((b"".join((header, *buffers)),))
+    return _cut(header, buffers)
+
+
+def _cut(header: bytes, buffers: Sequence[Any]) -> Iterator[Buffer]:
     part: list[Buffer] = [header]
     held = len(header)
     for buffer in buffers:
@@ -156,17 +160,12 @@ def pieces(header: bytes, buffers: Sequence[Any], size: int) -> Iterator[Buffer]
         if not view.nbytes:
             continue
         view = view.cast("B")
-        while len(view):
-            if not held and len(view) >= RECORD_BYTES:
-                take = len(view) - len(view) % RECORD_BYTES
-                yield view[:take]
-            else:
-                take = min(len(view), RECORD_BYTES - held)
-                part.append(view[:take])
-                held += take
-                if held == RECORD_BYTES:
-                    yield b"".join(part)
-                    part, held = [], 0
-            view = view[take:]
+        while held + len(view) >= PIECE_BYTES:
+            part.append(view[: PIECE_BYTES - held])
+            yield part[0] if len(part) == 1 else b"".join(part)
+            view = view[PIECE_BYTES - held :]
+            part, held = [], 0
+        part.append(view)
+        held += len(view)
     if held:
         yield b"".join(part)

@@ -45,7 +45,7 @@ class MemoryTransport:
                 self.sent += len(piece)
             out.ready.notify()
 
-    def read(self, view: memoryview, timeout_s: float | None) -> int:
+    def read(self, view: memoryview, timeout_s: float | None, announced: bool = False) -> int:
         pipe = self._in
         with pipe.ready:
             if not pipe.ready.wait_for(lambda: pipe.data or pipe.closed, timeout_s):

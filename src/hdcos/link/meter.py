@@ -78,16 +78,18 @@ class Snapshot:
 
 
 class _Tally:
-    """A Count that grows."""
+    """A Count that grows. What the wire carried besides payload is kept apart: most steps have none."""
 
-    __slots__ = ("received", "rounds", "seconds", "sent", "wire_received", "wire_sent")
+    __slots__ = ("event", "more_received", "more_sent", "received", "rounds", "seconds", "sent")
 
     def __init__(self) -> None:
-        self.rounds = self.sent = self.received = self.wire_sent = self.wire_received = 0
+        self.rounds = self.sent = self.received = self.more_sent = self.more_received = 0
         self.seconds = 0.0
+        self.event = 0  # the last one that counted a round here
 
     def freeze(self) -> Count:
-        return Count(self.rounds, self.sent, self.received, self.wire_sent, self.wire_received, self.seconds)
+        wire_sent, wire_received = self.sent + self.more_sent, self.received + self.more_received
+        return Count(self.rounds, self.sent, self.received, wire_sent, wire_received, self.seconds)
 
 
 class Meter:
@@ -97,6 +99,7 @@ class Meter:
         self._phases = {name: _Tally() for name in PHASES}
         self._steps: dict[str, dict[str, _Tally]] = {name: {} for name in PHASES}
         self._current = phase
+        self._events = 0
 
     @property
     def current(self) -> str:
@@ -125,34 +128,27 @@ class Meter:
         seconds: float,
     ) -> None:
         """Charge one event: whole to the current phase, payload to each step, the rest to the first step."""
-        phase = self._current
-        total = self._phases[phase]
-        total.rounds += rounds
-        total.sent += sent
-        total.received += received
-        total.wire_sent += wire_sent
-        total.wire_received += wire_received
-        total.seconds += seconds
-        tallies = self._steps[phase]
-        wire_sent -= sent
-        wire_received -= received
-        seen = set()
+        self._events = event = self._events + 1
+        tallies = self._steps[self._current]
         for name, size in steps:
             tally = tallies.get(name)
             if tally is None:
                 tally = tallies[name] = _Tally()
-            if name not in seen:
-                seen.add(name)
+            if tally.event != event:
+                tally.event = event
                 tally.rounds += rounds
-            mine = size if sent else 0
-            theirs = size if received else 0
-            tally.sent += mine
-            tally.received += theirs
-            tally.wire_sent += mine + wire_sent
-            tally.wire_received += theirs + wire_received
+            if sent:
+                tally.sent += size
+            if received:
+                tally.received += size
+        total = self._phases[self._current]
+        total.rounds += rounds
+        total.sent += sent
+        total.received += received
+        for tally in (total, tallies[steps[0][0]]):
+            tally.more_sent += wire_sent - sent
+            tally.more_received += wire_received - received
             tally.seconds += seconds
-            wire_sent = wire_received = 0
-            seconds = 0.0
 
     def worked(self, step: str, seconds: float) -> None:
         """Charge local work between rounds to the current phase and a step."""

@@ -1,7 +1,7 @@
 """Mutual TLS 1.3 over one non-blocking TCP socket, read and written by one thread.
 
-An OpenSSL connection must not be used by two threads at once, so a pump moves bytes both ways: it encrypts up
-to SEAL_BYTES ahead, sends what the socket takes, and decrypts what arrived, in turn. Two parties can
+An OpenSSL connection must not be used by two threads at once, so a pump moves bytes both ways: it encrypts a
+piece ahead, sends what the socket takes, and decrypts what arrived, in turn. Two parties can
 therefore send each other any amount at once. Every wire byte is counted where the socket's send or recv
 returns.
 
@@ -17,6 +17,7 @@ import contextlib
 import select
 import socket
 import ssl
+import struct
 from collections.abc import Callable, Iterator
 from time import perf_counter, sleep
 
@@ -29,11 +30,11 @@ from hdcos.link.tcp import tcp_bytes, tune
 from hdcos.link.transport import LostError, SilentError
 
 RECORD_OVERHEAD = 22  # 5 header, 1 content type, 16 tag
-SEAL_BYTES = 1 << 18
 READ_BYTES = 1 << 19
 BACKLOG_BYTES = 1 << 23
 SPIN = 20  # looks at the socket before going to sleep: about 20 us, a sleep and a wake-up cost more
-LUCK = 4  # after so many looks in vain only now and then, and again always after one that paid
+LUCK = 4  # after so many looks in vain only every RETRY-th time, and again always after one that paid
+RETRY = 64
 
 
 def wire_bytes(payload_bytes: int) -> int:
@@ -50,11 +51,13 @@ class TlsTransport:
         tune(sock)
         self.spin = spin
         self._vain = 0
+        self._patience: float | None = None  # how long the socket itself waits
         self.sent = 0
         self._sock = sock
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = settings.wrap_bio(self._incoming, self._outgoing, server_side=server)
-        self._pieces: Iterator[Buffer] | None = None
+        self._pieces: Iterator[Buffer] = iter(())
+        self._piece: Buffer | None = None  # the next to be encrypted
         self._sealed: Buffer = b""
         self._taken = 0
         self._fresh = False
@@ -104,7 +107,10 @@ class TlsTransport:
             self._flush_handshake()
             raise pinning.explained(error, HandshakeError) from None
         self._flush_handshake()
-        return done and not self._sealed
+        if not done or self._sealed:
+            return False
+        self._sock.setblocking(True)  # `_wait_to_receive` waits in it, all else asks it not to wait
+        return True
 
     def certificate(self) -> Certificate:
         """The certificate that the peer has proven to own."""
@@ -122,19 +128,20 @@ class TlsTransport:
 
     def queue(self, pieces: Iterator[Buffer]) -> None:
         self._pieces = pieces
+        self._piece = next(pieces, None)
         if self._pacer is not None:
             self._pacer.begin(perf_counter())
             self._heard = False
         self._push()
 
-    def read(self, view: memoryview, timeout_s: float | None) -> int:
+    def read(self, view: memoryview, timeout_s: float | None, announced: bool = False) -> int:
         got, size = 0, len(view)
         read: Callable[[int, memoryview], int] = self._tls.read  # type: ignore[assignment]
         while True:
             if self._fresh:
                 try:
                     while got < size:
-                        more = read(size - got, view[got:])
+                        more = read(size - got, view[got:] if got else view)
                         if not more:  # TLS says that the stream ends here
                             self._end = "closed the connection"
                             break
@@ -151,10 +158,13 @@ class TlsTransport:
                     return got
             if self._end is not None:
                 raise LostError(self._end)
-            self._step(timeout_s)
+            if self._sealed or self._piece is not None:
+                self._step(timeout_s)
+            else:
+                self._wait_to_receive(timeout_s, size if announced else 0)
 
     def flush(self, timeout_s: float | None) -> None:
-        while self._sealed or self._pieces is not None:
+        while self._sealed or self._piece is not None:
             self._step(timeout_s)
         if self._broken is not None:
             raise LostError(self._broken)
@@ -162,33 +172,38 @@ class TlsTransport:
             self._pacer.sent_one_way(perf_counter())
 
     def _step(self, timeout_s: float | None) -> None:
-        """Move some bytes, either way; wait for the socket if none can be moved."""
-        moved = bool(self._sealed or self._pieces is not None) and self._push()
-        if self._receive() or moved:
-            return
-        if self._look():
+        """Move some bytes, out if possible; wait for the socket if none can be moved."""
+        if self._push() or self._receive():
             return
         mask = select.POLLIN if self._end is None and self._incoming.pending < BACKLOG_BYTES else 0
-        if self._sealed and self._pacer is not None and (held := self._due - perf_counter()) > 0.0:
+        if self._pacer is not None and (held := self._due - perf_counter()) > 0.0:
             if held < 1e-3:
                 sleep(min(held, 1e-4))
             else:
                 self._wait(mask, int(held * 1e3))
-        elif not self._wait(
-            mask | (select.POLLOUT if self._sealed else 0), None if timeout_s is None else timeout_s * 1e3
-        ):
+        elif not self._wait(mask | select.POLLOUT, None if timeout_s is None else timeout_s * 1e3):
             raise SilentError
 
-    def _look(self) -> bool:
-        """Look at the socket again and again for a moment, as long as that tends to pay. True if something came."""
-        self._vain += 1
-        if self._vain > LUCK and self._vain % 16:
-            return False
-        for _ in range(self.spin):
-            if self._receive():
+    def _wait_to_receive(self, timeout_s: float | None, announced: int) -> None:
+        """With nothing to send: look again and again for a moment, as long as that tends to pay, then sleep.
+
+        Of many announced bytes as many are awaited as certainly come: OpenSSL may hold part of a record already.
+        """
+        flags, most = 0, READ_BYTES
+        if announced > 4 * RECORD_BYTES:
+            flags, most = socket.MSG_WAITALL, min(announced - 2 * RECORD_BYTES, READ_BYTES)
+        elif self._vain <= LUCK or not self._vain % RETRY:
+            look = self._receive(looks=1 + self.spin)
+            if look > 1:
                 self._vain = 0
-                return True
-        return False
+            if look:
+                return
+        self._vain += 1
+        if timeout_s != self._patience:
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(timeout_s))
+            self._patience = timeout_s
+        if not self._receive(flags, most):
+            raise SilentError
 
     def _wait(self, mask: int, milliseconds: float | None) -> bool:
         if mask != self._mask:
@@ -197,66 +212,55 @@ class TlsTransport:
         return bool(self._poll.poll(milliseconds))
 
     def _push(self) -> bool:
-        """Encrypt and send what the socket takes now. True if something moved."""
-        if not self._sealed and not self._seal():
-            return False
+        """Encrypt the next piece if none is waiting, and send what the socket takes now. True if something moved."""
+        sealed = self._sealed
+        if not sealed:
+            piece = self._piece
+            if piece is None:
+                return False
+            write, size = self._tls.write, len(piece)
+            done = write(piece)  # one record
+            while done < size:
+                done += write(memoryview(piece)[done : done + RECORD_BYTES])
+            sealed = self._sealed = self._outgoing.read()
+            self._piece = next(self._pieces, None)
+            if self._pacer is not None:
+                self._due = self._pacer.due(len(sealed))
         if self._pacer is not None and perf_counter() < self._due:
             return False
         try:
-            size = self._sock.send(self._sealed)
+            size = self._sock.send(sealed, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return False
         except OSError as error:
             self._broken = _reason(error)
-            self._sealed, self._pieces = b"", None
+            self._sealed, self._piece = b"", None
             return True
         self.sent += size
-        self._sealed = b"" if size == len(self._sealed) else memoryview(self._sealed)[size:]
+        self._sealed = b"" if size == len(sealed) else memoryview(sealed)[size:]
         return True
 
-    def _seal(self) -> bool:
-        """Encrypt the next SEAL_BYTES. False if nothing is queued."""
-        pieces, outgoing, write = self._pieces, self._outgoing, self._tls.write
-        if pieces is None:
-            return False
-        if self._broken is not None:
-            self._pieces = None
-            return False
-        piece: Buffer = b""
-        while outgoing.pending < SEAL_BYTES:
-            if not len(piece):
-                following = next(pieces, None)
-                if following is None:
-                    self._pieces = None
-                    break
-                piece = following
-            done = write(piece)
-            piece = b"" if done == len(piece) else memoryview(piece)[done:]
-        if len(piece):
-            self._pieces = _chain(piece, pieces)
-        self._sealed = outgoing.read()
-        if self._pacer is not None and self._sealed:
-            self._due = self._pacer.due(len(self._sealed))
-        return bool(self._sealed)
-
-    def _receive(self) -> bool:
-        """Take what has arrived. True if something did, the end of the stream included."""
+    def _receive(self, flags: int = socket.MSG_DONTWAIT, most: int = READ_BYTES, looks: int = 1) -> int:
+        """Take what has arrived, or what arrives in time. The number of the look that found it or the end, or 0."""
         if self._end is not None or self._incoming.pending >= BACKLOG_BYTES:
-            return False
-        try:
-            size = self._sock.recv_into(self._buffer)
-        except BlockingIOError:
-            return False
-        except OSError as error:
-            self._end = _reason(error)
-            return True
-        if not size:
-            self._end = "closed the connection"
-            return True
-        self._taken += size
-        self._incoming.write(self._buffer[:size])
-        self._fresh = True
-        return True
+            return 0
+        buffer = self._buffer
+        for look in range(1, looks + 1):
+            try:
+                size = self._sock.recv_into(buffer, most, flags)
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                self._end = _reason(error)
+                return look
+            if size:
+                self._taken += size
+                self._incoming.write(buffer[:size])
+                self._fresh = True
+            else:
+                self._end = "closed the connection"
+            return look
+        return 0
 
     def interrupt(self) -> None:
         with contextlib.suppress(OSError):
@@ -280,12 +284,13 @@ class TlsTransport:
             self._sock.close()
 
 
-def _chain(first: Buffer, rest: Iterator[Buffer]) -> Iterator[Buffer]:
-    yield first
-    yield from rest
-
-
 def _reason(error: OSError) -> str:
     if isinstance(error, ConnectionResetError | BrokenPipeError):
         return "closed the connection abruptly"
     return f"is out of reach ({error.strerror or type(error).__name__})"
+
+
+def _timeval(seconds: float | None) -> bytes:
+    """A time limit as the kernel takes it; zero is none."""
+    microseconds = 0 if seconds is None else max(1, round(seconds * 1e6))
+    return struct.pack("@ll", *divmod(microseconds, 1_000_000))

@@ -23,9 +23,10 @@ class SilentError(Exception):
 class Transport(Protocol):
     """An ordered byte stream in both directions, used by one thread at a time.
 
-    `queue` takes what is to be sent and may send some of it; `read` waits for at least one byte and sends
-    meanwhile; `flush` returns when everything queued was handed to the operating system. A broken direction
-    never hides bytes that arrived before the break: the peer's last words are read first.
+    `queue` takes what is to be sent and may send some of it; `read` waits for at least one byte, and for more where
+    the peer has announced that all of `view` will come, and sends meanwhile; `flush` returns when everything queued
+    was handed to the operating system. A broken direction never hides bytes that arrived before the break: the peer's
+    last words are read first.
     """
 
     @property
@@ -42,7 +43,7 @@ class Transport(Protocol):
 
     def queue(self, pieces: Iterator[Buffer]) -> None: ...
 
-    def read(self, view: memoryview, timeout_s: float | None) -> int: ...
+    def read(self, view: memoryview, timeout_s: float | None, announced: bool = False) -> int: ...
 
     def flush(self, timeout_s: float | None) -> None: ...
 
