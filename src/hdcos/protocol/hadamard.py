@@ -22,7 +22,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import prod
-from typing import Final
 
 import numpy as np
 
@@ -40,22 +39,22 @@ from hdcos.sharing import Share
 Pool = tuple[int, int, int, int]
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class HadamardCosine:
     """The result of a fused layer, not computed yet: opening it or taking its share does the work in one pass."""
 
-    d: Final[Array] = field(repr=False)
-    A: Final[Array] = field(repr=False)
-    B: Final[Array] = field(repr=False)
-    phase_bits: Final[int]
-    trig_scale: Final[int]
-    size: Final[int]
-    outputs: Final[int]
-    bias: Final[Array | None] = field(repr=False)
-    pool: Final[Pool | None]
-    scale: Final[int]
-    bits: Final[int] = 64
-    weight: Final[tuple[Array, ...]] = field(default=(), repr=False)
+    d: Array = field(repr=False)
+    A: Array = field(repr=False)
+    B: Array = field(repr=False)
+    phase_bits: int
+    trig_scale: int
+    size: int
+    outputs: int
+    bias: Array | None = field(repr=False)
+    pool: Pool | None
+    scale: int
+    bits: int = 64
+    weight: tuple[Array, ...] = field(default=(), repr=False)
     """D_w, [m_w cos r] and [m_w sin r], where A and B are [cos r] and [sin r] that no weight has met yet."""
 
     @property

@@ -19,7 +19,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from math import prod
-from typing import Final
 
 import numpy as np
 
@@ -37,16 +36,16 @@ from hdcos.ring import Array, compact_dtype, lifted_product, lifted_sums, lifted
 from hdcos.sharing import Share
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Lifted:
     """x = E - m + t b in the whole ring; E and t follow from D, which was opened, and m and b are shared."""
 
-    D: Final[Array] = field(repr=False)
-    bits: Final[int]
-    m: Final[Array] = field(repr=False)
-    b: Final[Array] = field(repr=False)
-    scale: Final[int]
-    reference: Final[Reference]
+    D: Array = field(repr=False)
+    bits: int
+    m: Array = field(repr=False)
+    b: Array = field(repr=False)
+    scale: int
+    reference: Reference
 
     @cached_property
     def parts(self) -> tuple[Array, Array]:
@@ -119,16 +118,16 @@ def summed_product(party: Party, x: Lifted, w: Masked) -> tuple[Share, Share]:
     return Share(total, x.scale), Share(sums, x.scale + w.scale)
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class LiftedRows:
     """A lifted value of which m is known in sums over rows only: x = E - m + t b, and the total of m."""
 
-    D: Final[Array] = field(repr=False)
-    bits: Final[int]
-    b: Final[Array] = field(repr=False)
-    m_total: Final[Array] = field(repr=False)
-    scale: Final[int]
-    reference: Final[Reference]
+    D: Array = field(repr=False)
+    bits: int
+    b: Array = field(repr=False)
+    m_total: Array = field(repr=False)
+    scale: int
+    reference: Reference
 
 
 def open_lifted_rows(party: Party, x: Openable, drop: int, bits: int) -> Rounds[LiftedRows]:

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Final
 
 import numpy as np
 
@@ -29,13 +28,13 @@ from hdcos.ring import Array, packed_size
 from hdcos.sharing import Share
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class Masked:
     """x with D = x + m known to both parties and m shared; `reference` is the mask's address."""
 
-    opened: Final[Array] = field(repr=False)
-    mask: Final[Share]
-    reference: Final[Reference]
+    opened: Array = field(repr=False)
+    mask: Share
+    reference: Reference
 
     def part(self, start: int, shape: tuple[int, ...]) -> Masked:
         """One of the tensors that were masked side by side, as one whole row."""

@@ -9,7 +9,6 @@ Security  the only message is this party's half of d = y - r modulo one turn; r 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
 
 from hdcos.offline import FusedTrig, Reference, TrigPair
 from hdcos.offline.kinds import Shape
@@ -21,16 +20,16 @@ from hdcos.ring import Array, spread, trig_combine
 from hdcos.sharing import Share
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class Phase:
     """An opened phase d = y - r with this party's halves of cos r and sin r, both at `scale`."""
 
-    d: Final[Array] = field(repr=False)
-    cos_r: Final[Array] = field(repr=False)
-    sin_r: Final[Array] = field(repr=False)
-    bits: Final[int]
-    scale: Final[int]
-    reference: Final[Reference]
+    d: Array = field(repr=False)
+    cos_r: Array = field(repr=False)
+    sin_r: Array = field(repr=False)
+    bits: int
+    scale: int
+    reference: Reference
 
     def combined(self, cos: Array, sin: Array, cos_factor: int, sin_factor: int, shift: int) -> Array:
         """a (cos y) v + b (sin y) v from [v cos r] and [v sin r], with public integers a and b over 2**shift."""
@@ -48,12 +47,12 @@ class Phase:
         return words
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class FusedPhase(Phase):
     """A phase with this party's halves of m_w cos r and m_w sin r, for the mask m_w of the next layer's weight."""
 
-    weight_cos: Final[Array] = field(repr=False)
-    weight_sin: Final[Array] = field(repr=False)
+    weight_cos: Array = field(repr=False)
+    weight_sin: Array = field(repr=False)
 
     def weight_terms(self, weight: Masked, pool: Shape = ()) -> tuple[Array, Array, Array]:
         """What makes [w cos r] = D_w [cos r] - [m_w cos r], and the sine alike: D_w and the two products."""

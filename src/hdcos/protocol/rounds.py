@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from hdcos.ring import Array, packed_size, unpack, unpack_sum
 
 T = TypeVar("T")
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class Part:
     """Values of `bits` bits each that travel in one round; `step` names what they belong to."""
 
-    values: Final[Array] = field(repr=False)
-    bits: Final[int]
-    step: Final[str] = ""
+    values: Array = field(repr=False)
+    bits: int
+    step: str = ""
 
     @property
     def packed_bytes(self) -> int:
