@@ -45,6 +45,19 @@ def test_training_gives_what_plain_training_gives(cluster, digits) -> None:
     assert not any(item["name"].startswith("rows-") for item in cluster.datasets())
 
 
+def test_of_a_job_that_ended_only_the_ledger_is_kept(cluster, site, digits) -> None:
+    x, y = digits
+    cluster.fit(network(), x[:200], y[:200], epochs=3, batch_size=50, lr=0.1, checkpoint_every=4, name="brief")
+    job = cluster.jobs()[-1]
+    assert (job["model"], job["state"]) == ("brief", "done")
+    for folder in (site / f"party{rank}" / "state" / "jobs" / job["id"] for rank in (0, 1)):
+        deadline = time.monotonic() + 10  # the second party may note the end a moment later
+        while (held := list(folder.rglob("*.safetensors"))) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not held
+        assert list(folder.rglob("ledger.jsonl"))
+
+
 def test_rows_and_columns_of_several_owners(cluster, digits) -> None:
     x, y = digits
     cluster.upload(x[:, :40], name="left")

@@ -25,11 +25,10 @@ from hdcos.serve.work import fingerprint
 from hdcos.service.config import Config
 from hdcos.service.desk import Refused
 from hdcos.service.lane import rows_ahead
-from hdcos.service.store import Store, StoredJob, StoredModel
+from hdcos.service.store import ENDED, Store, StoredJob, StoredModel
 from hdcos.service.worker import Command, Worker
 
 Inventory = dict[str, Any]
-ENDED = ("done", "failed", "cancelled")
 MASKED_PART = 0.25
 """Of the stock of a model, what is kept for rows that come masked."""
 SLICE_S, BUSY_SLICE_S = 0.4, 0.05

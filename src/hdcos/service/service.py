@@ -18,10 +18,10 @@ from hdcos.offline.source import MaterialSource
 from hdcos.serve.node import Node
 from hdcos.service.config import Config
 from hdcos.service.desk import Desk
-from hdcos.service.leader import ENDED, Failures
+from hdcos.service.leader import Failures
 from hdcos.service.links import DIAL_S, Door, dial, dial_transfers
 from hdcos.service.session import Session
-from hdcos.service.store import Store
+from hdcos.service.store import ENDED, Store
 from hdcos.service.worker import Loaded, Progress
 
 log = logging.getLogger("hdcos")

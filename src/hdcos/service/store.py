@@ -3,7 +3,7 @@
 state/hdcos.sqlite                               tables of `schema`, write-ahead log
 state/models/NAME/VERSION.safetensors            this party's half of a model
 state/datasets/NAME/VERSION.safetensors          this party's half of a data set; `.part` until it is complete
-state/jobs/ID/                                   the initial parameters, and checkpoints
+state/jobs/ID/                                   the initial parameters, and checkpoints, until the job ends
 state/reveals/ID.safetensors                     this party's refreshed half, released by both
 
 Security  every file is one party's half: alone it says nothing. Files are readable by their owner only.
@@ -37,6 +37,8 @@ from hdcos.serve.files import sync_folder, write_whole
 from hdcos.service.schema import migrate
 
 BUSY_S = 10.0
+ENDED = ("done", "failed", "cancelled")
+"""States of jobs that nobody will go on with."""
 MOST_MODELS, MOST_JOBS = 64, 16
 """Of one client."""
 MOST_AUDITED = 1_000_000
@@ -108,6 +110,8 @@ class Store:
         self._seen_version = 0
         self.changes = 0
         """Grows whenever something changes that the other party should hear of."""
+        for row in self._rows("SELECT id FROM jobs WHERE state NOT IN ('waiting', 'running')"):
+            self._drop_shares(row["id"])  # if the process died before it could
 
     def close(self) -> None:
         with self._lock:
@@ -337,6 +341,13 @@ class Store:
     def note_job(self, job: str, state: str, step: int, error: str = "") -> None:
         with self._changing() as database:
             database.execute("UPDATE jobs SET state = ?, step = ?, error = ? WHERE id = ?", (state, step, error, job))
+        if state in ENDED:
+            self._drop_shares(job)
+
+    def _drop_shares(self, job: str) -> None:
+        """Nobody goes on with a job that ended: its parameters and checkpoints go, its ledger of material stays."""
+        for file in self.job_folder(job).rglob("*.safetensors"):
+            file.unlink(missing_ok=True)
 
     def cancel_job(self, job: str) -> None:
         with self._changing() as database:

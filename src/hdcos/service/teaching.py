@@ -17,9 +17,8 @@ from hdcos.nn.private import layout
 from hdcos.nn.private.planning import plan_inference
 from hdcos.service import asked
 from hdcos.service.api import Api, Resource
-from hdcos.service.leader import ENDED
 from hdcos.service.replies import reply, reply_tensors
-from hdcos.service.store import StoredJob, StoredReveal
+from hdcos.service.store import ENDED, StoredJob, StoredReveal
 from hdcos.service.worker import check_halves, check_size
 from hdcos.train import Rule, training_form
 
