@@ -8,7 +8,6 @@
 
 #include <immintrin.h>
 
-#include <algorithm>
 #include <cstring>
 
 namespace hdcos {
@@ -47,7 +46,7 @@ void KeyStream::read(std::uint64_t offset, std::uint64_t keep, std::uint8_t* out
     if (skip) {
         std::uint8_t block[BLOCK_BYTES];
         blocks(offset / BLOCK_BYTES, keep, block, BLOCK_BYTES);
-        const std::size_t begun = std::min(size, BLOCK_BYTES - skip);
+        const std::size_t begun = size < BLOCK_BYTES - skip ? size : BLOCK_BYTES - skip;
         std::memcpy(out, block + skip, begun);
         offset += begun, out += begun, size -= begun;
     }

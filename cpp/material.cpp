@@ -9,8 +9,6 @@ namespace hdcos {
 
 constexpr std::size_t BLOCK = 2048;  // values that stay in the cache while a block is expanded, subtracted and packed
 
-static std::size_t item_bytes(int bits) { return bits <= 8 ? 1 : bits <= 16 ? 2 : bits <= 32 ? 4 : 8; }
-
 // The low `bits` bits of every value in a word of 8 bytes.
 static u64 kept(int bits) {
     const int width = 8 * static_cast<int>(item_bytes(bits));

@@ -8,6 +8,9 @@
 
 namespace hdcos {
 
+// The bytes that a value of `bits` bits takes in memory.
+inline std::size_t item_bytes(int bits) { return bits <= 8 ? 1 : bits <= 16 ? 2 : bits <= 32 ? 4 : 8; }
+
 // One field: `count` values of `bits` bits, read from byte `offset` of the stream of its key on; `start` is the byte that
 // it begins at in the chunk.
 struct FieldPlace {

@@ -1,6 +1,7 @@
-// The Python side of the kernels: memory is handed over as it is, or refused.
+// The Python side of the kernels.
 //
-// Arrays of another type or layout are a TypeError, shapes that do not fit a ValueError: Python converts or explains.
+// Those that Python calls with arguments as they are (`compiled_first`) refuse what does not fit: arrays of another type or
+// layout are a TypeError, shapes a ValueError. The others rely on the checks of Python.
 #include "dispatch.h"
 #include "keystream.h"
 #include "material.h"
@@ -87,11 +88,19 @@ static bool opens(int drop, int bits) { return drop >= 0 && bits >= 1 && drop + 
 // Whether pooling takes so many units.
 static bool pools(const std::array<std::size_t, 4>& pool, std::size_t units) {
     const auto [channels, height, width, window] = pool;
-    return window && height % window == 0 && width % window == 0 && channels * height * width == units;
+    std::size_t area, count;
+    return window && window < 1 << 16 && height % window == 0 && width % window == 0 &&
+           !__builtin_mul_overflow(height, width, &area) && !__builtin_mul_overflow(channels, area, &count) &&
+           count == units;
+}
+
+// Whether so many values of `size` bits each, which begin at byte `start`, lie in `bytes` bytes.
+static bool lie_in(std::size_t bytes, u64 start, u64 count, u64 size) {
+    return start <= bytes && count <= 8 * (bytes - start) / size;
 }
 
 static void write_keystream(nb::bytes key, u64 block, u64 keep, Out<std::uint8_t> out) {
-    if (key.size() != 32 || !has_keystream()) throw std::invalid_argument("no key stream for this key or processor");
+    if (key.size() != 32 || block >> 60 || !has_keystream()) throw std::invalid_argument("no key stream for this key or processor");
     const auto* bytes = reinterpret_cast<const std::uint8_t*>(key.c_str());
     const std::size_t size = out.size();
     Release release;
@@ -104,18 +113,22 @@ using Row = nb::ndarray<const u64, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 static std::vector<FieldPlace> places(const In<std::uint8_t>& keys, const Row& offsets, const Row& starts,
                                       const Row& counts, const Row& bits) {
     const std::size_t number = offsets.size();
-    if (!has_keystream()) throw std::invalid_argument("no key stream on this processor");
-    if (keys.size() != 32 * number || starts.size() != number || counts.size() != number || bits.size() != number)
-        throw std::invalid_argument("each field has a key and a place");
+    expect(has_keystream() && keys.size() == 32 * number);
+    expect(starts.size() == number && counts.size() == number && bits.size() == number);
     std::vector<FieldPlace> made(number);
-    for (std::size_t i = 0; i < number; ++i)
+    for (std::size_t i = 0; i < number; ++i) {
+        const u64 width = bits.data()[i];
+        expect(width >= 1 && width <= 64);
         made[i] = {keys.data() + 32 * i, offsets.data()[i], starts.data()[i], counts.data()[i],
-                   static_cast<int>(bits.data()[i])};
+                   static_cast<int>(width)};
+    }
     return made;
 }
 
 static void expand(In<std::uint8_t> keys, Row offsets, Row starts, Row counts, Row bits, Out<std::uint8_t> out) {
     const auto fields = places(keys, offsets, starts, counts, bits);
+    for (const FieldPlace& field : fields)
+        expect(lie_in(out.size(), field.start, field.count, 8 * item_bytes(field.bits)));
     std::uint8_t* data = out.data();
     Release release;
     expand_fields(fields.data(), fields.size(), data);
@@ -189,18 +202,23 @@ struct Bound {
     void correct(In<std::uint8_t> keys, Row offsets, Row starts, Row counts, Row bits,
                  const std::vector<In<u64>>& values, Out<std::uint8_t> out) const {
         const auto fields = places(keys, offsets, starts, counts, bits);
-        if (values.size() != fields.size()) throw std::invalid_argument("each field has values");
+        expect(values.size() == fields.size());
         for (std::size_t i = 0; i < fields.size(); ++i)
-            if (values[i].size() != fields[i].count) throw std::invalid_argument("a field has another number of values");
+            expect(values[i].size() == fields[i].count &&
+                   lie_in(out.size(), fields[i].start, fields[i].count, fields[i].bits));
         std::uint8_t* data = out.data();
         Release release;
         for (std::size_t i = 0; i < fields.size(); ++i) correct_field(kernels, fields[i], values[i].data(), data);
     }
-    void unpack_fields(In<std::uint8_t> buffer, Row from, Row starts, Row counts, Row bits, Row itemsizes,
+    void unpack_fields(In<std::uint8_t> buffer, Row from, Row starts, Row counts, Row bits,
                        Out<std::uint8_t> out) const {
         const std::size_t number = from.size();
-        if (starts.size() != number || counts.size() != number || bits.size() != number || itemsizes.size() != number)
-            throw std::invalid_argument("each field has a place");
+        expect(starts.size() == number && counts.size() == number && bits.size() == number);
+        for (std::size_t i = 0; i < number; ++i) {
+            const u64 width = bits.data()[i], count = counts.data()[i];
+            expect(width >= 1 && width <= 64 && lie_in(buffer.size(), from.data()[i], count, width));
+            expect(lie_in(out.size(), starts.data()[i], count, 8 * item_bytes(static_cast<int>(width))));
+        }
         const std::uint8_t* packed = buffer.data();
         std::uint8_t* data = out.data();
         Release release;
@@ -208,7 +226,7 @@ struct Bound {
             const std::size_t count = counts.data()[i];
             const int width = static_cast<int>(bits.data()[i]);
             kernels.unpack(packed + from.data()[i], (count * width + 7) / 8, data + starts.data()[i],
-                           itemsizes.data()[i], count, width);
+                           item_bytes(width), count, width);
         }
     }
     void trig_words(InAny phase, Out<i64> cos, Out<i64> sin, const Tables& tables) const {
@@ -354,7 +372,9 @@ NB_MODULE(_native, m) {
     m.def("keep_memory", &keep_memory, "Keep freed pages in the process.");
     m.def("has_keystream", &has_keystream, "Whether this processor has vector AES.");
     m.def("keystream", &write_keystream, "AES-256 in counter mode: the stream from a block on, words masked.");
-    m.def("expand", &expand, "The halves of many fields, each from its own stream, each at its own place.");
+    m.def("expand", &expand, "keys"_a.noconvert(), "offsets"_a.noconvert(), "starts"_a.noconvert(),
+          "counts"_a.noconvert(), "bits"_a.noconvert(), "out"_a.noconvert(),
+          "The halves of many fields, each from its own stream, each at its own place.");
     bind_oblivious(m);
     nb::class_<Tables>(m, "Tables").def(nb::init<In<std::int32_t>, nb::object, int, int>(), "high"_a, "low"_a.none(),
                                         "bits"_a, "scale"_a);
@@ -372,8 +392,8 @@ NB_MODULE(_native, m) {
         .def("pack", &Bound::pack)
         .def("unpack", &Bound::unpack)
         .def("unpack_sum", &Bound::unpack_sum, as_is, as_is, as_is, any)
-        .def("correct", &Bound::correct)
-        .def("unpack_fields", &Bound::unpack_fields)
+        .def("correct", &Bound::correct, as_is, as_is, as_is, as_is, as_is, as_is, as_is)
+        .def("unpack_fields", &Bound::unpack_fields, as_is, as_is, as_is, as_is, as_is, as_is)
         .def("trig_words", &Bound::trig_words)
         .def("trig_combine", &Bound::trig_combine, as_is, as_is, as_is, as_is, any, as_is, as_is, as_is, any)
         .def("rotate", &Bound::rotate, "phase"_a, "a"_a, "b"_a, "cosine"_a.none(), "sine"_a.none(), "tables"_a)

@@ -80,3 +80,31 @@ def test_corrections_that_are_something_else_are_refused() -> None:
     packed[corrections.places[-1].stop - 1] = 0x80  # 301 * 5 values of 63 bits leave one bit of their last byte
     with pytest.raises(FrameError, match="padding"):
         corrections.unpack(packed)
+
+
+@pytest.mark.skipif(streaming() is None, reason="no vector AES here")
+def test_fields_outside_their_memory_are_refused() -> None:
+    native = streaming()
+    assert native is not None
+    keys, memory = np.zeros(32, np.uint8), np.zeros(64, np.uint8)
+    row = np.zeros(1, np.uint64)
+    native.expand(keys, row, row, row + np.uint64(8), row + np.uint64(64), memory)
+    for start, count, bits in (
+        (1, 8, 64),
+        (65, 0, 64),
+        (2**40, 1, 8),
+        (0, 2**61, 8),
+        (0, 1, 0),
+        (0, 1, 65),
+        (0, 2**64 - 1, 1),
+    ):
+        place = [np.array([number], np.uint64) for number in (start, count, bits)]
+        with pytest.raises(ValueError, match="do not fit"):
+            native.expand(keys, row, *place, memory)
+        with pytest.raises(ValueError, match="do not fit"):
+            native.unpack_fields(memory, row, *place, memory)
+        if count < 100:
+            with pytest.raises(ValueError, match="do not fit"):
+                native.correct(keys, row, *place, [np.zeros(count, np.uint64)], memory[:7])
+    with pytest.raises(TypeError):
+        native.expand(keys, row, row, row, row, memory[::2])

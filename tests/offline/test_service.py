@@ -9,10 +9,10 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from hdcos.errors import FrameError, HdcosError, InputError
-from hdcos.link import Kind, Meter
+from hdcos.errors import FrameError, HdcosError, InputError, MaterialReused
+from hdcos.link import Kind
 from hdcos.link.message import encode_message, request
-from hdcos.offline import Dealer, Need, Plan, Stock, TrigPair, material
+from hdcos.offline import Dealer, Mask, Need, Plan, Stock, TrigPair, material
 from hdcos.offline.service import DealerClient, serve_dealer
 from tls_pair import tls_pair
 
@@ -140,20 +140,25 @@ def test_a_dealer_that_fails_between_two_chunks_says_why(monkeypatch: pytest.Mon
         assert stock.available == 2
 
 
-def test_a_refused_order_leaves_the_client_able_to_dial_again() -> None:
+def test_a_refused_order_leaves_the_link_as_it_was() -> None:
     dealer = Dealer()
-    dials = []
-    with served(dealer, 1) as first, served(dealer, 1) as second:
-        links = iter([first.link, second.link])
-
-        def dial(meter: Meter):
-            dials.append(meter)
-            return next(links)
-
-        client = DealerClient(dial, 1)
+    with served(dealer, 1) as client:
         with pytest.raises(InputError, match="no material is open"):
             client.fill(Stock("unknown", PLAN, 1, bytes(32)), 10)
         stock = client.open("known", PLAN)
+        with pytest.raises(MaterialReused, match="next to deal is 0"):
+            request(client.link, {"operation": "deal", "scope": "known", "start": 5, "executions": 1}, timeout_s=5)
         client.fill(stock, 2)
         assert stock.available == 2
-        assert len(dials) == 2
+        assert not client.link.closed
+
+
+def test_of_material_that_is_not_dealt_nothing_is_asked_for() -> None:
+    plan = Plan((Need(Mask((4,)), 2),))
+    dealer = Dealer()
+    with served(dealer, 1) as client:
+        stock = client.open("masks", plan)
+        client.fill(stock, 3)
+        assert stock.available == 3
+        with pytest.raises(InputError, match="nothing of this material is dealt"):
+            request(client.link, {"operation": "deal", "scope": "masks", "start": 0, "executions": 2**62}, timeout_s=5)

@@ -230,3 +230,16 @@ def test_roots_and_streams_of_two_scopes_differ() -> None:
     other.fill(0, 1, None)
     kind = PLAN.needs[0].kind
     assert not (zero.begin(1).take(kind, 1)[1] == other.begin(1).take(kind, 1)[1]).any()
+
+
+def test_what_finish_replaces_is_not_kept_alive() -> None:
+    """All fields of a chunk are expanded into one piece of memory: one that is kept must not keep the others."""
+    plan = Plan((Need(TrigPair((1000,), 16, 16), 1),))
+    dealer = Dealer()
+    finishes = {0: lambda fields, earlier: (fields[0], fields[1] + fields[2])}
+    for rank in (0, 1):
+        stock = Stock("test", plan, rank, dealer.open("test", plan, rank), finishes, singly=True)
+        stock.fill(0, 4, dealer.deal("test", 0, 4) if rank else None)
+        (slab,) = stock._slabs
+        for field in slab.positions[0]:
+            assert field.base is None

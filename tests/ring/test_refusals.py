@@ -90,3 +90,12 @@ def test_a_table_that_cannot_be_is_refused_before_it_is_made(words, bits, scale)
     phase, rows = words(3, 8, bits=16).astype(np.uint16), words(3, 8)
     with pytest.raises(InputError, match="phases have"):
         ring.hadamard_cos(phase, rows, rows, bits, scale, 8, 8)
+
+
+@pytest.mark.parametrize("pool", [(2**62, 2, 2, 2), (2, 2**32, 2**32, 1), (1, 0, 0, 2**33)])
+def test_windows_whose_number_overflows_are_refused(pool):
+    nothing, phase = np.zeros((1, 0), np.uint64), np.zeros((1, 0), np.uint16)
+    with pytest.raises(ValueError):
+        ring.lifted_times(nothing, nothing, nothing, nothing, nothing, pool)
+    with pytest.raises(ValueError):
+        ring.hadamard_cos(phase, nothing, nothing, 16, 16, 8, 8, None, pool)

@@ -165,7 +165,8 @@ def _cut(header: bytes, buffers: Sequence[Any]) -> Iterator[Buffer]:
             yield part[0] if len(part) == 1 else b"".join(part)
             view = view[PIECE_BYTES - held :]
             part, held = [], 0
-        part.append(view)
-        held += len(view)
+        if len(view):
+            part.append(view)
+            held += len(view)
     if held:
         yield b"".join(part)

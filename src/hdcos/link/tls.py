@@ -1,4 +1,4 @@
-"""Mutual TLS 1.3 over one non-blocking TCP socket, read and written by one thread.
+"""Mutual TLS 1.3 over one TCP socket, read and written by one thread.
 
 An OpenSSL connection must not be used by two threads at once, so a pump moves bytes both ways: it encrypts a
 piece ahead, sends what the socket takes, and decrypts what arrived, in turn. Two parties can
@@ -187,7 +187,8 @@ class TlsTransport:
     def _wait_to_receive(self, timeout_s: float | None, announced: int) -> None:
         """With nothing to send: look again and again for a moment, as long as that tends to pay, then sleep.
 
-        Of many announced bytes as many are awaited as certainly come: OpenSSL may hold part of a record already.
+        Of many announced bytes as many are awaited as certainly come: OpenSSL may hold part of a record already. The
+        socket keeps the time, so a handler of signals that runs again and again starts the wait anew each time.
         """
         flags, most = 0, READ_BYTES
         if announced > 4 * RECORD_BYTES:

@@ -41,10 +41,11 @@ class _Scope:
     closed: set[int] = field(default_factory=set)
     dealt: int = 0
     lock: Lock = field(default_factory=Lock, repr=False)
-    """Streams go on where they ended: one thread reads them at a time."""
+    """Halves may read streams that go on where they ended: one thread at a time."""
 
     def __post_init__(self) -> None:
-        self.corrections = lru_cache(LAYOUTS)(lambda executions: Corrections(self.plan, executions))
+        plan = self.plan
+        self.corrections = lru_cache(LAYOUTS)(lambda executions: Corrections(plan, executions))
 
     @cached_property
     def uniform_halves(self) -> tuple[Halves, Halves]:
@@ -121,6 +122,8 @@ class Dealer:
             raise InputError(f"{name}: {executions} executions cannot be dealt")
         with self._lock:
             plan = self._known(name).plan
+        if not plan.corrected:
+            raise InputError(f"{name}: nothing of this material is dealt")
         for count in plan.chunks(executions):
             yield self.deal(name, start, count)
             start += count

@@ -7,7 +7,7 @@ by whom, those of execution i are the same words. All streams are read in one ca
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -30,11 +30,14 @@ class Halves:
 
     def __init__(self, root: bytes, slots: Sequence[Slot]) -> None:
         self._slots = slots
-        seeds = [derive(root, slot.position, slot.field.name) for slot in slots]
-        self._streams = [Stream(seed) for seed in seeds]
-        self._keys = np.frombuffer(b"".join(seeds), np.uint8)
+        self._seeds = [derive(root, slot.position, slot.field.name) for slot in slots]
+        self._keys = np.frombuffer(b"".join(self._seeds), np.uint8)
         self._strides = np.array([slot.count(1) * compact_dtype(slot.field.bits).itemsize for slot in slots], np.uint64)
         self._room = lru_cache(LAYOUTS)(lambda executions: Room(slots, executions))
+
+    @cached_property
+    def _streams(self) -> list[Stream]:
+        return [Stream(seed) for seed in self._seeds]
 
     def expand(self, start: int, executions: int) -> list[Array]:
         """The halves of executions [start, start + executions), field by field."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from hdcos.errors import FrameError
 from hdcos.offline.material import Plan, Slot
-from hdcos.ring import Array, compact_dtype, packed_size, unpack, unpack_fields
+from hdcos.ring import Array, compact_dtype, packed_size, streaming, unpack
 
 LINE_BYTES = 64
 """Fields begin at whole cache lines."""
@@ -21,7 +21,6 @@ class Room:
         types = [compact_dtype(slot.field.bits) for slot in slots]
         self.counts = _row(slot.count(executions) for slot in slots)
         self.bits = _row(slot.field.bits for slot in slots)
-        self.itemsizes = _row(kind.itemsize for kind in types)
         starts, self.size = [], 0
         for slot, kind in zip(slots, types, strict=True):
             starts.append(self.size)
@@ -33,7 +32,9 @@ class Room:
         ]
 
     def memory(self) -> Array:
-        return np.empty(self.size, np.uint8)
+        whole = np.empty(self.size + LINE_BYTES, np.uint8)
+        start = -whole.ctypes.data % LINE_BYTES
+        return whole[start : start + self.size]
 
     def arrays(self, memory: Array) -> list[Array]:
         """The fields in a piece of memory."""
@@ -62,16 +63,21 @@ class Corrections:
 
     def unpack(self, received: Array) -> list[Array]:
         """The fields, those that fill their types where they arrived; FrameError if it is not what was packed."""
+        received = np.ascontiguousarray(received)
         if len(received) != self.size:
             raise FrameError(f"{self.size} bytes of material expected, got {len(received)}")
         if (received[self._last] >> self._rest).any():
             raise FrameError("the padding of material is not zero")
+        native = streaming()
+        alone = len(self._slots) if native is None else self._whole
         fields = [
             unpack(received[place], slot.count(self._executions), slot.field.bits).reshape(slot.shape(self._executions))
-            for slot, place in zip(self._slots[: self._whole], self.places, strict=False)
+            for slot, place in zip(self._slots[:alone], self.places, strict=False)
         ]
+        if native is None:
+            return fields
         memory, room = self._room.memory(), self._room
-        unpack_fields(received, self.starts[self._whole :], room.starts, room.counts, room.bits, room.itemsizes, memory)
+        native.unpack_fields(received, self.starts[self._whole :], room.starts, room.counts, room.bits, memory)
         return fields + room.arrays(memory)
 
 

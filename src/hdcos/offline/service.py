@@ -107,7 +107,7 @@ class DealerClient:
 
     def fill(self, stock: Stock, executions: int) -> None:
         """Deal so many more executions into the stock, chunk by chunk; the dealer makes the next meanwhile."""
-        if self.rank == 0:
+        if self.rank == 0 or not stock.plan.corrected:
             for count in stock.plan.chunks(executions):
                 stock.fill(stock.filled, count, None)
         elif executions:
@@ -122,10 +122,15 @@ class DealerClient:
                 with link.meter.phase("offline"):
                     kind, payload = link.receive((Kind.MATERIAL, Kind.REPLY), limit=max(size, MAX_ABORT))
                 if kind is Kind.REPLY:
-                    decode_reply(payload)
-                    raise FrameError("the dealer answered with something else than material")
+                    break
                 stock.fill(stock.filled, count, payload)
+            else:
+                return
         except BaseException as error:
             # What is still on its way must not be taken for an answer to a later request.
             link.abort(error)
             raise
+        decode_reply(payload)  # raises what the dealer reports; nothing is on its way then
+        lie = FrameError("the dealer answered with something else than material")
+        link.abort(lie)
+        raise lie

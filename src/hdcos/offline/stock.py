@@ -133,7 +133,13 @@ class Stock:
         # Executions that are spent one by one may lie as they came.
         coming = executions if self._singly else max(executions, self._ordered - self._filled)
         room = executions if size == 0 else int(SLAB_BYTES // size)
-        self._slabs.append(_Slab(self.plan, positions, executions, max(executions, min(coming, room))))
+        capacity = max(executions, min(coming, room))
+        if self._finishes and capacity == executions:
+            # A field that lies as it came would keep the memory of all others, which were made into something else.
+            positions = [
+                tuple(field if field.base is None else field.copy() for field in fields) for fields in positions
+            ]
+        self._slabs.append(_Slab(self.plan, positions, executions, capacity))
 
     def uniform(self, position: int, start: int, executions: int) -> Array:
         """This party's half of a uniform field of executions [start, start + executions), dealt or not."""

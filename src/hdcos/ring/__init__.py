@@ -35,7 +35,6 @@ from hdcos.ring.kernels import round_open as round_open
 from hdcos.ring.kernels import trig_combine as trig_combine
 from hdcos.ring.kernels import trig_words as trig_words
 from hdcos.ring.kernels import unpack as unpack
-from hdcos.ring.kernels import unpack_fields as unpack_fields
 from hdcos.ring.kernels import unpack_sum as unpack_sum
 from hdcos.ring.kernels import walsh_hadamard as walsh_hadamard
 from hdcos.ring.lifted import lifted_product as lifted_product

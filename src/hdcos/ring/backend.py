@@ -81,7 +81,7 @@ def compiled_first(validated: Callable[P, T]) -> Callable[P, T]:
             try:
                 made: T = compiled(*arguments, **options)
                 return made
-            except (TypeError, ValueError, AttributeError, LookupError):
+            except (TypeError, ValueError, AttributeError, LookupError, MemoryError):
                 pass
         return validated(*arguments, **options)
 

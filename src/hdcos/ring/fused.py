@@ -108,7 +108,7 @@ def hadamard_back(
     fits = fits and len(terms) == 12 and {term.shape for term in terms} == {phase.shape}
     if not fits or weight.shape != (units,) or mask.shape != (rows, size) or not 17 <= opened_bits <= 62:
         raise InputError(f"a gradient of shape {b.shape} and a mask of {mask.shape} do not fit {units} units")
-    if units > size or size & (size - 1):
+    if size < max(1, units) or size & (size - 1):
         raise InputError(f"size must be a power of two and at least {units}, got {size}")
     if checks.is_blank(opened, b, phase, weight, mask, *terms):
         return Blank(b.shape[1]), Blank(units), Blank((rows, size), checks.compact_dtype(bits))

@@ -106,15 +106,6 @@ def unpack(buffer: Any, count: int, bits: int) -> Any:
     return implementation().unpack(buffer, count, bits)
 
 
-def unpack_fields(buffer: Any, froms: Any, starts: Any, counts: Any, bits: Any, itemsizes: Any, out: Any) -> None:
-    """Rows of packed values, row i from byte froms[i] of the buffer, to byte starts[i] of out."""
-    places = [checks.words(row, "places", 1) for row in (froms, starts, counts, bits, itemsizes)]
-    ends = places[0] + (places[2] * places[3] + np.uint64(7)) // np.uint64(8), places[1] + places[2] * places[4]
-    if any(end.size and int(end.max()) > len(where) for end, where in zip(ends, (buffer, out), strict=True)):
-        raise InputError(f"rows of packed values do not fit {len(buffer)} and {len(out)} bytes")
-    implementation().unpack_fields(np.ascontiguousarray(buffer), *places, out)
-
-
 @compiled_first
 def unpack_sum(buffer: Any, values: Any, bits: int) -> Any:
     """Values plus the packed ones, modulo 2**bits, in the shape of the values."""

@@ -100,10 +100,10 @@ class Native:
         starts: Words,
         counts: Words,
         bits: Words,
-        itemsizes: Words,
         out: npt.NDArray[np.uint8],
     ) -> None:
-        self._kernels.unpack_fields(buffer, froms, starts, counts, bits, itemsizes, out)
+        """Rows of packed values, row i from byte froms[i] of the buffer, to byte starts[i] of out."""
+        self._kernels.unpack_fields(buffer, froms, starts, counts, bits, out)
 
     def unpack_sum(self, buffer: npt.NDArray[np.uint8], values: Compact, bits: int) -> Compact:
         out = np.empty(values.shape, values.dtype)

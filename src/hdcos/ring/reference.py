@@ -83,22 +83,6 @@ def unpack(buffer: npt.NDArray[np.uint8], count: int, bits: int) -> Compact:
     return octets.reshape(-1).view(kind.newbyteorder("<")).astype(kind)
 
 
-def unpack_fields(
-    buffer: npt.NDArray[np.uint8],
-    froms: Words,
-    starts: Words,
-    counts: Words,
-    bits: Words,
-    itemsizes: Words,
-    out: npt.NDArray[np.uint8],
-) -> None:
-    """Rows of packed values, row i from byte froms[i] of the buffer, to byte starts[i] of out."""
-    rows = zip(*(row.tolist() for row in (froms, starts, counts, bits, itemsizes)), strict=True)
-    for first, start, count, width, itemsize in rows:
-        packed = buffer[first : first + (count * width + 7) // 8]
-        out[start : start + count * itemsize] = unpack(packed, count, width).view(np.uint8)
-
-
 def unpack_sum(buffer: npt.NDArray[np.uint8], values: Compact, bits: int) -> Compact:
     """Values plus the packed ones, modulo 2**bits."""
     total = unpack(buffer, values.size, bits).reshape(values.shape) + values
