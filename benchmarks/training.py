@@ -153,7 +153,7 @@ def image_runs(seed: int) -> Iterator[Run]:
     ):
         (x, y), (test_x, test_y) = load("train"), load("test")
         model = nn.models.lenet5(seed=seed % 1000)
-        title = f"{name}, LeNet-5 HD-cos, 10 epochs, lr 0.1 falling by a cosine, momentum 0.9"
+        title = f"{name}, LeNet-5 HD-cos, 10 epochs, lr 0.1 after a warm-up, falling by a cosine, momentum 0.9"
         run = Run(title, model, x, y, test_x, test_y, 10, 128, 0.1, 0.9, falling=True, seed=seed)
         yield replace(run, tolerance=tolerance, least=least)
 
