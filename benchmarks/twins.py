@@ -19,7 +19,6 @@ from hdcos.train.batches import batches
 from hdcos.train.form import INPUT_SCALE
 from hdcos.train.targets import one_hot
 
-
 WARM_UP = 3
 """Epochs until a rate that falls has its full size."""
 
