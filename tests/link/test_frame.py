@@ -114,7 +114,7 @@ def test_an_abort_text_cannot_drive_a_terminal():
     assert decode_abort(encode_abort("FrameError", "a\x1b[2Jb\u202ec")) == ("FrameError", "a?[2Jb?c")
 
 
-@settings(max_examples=3000, deadline=None, database=None)
+@settings(max_examples=3000, database=None)
 @given(
     st.binary(max_size=64),
     st.lists(st.tuples(st.integers(0, 31), st.integers(0, 255)), max_size=3),
@@ -143,7 +143,7 @@ def test_mutated_frames_only_ever_raise_errors_of_the_link(tail, edits, kind, se
 
 
 @given(st.lists(st.integers(0, 40000), max_size=6))
-@settings(max_examples=200, deadline=None, database=None)
+@settings(max_examples=200, database=None)
 def test_pieces_join_to_the_frame_and_are_whole_records_except_the_last(sizes):
     buffers = [bytes([place]) * size for place, size in enumerate(sizes)]
     cut = list(pieces(GOOD, buffers, sum(sizes)))

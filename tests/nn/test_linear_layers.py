@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.linalg import circulant, hadamard
 
@@ -78,7 +78,6 @@ def test_the_circulant_matrix_is_indexed_by_row_minus_column() -> None:
     np.testing.assert_allclose(layer.forward(parameters, np.eye(3)).T, [[10, 30, 20], [20, 10, 30]])
 
 
-@settings(deadline=None)
 @given(st.integers(0, 9), st.integers(0, 2**32 - 1))
 def test_the_transform_is_the_sylvester_matrix_and_its_own_inverse(log_n: int, seed: int) -> None:
     x = np.random.default_rng(seed).standard_normal((2, 3, 2**log_n))

@@ -93,7 +93,7 @@ def test_compiled_transposition_is_the_specification() -> None:
     assert (loops().transpose(rows) == reference.transpose(rows)).all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     count=st.integers(1, 37),
     rows=st.integers(1, 9),
@@ -126,7 +126,7 @@ def test_compiled_transfers_are_the_specification(
 # ---- products
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     fold=st.integers(1, 4),
     sums=st.integers(1, 9),
