@@ -50,8 +50,7 @@ static void expect(bool fits) {
 // Whether these are unsigned integers of the smallest type for values of `bits` bits.
 template <class Array>
 static bool holds(const Array& x, int bits) {
-    const std::size_t wanted = bits <= 8 ? 1 : bits <= 16 ? 2 : bits <= 32 ? 4 : 8;
-    return bits >= 1 && bits <= 64 && x.itemsize() == wanted &&
+    return bits >= 1 && bits <= 64 && x.itemsize() == item_bytes(bits) &&
            x.dtype().code == static_cast<std::uint8_t>(nb::dlpack::dtype_code::UInt);
 }
 

@@ -20,9 +20,14 @@ LAYOUTS = 8
 """Numbers of executions whose layout is remembered."""
 
 
+def field_seed(root: bytes, position: int, name: str) -> bytes:
+    """The seed that one party's halves of one field of one position come from."""
+    return derive(root, position, name)
+
+
 def field_stream(root: bytes, position: int, name: str) -> Stream:
-    """The stream that one party's halves of one field of one position come from."""
-    return Stream(derive(root, position, name))
+    """The stream of that seed."""
+    return Stream(field_seed(root, position, name))
 
 
 class Halves:
@@ -30,7 +35,7 @@ class Halves:
 
     def __init__(self, root: bytes, slots: Sequence[Slot]) -> None:
         self._slots = slots
-        self._seeds = [derive(root, slot.position, slot.field.name) for slot in slots]
+        self._seeds = [field_seed(root, slot.position, slot.field.name) for slot in slots]
         self._keys = np.frombuffer(b"".join(self._seeds), np.uint8)
         self._strides = np.array([slot.count(1) * compact_dtype(slot.field.bits).itemsize for slot in slots], np.uint64)
         self._room = lru_cache(LAYOUTS)(lambda executions: Room(slots, executions))

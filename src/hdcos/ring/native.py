@@ -22,6 +22,9 @@ class Native:
             raise InputError(f"this host runs kernels for {', '.join(levels)}, not for {level}")
         self._kernels = _native.Kernels(level or levels[-1])
         self.name = f"native {self._kernels.title}"
+        # Kernels of material, which write where `offline.layout` says: many fields in one call.
+        self.expand, self.correct = _native.expand, self._kernels.correct
+        self.unpack_fields = self._kernels.unpack_fields
 
     def keep_memory(self) -> None:
         _native.keep_memory()
@@ -34,31 +37,6 @@ class Native:
         out = np.empty(size, UINT8)
         _native.keystream(key, block, keep, out)
         return out
-
-    def expand(
-        self,
-        keys: npt.NDArray[np.uint8],
-        offsets: Words,
-        starts: Words,
-        counts: Words,
-        bits: Words,
-        out: npt.NDArray[np.uint8],
-    ) -> None:
-        """The halves of many fields: see `offline.halves`."""
-        _native.expand(keys, offsets, starts, counts, bits, out)
-
-    def correct(
-        self,
-        keys: npt.NDArray[np.uint8],
-        offsets: Words,
-        starts: Words,
-        counts: Words,
-        bits: Words,
-        values: Sequence[Words],
-        out: npt.NDArray[np.uint8],
-    ) -> None:
-        """Values less halves that are never written to memory, packed."""
-        self._kernels.correct(keys, offsets, starts, counts, bits, values, out)
 
     def matmul(self, a: Words, b: Words, out: Words | None = None) -> Words:
         if out is None:
@@ -92,18 +70,6 @@ class Native:
         out = np.empty(count, compact_dtype(bits))
         self._kernels.unpack(buffer, out, bits)
         return out
-
-    def unpack_fields(
-        self,
-        buffer: npt.NDArray[np.uint8],
-        froms: Words,
-        starts: Words,
-        counts: Words,
-        bits: Words,
-        out: npt.NDArray[np.uint8],
-    ) -> None:
-        """Rows of packed values, row i from byte froms[i] of the buffer, to byte starts[i] of out."""
-        self._kernels.unpack_fields(buffer, froms, starts, counts, bits, out)
 
     def unpack_sum(self, buffer: npt.NDArray[np.uint8], values: Compact, bits: int) -> Compact:
         out = np.empty(values.shape, values.dtype)

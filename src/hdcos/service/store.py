@@ -110,7 +110,7 @@ class Store:
         self._seen_version = 0
         self.changes = 0
         """Grows whenever something changes that the other party should hear of."""
-        for row in self._rows("SELECT id FROM jobs WHERE state NOT IN ('waiting', 'running')"):
+        for row in self._rows("SELECT id FROM jobs WHERE state IN (?, ?, ?)", *ENDED):
             self._drop_shares(row["id"])  # if the process died before it could
 
     def close(self) -> None:
