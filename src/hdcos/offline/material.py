@@ -113,6 +113,10 @@ class Kind:
         """The tensors of one unit, in the order `take` returns them."""
         raise NotImplementedError
 
+    def coins(self) -> tuple[Field, ...]:
+        """Uniform tensors of one unit that the dealer draws and nobody else ever sees; `derive` rounds by them."""
+        return ()
+
     def references(self) -> tuple[Reference, ...]:
         """The units whose plain values `derive` needs."""
         return ()
@@ -197,6 +201,13 @@ class Plan:
     def uniform(self) -> tuple[Slot, ...]:
         """The fields that each party expands, in order."""
         return tuple(slot for slot in self.slots if not slot.field.dealt)
+
+    @cached_property
+    def coins(self) -> tuple[Slot, ...]:
+        """What the dealer draws for itself, in order."""
+        return tuple(
+            Slot(position, need.units, item) for position, need in enumerate(self.needs) for item in need.kind.coins()
+        )
 
     @cached_property
     def corrected(self) -> tuple[Slot, ...]:

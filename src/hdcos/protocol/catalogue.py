@@ -16,6 +16,7 @@ from hdcos.errors import ModelError
 from hdcos.protocol import beaver, cos_paper, cosine, fit, fourier, growing_cos, opening, polynomial
 from hdcos.protocol.fourier import Series
 from hdcos.protocol.party import Party
+from hdcos.protocol.precision import even
 from hdcos.protocol.price import Price
 from hdcos.protocol.rounds import Rounds
 from hdcos.ring import Array
@@ -80,11 +81,11 @@ def _none(party: Party, x: Share) -> Rounds[Share]:
 
 
 def _cos(party: Party, x: Share, phase_bits: int) -> Rounds[Share]:
-    return (yield from cosine.cos(party, cosine.to_turns(x), phase_bits))
+    return (yield from cosine.cos(party, cosine.to_turns(x), even(phase_bits, cosine.trig_scale(phase_bits))))
 
 
 def _sin(party: Party, x: Share, phase_bits: int) -> Rounds[Share]:
-    return (yield from cosine.sin(party, cosine.to_turns(x), phase_bits))
+    return (yield from cosine.sin(party, cosine.to_turns(x), even(phase_bits, cosine.trig_scale(phase_bits))))
 
 
 def _cos_paper(party: Party, x: Share) -> Rounds[Share]:
@@ -92,7 +93,7 @@ def _cos_paper(party: Party, x: Share) -> Rounds[Share]:
 
 
 def _fourier(party: Party, x: Share, series: Any, phase_bits: int) -> Rounds[Share]:
-    return (yield from fourier.fourier(party, x, _series(series), phase_bits))
+    return (yield from fourier.fourier(party, x, _series(series), even(phase_bits, fourier.TRIG_SCALE)))
 
 
 def _fourier_price(shape: Shape, series: Any, phase_bits: int) -> Price:

@@ -218,7 +218,7 @@ class Leader:
                 yield {"op": "drop", "model": name, "versions": dropped}
 
     def _load(self, model: StoredModel) -> Command:
-        chosen = layout(Sequential.outline(model.architecture), model.phase_bits)
+        chosen = layout(Sequential.outline(model.architecture), model.phase_bits, self._dealt)
         # Two parties without a dealer say far more to each other than they keep: what they say is what counts.
         size = plan_inference(chosen).material.packed_bytes(1) if self._dealt else oblivious_traffic(chosen).bytes
         rows = rows_ahead(int(size), self._config.stock.megabytes)

@@ -155,7 +155,7 @@ def job_spec(given: dict[str, Any]) -> dict[str, Any]:
     momentum, decay = asked.number(given, "momentum", 0.0), asked.number(given, "weight_decay", 0.0)
     for position in range(len(rates)):
         Rule(asked.number({"rate": rates[position]}, "rate", 0.0), momentum, decay)
-    model, phase_bits = asked.network(given), asked.whole(given, "phase_bits", 8, 28, 16)
+    model, phase_bits = asked.network(given), asked.phase_bits(given)
     check_size(plan_inference(layout(model, phase_bits)).material)
     datasets = [check_name(name) for name in asked.texts(given, "datasets", 100)]
     if len(set(datasets)) != len(datasets):
