@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from math import ceil, log2, pi
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ class Function:
     largest: Callable[..., float] | None = None
     """A bound on |result| from the inputs, where a result may outgrow the ring."""
     output_scale: Callable[..., int] = lambda **parameters: 24
-    """Where results are rounded before they leave: NOISE_BITS above the rounding noise of approximate functions."""
+    """Where results are rounded before they leave: those of approximate functions at the size of their error."""
 
 
 @dataclass(frozen=True)
@@ -136,15 +137,24 @@ def _conv2d_price(x: Shape, weight: Shape, stride: int, padding: int) -> Price:
 
 
 _PHASE = {"phase_bits": cosine.PHASE_BITS}
-NOISE_BITS = 8
+GROWING_INTERVAL = 20.0
 
 
-def _below_trig(phase_bits: int) -> int:
-    return cosine.trig_scale(phase_bits) - NOISE_BITS
+def _digits(error: float) -> int:
+    """Fraction bits such that the last one is worth as much as the error, or up to half of it."""
+    return ceil(-log2(error))
 
 
-def _below_series(**parameters: Any) -> int:
-    return fourier.TRIG_SCALE - NOISE_BITS
+def _cos_digits(phase_bits: int) -> int:
+    return _digits(cosine.error_bound(phase_bits))
+
+
+def _series_digits(series: Any, phase_bits: int) -> int:
+    return _digits(fourier.error_bound(_series(series), even(phase_bits, fourier.TRIG_SCALE)))
+
+
+def _growing_digits(drop: int, bits: int, phase_bits: int) -> int:
+    return _digits(GROWING_INTERVAL * (2 * pi / 2**phase_bits + 1.5 / 2**growing_cos.TRIG_SCALE))
 
 
 FUNCTIONS: dict[str, Function] = {
@@ -179,7 +189,7 @@ FUNCTIONS: dict[str, Function] = {
             paper_rounds=1,
             interval=(-4.0, 4.0),
             bounded=True,
-            output_scale=_below_series,
+            output_scale=_series_digits,
         ),
         Function(
             "polyfit3",
@@ -200,7 +210,7 @@ FUNCTIONS: dict[str, Function] = {
             input_scale=24,
             paper_rounds=2,
             interval=(-20.0, 20.0),
-            output_scale=lambda: cos_paper.SCALE - NOISE_BITS,
+            output_scale=lambda: _digits(cos_paper.error_bound()),
         ),
         Function(
             "cos",
@@ -211,7 +221,7 @@ FUNCTIONS: dict[str, Function] = {
             input_scale=24,
             paper_rounds=2,
             interval=(-20.0, 20.0),
-            output_scale=_below_trig,
+            output_scale=_cos_digits,
         ),
         Function(
             "sin",
@@ -221,7 +231,7 @@ FUNCTIONS: dict[str, Function] = {
             _PHASE,
             input_scale=24,
             interval=(-20.0, 20.0),
-            output_scale=_below_trig,
+            output_scale=_cos_digits,
         ),
         Function(
             "growing_cos",
@@ -230,9 +240,9 @@ FUNCTIONS: dict[str, Function] = {
             lambda x: x * np.cos(x),
             {"drop": 0, "bits": 32, **_PHASE},
             input_scale=16,
-            interval=(-20.0, 20.0),
+            interval=(-GROWING_INTERVAL, GROWING_INTERVAL),
             largest=lambda x, **_: _peak(x),
-            output_scale=lambda **_: growing_cos.TRIG_SCALE - NOISE_BITS,
+            output_scale=_growing_digits,
         ),
         Function(
             "sigmoid",
@@ -243,7 +253,7 @@ FUNCTIONS: dict[str, Function] = {
             input_scale=20,
             interval=(-8.0, 8.0),
             bounded=True,
-            output_scale=_below_series,
+            output_scale=_series_digits,
         ),
         Function(
             "tanh",
@@ -254,7 +264,7 @@ FUNCTIONS: dict[str, Function] = {
             input_scale=20,
             interval=(-4.0, 4.0),
             bounded=True,
-            output_scale=_below_series,
+            output_scale=_series_digits,
         ),
         Function(
             "multiply",
