@@ -67,6 +67,7 @@ class Setting:
     @contextmanager
     def applied(self) -> Iterator[None]:
         """Real code with other constants."""
+        # A lane that is not used stays at its mean, so that the sum stays centred.
         keep = np.uint64(sum(0xFFFF << 16 * lane for lane in range(self.lanes)))
         centre = np.uint64(sum(0x8000 << 16 * lane for lane in range(self.lanes, 4)))
         real, no_noise = kinds.dither, lambda shape, scale: np.zeros(shape, np.uint64)
@@ -114,10 +115,10 @@ class Batch:
 class Queries:
     """One row of a shared model, asked for again and again."""
 
-    def __init__(self, model: nn.Sequential, setting: Setting, row: Array, dealer: bool = True) -> None:
+    def __init__(self, model: nn.Sequential, setting: Setting, row: Array, chosen: Layout | None = None) -> None:
         self.model, self.setting, self.row = model, setting, row
         with setting.applied():
-            self.layout: Layout = layout(model, setting.phase_bits, dealer)
+            self.layout: Layout = chosen or layout(model, setting.phase_bits)
         self._dealer, self._scope = Dealer(), f"model {secrets.token_hex(8)}"
         self._parameters = private_simulation._load(model, self.layout, self._dealer, self._scope)
         self._words = encode(np.repeat(self.layout.prepared(row[None]), BATCH, 0), self.layout.input_scale)
@@ -140,7 +141,7 @@ class Queries:
             masked = modulo(self._words + mask, self.layout.input_bits)
             programs = [self._program(Party(rank, rations[rank]), rank, masked) for rank in (0, 1)]
             (half0, half1), transcript = drive_pair(*programs)
-            scale, bits, answered = answers.answer(refresh(half0, 0, self._pair_seed, name), 0)
+            scale, _, answered = answers.answer(refresh(half0, 0, self._pair_seed, name), 0)
         zero = Stream(derive(self._pair_seed, "refresh", name)).words(half1.shape)
         drop = np.uint64(half1.scale - scale)
         # Party 0 sent round((half0 + zero + noise) / 2**drop); everything but half0 and its noise is known.
@@ -203,6 +204,53 @@ def correlation(estimate: Array, truth: Array) -> float:
     return float(np.corrcoef(estimate.ravel(), truth.ravel())[0, 1])
 
 
+def slopes(model: nn.Sequential, index: int, value: Array) -> Array:
+    """The derivative of every output by every value that enters a layer, by differences."""
+
+    def tail(values: Array) -> Array:
+        for number in range(index, len(model.layers)):
+            values = model.layers[number].forward(model.parameters(number), values)
+        return values
+
+    step = np.eye(len(value)) * 1e-5
+    return ((tail(value + step) - tail(value - step)) / 2e-5).T
+
+
+class OpeningAttack:
+    """The carry channel of any opening that rounds: what enters layer `index`, opened as the given one of all."""
+
+    def __init__(self, queries: Queries, opening: int, index: int) -> None:
+        self.queries, self.count = queries, 0
+        self._opening, self._index = opening, index
+        self._sum: Array | float = 0.0
+        self._truth: Array | None = None
+
+    def ask(self, queries: int) -> None:
+        centre = np.concatenate([self.queries.batch().seen for _ in range(4)]).mean(0)
+        for _ in range(queries // BATCH):
+            batch = self.queries.batch()
+            opening = batch.openings[self._opening]
+            self._sum = self._sum + (batch.seen - centre).T @ np.sin(2 * np.pi * opening.share)
+            if self._truth is None:
+                value = self._entering()
+                self._truth = -slopes(self.queries.model, self._index, value) * np.sin(np.pi * opening.secret) ** 2
+            self.count += BATCH
+
+    def _entering(self) -> Array:
+        model = self.queries.model
+        value = model.rows(self.queries.row[None])
+        for number in range(self._index):
+            value = model.layers[number].forward(model.parameters(number), value)
+        return np.asarray(value[0])
+
+    def needed(self) -> tuple[float, bool]:
+        """Queries for a correlation of one half; False if that is only a lower bound, three standard errors off."""
+        assert self._truth is not None
+        found, error = correlation(np.asarray(self._sum), self._truth), 1 / np.sqrt(self._truth.size)
+        sure = found > 3 * error
+        return queries_for_half(found if sure else max(found, 0.0) + 3 * error, self.count), bool(sure)
+
+
 class Attack:
     """All channels of the first hidden layer at once, by regression and by likelihood of the rounded answers.
 
@@ -234,7 +282,8 @@ class Attack:
             self._add(self.queries.batch())
 
     def _add(self, batch: Batch) -> None:
-        assert self._centre is not None and self._spread is not None
+        assert self._centre is not None
+        assert self._spread is not None
         first, d = batch.openings[0], batch.opened[0]
         regressors = {"carry": np.sin(2 * np.pi * first.share), **self._factors(first, d)}
         for way, outputs in (("regression", batch.seen - self._centre), ("likelihood", self._score(batch))):
@@ -278,19 +327,7 @@ class Attack:
 
     def _slopes(self, y: Array) -> Array:
         """The derivative of the outputs by the hidden units' angles; of one layer without its public factor."""
-        if self._shallow:
-            return -np.sin(y) * self._weight
-        model = self.queries.model
-
-        def tail(angles: Array) -> Array:
-            value = angles
-            for index, layer in enumerate(model.layers[1:], 1):
-                value = layer.forward(model.parameters(index), value)
-            return value
-
-        step = 1e-5
-        unit = np.eye(len(y)) * step
-        return ((tail(y + unit) - tail(y - unit)) / (2 * step)).T
+        return -np.sin(y) * self._weight if self._shallow else slopes(self.queries.model, 1, y)
 
     def needed(self, channel: str, way: str) -> float:
         """Queries for a correlation of one half in a channel."""
