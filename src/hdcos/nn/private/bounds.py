@@ -13,7 +13,7 @@ from math import pi
 import numpy as np
 
 from hdcos import nn
-from hdcos.nn.activations import Activation
+from hdcos.nn.activations import Activation, SeriesActivation
 from hdcos.nn.layer import Layer
 from hdcos.nn.private import stages
 from hdcos.nn.private.layout import OPENED_SCALE, OUTPUT_SCALE, TRIG_SCALE, Layout, layout
@@ -21,8 +21,6 @@ from hdcos.nn.private.tensor import Tensor
 from hdcos.nn.sequential import Sequential
 from hdcos.protocol import fit, fourier
 from hdcos.ring import Array
-
-_SERIES = {nn.ExpM1: fit.expm1, nn.Sigmoid: fit.sigmoid, nn.Tanh: fit.tanh}
 
 
 def error_bound(model: Sequential, x: Array, phase_bits: int = 16) -> Array:
@@ -128,7 +126,8 @@ def _activation(layer: Activation, index: int, y: Array, error: Array, chosen: L
         slope = coefficients[1] + 2 * coefficients[2] * far + 3 * coefficients[3] * far**2
         total = slope * (error + opened) + opened**2 + sum(2.0**-8 * far**n * 2.0 ** (-10 * (3 - n)) for n in range(4))
     else:
-        series = _SERIES[type(layer)]()
+        assert isinstance(layer, SeriesActivation)
+        series = fit.series(layer.name, layer.reach)
         bits = max(20, phase_bits) if isinstance(layer, nn.ExpM1) else phase_bits
         slope = np.exp(far) if isinstance(layer, nn.ExpM1) else (0.25 if isinstance(layer, nn.Sigmoid) else 1.0)
         gap = np.abs(series(y) - layer(y))
