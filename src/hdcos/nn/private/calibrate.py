@@ -194,6 +194,7 @@ def _doubts(model: Sequential, reached: list[Reach]) -> Iterable[str]:
                 f"layer {index}, {layer.kind}, gives {_span(reached[index + 1])}: with a margin of {MARGIN:g} that "
                 f"leaves the 2**{RANGE_BITS} that can be relied on. Scale the rows or the weights before it down."
             )
+            break  # what follows from it would be told again
 
 
 def _largest(reached: Reach) -> float:
