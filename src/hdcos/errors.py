@@ -15,6 +15,7 @@ HdcosError
 
 Messages name shapes, counts, peers and remedies. They never contain share words.
 An error that happens on another node travels there by name and is raised here as the same class.
+What may well be right and deserves a look is an HdcosWarning.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ from __future__ import annotations
 
 class HdcosError(Exception):
     """Base of all errors that hdcos raises on purpose."""
+
+
+class HdcosWarning(UserWarning):
+    """Something was assumed that the caller may know better."""
 
 
 class InputError(HdcosError, ValueError):

@@ -6,7 +6,8 @@ import json
 import subprocess
 import sys
 
-from hdcos import __version__
+from hdcos import __version__, nn
+from hdcos.nn.private.calibrate import intervals
 from hdcos.protocol.catalogue import ACTIVATIONS
 from serve_nodes import command
 
@@ -74,3 +75,31 @@ def test_material_is_planned_from_both_sources_side_by_side() -> None:
     assert "the two parties" in output
     assert command("cost", "lenet5", "--rows", "5")[0] == 2
     assert command("cost", "lenet5", "--train", "--measure")[0] == 2
+
+
+def test_the_series_of_a_network_are_listed_with_their_intervals_and_cost(tmp_path) -> None:
+    assumed = nn.models.mlp([12, 8, 2], "tanh")
+    wide = nn.Sequential([nn.Dense(12, 8), nn.Tanh(interval=60), nn.Dense(8, 2)])
+    for name, model in (("assumed", assumed), ("wide", wide)):
+        model.save(tmp_path / name)
+    code, shown = command("cost", tmp_path / "assumed")
+    assert code == 0
+    ((series,), _), ((wider,), _) = intervals(assumed), intervals(wide)
+    assert f"Series of layer 1, Tanh: right for |x| <= 4, assumed; 7 harmonics, {series.material_bytes} bytes" in shown
+    code, shown = command("cost", tmp_path / "wide", "--json")
+    assert code == 0
+    found = {"layer": 1, "kind": "Tanh", "interval": 60, "assumed": False, "harmonics": 56}
+    assert json.loads(shown)["series"] == [{**found, "material_bytes": wider.material_bytes}]
+    assert wider.material_bytes == 8 * series.material_bytes
+
+
+def test_a_warning_is_shown_by_name_without_a_place(tmp_path) -> None:
+    program = (
+        "import click, warnings; from hdcos.cli import main; from hdcos.errors import HdcosWarning\n"
+        "@main.command()\n"
+        "def doubt():\n    warnings.warn('look here', HdcosWarning)\n    warnings.warn('python', RuntimeWarning)\n"
+        "main()"
+    )
+    finished = subprocess.run([sys.executable, "-c", program, "doubt"], capture_output=True, text=True, timeout=60)
+    assert finished.stderr.splitlines()[0] == "HdcosWarning: look here"
+    assert "RuntimeWarning: python" in finished.stderr

@@ -10,7 +10,7 @@ import pytest
 import torch
 from scipy.linalg import hadamard
 
-from hdcos.errors import ModelError
+from hdcos.errors import HdcosWarning, ModelError
 from hdcos.nn import Cos, Dense, HadamardDiagonal, Layer, RandomProjection, Sequential, from_torch, models
 from hdcos.nn import torch_modules as modules
 from hdcos.nn.activations import ACTIVATIONS
@@ -24,6 +24,7 @@ EVERYTHING = [models.mlp([13, 20, 5], name, structure) for name in ACTIVATIONS f
 ]
 
 
+@pytest.mark.filterwarnings("ignore::hdcos.errors.HdcosWarning")
 @pytest.mark.parametrize("model", EVERYTHING, ids=lambda model: " ".join(layer.kind for layer in model.layers))
 def test_a_twin_computes_the_same_and_comes_back_the_same(model: Sequential) -> None:
     x = np.random.default_rng(3).uniform(-1, 1, (4, *model.input_shape))
@@ -99,7 +100,8 @@ def test_a_users_module_is_imported_with_its_parameters() -> None:
         modules.HadamardDiagonal(6, 4, blocks=2),
         torch.nn.Sigmoid(),
     ).double()
-    model = from_torch(module, input_shape=(1, 8, 8))
+    with pytest.warns(HdcosWarning, match=r"assumed \|x\| <= 8 in layer 7 \(Sigmoid\)"):
+        model = from_torch(module, input_shape=(1, 8, 8))
     names = ["Conv2d", "Cos", "AvgPool2d", "Flatten", "Dense", "Cos", "HadamardDiagonal", "Sigmoid"]
     assert [layer.kind for layer in model.layers] == names
     x = torch.rand(3, 1, 8, 8, dtype=torch.float64)

@@ -1,27 +1,56 @@
 """The integers that parties compute with are those of the fits, and do not depend on the host."""
 
+import hashlib
+
 import numpy as np
 import pytest
 
+from hdcos.errors import InputError
 from hdcos.protocol import fit
+from hdcos.protocol.fit import MAX_AMPLIFICATION
 from hdcos.protocol.fitted import FITTED
+from hdcos.protocol.fourier import COEFFICIENT_SCALE
+from hdcos.protocol.intervals import INTERVALS
 from hdcos.ring.cubic import fit_cubic, relu_cubic
+
+FUNCTIONS = {"tanh": np.tanh, "sigmoid": lambda x: 0.5 + 0.5 * np.tanh(x / 2), "expm1": np.expm1}
+OFFERED = [(function, interval) for function, intervals in INTERVALS.items() for interval in intervals]
 
 
 @pytest.mark.parametrize("name", FITTED, ids=str)
 def test_kept_integers_are_those_of_the_fit(name):
-    function, bound_bits, terms = name
-    kept, made = FITTED[name], getattr(fit, f"fit_{function}")(bound_bits, terms)
-    assert getattr(fit, function)(bound_bits, terms) is kept
+    function, bound, terms = name
+    kept, made = FITTED[name], getattr(fit, f"fit_{function}")(bound, terms)
     assert (kept.period_bits, kept.harmonics) == (made.period_bits, made.harmonics)
-    x = np.linspace(-(2.0**bound_bits), 2.0**bound_bits, 1001)
+    x = np.linspace(-bound, bound, 1001)
     # Another host's linear algebra may give other last bits, never another function.
     assert np.abs(kept(x) - made(x)).max() < 1e-4
 
 
-def test_networks_take_kept_integers_only():
-    for series in (fit.sigmoid(), fit.sigmoid(5, 40), fit.tanh(), fit.expm1()):
+def test_functions_take_kept_integers_where_nothing_is_said():
+    for series in (fit.loss_sigmoid(), *map(fit.series, INTERVALS)):
         assert any(series is kept for kept in FITTED.values())
+
+
+@pytest.mark.parametrize(("function", "interval"), OFFERED)
+def test_every_series_is_its_function_on_its_interval_and_multiplies_errors_little(function, interval):
+    series, exact = fit.series(function, interval), FUNCTIONS[function]
+    x = np.linspace(-interval, interval, 20_001)
+    assert np.abs(series(x) - exact(x)).max() <= 6e-4 * max(1.0, exact(interval) / 10)
+    assert interval <= 2 ** (series.period_bits - series.interval_bits)
+    assert sum(map(abs, series.cos + series.sin)) <= MAX_AMPLIFICATION * exact(interval) * 2**COEFFICIENT_SCALE
+
+
+def test_integers_in_closed_form_are_the_same_on_every_host():
+    closed = [fit.series(f, i) for f, i in OFFERED if (f, i) not in {(f, bound) for f, bound, _ in FITTED}]
+    digest = hashlib.sha256(repr([(s.period_bits, s.constant, s.sin) for s in closed]).encode()).hexdigest()
+    assert len(closed) == 10
+    assert digest == "d4ab2e794ec07ada3b4254bd3b0d36ea93e331bfcbaf4a58c055203d9db1edaf"
+
+
+def test_an_interval_without_a_series_is_refused_with_those_there_are():
+    with pytest.raises(InputError, match=r"tanh has series up to 4, 12, 28, 60, 124, 252, none up to 16"):
+        fit.series("tanh", 16)
 
 
 def test_the_cubic_is_the_fit_rounded():

@@ -7,7 +7,7 @@ import pytest
 
 import hdcos
 from hdcos import nn
-from hdcos.errors import InputError, MaterialExhausted, MaterialReused, ModelError, RangeError
+from hdcos.errors import HdcosWarning, InputError, MaterialExhausted, MaterialReused, ModelError, RangeError
 from hdcos.nn.private.bounds import error_bound
 from hdcos.nn.private.estimate import estimate, total
 
@@ -39,7 +39,8 @@ READY = {
 def test_ready_models_cost_what_the_planner_says_and_give_the_twins_outputs(cluster, name, mode) -> None:
     model = READY[name]
     x = np.random.default_rng(0).uniform(0, 1, (5, *model.input_shape))
-    private = cluster.share(model, f"{name} {mode}")
+    private = cluster.share(model, f"{name} {mode}", calibrate=x)
+    model = private.calibration.model
     cluster.reset_cost()
     if mode == "masked":
         private.prepare(5)
@@ -54,6 +55,27 @@ def test_ready_models_cost_what_the_planner_says_and_give_the_twins_outputs(clus
     metered = {step.name: (step.online.rounds, step.online.bytes_sent[0]) for step in cost.layers}
     talking = {layer.name: (layer.online.rounds, layer.online.bytes_sent) for layer in planned if layer.online.rounds}
     assert metered == talking
+
+
+def test_a_tanh_network_is_right_once_it_is_calibrated_and_told_of_until_then(cluster) -> None:
+    model = nn.Sequential([nn.HadamardDiagonal(12, 16), nn.Tanh(), nn.Dense(16, 3)], seed=1)
+    x = np.random.default_rng(0).uniform(-1, 1, (40, 12))
+    model = model.with_state({**model.state(), "0.diagonal": 40 * model.state()["0.diagonal"]})
+    with pytest.warns(HdcosWarning, match=r"assumed \|x\| <= 4 in layer 1 \(Tanh\).*calibrate=rows") as caught:
+        folded = cluster.share(model, "folded")
+    assert caught[0].filename == __file__
+    assert folded.calibration is None
+    assert np.abs(folded.predict(x) - model(x)).max() > 0.5
+    private = cluster.share(model, "calibrated", calibrate=x[:20])
+    calibrated = private.calibration.model
+    assert private.calibration.intervals[0].interval > 4
+    cluster.reset_cost()
+    private.prepare(1)
+    assert cluster.cost.offline.bytes_sent[1] == private.calibration.material_bytes
+    outputs, bound = private.predict(x[20:]), error_bound(calibrated, x[20:])
+    assert (np.abs(outputs - model(x[20:])) <= bound).all()
+    assert bound.max() < 0.2
+    assert private.reveal().layers == calibrated.layers
 
 
 def test_labels_of_the_digits_network_are_those_in_the_clear(cluster, digits) -> None:

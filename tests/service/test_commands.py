@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import warnings
 
 import numpy as np
 import pytest
 
 from hdcos import data, nn
+from hdcos.errors import HdcosWarning
 from service.conftest import command, secret
 
 
@@ -43,6 +45,32 @@ def test_share_predict_and_look(ask, tmp_path) -> None:
     assert code == 1
     assert "--request" in output
     assert "Traceback" not in output
+
+
+def test_intervals_are_chosen_and_their_cost_is_shown(ask, tmp_path) -> None:
+    model = nn.Sequential([nn.Dense(6, 8), nn.Tanh(), nn.Dense(8, 3)], seed=1)
+    model = model.with_state({**model.state(), "0.weight": 10 * model.state()["0.weight"]})
+    rows = np.random.default_rng(0).uniform(-1, 1, (40, 6))
+    model.save(tmp_path / "model.safetensors")
+    np.savetxt(tmp_path / "rows.csv", np.c_[rows, np.ones(40)], delimiter=",", header="a,b,c,d,e,f,y", comments="")
+    np.save(tmp_path / "narrow.npy", rows[:, :5])
+    options = ("share-model", tmp_path / "model.safetensors", "--name", "wide", "--calibrate")
+    code, output = ask(*options, tmp_path / "narrow.npy")
+    assert (code, "5 features, the network takes 6" in output, "Traceback" in output) == (1, True, False)
+    code, output = ask(*options, tmp_path / "rows.csv", "--label", "y")
+    assert code == 0, output
+    (chosen,) = model.calibrate(rows).intervals
+    assert (chosen.interval, chosen.harmonics) == (28, 28)
+    assert f"{chosen}; reached from" in output
+    assert "wide is ready" in output
+    np.save(tmp_path / "rows.npy", rows)
+    assert ask("predict", "wide", tmp_path / "rows.npy", "--output", tmp_path / "out.npy")[0] == 0
+    assert np.abs(np.load(tmp_path / "out.npy") - model(rows)).max() < 2e-2
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", HdcosWarning)
+        code, output = ask("share-model", tmp_path / "model.safetensors", "--name", "wide")
+    assert code == 0, output
+    assert "HdcosWarning: assumed |x| <= 4 in layer 1 (Tanh)" in output
 
 
 def test_upload_train_and_jobs(ask, tmp_path, site) -> None:

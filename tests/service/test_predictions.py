@@ -15,7 +15,8 @@ from hdcos import nn
 from hdcos.client.halves import halves
 from hdcos.client.parties import Party
 from hdcos.client.tokens import new_secret, token, token_hash
-from hdcos.errors import DataMissing, HandshakeError, HdcosError, InputError, ModelError, PolicyRefused
+from hdcos.errors import DataMissing, HandshakeError, HdcosError, HdcosWarning, InputError, ModelError, PolicyRefused
+from hdcos.nn.private.bounds import error_bound
 from hdcos.ring import decode, encode
 from hdcos.serve.site import Site
 from service.conftest import Raw, command, connected, secret
@@ -65,6 +66,31 @@ def test_images_and_other_layers(cluster) -> None:
         assert np.abs(private.predict(x) - model(x)).max() < 3e-2
     with pytest.raises(DataMissing):
         cluster.model("lenet")
+
+
+def test_intervals_are_measured_here_and_known_to_both_parties(cluster, raw) -> None:
+    model = nn.Sequential([nn.Dense(6, 8), nn.Sigmoid(), nn.Dense(8, 3)], seed=1)
+    model = model.with_state({**model.state(), "0.weight": 30 * model.state()["0.weight"]})
+    with pytest.warns(HdcosWarning, match=r"assumed \|x\| <= 8 in layer 1 \(Sigmoid\)") as caught:
+        folded = cluster.share(model, "wide")
+    assert caught[0].filename == __file__
+    assert np.abs(folded.predict(ROWS) - model(ROWS)).max() > 0.5
+    private = cluster.share(model, "wide", calibrate=ROWS)
+    chosen = private.calibration.intervals[0].interval
+    assert chosen > 8
+    assert (np.abs(private.predict(ROWS) - model(ROWS)) <= error_bound(private.calibration.model, ROWS)).all()
+    for rank in (0, 1):
+        architecture = raw(rank, "GET", "/v2/models/wide")[1]["parameters"]["architecture"]
+        assert architecture["layers"][1] == {"type": "Sigmoid", "interval": chosen}
+    assert cluster.model("wide").layout.record() == private.layout.record()
+    private.close()
+
+
+def test_a_party_refuses_an_interval_that_has_no_series(cluster) -> None:
+    architecture = {"input_shape": [4], "layers": [{"type": "Tanh", "interval": 1 << 30}]}
+    known = {"architecture": architecture, "phase_bits": 16, "version": fresh()}
+    with pytest.raises(ModelError, match="interval must be one of 4, 12"):
+        cluster.parties.ask("PUT", "/v2/models/endless", {"parameters": known}, halves({}))
 
 
 def test_many_clients_share_batches(cluster, private, raw) -> None:
@@ -270,8 +296,8 @@ import numpy as np, hdcos
 from hdcos import nn
 with hdcos.connect({str(site / "cluster.toml")!r}, token={secret(site)!r}) as cluster:
     model = nn.models.mlp([6, 8, 3])
-    private = cluster.share(model, "light")
     x = np.ones((2, 6))
+    private = cluster.share(model, "light", calibrate=x)
     assert np.abs(private.predict(x) - model(x)).max() < 1e-2
     trained = cluster.fit(model, np.ones((20, 6)), np.zeros(20, int), epochs=1, batch_size=10, lr=0.1)
     assert trained.predict(x).shape == (2, 3)

@@ -89,7 +89,7 @@ def plain_step(model, x, targets, loss, rate):
     with torch.no_grad():
         for parameter in twin.parameters():
             parameter -= rate * parameter.grad
-    return nn.from_torch(twin)
+    return model.with_state({name: tensor.numpy() for name, tensor in twin.state_dict().items()})
 
 
 def small_images(activation, structure="hadamard"):
@@ -187,6 +187,25 @@ def test_a_step_in_the_clear_is_the_plain_step_and_stays_in_range(name: str) -> 
     assert_same_step(model, clear, plain_step(model, x, targets, "logistic", 0.1), 0.1)
     assert counter.openings > 0
     assert counter.out_of_range == 0
+
+
+@pytest.mark.parametrize("interval", [None, 28])
+def test_a_step_with_a_wide_interval_is_the_plain_step_where_the_narrow_one_folds(interval: int | None) -> None:
+    model = nn.Sequential([nn.Dense(12, 8), nn.Tanh(interval=interval), nn.Dense(8, 3)], 1)
+    x, targets = batch(model)
+    state = model.state()
+    model = model.with_state({**state, "0.weight": 3.9 * state["0.weight"] / np.abs(state["0.weight"]).max()})
+    reached = np.abs(x @ model.state()["0.weight"].T).max()
+    assert 8 < reached < 28
+    clear, counter = clear_step(model, x, targets, "logistic", Rule(0.1))
+    private, _ = private_step(model, x, targets, "logistic", Rule(0.1))
+    assert (counter.out_of_range == 0) == (interval == 28)
+    for stepped in (clear, private):
+        if interval == 28:
+            assert_same_step(model, stepped, plain_step(model, x, targets, "logistic", 0.1), 0.1)
+        else:
+            with pytest.raises(AssertionError):
+                assert_same_step(model, stepped, plain_step(model, x, targets, "logistic", 0.1), 0.1)
 
 
 def test_a_step_in_the_clear_counts_what_leaves_its_range() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import warnings
+from typing import Any
 
 import click
 
@@ -13,18 +15,29 @@ from hdcos.cli.nodes import approve, dealer, doctor, init, node, party, tokens
 from hdcos.cli.paper import paper
 from hdcos.cli.remote import deal, jobs, models, predict, reveal, share_model, upload
 from hdcos.cli.train import train
-from hdcos.errors import HdcosError
+from hdcos.errors import HdcosError, HdcosWarning
 
 
 class _Commands(click.Group):
-    """Shows an error of ours as its name and message, without a trace: it was written to be read."""
+    """Shows an error or a warning of ours as its name and message, without a trace: it was written to be read."""
 
     def invoke(self, context: click.Context) -> object:
         try:
-            return super().invoke(context)
+            with warnings.catch_warnings():
+                warnings.showwarning = _shown
+                return super().invoke(context)
         except HdcosError as error:
             click.echo(f"{type(error).__name__}: {error}", err=True)
             sys.exit(1)
+
+
+def _shown(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: Any = None
+) -> None:
+    if issubclass(category, HdcosWarning):
+        click.echo(f"{category.__name__}: {message}", err=True)
+    else:
+        click.echo(warnings.formatwarning(message, category, filename, lineno, line), err=True, nl=False)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

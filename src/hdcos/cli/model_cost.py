@@ -18,6 +18,7 @@ from hdcos import nn
 from hdcos.cli.sources import SourceCost, inference_sources, show_sources
 from hdcos.errors import ModelError
 from hdcos.link import Emulation
+from hdcos.nn.private.calibrate import Interval, intervals, stated
 from hdcos.nn.private.estimate import Amount, LayerEstimate, dense_twin, estimate, total
 from hdcos.serve.local import local
 
@@ -49,7 +50,7 @@ def measure(model: nn.Sequential, batch: int, network: Emulation, masked: bool =
     """Run a batch for real on three processes, or two without a dealer; times are medians."""
     x = np.random.default_rng(0).uniform(0, 1, (batch, *model.input_shape))
     with local(dealer, rtt_ms=network.rtt_ms, mbps=network.mbps) as cluster:
-        private = cluster.share(model)
+        private = cluster.share(stated(model))  # nobody looks at the results
         cluster.reset_cost()
         private.prepare(batch * REPEATS)
         offline = cluster.cost.offline
@@ -89,12 +90,15 @@ def show_model_cost(
     layers = estimate(model, batch, network=network)
     seen = measure(model, batch, network) if measured else None
     sources = inference_sources(model, batch, network)
+    series, _ = intervals(model)
     if as_json:
-        click.echo(json.dumps(_record(layers, seen, sources), indent=1))
+        click.echo(json.dumps(_record(layers, seen, sources, series), indent=1))
         return
     dense = total(estimate(dense_twin(model), batch, network=network))
     title = f"{name}, batch of {batch}, {model.parameter_count:,} parameters"
     _print(title, layers, seen, dense)
+    for each in series:
+        click.echo(f"Series of {each}.")
     show_sources(f"Material of {batch} row{'s' if batch > 1 else ''}", sources)
     if measured:
         made = measure(model, batch, network, dealer=False).offline
@@ -105,11 +109,14 @@ def show_model_cost(
         )
 
 
-def _record(layers: list[LayerEstimate], seen: Measured | None, sources: list[SourceCost]) -> dict[str, Any]:
+def _record(
+    layers: list[LayerEstimate], seen: Measured | None, sources: list[SourceCost], series: tuple[Interval, ...]
+) -> dict[str, Any]:
     record: dict[str, Any] = {
         "layers": [asdict(layer) for layer in layers],
         "total": {"online": asdict(total(layers).online), "offline": asdict(total(layers).offline)},
         "sources": [asdict(cost) for cost in sources],
+        "series": [asdict(each) for each in series],
     }
     if seen is not None:
         record["measured"] = asdict(seen)

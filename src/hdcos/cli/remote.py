@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -79,10 +80,33 @@ def predict(
 @click.command("share-model")
 @file_argument
 @click.option("--name", required=True)
+@click.option(
+    "--calibrate",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Rows of the kind it will meet: here, in plaintext, they show which intervals its series need.",
+)
+@click.option("--label", default=None, help="A column of those rows to leave out.")
+@click.option("--features", default=None, help="The array of an NPZ file that holds those rows.")
 @connected
-def share_model(cluster: RemoteCluster, file: Path, name: str) -> None:
-    """Split the model in FILE (saved by `model.save`) between the parties. An older one of that name is replaced."""
-    private = cluster.share(nn.load(file), name)
+def share_model(
+    cluster: RemoteCluster, file: Path, name: str, calibrate: Path | None, label: str | None, features: str | None
+) -> None:
+    """Split the model in FILE (saved by `model.save`) between the parties. An older one of that name is replaced.
+
+    tanh, sigmoid and expm1 are computed as series, right on an interval alone; --calibrate chooses the intervals, which
+    are public, by what the rows bring, and shows what they cost.
+    """
+    model = nn.load(file)
+    rows = None
+    if calibrate is not None:
+        rows = read_table(calibrate, label, features).x
+        if math.prod(rows.shape[1:]) != math.prod(model.input_shape):
+            taken = math.prod(model.input_shape)
+            raise InputError(f"{calibrate} has {math.prod(rows.shape[1:])} features, the network takes {taken}")
+        rows = rows.reshape(len(rows), *model.input_shape)
+    private = cluster.share(model, name, rows)
+    if private.calibration is not None and not sys.stderr.isatty():
+        click.echo(private.calibration)
     click.echo(f"{name} is ready, {private.rounds['shares']} rounds per prediction")
 
 

@@ -17,9 +17,10 @@ from hdcos.client.model import RemoteModel
 from hdcos.client.names import check_id, check_name
 from hdcos.client.parties import Parties
 from hdcos.client.training import ENDED, RemoteJob, check_named, follow, public_front, upload
-from hdcos.errors import DataMissing, InputError, ModelError
+from hdcos.errors import DataMissing, InputError
 from hdcos.nn import Sequential
 from hdcos.nn.private import layout
+from hdcos.nn.private.calibrate import as_shared
 from hdcos.nn.private.layout import PHASE_BITS, chosen_bits
 from hdcos.nn.private.planning import plan_inference
 from hdcos.train import Rule, training_form
@@ -65,13 +66,14 @@ class RemoteCluster:
 
     # ---- models
 
-    def share(self, model: Sequential, name: str | None = None) -> RemoteModel:
-        """Share a model: its weights are split here, and no party ever holds them. A name in use gets a new version."""
-        if not isinstance(model, Sequential):
-            raise ModelError(
-                f"share takes an hdcos.nn.Sequential, got {type(model).__name__}: "
-                f"hdcos.nn.from_torch(module) and hdcos.nn.load(path) make one"
-            )
+    def share(self, model: Sequential, name: str | None = None, calibrate: ArrayLike | None = None) -> RemoteModel:
+        """Share a model: its weights are split here, and no party ever holds them. A name in use gets a new version.
+
+        `calibrate` are rows of the kind the model will meet: here, in plaintext, they show which intervals tanh,
+        sigmoid and expm1 need. What was chosen is the result's `calibration`; the intervals are public. Without rows a
+        warning says what is assumed.
+        """
+        model, calibration = as_shared(model, calibrate)
         chosen = layout(model, self.phase_bits, self.parties.has_dealer)
         plan_inference(chosen)  # what cannot be planned is refused before anything is sent
         name = check_name(name or f"model-{secrets.token_hex(4)}", "model name")
@@ -80,7 +82,9 @@ class RemoteCluster:
         known = {"architecture": model.architecture(), "phase_bits": self.phase_bits, "version": version}
         self.parties.ask("PUT", f"/v2/models/{name}", {"parameters": known}, halves(words))
         self._await_version(name, version)
-        return self.model(name)
+        private = self.model(name)
+        private.calibration = calibration
+        return private
 
     def _await_version(self, name: str, version: str) -> None:
         deadline = time.monotonic() + self._timeout_s

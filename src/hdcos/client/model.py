@@ -20,6 +20,7 @@ from hdcos.nn.private import layout
 from hdcos.ring import Array, decode, encode, modulo
 
 if TYPE_CHECKING:
+    from hdcos.nn.private.calibrate import Calibration
     from hdcos.train.targets import Epoch
 
 BATCH_ROWS = 256
@@ -34,6 +35,8 @@ class RemoteModel:
         self._parties, self.name = parties, check_name(name, "model name")
         self._path = f"/v2/models/{name}"
         self.history: list[Epoch] = []
+        self.calibration: Calibration | None = None
+        """What the intervals of its series were chosen by, for a model that was calibrated here."""
         self._lock = Lock()
         self._read()
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from hdcos.errors import ModelError
 from hdcos.nn.layer import Layer, Shape
+from hdcos.protocol.intervals import INTERVALS
 from hdcos.ring import Array
 from hdcos.ring.cubic import relu_cubic
 
@@ -31,6 +32,31 @@ class Activation(Layer, abstract=True):
 
     def __call__(self, x: Array) -> Array:
         raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class SeriesActivation(Activation, abstract=True):
+    """A function that is computed on shares as a series, right for |x| <= interval; beyond, the series folds back.
+
+    Without an interval the narrowest is assumed. The interval is public, like everything of an architecture.
+    """
+
+    interval: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.interval is not None and (type(self.interval) is not int or self.interval not in self.intervals):
+            offered = ", ".join(map(str, self.intervals))
+            raise ModelError(f"{self.kind}: interval must be one of {offered} or None, got {self.interval!r}")
+
+    @property
+    def intervals(self) -> tuple[int, ...]:
+        """Those there are series for, narrow ones first: the wider, the more material a value takes."""
+        return INTERVALS[self.name]
+
+    @property
+    def reach(self) -> int:
+        """The largest |x| that is computed right."""
+        return self.intervals[0] if self.interval is None else self.interval
 
 
 @dataclass(frozen=True)
@@ -75,7 +101,7 @@ class PolyReLU3(Activation):
 
 
 @dataclass(frozen=True)
-class ExpM1(Activation):
+class ExpM1(SeriesActivation):
     """e^x - 1."""
 
     name: ClassVar[str] = "expm1"
@@ -85,7 +111,7 @@ class ExpM1(Activation):
 
 
 @dataclass(frozen=True)
-class Sigmoid(Activation):
+class Sigmoid(SeriesActivation):
     """1 / (1 + e^-x)."""
 
     name: ClassVar[str] = "sigmoid"
@@ -95,7 +121,7 @@ class Sigmoid(Activation):
 
 
 @dataclass(frozen=True)
-class Tanh(Activation):
+class Tanh(SeriesActivation):
     """tanh x."""
 
     name: ClassVar[str] = "tanh"

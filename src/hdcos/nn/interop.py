@@ -27,7 +27,11 @@ def torch_twin() -> ModuleType:
 def from_torch(module: torch.nn.Module, input_shape: Sequence[int] | None = None) -> Sequential:
     """A PyTorch module as a network of hdcos, parameters included; ModelError names a layer that has no counterpart.
 
-    A module that starts with a convolution needs `input_shape`, unless `to_torch` made it.
+    A module that starts with a convolution needs `input_shape`, unless `to_torch` made it. An HdcosWarning says which
+    intervals will be assumed for tanh and sigmoid; `calibrate` of the model, or of `share`, chooses them.
     """
     model: Sequential = torch_twin().from_torch(module, input_shape)
+    from hdcos.nn.private.calibrate import warn_of_assumed
+
+    warn_of_assumed(model)
     return model

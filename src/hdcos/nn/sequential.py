@@ -22,6 +22,8 @@ from hdcos.ring import Array
 if TYPE_CHECKING:
     import torch
 
+    from hdcos.nn.private.calibrate import Calibration
+
 
 class Sequential:
     """A network of layers with its parameters, evaluated in float64. It never changes; `with_state` makes another.
@@ -110,6 +112,15 @@ class Sequential:
         from hdcos.nn.storage import save
 
         save(self, path)
+
+    def calibrate(self, rows: npt.ArrayLike) -> Calibration:
+        """The network with intervals for its series that fit what these rows bring, as `.model`, and what that costs.
+
+        Everything is measured here, in plaintext; printing the result shows it.
+        """
+        from hdcos.nn.private.calibrate import calibrate
+
+        return calibrate(self, rows, stacklevel=2)
 
     def to_torch(self, dtype: torch.dtype | None = None) -> torch.nn.Sequential:
         """The same network as a trainable PyTorch module, float32 unless said otherwise. Needs hdcos[torch]."""

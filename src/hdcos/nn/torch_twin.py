@@ -92,6 +92,12 @@ def _layer(name: str, module: tnn.Module) -> Layer:
     )
 
 
+def _kept(module: tnn.Module, layer: Layer) -> Layer:
+    """The layer that the module was made of, or else the plain one."""
+    made = getattr(module, "layer", None)
+    return made if isinstance(made, type(layer)) else layer
+
+
 def _dense(name: str, module: tnn.Linear) -> Dense:
     size = (module.in_features, module.out_features)
     made = getattr(module, "layer", None)
@@ -138,7 +144,7 @@ _READERS: dict[type[tnn.Module], Callable[[str, Any], Layer]] = {
     tnn.Conv2d: _convolution,
     tnn.AvgPool2d: _pooling,
     tnn.Flatten: _flattening,
-    tnn.Sigmoid: lambda name, module: Sigmoid(),
-    tnn.Tanh: lambda name, module: Tanh(),
+    tnn.Sigmoid: lambda name, module: _kept(module, Sigmoid()),
+    tnn.Tanh: lambda name, module: _kept(module, Tanh()),
     tnn.ReLU: lambda name, module: ReLU(),
 }

@@ -14,7 +14,9 @@ cosine       cosine and sine in one round
 growing_cos  x cos x in one round
 fourier      any trigonometric series in one round
 cos_paper    the paper's Algorithm 1, two rounds
-fit          least-squares fits of series and of ReLU
+intervals    where series are right
+saturating   tanh and the sigmoid on wide intervals, in closed form
+fit          the series of functions; least-squares fits of series and of ReLU
 catalogue    all functions by name
 drive        a protocol over a link
 plan         a protocol over shapes: material, rounds, bytes

@@ -1,7 +1,8 @@
 """Least-squares fits of trigonometric series and of the cubic that stands in for ReLU.
 
-Parties compute with the integers of `fitted`, the same on every host; any other fit is made by whoever defines a
-program, and its integers travel with the program. So no two hosts compute with coefficients that differ by a bit.
+Parties compute with the integers of `fitted`, or with those of `saturating`'s closed form, the same on every host; any
+other fit is made by whoever defines a program, and its integers travel with the program. So no two hosts compute with
+coefficients that differ by a bit.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import numpy as np
 from hdcos.errors import InputError
 from hdcos.protocol.fitted import FITTED
 from hdcos.protocol.fourier import COEFFICIENT_SCALE, Series
+from hdcos.protocol.intervals import INTERVALS
+from hdcos.protocol.saturating import saturating
 from hdcos.ring import Array
 from hdcos.ring.cubic import RELU_INTERVAL as RELU_INTERVAL
 from hdcos.ring.cubic import relu_cubic as relu_cubic
@@ -52,32 +55,34 @@ def fit_series(
     return Series(period_bits, harmonics, constant, tuple(cos), tuple(sin))
 
 
-@cache
-def sigmoid(bound_bits: int = 3, terms: int = 7) -> Series:
-    """1 / (1 + e^-x) on [-2**bound_bits, 2**bound_bits]: largest error 1.2e-4 on [-8, 8] with 7 terms."""
-    return FITTED.get(("sigmoid", bound_bits, terms)) or fit_sigmoid(bound_bits, terms)
+def series(function: str, interval: int | None = None) -> Series:
+    """The series of "tanh", "sigmoid" or "expm1" on one of its INTERVALS, by default the narrowest."""
+    offered = INTERVALS[function]
+    chosen = offered[0] if interval is None else interval
+    if chosen not in offered:
+        raise InputError(f"{function} has series up to {', '.join(map(str, offered))}, none up to {chosen}")
+    return _KEPT[function, chosen] if (function, chosen) in _KEPT else _saturating(function, chosen)
 
 
-def fit_sigmoid(bound_bits: int, terms: int) -> Series:
-    odd = fit_series(lambda x: np.tanh(x / 2) / 2, 2.0**bound_bits, bound_bits + 2, terms, odd=True)
+def loss_sigmoid() -> Series:
+    """The sigmoid of losses, on [-32, 32]."""
+    return FITTED["sigmoid", 32, 40]
+
+
+_KEPT = {(function, bound): kept for (function, bound, _), kept in FITTED.items() if bound in INTERVALS[function]}
+"""What was fitted: e^x - 1, and narrow intervals, on which neighbours would be felt. Others have a closed form."""
+_saturating = cache(saturating)
+
+
+def fit_sigmoid(bound: int, terms: int) -> Series:
+    odd = fit_tanh(bound, terms, lambda x: np.tanh(x / 2) / 2)
     return Series(odd.period_bits, odd.harmonics, 1 << (COEFFICIENT_SCALE - 1), odd.cos, odd.sin)
 
 
-@cache
-def tanh(bound_bits: int = 2, terms: int = 7) -> Series:
-    """tanh on [-2**bound_bits, 2**bound_bits]."""
-    return FITTED.get(("tanh", bound_bits, terms)) or fit_tanh(bound_bits, terms)
+def fit_tanh(bound: int, terms: int, function: Callable[[Array], Array] = np.tanh) -> Series:
+    return fit_series(function, bound, (4 * bound).bit_length() - 1, terms, odd=True)
 
 
-def fit_tanh(bound_bits: int, terms: int) -> Series:
-    return fit_series(np.tanh, 2.0**bound_bits, bound_bits + 2, terms, odd=True)
-
-
-@cache
-def expm1(bound_bits: int = 2, terms: int = 12) -> Series:
-    """e^x - 1 on [-2**bound_bits, 2**bound_bits]."""
-    return FITTED.get(("expm1", bound_bits, terms)) or fit_expm1(bound_bits, terms)
-
-
-def fit_expm1(bound_bits: int, terms: int) -> Series:
-    return fit_series(np.expm1, 2.0**bound_bits, bound_bits + 2, terms, odd=False, ridge=1e-9)
+def fit_expm1(bound: int, terms: int) -> Series:
+    """In a period of 16: where x ends at 6, the last 4 are enough to come back from e^6."""
+    return fit_series(np.expm1, bound, 4, terms, odd=False, ridge=1e-9)

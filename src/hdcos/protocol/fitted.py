@@ -8,7 +8,7 @@ from __future__ import annotations
 from hdcos.protocol.fourier import Series
 
 FITTED: dict[tuple[str, int, int], Series] = {
-    ("sigmoid", 3, 7): Series(
+    ("sigmoid", 8, 7): Series(
         5,
         tuple(range(1, 14, 2)),
         524288,
@@ -23,7 +23,7 @@ FITTED: dict[tuple[str, int, int], Series] = {
             274,
         ),
     ),
-    ("sigmoid", 5, 40): Series(
+    ("sigmoid", 32, 40): Series(
         7,
         tuple(range(1, 80, 2)),
         524288,
@@ -71,7 +71,7 @@ FITTED: dict[tuple[str, int, int], Series] = {
             1,
         ),
     ),
-    ("tanh", 2, 7): Series(
+    ("tanh", 4, 7): Series(
         4,
         tuple(range(1, 14, 2)),
         0,
@@ -86,7 +86,7 @@ FITTED: dict[tuple[str, int, int], Series] = {
             549,
         ),
     ),
-    ("expm1", 2, 12): Series(
+    ("expm1", 4, 12): Series(
         4,
         tuple(range(1, 13)),
         16529770,
@@ -119,5 +119,47 @@ FITTED: dict[tuple[str, int, int], Series] = {
             -59096,
         ),
     ),
+    ("expm1", 6, 16): Series(
+        4,
+        tuple(range(1, 17)),
+        85002572,
+        (
+            -123955036,
+            38812003,
+            21110993,
+            -49431748,
+            56687995,
+            -52375410,
+            42824695,
+            -31941897,
+            21949433,
+            -13901177,
+            8065563,
+            -4234138,
+            1968291,
+            -780019,
+            244242,
+            -49327,
+        ),
+        (
+            109878166,
+            -145207521,
+            129492300,
+            -98840103,
+            69229085,
+            -45398679,
+            27934371,
+            -16026722,
+            8464814,
+            -4029033,
+            1664255,
+            -550501,
+            111939,
+            13305,
+            -23803,
+            9816,
+        ),
+        interval_bits=1,
+    ),
 }
-"""By function, bound in bits and number of terms."""
+"""By function, largest |x| and number of terms."""

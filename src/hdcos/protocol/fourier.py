@@ -34,8 +34,6 @@ from hdcos.sharing import Share
 COEFFICIENT_SCALE = 20
 TRIG_SCALE = 24
 DEFAULT = even(PHASE_BITS, TRIG_SCALE)
-INTERVAL_BITS = 2
-"""A series is fitted on the middle half of its period, |x| < P / 4."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +48,8 @@ class Series:
     constant: int
     cos: tuple[int, ...]
     sin: tuple[int, ...]
+    interval_bits: int = 2
+    """It is meant for |x| < P / 2**interval_bits: the middle half of its period, or nearly all of it."""
 
     def __post_init__(self) -> None:
         if not len(self.harmonics) == len(self.cos) == len(self.sin) or not self.harmonics:
@@ -79,7 +79,7 @@ class Series:
         steps = [2 * pi * k / 2**self.period_bits for k in self.harmonics]
         cos = tuple(round(b * step) for b, step in zip(self.sin, steps, strict=True))
         sin = tuple(round(-a * step) for a, step in zip(self.cos, steps, strict=True))
-        return Series(self.period_bits, self.harmonics, 0, cos, sin)
+        return Series(self.period_bits, self.harmonics, 0, cos, sin, self.interval_bits)
 
 
 def fourier(
@@ -96,7 +96,7 @@ def series_of(
     """Several series with the same period and harmonics from one opening, modulo 2**ring."""
     first = several[0]
     angle = x.rescaled(x.scale + first.period_bits)
-    within = precision.phase_bits - INTERVAL_BITS
+    within = precision.phase_bits - first.interval_bits
     d, cos_r, sin_r = yield from open_phase(party, angle, precision, first.harmonics, within, ring)
     if first.harmonics == (1,):
         cos_r, sin_r = cos_r[..., None], sin_r[..., None]

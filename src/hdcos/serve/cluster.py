@@ -16,6 +16,7 @@ from hdcos.errors import InputError, PeerLost
 from hdcos.link import Link
 from hdcos.link.message import request
 from hdcos.nn import Sequential
+from hdcos.nn.private.calibrate import as_shared
 from hdcos.nn.private.layout import PHASE_BITS
 from hdcos.protocol import catalogue
 from hdcos.protocol.catalogue import Call
@@ -62,14 +63,21 @@ class Cluster:
             parameters = {**self._function_bits, **parameters}
         return PrivateFunction(self, Call.of(name, **parameters), shapes, ahead)
 
-    def share(self, model: Sequential, name: str | None = None, ahead: int = 0) -> PrivateModel:
+    def share(
+        self, model: Sequential, name: str | None = None, calibrate: ArrayLike | None = None, ahead: int = 0
+    ) -> PrivateModel:
         """Share a model: its weights are split here, and no party ever holds them.
 
-        `ahead` rows are kept in stock: the dealer makes more in the background as they are used.
+        `calibrate` are rows of the kind the model will meet: here, in plaintext, they show which intervals tanh,
+        sigmoid and expm1 need. What was chosen is the result's `calibration`; the intervals are public. Without rows a
+        warning says what is assumed. `ahead` rows are kept in stock: the dealer makes more in the background as they
+        are used.
         """
+        model, calibration = as_shared(model, calibrate)
         name = self._free_name(name)
-        self._models[name] = PrivateModel.share(self, model, name, self.phase_bits, ahead)
-        return self._models[name]
+        self._models[name] = private = PrivateModel.share(self, model, name, self.phase_bits, ahead)
+        private.calibration = calibration
+        return private
 
     def upload(self, x: ArrayLike, y: ArrayLike | None = None, *, name: str, outputs: int = 1) -> None:
         """Split one owner's rows, and labels if it has them, between the parties.

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from rich.console import Console
 from rich.progress import track
 
-from hdcos.errors import InputError, ModelError
+from hdcos.errors import InputError
 from hdcos.nn import Sequential
 from hdcos.nn.private import Layout, layout
 from hdcos.nn.private.planning import plan_inference
@@ -21,6 +21,7 @@ from hdcos.serve.opened import Opened, halves
 from hdcos.sharing import join
 
 if TYPE_CHECKING:
+    from hdcos.nn.private.calibrate import Calibration
     from hdcos.serve.cluster import Cluster
     from hdcos.train.targets import Epoch
 
@@ -37,17 +38,14 @@ class PrivateModel(Opened):
         self._form = model
         self.history: list[Epoch] = []
         """What was learned about each epoch, for a model that was trained here."""
+        self.calibration: Calibration | None = None
+        """What the intervals of its series were chosen by, for a model that was calibrated here."""
         self._first_mask = 0
         self._masks = np.empty((0, *chosen.input_shape), np.uint64)
 
     @classmethod
     def share(cls, cluster: Cluster, model: Sequential, name: str, phase_bits: int, ahead: int = 0) -> PrivateModel:
         """Split a model's parameters between the parties; ModelError before anything is sent if one does not fit."""
-        if not isinstance(model, Sequential):
-            raise ModelError(
-                f"share takes an hdcos.nn.Sequential, got {type(model).__name__}: "
-                f"hdcos.nn.from_torch(module) and hdcos.nn.load(path) make one"
-            )
         chosen = layout(model, phase_bits, cluster.has_dealer)
         plan_inference(chosen)  # what cannot be planned is refused before anything is sent
         state = model.state()

@@ -13,7 +13,7 @@ from math import pi
 import numpy as np
 
 from hdcos.protocol import fit
-from hdcos.protocol.fourier import Series, series_of
+from hdcos.protocol.fourier import series_of
 from hdcos.protocol.growing_cos import growing_cos_parts
 from hdcos.protocol.opening import round_lift
 from hdcos.protocol.party import Party
@@ -29,7 +29,6 @@ FACTOR_BITS = 12
 SERIES_PRECISION = even(PHASE_BITS, 13)
 RANGE_BITS = 10
 """Values that enter a polynomial may reach 2**10 after diagonal layers, 2**8 after others: their ring is smaller."""
-SERIES = {"sigmoid": fit.sigmoid, "tanh": fit.tanh, "expm1": fit.expm1}
 TWO_PI = round(2 * pi * 2**FACTOR_BITS)
 
 
@@ -44,9 +43,8 @@ def activate(party: Party, unit: Unit, y: Share) -> Rounds[tuple[Share, Share | 
         )
         words, _ = rotate(phase.d, phase.cos_r, phase.sin_r, phase.bits, phase.scale, sine=False)
         return Share(words, 2 * phase.scale), slope_of(phase)
-    if name in SERIES:
-        series: Series = SERIES[name]()
-        value, slope = yield from series_of(party, y, (series, series.slope), SERIES_PRECISION)
+    if unit.series is not None:
+        value, slope = yield from series_of(party, y, (unit.series, unit.series.slope), SERIES_PRECISION)
         return value, (yield from settled(party, slope, SLOPE_SCALE))
     if name == "growing_cos":
         x_cos, x_sin, cos = yield from growing_cos_parts(

@@ -20,11 +20,13 @@ import numpy as np
 
 from hdcos import nn
 from hdcos.errors import InputError, ModelError
-from hdcos.nn.activations import Activation
+from hdcos.nn.activations import Activation, SeriesActivation
 from hdcos.nn.layer import Layer
 from hdcos.nn.private.stages import Projection
 from hdcos.nn.private.tensor import Tensor
 from hdcos.nn.structured import PHD_FRACTION_BITS
+from hdcos.protocol import fit
+from hdcos.protocol.fourier import Series
 from hdcos.ring import Array
 from hdcos.sharing import Share
 
@@ -79,6 +81,8 @@ class Unit:
     """Shapes of a row before and after the linear layer."""
     activation: str = ""
     """Empty for the last unit."""
+    series: Series | None = None
+    """What its activation is computed as, if it is a series."""
     turns: bool = False
     pool: Shape = ()
     """(channels, height, width, window) of the average over windows of its activations, if any."""
@@ -270,13 +274,13 @@ class _Reader:
     def _group(self, first: bool) -> list[Unit]:
         index = self.position
         layer = self.layers[index]
-        activation, pool, self.position = self._after(index)
+        activation, series, pool, self.position = self._after(index)
         last = self.position == len(self.layers)
         if last and (activation != "none" or pool):
             raise ModelError("a network that is trained ends with a linear layer")
         activation = "" if last else activation
         turns = activation in ("cos", "sin", "growing_cos")
-        shared = {"index": index, "activation": activation, "turns": turns, "pool": pool}
+        shared = {"index": index, "activation": activation, "series": series, "turns": turns, "pool": pool}
         if isinstance(layer, nn.HadamardDiagonal | nn.PHD):
             return self._diagonal(layer, shared)
         ring = 64 - max(0, INPUT_SCALE - OPENED_SCALE) if first else LEAST_RING
@@ -288,17 +292,21 @@ class _Reader:
         if isinstance(layer, nn.Conv2d):
             return [self._matrix("conv2d", "weight", True, inputs, outputs, ring, shared, layer.stride, layer.padding)]
         if isinstance(layer, nn.LowRank):
-            middle = {**shared, "activation": "none", "turns": False, "pool": ()}
+            middle = {**shared, "activation": "none", "series": None, "turns": False, "pool": ()}
             right = self._matrix("matmul", "right", False, inputs, (layer.rank,), ring, middle)
             return [right, self._matrix("matmul", "left", True, (layer.rank,), outputs, LEAST_RING, shared)]
         raise ModelError(f"layer {index}, {layer.kind}, cannot be trained on shares here: a linear layer should come")
 
-    def _after(self, index: int) -> tuple[str, Shape, int]:
+    def _after(self, index: int) -> tuple[str, Series | None, Shape, int]:
         """The activation and pooling after a linear layer, and where the next one is."""
         activation, position = "none", index + 1
+        series: Series | None = None
         pool: Shape = ()
-        if position < len(self.layers) and isinstance(self.layers[position], Activation):
-            activation = self.layers[position].name  # type: ignore[attr-defined]
+        following = self.layers[position] if position < len(self.layers) else None
+        if isinstance(following, Activation):
+            activation = following.name
+            if isinstance(following, SeriesActivation):
+                series = fit.series(activation, following.reach)
             if activation == "relu":
                 raise ModelError(
                     f"layer {position}, ReLU, cannot be computed on shares: use Cos, which costs one round"
@@ -316,7 +324,7 @@ class _Reader:
                     )
                 pool = (channels, height, width, layer.size)
             position += 1
-        return activation, pool, position
+        return activation, series, pool, position
 
     def _diagonal(self, layer: nn.HadamardDiagonal | nn.PHD, shared: dict) -> list[Unit]:  # type: ignore[type-arg]
         index = shared["index"]
@@ -324,7 +332,7 @@ class _Reader:
         made: list[Unit] = []
         for block, name in enumerate(names):
             last = block == len(names) - 1
-            options = shared if last else {**shared, "activation": "none", "turns": False, "pool": ()}
+            options = shared if last else {**shared, "activation": "none", "series": None, "turns": False, "pool": ()}
             unit = 2 * pi if options["turns"] else 1.0
             shape = layer.parameter_shapes()[name]
             projection = None

@@ -15,7 +15,6 @@ Security  openings under fresh masks; see fourier, opening and masked. Nothing i
 
 from __future__ import annotations
 
-from functools import cache
 from itertools import combinations
 
 import numpy as np
@@ -40,10 +39,9 @@ PAIR_SCALE = 14
 """Sigmoids of differences as they meet the targets."""
 
 
-@cache
 def loss_series() -> Series:
     """The sigmoid of a loss, good to |x| = 32."""
-    return fit.sigmoid(LOGIT_BITS, 40)
+    return fit.loss_sigmoid()
 
 
 def error(party: Party, form: Form, logits: Share, targets: Share, pairs: Masked | None = None) -> Rounds[Share]:

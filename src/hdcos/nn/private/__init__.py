@@ -4,6 +4,7 @@ tensor   a secret parameter as it is shared
 stages   what a party does, one class per way of computing
 layout   a network as a list of stages, every scale chosen
 program  the programs: open the weights once, then infer
+calibrate what reaches each activation, and the intervals that fit it
 simulate both parties in one process, for choosing bits
 """
 

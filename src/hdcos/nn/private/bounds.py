@@ -13,7 +13,7 @@ from math import pi
 import numpy as np
 
 from hdcos import nn
-from hdcos.nn.activations import Activation
+from hdcos.nn.activations import Activation, SeriesActivation
 from hdcos.nn.layer import Layer
 from hdcos.nn.private import stages
 from hdcos.nn.private.answers import LARGEST_NOISE
@@ -23,8 +23,6 @@ from hdcos.nn.sequential import Sequential
 from hdcos.protocol import fit, fourier
 from hdcos.protocol.precision import Precision
 from hdcos.ring import Array
-
-_SERIES = {nn.ExpM1: fit.expm1, nn.Sigmoid: fit.sigmoid, nn.Tanh: fit.tanh}
 
 
 def error_bound(model: Sequential, x: Array, phase_bits: int = PHASE_BITS, dealer: bool = True) -> Array:
@@ -131,7 +129,8 @@ def _activation(layer: Activation, index: int, y: Array, error: Array, chosen: L
         slope = coefficients[1] + 2 * coefficients[2] * far + 3 * coefficients[3] * far**2
         total = slope * (error + opened) + opened**2 + sum(2.0**-8 * far**n * 2.0 ** (-10 * (3 - n)) for n in range(4))
     else:
-        series = _SERIES[type(layer)]()
+        assert isinstance(layer, SeriesActivation)
+        series = fit.series(layer.name, layer.reach)
         slope = np.exp(far) if isinstance(layer, nn.ExpM1) else (0.25 if isinstance(layer, nn.Sigmoid) else 1.0)
         gap = np.abs(series(y) - layer(y))
         total = gap + slope * error + fourier.error_bound(series, _precision(index, chosen))

@@ -17,7 +17,7 @@ import numpy as np
 
 from hdcos import nn
 from hdcos.errors import InputError, ModelError
-from hdcos.nn.activations import Activation
+from hdcos.nn.activations import Activation, SeriesActivation
 from hdcos.nn.layer import Layer
 from hdcos.nn.private import stages
 from hdcos.nn.private.stages import Projection, Stage
@@ -70,11 +70,7 @@ class Layout:
 
     def record(self) -> list[Any]:
         """Everything the two parties must have chosen alike, as JSON: stages with their scales, and tensors."""
-        plain = (int, float, str, tuple, type(None))
-        chosen = [
-            [type(stage).__name__, {f.name: v for f in fields(stage) if isinstance(v := getattr(stage, f.name), plain)}]
-            for stage in self.stages
-        ]
+        chosen = [[type(stage).__name__, _plain_fields(stage)] for stage in self.stages]
         return [self.input_bits, self.output_gain, chosen, [asdict(tensor) for tensor in self.tensors]]
 
     def prepared(self, x: Array) -> Array:
@@ -398,12 +394,9 @@ class _Builder:
             self._polynomial(name, (0.0, 0.0, 1.0), SQUARE_SCALE, 0)
         elif isinstance(layer, nn.PolyReLU3):
             self._polynomial(name, fit.relu_cubic(), 10, 7)
-        elif isinstance(layer, nn.ExpM1):
-            self._series(name, fit.expm1(), max(20, self.phase_bits))
-        elif isinstance(layer, nn.Sigmoid):
-            self._series(name, fit.sigmoid(), self.phase_bits)
-        elif isinstance(layer, nn.Tanh):
-            self._series(name, fit.tanh(), self.phase_bits)
+        elif isinstance(layer, SeriesActivation):
+            bits = max(20, self.phase_bits) if isinstance(layer, nn.ExpM1) else self.phase_bits
+            self._series(name, fit.series(layer.name, layer.reach), bits)
         else:
             raise ModelError(f"layer {self.position}, {layer.kind}, cannot be computed on shares")
         self.bits = 64
@@ -460,6 +453,13 @@ class _Builder:
             elif not isinstance(layer, nn.Flatten):
                 return None
         return None
+
+
+def _plain_fields(stage: Stage) -> dict[str, Any]:
+    """What a stage was made with, but for tensors and for arrays, which follow from its layer."""
+    values = {item.name: getattr(stage, item.name) for item in fields(stage)}
+    plain = {name: v for name, v in values.items() if isinstance(v, int | float | str | tuple | None)}
+    return plain | {name: asdict(v) for name, v in values.items() if isinstance(v, Series)}
 
 
 def _gain(layer: Layer) -> float:
