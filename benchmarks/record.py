@@ -30,11 +30,11 @@ class Line:
 
 
 def at_most(line: str, value: float, limit: float) -> Line:
-    return Line(line, value, f"<= {limit:g}", value <= limit)
+    return Line(line, value, f"<= {limit:g}", bool(value <= limit))
 
 
 def at_least(line: str, value: float, limit: float) -> Line:
-    return Line(line, value, f">= {limit:g}", value >= limit)
+    return Line(line, value, f">= {limit:g}", bool(value >= limit))
 
 
 def exactly(line: str, value: Any, expected: Any) -> Line:
@@ -76,7 +76,7 @@ def write(
         kept = json.loads(path.read_text()) if path.exists() else []
         others = [record for record in kept if "PART=" in record["command"] and record["command"] != called]
         records = sorted([*others, *records], key=lambda record: order.index(record["command"].rpartition("=")[2]))
-    path.write_text(json.dumps(records, indent=1) + "\n")
+    path.write_text(json.dumps(records, indent=1, default=float) + "\n")
     show(f"{suite} {part}, seed {seed}, on {context['machine']}", lines)
     return all(line.ok for line in lines)
 
