@@ -55,8 +55,8 @@ class Watching:
         return reply(await asyncio.to_thread(self._service.status))
 
     async def metrics(self, request: Request, client: str) -> Response:
-        text = await asyncio.to_thread(self._api.metrics.text)
-        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+        text, kind = await asyncio.to_thread(self._api.metrics.text, request.headers.get("accept", ""))
+        return Response(text, headers={"content-type": kind, "vary": "accept", **CAREFUL})
 
     async def cost(self, request: Request, client: str) -> Response:
         counts = self._service.counts(self._service.session)
