@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -298,6 +299,22 @@ def test_watching(raw, private) -> None:
         assert raw(rank, "GET", "/openapi.json")[1]["openapi"] == "3.1.0"
         assert b"<html" in raw(rank, "GET", "/")[1].lower()
         assert b"<canvas" in raw(rank, "GET", "/digit")[1].lower()
+
+
+def test_a_party_remembers_how_it_was_before_anybody_looked(raw, private) -> None:
+    private.predict(ROWS)
+    time.sleep(2.5)
+    for rank in (0, 1):
+        now, told = raw(rank, "GET", "/v2/status")[1], raw(rank, "GET", "/v2/status/history")[1]
+        ages = [sample["age_s"] for sample in told["samples"]]
+        assert len(ages) >= 2
+        assert ages == sorted(ages, reverse=True)
+        assert ages[-1] < 5
+        assert set(told["samples"][-1]["counters"]) == set(now["counters"])
+        assert told["samples"][-1]["counters"]["rows"] >= len(ROWS)
+        assert any(model["name"] == "tiny" for model in told["samples"][-1]["models"])
+    stranger = {"authorization": "Bearer nobody"}
+    assert raw(0, "GET", "/v2/status/history", headers=stranger)[0] == 401
 
 
 def test_metrics_are_read_by_parsers_of_both_formats(raw, private) -> None:

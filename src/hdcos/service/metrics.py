@@ -57,5 +57,6 @@ class Metrics:
         """
         kinds = {accepted.partition(";")[0].strip().lower() for accepted in accept.split(",")}
         if "application/openmetrics-text" in kinds:
-            return openmetrics.generate_latest(self._registry), openmetrics.CONTENT_TYPE_LATEST
+            text: bytes = openmetrics.generate_latest(self._registry)  # type: ignore[no-untyped-call]
+            return text, openmetrics.CONTENT_TYPE_LATEST
         return generate_latest(self._registry), CONTENT_TYPE_PLAIN_0_0_4

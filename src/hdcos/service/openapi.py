@@ -144,7 +144,7 @@ def _operation(
 @cache
 def description() -> dict[str, Any]:
     """The whole description. Tensors may also travel in binary behind the JSON, see docs/http.md."""
-    binary = "application/octet-stream"
+    binary, metrics = "application/octet-stream", ("text/plain", "application/openmetrics-text")
     one, two, number = ("name",), ("name", "version"), ("id",)
     live = _object({"live": TRUTH})
     paths = {
@@ -219,9 +219,12 @@ def description() -> dict[str, Any]:
         "/v2/reveals/{id}": {"get": _operation("how a reveal stands", REVEAL, path=number)},
         "/v2/reveals/{id}/shares": {"get": _operation("a revealed half", BINARY, path=number, kind=binary)},
         "/v2/status": {"get": _operation("how this party is", ANY)},
+        "/v2/status/history": {
+            "get": _operation("the last ten minutes, oldest first", _object({"every_s": NUMBER, "samples": _list(ANY)}))
+        },
         "/v2/cost": {"get": _operation("rounds and bytes so far", ANY)},
         "/v2/audit": {"get": _operation("who did what", ANY)},
-        "/metrics": {"get": _operation("metrics for Prometheus", TEXT, kind=("text/plain", "application/openmetrics-text"))},
+        "/metrics": {"get": _operation("metrics for Prometheus", TEXT, kind=metrics)},
     }
     return {
         "openapi": "3.1.0",
