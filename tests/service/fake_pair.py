@@ -107,6 +107,7 @@ class Party:
         self.received: list[Received] = []
         self.status: dict[str, Any] = {}
         self.history: list[dict[str, Any]] = []
+        self.asked = 0
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*files)
         self.server = Server(self, context)
@@ -194,6 +195,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _get(self) -> None:
         party = self.server.party
+        party.asked += 1
         if self.path in ("/", "/digit"):
             page, connect = (pages.status(), "'self'") if self.path == "/" else (pages.digit(), "https:")
             policy = {"Content-Security-Policy": pages.security_policy(page, connect)}
