@@ -17,8 +17,8 @@ pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 AXE = resources.files("axe_playwright_python").joinpath("axe.min.js").read_text()
 SETTLED = "Promise.all(document.getAnimations().map((each) => each.finished)).then(() => true)"
 FOUND = (
-    "axe.run(document, {resultTypes: ['violations']}).then(({violations, passes}) => ({passed: passes.length, "
-    "violated: violations.flatMap(({id, nodes}) => nodes.map((node) => `${id} ${node.target}: ${node.failureSummary}`))}))"
+    "axe.run(document, {resultTypes: ['violations']}).then(({violations, passes}) => ({passed: passes.length, violated:"
+    " violations.flatMap(({id, nodes}) => nodes.map((node) => `${id} ${node.target}: ${node.failureSummary}`))}))"
 )
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
 from contextlib import ExitStack
+from pathlib import Path
+from urllib.error import URLError
 
 import gevent.ssl
 import numpy as np
@@ -128,6 +131,45 @@ def test_a_version_that_is_not_there_is_not_found(parties, version) -> None:
         tensor.set_data_from_numpy(np.zeros((1, 6), np.uint64))
         with pytest.raises(InferenceServerException, match="has no version"):
             client.infer("tiny", [tensor], other, request_id=secrets.token_hex(16), headers=headers)
+
+
+def documented(word: str) -> str:
+    """The Python code in docs/http.md that has this word in it."""
+    text = (Path(__file__).parents[2] / "docs" / "http.md").read_text()
+    (found,) = [code for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if word in code]
+    return found
+
+
+@pytest.fixture
+def documented_folder(site, certificates, tmp_path, monkeypatch):
+    """What docs/http.md lets its readers prepare: certificates and tokens as files beside the cluster file."""
+    known = Site.read(site / "cluster.toml")
+    (tmp_path / "cluster.toml").write_text((site / "cluster.toml").read_text())
+    for rank, certificate in enumerate(certificates):
+        (tmp_path / certificate.name).write_text(certificate.read_text())
+        (tmp_path / f"party{rank}.token").write_text(token(secret(site), known.id, rank) + "\n")
+    monkeypatch.chdir(tmp_path)
+    return known
+
+
+def test_the_documented_way_to_pin_a_certificate_works(documented_folder, version) -> None:
+    names = {}
+    exec(documented("urlopen"), names)
+    assert {"name": "tiny", "version": version, "ready": True} in names["models"]["models"]
+    known = documented_folder
+    impostor = (Path("cluster.toml").read_text()).replace(known.servers["party0"].http, known.servers["party1"].http)
+    Path("cluster.toml").write_text(impostor)
+    with pytest.raises(URLError, match="CERTIFICATE_VERIFY_FAILED"):
+        exec(documented("urlopen"), {})
+
+
+def test_the_documented_way_to_predict_with_tritons_client_works(documented_folder, version) -> None:
+    code, names = documented("tritonclient"), {}
+    addresses = [documented_folder.servers[f"party{rank}"].http for rank in (0, 1)]
+    exec(code.replace('f"party{rank}.example:8443"', f"{addresses}[rank]").replace('"fraud"', '"tiny"'), names)
+    for client in names["clients"]:
+        client.close()
+    assert np.abs(names["logits"] - MODEL(np.zeros((1, 6)))).max() < 1e-2
 
 
 def test_a_party_with_another_certificate_gets_nothing(site, certificates) -> None:
