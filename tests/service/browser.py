@@ -31,6 +31,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 CERTUTIL = shutil.which("certutil")
 ANSWER_S = 30.0
+WIDTHS = {"desktop": (1280, 900), "tablet": (768, 1024), "phone": (375, 812)}
+TAB_KEY = 9
 
 
 def missing() -> str:
@@ -244,6 +246,13 @@ class Tab:
         x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
         for kind in ("mousePressed", "mouseReleased"):
             self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+    def press(self, key: str, times: int = 1) -> None:
+        """A key of the keyboard, down and up."""
+        more: dict[str, Any] = {"Tab": {"windowsVirtualKeyCode": TAB_KEY}, "Enter": {"text": "\r"}}.get(key, {})
+        for _ in range(times):
+            self.call("Input.dispatchKeyEvent", type="keyDown", key=key, code=key, **more)
+            self.call("Input.dispatchKeyEvent", type="keyUp", key=key, code=key)
 
     def draw(self, selector: str, strokes: Sequence[Sequence[tuple[float, float]]]) -> None:
         """Strokes of the mouse; points run from (0, 0) to (1, 1) of the element."""

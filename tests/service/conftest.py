@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 import urllib3
@@ -19,6 +22,10 @@ from hdcos.cli import main
 from hdcos.client.tensors import LENGTH_HEADER, decode_body, encode_body
 from hdcos.client.tokens import token
 from hdcos.serve.site import Site
+from hdcos.service import pages
+from service.browser import Authority, Browser, chromium
+from service.fake_pair import Party, fake_pair
+from service.hand import MODELS, party_token
 
 
 def command(*arguments):
@@ -134,6 +141,41 @@ def raw(site):
     asking = Raw(site)
     yield asking
     asking.close()
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[Browser]:
+    with chromium(tmp_path_factory.mktemp("browser"), authority.path) as running:
+        yield running
+
+
+@pytest.fixture
+def parties(authority: Authority) -> Iterator[list[Party]]:
+    """Two servers that answer like two parties."""
+    with fake_pair(MODELS, (authority.server("party0"), authority.server("party1"))) as pair:
+        for number, party in enumerate(pair):
+            party.expect(party_token(number))
+        yield pair
+
+
+@pytest.fixture
+def standalone(tmp_path: Path) -> str:
+    """The digit page as a local file."""
+    path = tmp_path / "digit.html"
+    path.write_bytes(pages.digit())
+    return path.as_uri()
+
+
+@pytest.fixture
+def screenshots(tmp_path: Path) -> Path:
+    folder = Path(os.environ.get("HDCOS_SCREENSHOTS", tmp_path))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 @pytest.fixture(scope="module")

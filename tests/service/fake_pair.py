@@ -106,6 +106,8 @@ class Party:
         self.next_refusal: Refusal | None = None
         self.received: list[Received] = []
         self.status: dict[str, Any] = {}
+        self.history: list[dict[str, Any]] = []
+        self.asked = 0
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*files)
         self.server = Server(self, context)
@@ -193,6 +195,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _get(self) -> None:
         party = self.server.party
+        party.asked += 1
         if self.path in ("/", "/digit"):
             page, connect = (pages.status(), "'self'") if self.path == "/" else (pages.digit(), "https:")
             policy = {"Content-Security-Policy": pages.security_policy(page, connect)}
@@ -203,6 +206,8 @@ class Handler(BaseHTTPRequestHandler):
         party.check(self._token())
         if self.path == "/v2/status":
             return self._json(party.status)
+        if self.path == "/v2/status/history":
+            return self._json({"every_s": 2.0, "samples": party.history})
         return self._json(party.model(self.path.removeprefix("/v2/models/")))
 
     def _post(self) -> None:

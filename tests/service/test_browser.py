@@ -1,126 +1,36 @@
-"""The pages in headless Chromium, against two servers with certificates of a test authority that the browser trusts.
+"""The digit page in headless Chromium, against two servers with certificates of a test authority that it trusts.
 
 Screenshots go to the folder that HDCOS_SCREENSHOTS names, else to pytest's.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
 import json
-import os
+import re
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
 
 import numpy as np
 import pytest
-from scipy.interpolate import CubicSpline
 
-from hdcos import nn
-from hdcos.service import pages
-from service.browser import Authority, Browser, Tab, chromium, missing
-from service.fake_pair import CLUSTER, SCALE_BITS, Model, Party, Refusal, fake_pair
+from service.browser import WIDTHS, Authority, Browser, missing
+from service.fake_pair import SCALE_BITS, Party, Refusal, fake_pair
+from service.hand import (
+    MODELS,
+    SECRET,
+    STROKES,
+    connected_page,
+    draw,
+    fragment,
+    logits,
+    party_token,
+    picture,
+    predicted,
+    problem,
+)
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
-
-SECRET = "hdcos-a+secret/of the test"
-MODELS = {
-    "lenet5_mnist": Model(nn.models.pretrained("lenet5_mnist"), (1, 28, 28)),
-    "digits": Model(nn.models.pretrained("digits"), (64,)),
-}
-STROKES = {
-    2: [[(0.28, 0.32), (0.45, 0.17), (0.65, 0.3), (0.55, 0.55), (0.3, 0.8)], [(0.3, 0.8), (0.52, 0.8), (0.74, 0.8)]],
-    3: [
-        [(0.3, 0.24), (0.5, 0.17), (0.66, 0.3), (0.58, 0.44), (0.45, 0.49)],
-        [(0.45, 0.49), (0.62, 0.54), (0.69, 0.69), (0.5, 0.85), (0.28, 0.76)],
-    ],
-    7: [[(0.25, 0.2), (0.5, 0.2), (0.75, 0.2)], [(0.75, 0.2), (0.6, 0.5), (0.45, 0.85)]],
-}
-WIDTHS = {"desktop": (1280, 900), "phone": (390, 844)}
-
-
-def token(number: int) -> str:
-    digest = hmac.digest(SECRET.encode(), f"hdcos token {CLUSTER} party{number}".encode(), hashlib.sha256)
-    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority"))
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[Browser]:
-    with chromium(tmp_path_factory.mktemp("browser"), authority.path) as running:
-        yield running
-
-
-@pytest.fixture
-def parties(authority: Authority) -> Iterator[list[Party]]:
-    with fake_pair(MODELS, (authority.server("party0"), authority.server("party1"))) as pair:
-        for number, party in enumerate(pair):
-            party.expect(token(number))
-        yield pair
-
-
-@pytest.fixture
-def standalone(tmp_path: Path) -> str:
-    """The digit page as a local file."""
-    path = tmp_path / "digit.html"
-    path.write_bytes(pages.digit())
-    return path.as_uri()
-
-
-@pytest.fixture
-def screenshots(tmp_path: Path) -> Path:
-    folder = Path(os.environ.get("HDCOS_SCREENSHOTS", tmp_path))
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-def fragment(parties: list[Party], **changed: str) -> str:
-    given = {"party0": parties[0].url, "party1": parties[1].url, "model": "lenet5_mnist", "secret": SECRET, **changed}
-    return "#" + urlencode(given).replace("+", "%20")
-
-
-def draw(tab: Tab, digit: int) -> None:
-    """As a hand does: the curve through the points, in steps."""
-    along = np.linspace(0, 1, 12)
-    tab.draw(
-        "#pad",
-        [
-            [(x, y) for x, y in CubicSpline(np.linspace(0, 1, len(stroke)), np.array(stroke))(along).tolist()]
-            for stroke in STROKES[digit]
-        ],
-    )
-
-
-def predicted(tab: Tab, digit: int) -> None:
-    draw(tab, digit)
-    tab.wait("document.querySelector('#winner').classList.contains('known')")
-
-
-def problem(tab: Tab) -> str:
-    tab.wait("document.querySelector('#message').classList.contains('bad')")
-    return tab.text("#message")
-
-
-def picture(tab: Tab, canvas: str) -> np.ndarray[Any, Any]:
-    """The opacity of each pixel of a canvas, 0 to 255."""
-    data = tab.eval(
-        f"(() => {{const c = document.querySelector('{canvas}');"
-        "return [...c.getContext('2d').getImageData(0, 0, c.width, c.height).data].filter((_, i) => i % 4 === 3)})()"
-    )
-    return np.array(data)
-
-
-def logits(tab: Tab) -> list[float]:
-    cells = tab.eval("[...document.querySelectorAll('#scores .logit')].map((cell) => cell.textContent)")
-    return [float(cell.replace("\N{MINUS SIGN}", "-")) for cell in cells]
 
 
 def test_the_two_shares_add_up_to_the_drawing_and_the_two_answers_to_the_networks(
@@ -160,7 +70,7 @@ def test_requests_are_what_the_interface_asks_for(browser: Browser, parties: lis
     with browser.tab(standalone + fragment(parties)) as tab:
         predicted(tab, 7)
         [first], [second] = (party.received for party in parties)
-        assert (first.token, second.token) == (token(0), token(1))
+        assert (first.token, second.token) == (party_token(0), party_token(1))
         assert first.token != second.token
         assert first.request == second.request
         assert first.request["parameters"]["mode"] == "shares"
@@ -283,6 +193,46 @@ def test_an_error_that_stays_offers_the_settings(browser: Browser, parties: list
         assert "no model is called 'unknown'" in problem(tab)
 
 
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_wrong_secret_is_told_where_it_was_entered(
+    browser: Browser, parties: list[Party], standalone: str, width: str
+) -> None:
+    told = re.compile("Party [01] does not accept this secret: no client has this token. ")
+    seen = (
+        "(() => {const b = document.querySelector('#wrong').getBoundingClientRect(),"
+        "f = document.querySelector('[name=secret]').getBoundingClientRect();"
+        "return b.height > 0 && b.top >= f.bottom && b.top - f.bottom < 20 && b.bottom <= innerHeight})()"
+    )
+    with browser.tab(standalone + fragment(parties, secret=""), *WIDTHS[width]) as tab:
+        tab.wait("document.querySelector('#message').classList.contains('bad')")
+        tab.click("#open-settings")
+        tab.eval("document.querySelector('[name=secret]').focus()")
+        tab.call("Input.insertText", text="wrong")
+        tab.press("Enter")
+        tab.wait("document.querySelector('#wrong').innerText")
+        assert tab.eval("document.querySelector('#settings').open")
+        assert told.match(tab.text("#wrong"))
+        assert tab.eval(seen)
+        assert tab.eval("document.activeElement.name + document.activeElement.ariaInvalid") == "secrettrue"
+        assert tab.eval("sessionStorage.getItem('hdcos.digit')").count("wrong") == 0
+        tab.call("Input.insertText", text=SECRET)  # what was wrong is selected: typing replaces it
+        tab.press("Enter")
+        tab.wait("!document.querySelector('#settings').open")
+        connected_page(tab)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_problem_is_in_view_wherever_the_page_was_scrolled(
+    browser: Browser, parties: list[Party], standalone: str, width: str
+) -> None:
+    with browser.tab(standalone + fragment(parties, secret="wrong"), WIDTHS[width][0], 600) as tab:
+        problem(tab)
+        button = "document.querySelector('#message button').getBoundingClientRect()"
+        assert tab.eval(f"{button}.top >= 0 && {button}.bottom <= innerHeight")
+        tab.click("#message button")
+        assert "does not accept this secret" in tab.text("#wrong")
+
+
 def test_settings_are_entered_by_hand_and_kept_in_the_tab_alone(
     browser: Browser, parties: list[Party], standalone: str, screenshots: Path
 ) -> None:
@@ -298,7 +248,7 @@ def test_settings_are_entered_by_hand_and_kept_in_the_tab_alone(
         tab.eval("document.querySelector('[name=party1]').select()")
         tab.call("Input.insertText", text=parties[1].url)
         tab.click("#form .primary")
-        tab.wait("document.querySelector('#message').innerText.includes('Connected')")
+        connected_page(tab)
         assert tab.eval("localStorage.length") == 0
         tab.call("Page.reload")
         tab.wait("document.querySelector('#message')?.innerText.includes('Connected')")
@@ -308,7 +258,7 @@ def test_the_fragment_leaves_the_address_bar_and_takes_no_secret_along(
     browser: Browser, parties: list[Party], standalone: str
 ) -> None:
     with browser.tab(standalone + fragment(parties)) as tab:
-        tab.wait("document.querySelector('#message').innerText.includes('Connected')")
+        connected_page(tab)
         assert tab.eval("location.hash") == ""
         tab.eval(f"location.hash = {json.dumps(fragment(parties, secret=''))}")
         assert "no client has this token" in problem(tab)
@@ -317,11 +267,46 @@ def test_the_fragment_leaves_the_address_bar_and_takes_no_secret_along(
 def test_keys_alone_reach_every_button(browser: Browser, parties: list[Party], standalone: str) -> None:
     with browser.tab(standalone + fragment(parties)) as tab:
         reached = []
-        for _ in range(3):
-            for kind in ("keyDown", "keyUp"):
-                tab.call("Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9)
+        for _ in range(4):
+            tab.press("Tab")
             reached.append(tab.eval("document.activeElement.id"))
-        assert reached == ["open-settings", "clear", "predict"]
+        assert reached == ["open-settings", "pad", "clear", "predict"]
+
+
+def test_keys_alone_draw_a_digit_and_ask_for_it(browser: Browser, parties: list[Party], standalone: str) -> None:
+    with browser.tab(standalone + fragment(parties)) as tab:
+        connected_page(tab)
+        tab.press("Tab", 2)
+        tab.press("ArrowLeft", 6)
+        tab.press("ArrowUp", 7)
+        assert tab.text("#pen") == "Pen up, 26 % from the left, 22 % from the top."
+        tab.press(" ")
+        tab.press("ArrowRight", 12)
+        for _ in range(7):
+            tab.press("End")
+            tab.press("ArrowDown")
+        assert tab.text("#pen") == "Drawing, 46 % from the left, 78 % from the top."
+        tab.press(" ")
+        tab.press("ArrowLeft", 3)  # nothing is drawn by a pen that is up
+        time.sleep(1)
+        assert not parties[0].received
+        tab.press("Enter")
+        tab.wait("document.querySelector('#winner').classList.contains('known')")
+        assert tab.text("#winner") == "7"
+        assert tab.eval("scrollY") == 0
+        tab.press("Delete")
+        assert tab.eval("page.strokes.length") == 0
+        assert tab.text("#winner") == "\N{EN DASH}"
+
+
+def test_two_arrows_at_once_go_diagonally(browser: Browser, standalone: str) -> None:
+    with browser.tab(standalone) as tab:
+        tab.eval("document.querySelector('#pad').focus()")
+        tab.call("Input.dispatchKeyEvent", type="keyDown", key="ArrowLeft", code="ArrowLeft")
+        tab.press("ArrowUp")
+        tab.call("Input.dispatchKeyEvent", type="keyUp", key="ArrowLeft", code="ArrowLeft")
+        tab.press("ArrowUp")
+        assert tab.text("#pen") == "Pen up, 42 % from the left, 42 % from the top."
 
 
 def test_a_finger_draws_as_well(browser: Browser, parties: list[Party], standalone: str) -> None:
@@ -348,6 +333,14 @@ def test_a_page_that_a_party_serves_warns_of_that_party(browser: Browser, partie
 
 
 @pytest.mark.parametrize("width", WIDTHS)
+def test_the_drawing_area_is_square_in_low_windows_too(browser: Browser, standalone: str, width: str) -> None:
+    with browser.tab(standalone, WIDTHS[width][0], 480) as tab:
+        box = tab.eval("document.querySelector('#pad').getBoundingClientRect().toJSON()")
+        assert abs(box["width"] - box["height"]) < 1
+        assert box["width"] > 250
+
+
+@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_the_digit_page_fits_its_window_and_stands_still(
     browser: Browser, parties: list[Party], standalone: str, screenshots: Path, width: str, dark: bool
@@ -357,90 +350,10 @@ def test_the_digit_page_fits_its_window_and_stands_still(
         "(id) => {const b = document.querySelector(id).getBoundingClientRect(); return b.top + scrollY})"
     )
     with browser.tab(standalone + fragment(parties), *WIDTHS[width], dark=dark) as tab:
-        tab.wait("document.querySelector('#message').innerText.includes('Connected')")
+        connected_page(tab)
         before = tab.eval(positions)
         predicted(tab, 3)
         assert tab.eval(positions) == before
         assert tab.eval("document.documentElement.scrollWidth <= innerWidth")
         time.sleep(0.4)  # bars grow
         tab.screenshot(screenshots / f"digit-{width}-{'dark' if dark else 'light'}.png")
-
-
-def status(number: int, at: int) -> dict[str, Any]:
-    """What a party might say after so many answers."""
-    busy = int(60 * at + 40 * np.sin(at / 3))
-    return {
-        "ready": True,
-        "reason": "",
-        "party": number,
-        "cluster": CLUSTER,
-        "version": "0.2.0",
-        "uptime_s": 7380.0 + 2 * at,
-        "session": 2,
-        "peer": {"up": True, "rtt_ms": 40.3},
-        "dealer": {"up": True},
-        "models": [
-            {"name": "lenet5_mnist", "version": "3", "ready": True, "stock": 3200 - 9 * at, "mark": 400, "rows": busy},
-            {"name": "digits", "version": "1", "ready": False, "stock": 120, "mark": 400, "rows": 12},
-        ],
-        "jobs": [{"id": "a1b2" * 8, "model": "digits", "state": "running", "step": 120 + at, "total_steps": 560}],
-        "counters": {
-            "requests": busy,
-            "rows": 2 * busy,
-            "batches": busy // 3,
-            "rounds": 2 * busy,
-            "bytes_sent": 9000 * busy,
-            "bytes_received": 8000 * busy,
-            "aborts": 0,
-            "errors": at // 20,
-        },
-        "latency_ms": {"p50": 48.0 + at % 5, "p99": 92.0 + at % 11},
-    }
-
-
-def test_the_status_page_shows_what_the_party_says(browser: Browser, parties: list[Party]) -> None:
-    party = parties[0]
-    party.token_hash = None
-    party.status = status(0, 0)
-    with browser.tab(party.url + "/") as tab:
-        tab.wait("document.querySelector('#ready').innerText === 'Ready'")
-        assert tab.text("#title") == "Party 0 of cluster 5eed5eed"
-        assert "40" in tab.text("#peer")
-        assert "lenet5_mnist" in tab.text("#models")
-        assert "120 of 560 steps" in tab.text("#jobs")
-        party.status = status(0, 3) | {"ready": False, "reason": "the dealer is away", "dealer": {"up": False}}
-        tab.wait("document.querySelector('#ready').innerText === 'Not ready'")
-        assert tab.text("#reason") == "the dealer is away"
-        assert tab.text("#dealer") == "down"
-        tab.wait("samples.length >= 3 && document.querySelectorAll('.curve')[1].getAttribute('d') !== ''")
-
-
-def test_the_status_page_asks_for_a_token_where_one_is_needed(browser: Browser, parties: list[Party]) -> None:
-    parties[0].status = status(0, 0)
-    with browser.tab(parties[0].url + "/") as tab:
-        tab.wait("!document.querySelector('#key').hidden")
-        tab.eval("document.querySelector('#token').focus()")
-        tab.call("Input.insertText", text=token(0))
-        tab.click("#key button")
-        tab.wait("document.querySelector('#ready').innerText === 'Ready'")
-        assert tab.eval("document.querySelector('#key').hidden")
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_the_status_page_fits_its_window(
-    browser: Browser, parties: list[Party], screenshots: Path, width: str, dark: bool
-) -> None:
-    parties[0].token_hash = None
-    parties[0].status = status(0, 250)
-    with browser.tab(parties[0].url + "/", *WIDTHS[width], dark=dark) as tab:
-        tab.wait("document.querySelector('#ready').innerText === 'Ready'")
-        # Eight minutes of answers, as if they had come in.
-        past = [status(0, at) for at in range(250)]
-        tab.eval(
-            f"(() => {{const now = Date.now(); samples = {json.dumps(past)}.map("
-            "(status, i) => ({at: now - 2000 * (250 - i), status: i > 90 && i < 105 ? null : status}));"
-            "CHARTS.forEach(drawChart)})()"
-        )
-        assert tab.eval("document.documentElement.scrollWidth <= innerWidth")
-        tab.screenshot(screenshots / f"status-{width}-{'dark' if dark else 'light'}.png")

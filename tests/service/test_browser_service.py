@@ -16,17 +16,12 @@ from hdcos import nn
 from hdcos.client.tokens import token
 from hdcos.serve.site import Site
 from hdcos.service import pages
-from service.browser import Authority, chromium, missing
+from service.browser import chromium, missing
 from service.conftest import connected, make_site, running, secret
-from service.test_browser import logits, predicted
+from service.hand import logits, predicted
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 MODEL = nn.models.pretrained("lenet5_mnist")
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory):
-    return Authority(tmp_path_factory.mktemp("authority"))
 
 
 @pytest.fixture(scope="module")

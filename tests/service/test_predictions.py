@@ -5,10 +5,13 @@ from __future__ import annotations
 import secrets
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from prometheus_client import parser as prometheus
+from prometheus_client.openmetrics import parser as openmetrics
 
 import hdcos
 from hdcos import nn
@@ -322,6 +325,57 @@ def test_watching(raw, private) -> None:
         assert raw(rank, "GET", "/openapi.json")[1]["openapi"] == "3.1.0"
         assert b"<html" in raw(rank, "GET", "/")[1].lower()
         assert b"<canvas" in raw(rank, "GET", "/digit")[1].lower()
+
+
+def test_a_party_remembers_how_it_was_before_anybody_looked(raw, private) -> None:
+    private.predict(ROWS)
+    time.sleep(2.5)
+    for rank in (0, 1):
+        now, told = raw(rank, "GET", "/v2/status")[1], raw(rank, "GET", "/v2/status/history")[1]
+        ages = [sample["age_s"] for sample in told["samples"]]
+        assert len(ages) >= 2
+        assert ages == sorted(ages, reverse=True)
+        assert ages[-1] < 5
+        assert set(told["samples"][-1]["counters"]) == set(now["counters"])
+        assert told["samples"][-1]["counters"]["rows"] >= len(ROWS)
+        assert any(model["name"] == "tiny" for model in told["samples"][-1]["models"])
+    stranger = {"authorization": "Bearer nobody"}
+    assert raw(0, "GET", "/v2/status/history", headers=stranger)[0] == 401
+
+
+def test_metrics_are_read_by_parsers_of_both_formats(raw, private) -> None:
+    private.predict(ROWS)
+    plain = raw(0, "GET", "/metrics")[1].decode()
+    known = {family.name for family in prometheus.text_string_to_metric_families(plain)}
+    assert {"hdcos_rounds", "hdcos_stock_rows", "hdcos_predict_seconds", "hdcos_ready"} <= known
+    asking = {"accept": "application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"}
+    open_text = raw(0, "GET", "/metrics", headers=asking)[1].decode()
+    families = {family.name: family for family in openmetrics.text_string_to_metric_families(open_text)}
+    assert {name for name in known if not name.endswith("_created")} == set(families)
+    assert families["hdcos_rounds"].type == "counter"
+    assert families["hdcos_rounds"].samples[0].value > 0
+    assert open_text.endswith("# EOF\n")
+    for accept in ("application/openmetrics-text;version=x", "text/plain;version=y", ",;,", "*/*", ""):
+        assert raw(0, "GET", "/metrics", headers={"accept": accept})[0] == 200
+
+
+def test_a_path_may_name_the_models_version(raw, private) -> None:
+    model, other = f"/v2/models/tiny/versions/{private.version}", f"/v2/models/tiny/versions/{fresh()}"
+    assert raw(0, "GET", model)[1]["versions"] == [private.version]
+    assert raw(1, "GET", f"{model}/ready")[1]["version"] == private.version
+    for path in (other, f"{other}/ready", "/v2/models/tiny/versions/1"):
+        assert raw(0, "GET", path)[0] == 404
+    words = np.zeros((1, 6), np.uint64)
+    refused = raw(0, "POST", f"{other}/infer", {"parameters": {"request_id": fresh()}}, {"input": words})
+    assert (refused[0], refused[1]["name"]) == (404, "DataMissing")
+
+
+def test_every_path_and_method_that_is_described_is_there(raw, private) -> None:
+    for path, methods in raw(0, "GET", "/openapi.json")[1]["paths"].items():
+        for method in methods:
+            answer = raw(0, method.upper(), path.format(name="-", id="-", version="-"))
+            assert answer[0] != 405, f"{method} {path}"
+            assert "there is nothing at" not in str(answer[1]), f"{method} {path}"
 
 
 def test_logs_hold_no_share(site, cluster, private, monkeypatch) -> None:

@@ -15,6 +15,7 @@ from hdcos.errors import HdcosError
 from hdcos.service.config import Limits
 from hdcos.service.desk import Refused
 from hdcos.service.gate import Gate
+from hdcos.service.history import History
 from hdcos.service.metrics import Metrics
 from hdcos.service.replies import reply_error
 from hdcos.service.service import Service
@@ -56,6 +57,7 @@ class Api:
         self.limits: Limits = service.config.limits
         self.gate = Gate(service.store, self.limits)
         self.metrics = Metrics(service)
+        self.history = History()
         self._audit: list[tuple[float, str, str, str, str, str]] = []
 
     def route(self, path: str, method: str, handler: Handler, role: str | None) -> Resource:

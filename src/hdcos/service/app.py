@@ -22,6 +22,7 @@ from hdcos.errors import DataMissing, InputError
 from hdcos.service import pages
 from hdcos.service.api import Api, routes
 from hdcos.service.desk import Refused
+from hdcos.service.history import EVERY_S
 from hdcos.service.openapi import description
 from hdcos.service.predicting import Predicting
 from hdcos.service.replies import CAREFUL, reply, reply_error
@@ -54,9 +55,12 @@ class Watching:
     async def status(self, request: Request, client: str) -> Response:
         return reply(await asyncio.to_thread(self._service.status))
 
+    async def history(self, request: Request, client: str) -> Response:
+        return reply(self._api.history.told())
+
     async def metrics(self, request: Request, client: str) -> Response:
-        text = await asyncio.to_thread(self._api.metrics.text)
-        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+        text, kind = await asyncio.to_thread(self._api.metrics.text, request.headers.get("accept", ""))
+        return Response(text, headers={"content-type": kind, "vary": "accept", **CAREFUL})
 
     async def cost(self, request: Request, client: str) -> Response:
         counts = self._service.counts(self._service.session)
@@ -103,6 +107,7 @@ def make_app(service: Service) -> Starlette:
     }
     for_watchers = {
         "/v2/status": watching.status,
+        "/v2/status/history": watching.history,
         "/metrics": watching.metrics,
         "/v2/cost": watching.cost,
         "/v2/audit": watching.audit,
@@ -113,13 +118,14 @@ def make_app(service: Service) -> Starlette:
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        task = asyncio.create_task(_flush(api))
+        tasks = [asyncio.create_task(_flush(api)), asyncio.create_task(_remember(api))]
         try:
             yield
         finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+            for task in tasks:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
             api.flush_audit()
 
     origins = list(service.config.http.cors)
@@ -160,3 +166,13 @@ async def _flush(api: Api) -> None:
             await asyncio.to_thread(api.flush_audit)
         except sqlite3.Error as error:
             log.error("the audit log could not be written: %s", error)
+
+
+async def _remember(api: Api) -> None:
+    """Note how this party is, for the charts, every two seconds."""
+    while True:
+        try:
+            api.history.note(await asyncio.to_thread(api.service.status))
+        except Exception as error:  # a gap in the charts, whatever it is
+            log.error("the status could not be read (%s)", type(error).__name__)
+        await asyncio.sleep(EVERY_S)

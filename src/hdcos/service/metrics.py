@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: counters that the service keeps anyway, and latency histograms."""
+"""Metrics for Prometheus and OpenMetrics: counters that the service keeps anyway, and latency histograms."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
 from hdcos.service.service import Service
@@ -48,5 +50,13 @@ class Metrics:
         self.refused = Counter("hdcos_refused", "requests not answered", ["status"], registry=self._registry)
         self._registry.register(_State(service))
 
-    def text(self) -> bytes:
-        return generate_latest(self._registry)
+    def text(self, accept: str) -> tuple[bytes, str]:
+        """All metrics and their media type: OpenMetrics for whoever accepts it, else Prometheus' own format.
+
+        The library's negotiation fails on versions that are no numbers, so only the kind is read here.
+        """
+        kinds = {accepted.partition(";")[0].strip().lower() for accepted in accept.split(",")}
+        if "application/openmetrics-text" in kinds:
+            text: bytes = openmetrics.generate_latest(self._registry)  # type: ignore[no-untyped-call]
+            return text, openmetrics.CONTENT_TYPE_LATEST
+        return generate_latest(self._registry), CONTENT_TYPE_PLAIN_0_0_4

@@ -55,20 +55,26 @@ REVEAL = _object({"id": ID, "model": NAME, "version": ID, "state": TEXT})
 MODEL_REQUEST = _object(
     {"inputs": _list(TENSOR), "parameters": _object({"architecture": {}, "phase_bits": PHASE_BITS, "version": ID})}
 )
-INFER_REQUEST = _object(
-    {
-        "inputs": _list(TENSOR, minItems=1, maxItems=1),
-        "parameters": _object(
-            {"request_id": ID},
+INFER_REQUEST: Schema = {
+    **_object(
+        {"inputs": _list(TENSOR, minItems=1, maxItems=1)},
+        parameters=_object(
+            {},
+            request_id=ID,
             mode={"type": "string", "enum": ["shares", "masked"]},
             mask_ids=_list(TEXT, minItems=1),
             scale_bits=_whole(0, 64),
             version=ID,
         ),
-    },
-    id=TEXT,
-    outputs=_list(ANY),
-)
+        id=TEXT,
+        outputs=_list(ANY),
+    ),
+    "anyOf": [
+        {"required": ["parameters"], "properties": {"parameters": {"required": ["request_id"]}}},
+        {"required": ["id"], "properties": {"id": ID}},
+    ],
+}
+"""The request id is a parameter, or the protocol's own `id`."""
 JOB_REQUEST = _object(
     {
         "inputs": _list(TENSOR),
@@ -111,7 +117,7 @@ def _operation(
     body: Schema | None = None,
     *,
     status: int = 200,
-    kind: str = "application/json",
+    kind: str | tuple[str, ...] = "application/json",
     path: tuple[str, ...] = (),
     query: dict[str, Schema] | None = None,
     body_kind: str = "application/json",
@@ -123,7 +129,8 @@ def _operation(
         {"name": name, "in": "query", "required": True, "schema": schema} for name, schema in (query or {}).items()
     ]
     refusal = {"description": "refused, by name", "content": _content(ERROR, "application/json")}
-    done: dict[str, Any] = {"description": "done", "content": _content(answer or {}, kind)}
+    kinds = (kind,) if isinstance(kind, str) else kind
+    done: dict[str, Any] = {"description": "done", "content": {each: {"schema": answer or {}} for each in kinds}}
     operation: dict[str, Any] = {
         "summary": summary,
         "parameters": parameters,
@@ -139,7 +146,7 @@ def _operation(
 @cache
 def description() -> dict[str, Any]:
     """The whole description. Tensors may also travel in binary behind the JSON, see docs/http.md."""
-    binary = "application/octet-stream"
+    binary, metrics = "application/octet-stream", ("text/plain", "application/openmetrics-text")
     one, two, number = ("name",), ("name", "version"), ("id",)
     live = _object({"live": TRUTH})
     paths = {
@@ -156,6 +163,13 @@ def description() -> dict[str, Any]:
         },
         "/v2/models/{name}/ready": {"get": _operation("whether a model is ready", ANY, path=one)},
         "/v2/models/{name}/infer": {"post": _operation("predict", BINARY, INFER_REQUEST, path=one, kind=binary)},
+        "/v2/models/{name}/versions/{version}": {"get": _operation("one version of a model", ANY, path=two)},
+        "/v2/models/{name}/versions/{version}/ready": {
+            "get": _operation("whether this version is ready", ANY, path=two)
+        },
+        "/v2/models/{name}/versions/{version}/infer": {
+            "post": _operation("predict with this version", BINARY, INFER_REQUEST, path=two, kind=binary)
+        },
         "/v2/models/{name}/masks": {"post": _operation("fetch masks", BINARY, MASKS_REQUEST, path=one, kind=binary)},
         "/v2/models/{name}/prepare": {
             "post": _operation(
@@ -207,9 +221,12 @@ def description() -> dict[str, Any]:
         "/v2/reveals/{id}": {"get": _operation("how a reveal stands", REVEAL, path=number)},
         "/v2/reveals/{id}/shares": {"get": _operation("a revealed half", BINARY, path=number, kind=binary)},
         "/v2/status": {"get": _operation("how this party is", ANY)},
+        "/v2/status/history": {
+            "get": _operation("the last ten minutes, oldest first", _object({"every_s": NUMBER, "samples": _list(ANY)}))
+        },
         "/v2/cost": {"get": _operation("rounds and bytes so far", ANY)},
         "/v2/audit": {"get": _operation("who did what", ANY)},
-        "/metrics": {"get": _operation("metrics for Prometheus", TEXT, kind="text/plain")},
+        "/metrics": {"get": _operation("metrics for Prometheus", TEXT, kind=metrics)},
     }
     return {
         "openapi": "3.1.0",

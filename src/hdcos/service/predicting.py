@@ -36,23 +36,37 @@ class Predicting:
 
     def resources(self) -> list[Resource]:
         one = "/v2/models/{name}"
-        return [
+        resources = [
             self._api.route("/v2/models", "GET", self.all, "predict"),
-            self._api.route(one, "GET", self.metadata, "predict"),
             self._api.route(one, "PUT", self.put, "upload"),
             self._api.route(one, "DELETE", self.delete, "upload"),
-            self._api.route(f"{one}/ready", "GET", self.ready, "predict"),
-            self._api.route(f"{one}/infer", "POST", self.infer, "predict"),
             self._api.route(f"{one}/masks", "POST", self.masks, "predict"),
             self._api.route(f"{one}/prepare", "POST", self.prepare, "predict"),
         ]
+        for model in (one, f"{one}/versions/{{version}}"):
+            resources += [
+                self._api.route(model, "GET", self.metadata, "predict"),
+                self._api.route(f"{model}/ready", "GET", self.ready, "predict"),
+                self._api.route(f"{model}/infer", "POST", self.infer, "predict"),
+            ]
+        return resources
+
+    def _model(self, request: HttpRequest) -> Loaded:
+        """The model that a path names, in the version that it names if it does."""
+        loaded = self._service.model(check_name(request.path_params["name"]))
+        version, stored = request.path_params.get("version"), loaded.stored
+        if version is not None and check_name(version, "version") != stored.version:
+            raise DataMissing(
+                f"{stored.name} has no version {version!r} here: its version is {stored.version}, as its metadata say"
+            )
+        return loaded
 
     async def all(self, request: HttpRequest, client: str) -> Response:
         models = self._service.status()["models"]
         return reply({"models": [{key: model[key] for key in ("name", "version", "ready")} for model in models]})
 
     async def metadata(self, request: HttpRequest, client: str) -> Response:
-        loaded = self._service.model(check_name(request.path_params["name"]))
+        loaded = self._model(request)
         work, stored = loaded.work, loaded.stored
         shape = [-1, *work.layout.input_shape]
         return reply(
@@ -73,14 +87,14 @@ class Predicting:
         )
 
     async def ready(self, request: HttpRequest, client: str) -> Response:
-        loaded = self._service.model(check_name(request.path_params["name"]))
+        loaded = self._model(request)
         return reply({"name": loaded.stored.name, "ready": True, "version": loaded.stored.version})
 
     async def infer(self, request: HttpRequest, client: str) -> Response:
         """One client's rows: checked here, answered when the batch they become part of has run."""
         service, started = self._service, time.perf_counter()
         service.requests += 1
-        loaded = self._service.model(check_name(request.path_params["name"]))
+        loaded = self._model(request)
         body = await self._api.gate.body(request)
         meta, tensors = decode_body(body, request.headers.get(LENGTH_HEADER))
         asked_for = asked.parameters(meta)
