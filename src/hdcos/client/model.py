@@ -119,15 +119,19 @@ class RemoteModel:
         return min(int(sum(answer.meta["parameters"]["stock"].values())) for answer in answers)
 
     def close(self) -> None:
-        """Have both parties forget the model."""
+        """Let go of it, as leaving a `with` block does: masks fetched through it are dropped. The model stays."""
+        self._drop_masks()
+
+    def delete(self) -> None:
+        """Have both parties forget the model and what is left of its material; its name is free again."""
+        self._drop_masks()
         self._parties.ask("DELETE", self._path)
 
     def __enter__(self) -> RemoteModel:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        if kind is None:
-            self.close()
+    def __exit__(self, *rest: object) -> None:
+        self.close()
 
     def __repr__(self) -> str:
         return f"<RemoteModel {self.name}>"

@@ -112,11 +112,11 @@ class Cluster:
         if name is None:
             return next(f"model{number}" for number in count() if f"model{number}" not in taken)
         if name in taken:
-            raise InputError(f"a model named {name!r} is shared already: choose another name, or close it")
+            raise InputError(f"a model named {name!r} is shared already: choose another name, or delete it")
         return name
 
     def forget(self, name: str) -> None:
-        """Free the name of a model that was closed."""
+        """Free the name of a model that was deleted."""
         self._models.pop(name, None)
 
     def model(self, name: str) -> PrivateModel:

@@ -196,5 +196,7 @@ def _uploaded(
 
 def _validated(training: PrivateTraining, held: HeldOut, epoch: int) -> float:
     """The accuracy of private predictions for the caller's own rows."""
-    with training.model(f"validation {secrets.token_hex(4)}") as snapshot:
-        return accuracy(snapshot.predict(held.rows), held, training.settings.loss, epoch)
+    snapshot = training.model(f"validation {secrets.token_hex(4)}")
+    scores = snapshot.predict(held.rows)
+    snapshot.delete()
+    return accuracy(scores, held, training.settings.loss, epoch)

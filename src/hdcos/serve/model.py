@@ -65,7 +65,11 @@ class PrivateModel(Opened):
             self._fetch_masks(executions)
 
     def close(self) -> None:
-        """Forget the model and what is left of its material; its name is free again."""
+        """Let go of it, as leaving a `with` block does. The model stays, and so do masks and material: they are its own
+        here, and whoever asks `cluster.model` for it finds them. `delete` ends it."""
+
+    def delete(self) -> None:
+        """Have both parties forget the model and what is left of its material; its name is free again."""
         super().close()
         self._cluster.forget(self.name)
 
