@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hdcos import nn
+from hdcos.cli.files import about
 from hdcos.client import connect
 from hdcos.client.cluster import RemoteCluster
 from hdcos.data.tables import read_table
@@ -66,10 +67,9 @@ def predict(
     if output is not None and output.suffix not in (".npy", ".csv"):
         raise InputError(f"{output} is neither a .npy nor a .csv file")
     private = cluster.model(model)
-    rows = read_table(file, label, features).x
-    logits = private.predict(
-        rows.reshape(len(rows), *private.input_shape), progress=sys.stderr.isatty() and len(rows) > 1000, mode=mode
-    )
+    table = read_table(file, label, features)
+    with about(file):
+        logits = private.predict(table, progress=sys.stderr.isatty() and len(table) > 1000, mode=mode)
     if output is not None and output.suffix == ".npy":
         np.save(output, logits)
         return
@@ -129,10 +129,11 @@ def upload(
 ) -> None:
     """Split the rows of FILE between the parties, who keep their shares under a NAME."""
     table = read_table(file, label, features)
-    cluster.upload(table.x.reshape(len(table.x), -1), table.y, name=name, outputs=outputs)
+    with about(file):
+        cluster.upload(table, table.y, name=name, outputs=outputs)
     for client in allow:
         cluster.allow_training(name, client)
-    click.echo(f"{name}: {len(table.x)} rows{'' if table.y is None else ' with labels'}")
+    click.echo(f"{name}: {len(table)} rows{'' if table.y is None else ' with labels'}")
 
 
 @click.command()

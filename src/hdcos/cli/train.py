@@ -3,7 +3,7 @@
 [data]       train (a file, or several: rows of several owners), label; test (a file), features (of NPZ files)
 [model]      ready (a ready model) or sizes (of an MLP), with activation, structure, seed; or file
 [training]   epochs, batch_size, lr, loss, momentum, weight_decay, schedule ("constant", "cosine", "linear"), seed,
-             checkpoint (a folder), checkpoint_every
+             checkpoint (a folder), checkpoint_every, watch (how many of your rows are predicted after each epoch, 256)
 [output]     model (a file): the trained model is revealed to you and saved there
 """
 
@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import json
 import math
-import secrets
 import tomllib
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,13 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from hdcos import nn
+from hdcos import data, nn
+from hdcos.cli.files import about
 from hdcos.client import connect
-from hdcos.data.tables import read_table
+from hdcos.data import read_table
 from hdcos.errors import InputError, ModelError
 from hdcos.serve.local import local
+from hdcos.train.rates import RateRaised
 
 NUMBER, TEXT = (int, float), (str,)
 KEYS: dict[str, dict[str, tuple[type, ...]]] = {
@@ -41,6 +44,7 @@ KEYS: dict[str, dict[str, tuple[type, ...]]] = {
     "training": {
         **{"epochs": (int,), "batch_size": (int,), "lr": NUMBER, "loss": TEXT, "momentum": NUMBER},
         **{"weight_decay": NUMBER, "schedule": TEXT, "seed": (int,), "checkpoint": TEXT, "checkpoint_every": (int,)},
+        "watch": (int,),
     },
     "output": {"model": TEXT},
 }
@@ -62,11 +66,15 @@ def train(config: Path, resume: bool, site: str | None, as_json: bool) -> None:
     folder, given, training = config.parent, settings["data"], dict(settings["training"])
     model = build_model(settings["model"], folder)
     names = [given["train"]] if isinstance(given["train"], str) else list(given["train"])
-    tables = [read_table(folder / name, given.get("label"), given.get("features")) for name in names]
+    parts = [(name, read_table(folder / name, given.get("label"), given.get("features"))) for name in names]
+    for _, table in parts:  # the first file that has names says which
+        model = model.remembering(table.columns)
+    rows, labels = zip(*(_rows(model, name, table) for name, table in parts), strict=True)
+    x, y = np.concatenate(rows), np.concatenate(labels)
     validation = None
     if "test" in given:
         test = read_table(folder / given["test"], given.get("test_label", given.get("label")), given.get("features"))
-        validation = (_rows(model, test.x, given["test"]), _labels(test.y, given["test"]))
+        validation = _rows(model, given["test"], test)
     epochs, shape = training["epochs"], training.pop("schedule", "constant")
     if shape not in SCHEDULES:
         raise InputError(f"no schedule is called {shape!r}: choose from {', '.join(SCHEDULES)}")
@@ -79,40 +87,31 @@ def train(config: Path, resume: bool, site: str | None, as_json: bool) -> None:
             else "nothing can be resumed: [training] names no checkpoint folder"
         )
     connection: Any = local() if site is None else connect(site)
-    with connection as cluster:
-        uploaded = [f"rows-{number}-{secrets.token_hex(4)}" for number in range(len(names))]
-        for part, name, table in zip(uploaded, names, tables, strict=True):
-            rows, labels = _rows(model, table.x, name), _labels(table.y, name)
-            cluster.upload(rows, labels, name=part, outputs=model.output_shape[0])
+    with connection as cluster, _notes():
         private = cluster.fit(
             model,
-            uploaded,
+            x,
+            y,
             schedule=lambda epoch: SCHEDULES[shape](epoch / epochs),
             validation=validation,
             **({} if site else where),
             **training,
         )
-        online = cluster.cost.online
         saved = settings["output"].get("model")
         if saved:
             private.reveal().save(folder / saved)
-    _show(private, online.rounds, online.bytes_sent[0], saved, as_json)
+    _show(private, saved, as_json)
 
 
-def _rows(model: nn.Sequential, x: np.ndarray, name: str) -> np.ndarray:
-    """A file's rows in the shape the network takes."""
-    if math.prod(x.shape[1:]) != math.prod(model.input_shape):
-        raise InputError(
-            f"{name} has {math.prod(x.shape[1:])} features, the network takes {math.prod(model.input_shape)}"
-        )
-    return x.reshape(len(x), *model.input_shape)
-
-
-def _labels(y: np.ndarray | None, name: str) -> np.ndarray:
-    """A file's labels, which it must have."""
-    if y is None:
+def _rows(model: nn.Sequential, name: str, table: data.Table) -> tuple[np.ndarray, np.ndarray]:
+    """A file's rows as the network takes them, columns by their names, and its labels, which it must have."""
+    if table.y is None:
         raise InputError(f"{name} has no labels: `label` in [data] says where they are")
-    return y
+    width, wanted = math.prod(table.x.shape[1:]), math.prod(model.input_shape)
+    with about(name):
+        if width != wanted and (table.columns is None or model.feature_names is None):
+            raise InputError(f"the file has {width} features, the network takes {wanted}")
+        return model.rows(table), table.y
 
 
 def read_config(path: Path) -> dict[str, dict[str, Any]]:
@@ -153,17 +152,41 @@ def build_model(section: dict[str, Any], folder: Path) -> nn.Sequential:
     return nn.models.READY[section["ready"]](**options)
 
 
-def _show(private: Any, rounds: int, sent: int, saved: str | None, as_json: bool) -> None:
-    history = [{"epoch": e.number, "seconds": e.seconds, "accuracy": e.accuracy} for e in private.history]
+@contextmanager
+def _notes() -> Iterator[None]:
+    """Show warnings as lines for people."""
+
+    def show(message: Warning | str, category: type, filename: str, lineno: int, *rest: Any, **more: Any) -> None:
+        click.echo(f"Note: {message}", err=True)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", RateRaised)
+        warnings.showwarning = show
+        yield
+
+
+def _show(private: Any, saved: str | None, as_json: bool) -> None:
+    online, offline = private.cost.online, private.cost.offline
     if as_json:
-        click.echo(json.dumps({"epochs": history, "rounds": rounds, "bytes_sent": sent, "model": saved}))
+        epochs = [
+            {"epoch": e.number, "seconds": e.seconds, "loss": e.loss, "accuracy": e.accuracy, "of": e.watched}
+            for e in private.history
+        ]
+        cost = {"rounds": online.rounds, "bytes_sent": online.bytes_sent[0], "material_bytes": sum(offline.bytes_sent)}
+        click.echo(json.dumps({"epochs": epochs, **cost, "model": saved}))
         return
-    table = Table("epoch", "seconds", "accuracy of the test rows")
+    watched = next((epoch.watched for epoch in private.history if epoch.watched), "your rows")
+    table = Table("epoch", "seconds", "loss", f"accuracy of {watched}")
     for epoch in private.history:
+        loss = "-" if epoch.loss is None else f"{epoch.loss:.4g}"
         accuracy = "-" if epoch.accuracy is None else f"{epoch.accuracy:.2%}"
-        table.add_row(str(epoch.number), f"{epoch.seconds:.1f}", accuracy)
+        table.add_row(str(epoch.number), f"{epoch.seconds:.1f}", loss, accuracy)
     console = Console()
     console.print(table)
-    console.print(f"{rounds:,} rounds, {sent / 1e6:,.1f} MB each way between the parties")
+    console.print(
+        f"{online.rounds:,} rounds, {online.bytes_sent[0] / 1e6:,.1f} MB each way between the parties, "
+        f"{sum(offline.bytes_sent) / 1e6:,.1f} MB of material",
+        highlight=False,
+    )
     if saved:
         console.print(f"the trained model was revealed to you and saved as {saved}")

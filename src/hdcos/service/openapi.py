@@ -31,6 +31,7 @@ def _whole(low: int, high: int) -> Schema:
     return {"type": "integer", "minimum": low, "maximum": high}
 
 
+COLUMNS: Schema = {"type": ["array", "null"], "items": {"type": "string", "minLength": 1, "maxLength": 200}}
 ERROR = _object({"error": TEXT, "name": TEXT, "retryable": TRUTH})
 TENSOR = _object(
     {
@@ -45,11 +46,15 @@ PHASE_BITS: Schema = {"type": "integer", "enum": list(ALLOWED_PHASE_BITS)}
 JOB = _object(
     {"id": ID, "model": NAME, "state": TEXT, "step": WHOLE, "total_steps": WHOLE, "epoch": WHOLE, "epochs": WHOLE},
     error=TEXT,
+    version=TEXT,
+    report=ANY,
+    interim=ANY,
 )
 DATASET = _object(
     {"name": NAME, "version": ID, "rows": WHOLE, "features": WHOLE, "outputs": WHOLE, "complete": TRUTH},
     bytes=WHOLE,
     received=WHOLE,
+    columns=COLUMNS,
 )
 REVEAL = _object({"id": ID, "model": NAME, "version": ID, "state": TEXT})
 MODEL_REQUEST = _object(
@@ -97,7 +102,8 @@ DATASET_REQUEST = _object(
     {
         **{"name": NAME, "version": ID, "rows": _whole(1, 2**32)},
         **{"features": _whole(1, 2**24), "outputs": _whole(0, 2**24)},
-    }
+    },
+    columns=COLUMNS,
 )
 MASKS_REQUEST: Schema = {
     "type": "object",
@@ -214,6 +220,9 @@ def description() -> dict[str, Any]:
         },
         "/v2/jobs/{id}": {"get": _operation("one job", JOB, path=number)},
         "/v2/jobs/{id}/events": {"get": _operation("follow a job", TEXT, path=number, kind="text/event-stream")},
+        "/v2/jobs/{id}/look": {
+            "post": _operation("go on after an epoch", ANY, _object({"epoch": _whole(1, 10_000)}), path=number)
+        },
         "/v2/jobs/{id}/cancel": {"post": _operation("cancel a job", JOB, path=number)},
         "/v2/reveals": {
             "post": _operation("ask to reveal a model", REVEAL, _object({"id": ID, "model": NAME}), status=202)

@@ -41,6 +41,11 @@ MIGRATIONS: Sequence[str] = (
         status TEXT NOT NULL, detail TEXT NOT NULL
     );
     """,
+    """
+    ALTER TABLE datasets ADD COLUMN columns TEXT NOT NULL DEFAULT 'null';
+    ALTER TABLE jobs ADD COLUMN report TEXT NOT NULL DEFAULT '{}';
+    ALTER TABLE jobs ADD COLUMN version TEXT NOT NULL DEFAULT '';
+    """,
 )
 
 
