@@ -179,3 +179,8 @@ def test_series_behind_cosines_are_told_apart_from_them() -> None:
         (3, 24, False, 14),
         (5, 4, True, 7),
     ]
+
+
+def test_a_calibrated_network_remembers_its_columns() -> None:
+    model = nn.Sequential([nn.Dense(2, 3), nn.Tanh(), nn.Dense(3, 1)], seed=1).with_feature_names(["age", "income"])
+    assert model.calibrate(np.ones((4, 2))).model.feature_names == ("age", "income")

@@ -92,7 +92,7 @@ def calibrate(model: Sequential, rows: ArrayLike, stacklevel: int = 2) -> Calibr
         layers[index] = replace(layer, interval=_chosen(index, layer, reached[index]))
     for doubt in _doubts(model, reached):
         warnings.warn(doubt, HdcosWarning, stacklevel + 1)
-    fitted = Sequential._assemble(layers, model.input_shape, model.state())
+    fitted = Sequential._assemble(layers, model.input_shape, model.state(), model.feature_names)
     measured = tuple(reached[index] for index, _ in _series(model))
     return Calibration(fitted, len(x), measured, *intervals(model), *intervals(fitted))
 
