@@ -12,11 +12,13 @@ import numpy as np
 
 from hdcos.ring import Array
 
+SORTED_AT_ONCE = 1 << 18
+
 
 def public_words(count: int, *label: str | int) -> Array:
     """`count` words of 64 random bits."""
     text = " ".join(["hdcos", *map(str, label)])
-    return np.frombuffer(hashlib.shake_256(text.encode()).digest(8 * count), "<u8").astype(np.uint64)
+    return np.frombuffer(hashlib.shake_256(text.encode()).digest(8 * count), "<u8").astype(np.uint64, copy=False)
 
 
 def public_signs(count: int, *label: str | int) -> Array:
@@ -27,7 +29,11 @@ def public_signs(count: int, *label: str | int) -> Array:
 def public_choice(rows: int, population: int, count: int, *label: str | int) -> Array:
     """In each row, `count` different indices below `population`, sorted."""
     keys = public_words(rows * population, "choice", *label).reshape(rows, population)
-    chosen: Array = np.sort(np.argsort(keys, axis=1, kind="stable")[:, :count], axis=1)
+    chosen = np.empty((rows, min(count, population)), np.int64)
+    step = max(1, SORTED_AT_ONCE // population)
+    for first in range(0, rows, step):
+        order = np.argsort(keys[first : first + step], axis=1, kind="stable")
+        chosen[first : first + step] = np.sort(order[:, :count], axis=1)
     return chosen
 
 
