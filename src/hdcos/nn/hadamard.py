@@ -18,7 +18,6 @@ from hdcos.errors import ModelError
 from hdcos.nn.layer import Linear, Shape
 from hdcos.ring import Array
 
-
 MOST_BLOCKS = 64
 
 

@@ -7,16 +7,34 @@ go on from D without talking: powers, products and cosines of the mask.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar
 
 import numpy as np
 
+from hdcos.errors import InputError
 from hdcos.offline.bilinear import Bilinear
-from hdcos.offline.material import Field, Kind, Reference, Values
+from hdcos.offline.material import Field, Kind, Reference, Values, Work, check_pool, check_range, check_shape
 from hdcos.ring import Array, spread, trig_words
+from hdcos.ring.trig import MAX_BITS, SPLIT_SCALE
 
 RING_BITS = 64
 Shape = tuple[int, ...]
+
+
+MOST_DEGREE = 8
+MOST_HARMONICS, HIGHEST_HARMONIC = 256, 1 << 16
+MOST_STRIDE = 1 << 16
+
+
+def check_phase(kind: TrigPair | FusedTrig | GrowingTrig) -> None:
+    """What the tables of cosines can do."""
+    check_range(kind, 1, MAX_BITS, "phase_bits")
+    check_range(kind, 0, SPLIT_SCALE, "scale")
+
+
+def _is_harmonic(number: object) -> bool:
+    return type(number) is int and 1 <= number <= HIGHEST_HARMONIC
 
 
 def ring_words(values: Array) -> Array:
@@ -31,6 +49,10 @@ class Mask(Kind):
     name: ClassVar[str] = "mask"
     shape: Shape
     bits: int = RING_BITS
+
+    def check(self) -> None:
+        check_shape(self, self.shape)
+        check_range(self, 1, RING_BITS, "bits")
 
     def fields(self) -> tuple[Field, ...]:
         return (Field("mask", self.shape, self.bits),)
@@ -49,6 +71,10 @@ class RoundingMask(Kind):
     shape: Shape
     bits: int
     summed: bool = False
+
+    def check(self) -> None:
+        check_shape(self, self.shape)
+        check_range(self, 1, RING_BITS - 1, "bits")
 
     def fields(self) -> tuple[Field, ...]:
         spare = RING_BITS - self.bits
@@ -72,6 +98,11 @@ class Powers(Kind):
     degree: int
     bits: int = RING_BITS
 
+    def check(self) -> None:
+        check_shape(self, self.shape)
+        check_range(self, 1, RING_BITS, "bits")
+        check_range(self, 1, MOST_DEGREE, "degree")
+
     def fields(self) -> tuple[Field, ...]:
         dealt = (Field(f"power{n}", self.shape, self.bits, dealt=True) for n in range(2, self.degree + 1))
         return (Field("mask", self.shape, self.bits), *dealt)
@@ -92,6 +123,14 @@ class TrigPair(Kind):
     harmonics: tuple[int, ...] = (1,)
     ring: int = RING_BITS
     """Cosines and sines are shared modulo 2**ring."""
+
+    def check(self) -> None:
+        check_shape(self, self.shape)
+        check_phase(self)
+        check_range(self, 1, RING_BITS, "ring")
+        known = self.harmonics
+        if not isinstance(known, tuple) or not 1 <= len(known) <= MOST_HARMONICS or not all(map(_is_harmonic, known)):
+            raise InputError(f"trig_pair: harmonics are 1 to {MOST_HARMONICS} numbers from 1 to {HIGHEST_HARMONIC}")
 
     def fields(self) -> tuple[Field, ...]:
         shape = self.shape if self.harmonics == (1,) else (*self.shape, len(self.harmonics))
@@ -133,6 +172,18 @@ class MaskProduct(Kind):
     def __post_init__(self) -> None:
         self.product  # noqa: B018  refuses an unknown operation
 
+    def check(self) -> None:
+        check_shape(self, self.shape)
+        check_range(self, 1, RING_BITS, "bits")
+        check_range(self, 1, MOST_STRIDE, "stride")
+        check_range(self, 0, MOST_STRIDE, "padding")
+
+    def fits(self, *masks: Shape) -> bool:
+        return self.product.fits(*masks)
+
+    def extra(self, *masks: Shape | None) -> Work:
+        return Work(*self.product.work(*masks))
+
     @property
     def product(self) -> Bilinear:
         return Bilinear(self.operation, self.shape, self.stride, self.padding)
@@ -171,6 +222,15 @@ class FusedTrig(Kind):
     def elementwise(self) -> bool:
         return not self.pool
 
+    def check(self) -> None:
+        check_shape(self, self.shape)
+        check_phase(self)
+        check_pool(self, self.pool, prod(self.shape))
+
+    def fits(self, *masks: Shape) -> bool:
+        window = self.pool[3] if self.pool else 1
+        return len(self.shape) == 1 and masks == ((self.shape[0] // window**2,),)
+
     def fields(self) -> tuple[Field, ...]:
         names = ("cos", "sin", "weight_cos", "weight_sin")
         dealt = (Field(name, self.shape, RING_BITS, dealt=True) for name in names)
@@ -197,6 +257,11 @@ class GrowingTrig(Kind):
     bits: int
     phase_bits: int
     scale: int
+
+    def check(self) -> None:
+        check_shape(self, self.shape)
+        check_phase(self)
+        check_range(self, 1, RING_BITS - 1, "bits")
 
     def fields(self) -> tuple[Field, ...]:
         names = ("cos", "sin", "mask_cos", "mask_sin", "top_cos", "top_sin")
