@@ -29,7 +29,6 @@ from hdcos.offline.material import Kind, Plan, Reference, Slot, Values
 from hdcos.ring import Array, modulo
 from hdcos.sharing import fresh_seed
 
-MAX_DEAL_BYTES = 1 << 28
 REMEMBERED = 1 << 16
 """Names of scopes that are refused if they come again. Those of real clusters are random and never do."""
 
@@ -139,7 +138,7 @@ class Dealer:
         """Party 1's halves of every dealt field for executions [start, start + executions), packed."""
         with self._lock:
             scope = self._known(name)
-            if executions < 1 or executions * scope.plan.execution_bytes > MAX_DEAL_BYTES:
+            if executions < 1 or executions * scope.plan.execution_bytes > limits.MOST_DEALT_BYTES:
                 raise InputError(f"{name}: {executions} executions cannot be dealt at once: ask for fewer")
             if start > scope.dealt:
                 raise MaterialReused(f"{name}: executions from {start} asked for, next to deal is {scope.dealt}")

@@ -19,6 +19,8 @@ MOST_BYTES = 1 << 32
 """In memory at once while one execution is dealt."""
 MOST_MULTIPLICATIONS = 1 << 33
 """To deal one execution: some seconds of one core."""
+MOST_DEALT_BYTES = 1 << 28
+"""Sent for one execution, or for several that are dealt together."""
 AT_ONCE_BYTES = 1 << 28
 """In memory at once while several executions are dealt together."""
 
@@ -40,6 +42,11 @@ def check(plan: Plan, scopes: Scopes | None = None) -> None:
         known = [shape for shape in masks if shape is not None]
         if len(known) == len(masks) and not need.kind.fits(*known):
             raise InputError(f"position {position}: masks of shapes {known} do not make up {need.kind.name} material")
+    if plan.execution_bytes > MOST_DEALT_BYTES:
+        raise InputError(
+            f"this takes {plan.execution_bytes / 1e6:.0f} MB of material at once, a dealer makes at most "
+            f"{MOST_DEALT_BYTES / 1e6:.0f}: use a smaller network or batch"
+        )
     work = plan.work
     if 8 * work.words > MOST_BYTES or work.multiplications > MOST_MULTIPLICATIONS:
         raise InputError(

@@ -41,6 +41,13 @@ MIGRATIONS: Sequence[str] = (
         status TEXT NOT NULL, detail TEXT NOT NULL
     );
     """,
+    """
+    CREATE TABLE queries (model TEXT PRIMARY KEY, set_aside INTEGER NOT NULL);
+    CREATE TABLE failures (
+        what TEXT NOT NULL, name TEXT NOT NULL, version TEXT NOT NULL, lost INTEGER NOT NULL, why TEXT NOT NULL,
+        at REAL NOT NULL, PRIMARY KEY (what, name, version)
+    );
+    """,
 )
 
 
