@@ -171,7 +171,7 @@ def test_models_that_cannot_be_loaded_are_remembered_through_restarts_and_shown(
     @contextmanager
     def parties():
         with ExitStack() as stack:
-            for role in PARTIES:
+            for role in reversed(PARTIES):  # party 0, which would wait for party 1, is stopped first
                 stack.enter_context(running(folder, role))
             yield stack.enter_context(connected(folder))
 
