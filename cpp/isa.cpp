@@ -16,6 +16,7 @@ const Kernels kernels = {
     unpack,
     unpack_sum,
     trig_words,
+    dither,
     trig_combine,
     rotate,
     hadamard_cos,

@@ -16,6 +16,7 @@ void unpack(const std::uint8_t* buffer, std::size_t size, void* out, std::size_t
 void unpack_sum(const std::uint8_t* buffer, std::size_t size, const void* values, void* out, std::size_t itemsize,
                 std::size_t count, int bits);
 void trig_words(Compact phase, i64* cos, i64* sin, std::size_t count, const Trig& trig);
+void dither(const i64* x, const u64* coins, u64* out, std::size_t count, int drop);
 void trig_combine(Compact phase, const u64* cos_share, const u64* sin_share, u64* out, std::size_t count,
                   const Trig& trig, const Series& series);
 void rotate(Compact phase, const u64* a, const u64* b, u64* cosine, u64* sine, std::size_t count,

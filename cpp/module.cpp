@@ -233,6 +233,12 @@ struct Bound {
         Release release;
         kernels.trig_words(compact(phase), cos.data(), sin.data(), count, tables.trig);
     }
+    void dither(In<i64> x, In<u64> coins, Out<u64> out, int drop) const {
+        const std::size_t count = x.size();
+        expect(drop >= 1 && drop <= 16 && alike(x, coins) && alike(x, out));
+        Release release;
+        kernels.dither(x.data(), coins.data(), out.data(), count, drop);
+    }
     void trig_combine(InAny phase, In<u64> cos_share, In<u64> sin_share, Out<u64> out, const Tables& tables,
                       In<i64> cos, In<i64> sin, In<i64> harmonics, int shift) const {
         const std::size_t count = phase.size(), terms = harmonics.size();
@@ -394,6 +400,7 @@ NB_MODULE(_native, m) {
         .def("correct", &Bound::correct, as_is, as_is, as_is, as_is, as_is, as_is, as_is)
         .def("unpack_fields", &Bound::unpack_fields, as_is, as_is, as_is, as_is, as_is, as_is)
         .def("trig_words", &Bound::trig_words)
+        .def("dither", &Bound::dither)
         .def("trig_combine", &Bound::trig_combine, as_is, as_is, as_is, as_is, any, as_is, as_is, as_is, any)
         .def("rotate", &Bound::rotate, "phase"_a, "a"_a, "b"_a, "cosine"_a.none(), "sine"_a.none(), "tables"_a)
         .def("hadamard_cos", &Bound::hadamard_cos, as_is, as_is, as_is, or_none, as_is, any, any, any, as_is)

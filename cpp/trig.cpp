@@ -96,6 +96,19 @@ void trig_words(Compact phase, i64* cos, i64* sin, std::size_t total, const Trig
     }
 }
 
+// Rounding by coins: the sum of a word's four 16-bit numbers, each shortened to `drop` bits, is added before the drop.
+void dither(const i64* x, const u64* coins, u64* out, std::size_t count, int drop) {
+    const int shorter = 16 - drop;
+    const u64 keep = 0xffff;
+    const i64 centre = (i64{1} << (drop - 1)) - 2 * ((i64{1} << drop) - 1);
+    for (std::size_t i = 0; i < count; ++i) {
+        const u64 c = coins[i];
+        const u64 sum = ((c & keep) >> shorter) + ((c >> 16 & keep) >> shorter) + ((c >> 32 & keep) >> shorter) +
+                        (c >> 48 >> shorter);
+        out[i] = static_cast<u64>((x[i] + static_cast<i64>(sum) + centre) >> drop);
+    }
+}
+
 // Both results of a place are computed before either is written: a result may lie where a or b does.
 template <bool COSINE, bool SINE>
 static void turn(const u64* cos, const u64* sin, const u64* a, const u64* b, u64* cosine, u64* sine,

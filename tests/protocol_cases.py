@@ -25,6 +25,7 @@ from hdcos.protocol import (
 )
 from hdcos.protocol.fourier import Series
 from hdcos.protocol.party import Party
+from hdcos.protocol.precision import Precision, even
 from hdcos.protocol.price import Price
 from hdcos.protocol.rounds import Rounds, together
 from hdcos.sharing import Share
@@ -46,6 +47,8 @@ class Case:
     shapes: tuple[tuple[int, ...], ...] = (SHAPE,)
     scale: int = SCALE
     bound: float = 8.0
+    dealer: bool = False
+    """Whether only a dealer can make its material."""
 
     def secrets(self, seed: int = 0) -> list[Array]:
         """Reals that are exact at the case's scale, so that linear protocols have no excuse."""
@@ -81,10 +84,10 @@ def _turns(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
 def _series_case(name: str, series: Series, bound: float, phase_bits: int) -> Case:
     return Case(
         name,
-        lambda party, x: fourier.fourier(party, x, series, phase_bits),
+        lambda party, x: fourier.fourier(party, x, series, even(phase_bits, fourier.TRIG_SCALE)),
         series,
         fourier.price(SHAPE, series, phase_bits),
-        lambda x: fourier.error_bound(series, phase_bits),
+        lambda x: fourier.error_bound(series, even(phase_bits, fourier.TRIG_SCALE)),
         bound=bound,
         scale=20,
     )
@@ -93,7 +96,7 @@ def _series_case(name: str, series: Series, bound: float, phase_bits: int) -> Ca
 def _cos_case(phase_bits: int, bound: float) -> Case:
     return Case(
         f"cos at {phase_bits} bits, up to {bound:g} turns",
-        lambda party, x: cosine.cos(party, x, phase_bits),
+        lambda party, x: cosine.cos(party, x, even(phase_bits, cosine.trig_scale(phase_bits))),
         _turns(np.cos),
         cosine.price(SHAPE, phase_bits),
         lambda x: cosine.error_bound(phase_bits),
@@ -102,20 +105,32 @@ def _cos_case(phase_bits: int, bound: float) -> Case:
     )
 
 
+def _dithered_case(name: str, precision: Precision) -> Case:
+    return Case(
+        name,
+        lambda party, x: cosine.cos(party, x, precision),
+        _turns(np.cos),
+        cosine.price(SHAPE, precision.phase_bits),
+        lambda x: 2 * np.pi * (2.0**-precision.phase_bits + 2.0**-33) + precision.rounding,
+        scale=44,
+        dealer=precision.dither,
+    )
+
+
 def _fused(party: Party, x: Share, w: Share, outputs: int, pool=None) -> Rounds[Share]:
     """Open the weight, then the cosine and the layer in one more round; bias of one per output."""
     W = yield from opening.open_masked(party, w, whole=True)
     scale = w.scale + 32
     bias = Share(np.full(outputs, (1 << scale) if party.rank == 0 else 0, np.uint64), scale)
-    result = yield from hadamard.cos_hadamard(party, x, W, 32, outputs, 16, 16, bias, pool)
+    result = yield from hadamard.cos_hadamard(party, x, W, 32, outputs, even(16, 16), bias, pool)
     return result.share()
 
 
 def _fused_twice(party: Party, x: Share, w: Share, v: Share) -> Rounds[Share]:
     """The second layer opens the first one's result without writing it down."""
     W, V = yield from together(opening.open_masked(party, w, whole=True), opening.open_masked(party, v, whole=True))
-    first = yield from hadamard.cos_hadamard(party, x, W, 32, 20, 16, 16)
-    second = yield from hadamard.cos_hadamard(party, first, V, 32, 5, 16, 16)
+    first = yield from hadamard.cos_hadamard(party, x, W, 32, 20, even(16, 16))
+    second = yield from hadamard.cos_hadamard(party, first, V, 32, 5, even(16, 16))
     return second.share()
 
 
@@ -127,7 +142,7 @@ def _lifted_diagonal(party: Party, x: Share, w: Share) -> Rounds[Share]:
 def _lifted_products(party: Party, x: Share, w: Share, y: Share) -> Rounds[tuple[Share, Share]]:
     """One lifted value in two products: with a masked weight, and with the sine of an angle."""
     reference = type(party.next_reference())(2)
-    phase = cosine.open_phase(party, y, 16, 16)
+    phase = cosine.open_phase(party, y, even(16, 16))
     X, W, (d, cos_r, sin_r) = yield from together(
         lifted.open_lifted(party, x, 4, 24), opening.open_masked(party, w, whole=True), phase
     )
@@ -220,6 +235,9 @@ CASES = [
     _cos_case(20, 4.0),
     _cos_case(24, 4.0),
     _cos_case(11, 4.0),
+    _dithered_case("dithered cos", Precision(26, 24, 10, dither=True)),
+    _dithered_case("dithered cos of a whole turn", Precision(44, 24, 10, dither=True)),
+    _dithered_case("cos of a whole turn", Precision(44, 18, 18)),
     Case(
         "sin",
         cosine.sin,

@@ -27,8 +27,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(autouse=True)
 def source(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Where `deal` gets its material from, in this test."""
-    if request.param == "parties":
+    """Where `deal` gets its material from, in this test; what only a dealer makes comes from one."""
+    case = request.node.callspec.params.get("case")
+    if request.param == "parties" and not (case is not None and case.dealer):
         for module in (simulate, request.module):
             if getattr(module, "deal", None) is not None:
                 monkeypatch.setattr(module, "deal", pair().deal)

@@ -10,6 +10,7 @@ import pytest
 from hdcos.protocol.drive import run
 from hdcos.protocol.party import Party
 from hdcos.protocol.plan import blank_share, plan
+from hdcos.protocol.precision import even
 from hdcos.protocol.simulate import deal, share_pair, simulate
 from hdcos.ring import encode
 from protocol_cases import CASES, Case
@@ -70,7 +71,7 @@ def test_named_steps_account_for_every_byte_and_share_rounds() -> None:
     from hdcos.protocol.rounds import named, together
 
     def program(party, x):
-        first, _ = yield from together(named("a", cos(party, x)), named("b", cos(party, x, 20)))
+        first, _ = yield from together(named("a", cos(party, x)), named("b", cos(party, x, even(20, 26))))
         return (yield from named("c", cos(party, first)))
 
     planned = plan(program, blank_share((4, 8), 32))

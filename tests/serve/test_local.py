@@ -18,7 +18,7 @@ from scipy import stats
 import hdcos
 from hdcos.errors import HandshakeError, HdcosError, InputError, MaterialExhausted, ModelError, PeerLost, RangeError
 from hdcos.link.message import request
-from hdcos.protocol.catalogue import ACTIVATIONS, FUNCTIONS, find
+from hdcos.protocol.catalogue import ACTIVATIONS, FUNCTIONS, Call, find
 from hdcos.protocol.cosine import error_bound, trig_scale
 from hdcos.ring import decode, rotate, trig_words
 
@@ -95,7 +95,7 @@ def test_cosine_is_as_precise_as_promised(cluster, bound: float, phase_bits: int
     result = cluster.evaluate("cos", x, phase_bits=phase_bits)
     error = np.abs(result - np.cos(x)).max()
     assert error <= limit
-    assert error <= error_bound(phase_bits) + 2.0 ** -(trig_scale(phase_bits) - 8)
+    assert error <= error_bound(phase_bits) + 2.0 ** -Call.of("cos", phase_bits=phase_bits).output_scale
     assert cluster.cost.online.bytes_sent == (x.size * phase_bits // 8,) * 2
 
 

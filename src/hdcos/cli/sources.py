@@ -50,9 +50,9 @@ def from_parties(made: Traffic, network: Emulation) -> SourceCost:
 
 def inference_sources(model: nn.Sequential, rows: int, network: Emulation) -> list[SourceCost]:
     """The material of so many rows of inference."""
-    chosen = layout(model)
-    dealt = plan_inference(chosen).material.dealt_bytes(rows)
-    return [from_dealer(dealt, network), from_parties(oblivious_traffic(chosen, rows), network)]
+    dealt = plan_inference(layout(model)).material.dealt_bytes(rows)
+    made = oblivious_traffic(layout(model, dealer=False), rows)
+    return [from_dealer(dealt, network), from_parties(made, network)]
 
 
 def show_sources(title: str, costs: list[SourceCost]) -> None:

@@ -20,6 +20,7 @@ from hdcos.client.training import ENDED, RemoteJob, check_named, follow, public_
 from hdcos.errors import DataMissing, InputError, ModelError
 from hdcos.nn import Sequential
 from hdcos.nn.private import layout
+from hdcos.nn.private.layout import PHASE_BITS, chosen_bits
 from hdcos.nn.private.planning import plan_inference
 from hdcos.train import Rule, training_form
 from hdcos.train.targets import Rate, held_out, learning_rate
@@ -47,7 +48,7 @@ class RemoteCluster:
     """Two parties and their dealer, somewhere else."""
 
     def __init__(
-        self, cluster: str | os.PathLike[str], secret: str, phase_bits: int = 16, timeout_s: float = 30.0
+        self, cluster: str | os.PathLike[str], secret: str, phase_bits: int = PHASE_BITS, timeout_s: float = 30.0
     ) -> None:
         self.phase_bits, self._timeout_s = phase_bits, timeout_s
         self.parties = Parties(cluster, secret, timeout_s)
@@ -71,7 +72,7 @@ class RemoteCluster:
                 f"share takes an hdcos.nn.Sequential, got {type(model).__name__}: "
                 f"hdcos.nn.from_torch(module) and hdcos.nn.load(path) make one"
             )
-        chosen = layout(model, self.phase_bits)
+        chosen = layout(model, self.phase_bits, self.parties.has_dealer)
         plan_inference(chosen)  # what cannot be planned is refused before anything is sent
         name = check_name(name or f"model-{secrets.token_hex(4)}", "model name")
         state, version = model.state(), secrets.token_hex(16)
@@ -230,20 +231,23 @@ class RemoteCluster:
 def connect(
     cluster: str | os.PathLike[str] | None = None,
     token: str | None = None,
-    phase_bits: int = 16,
+    phase_bits: int | None = None,
     timeout_s: float = 30.0,
+    *,
+    exact: bool = False,
 ) -> RemoteCluster:
     """A cluster whose nodes run elsewhere; best used in a `with` block.
 
     `cluster` is the cluster file and `token` the client's secret that `hdcos token new` made; by default what the
-    environment variables HDCOS_CLUSTER and HDCOS_TOKEN say.
+    environment variables HDCOS_CLUSTER and HDCOS_TOKEN say. `phase_bits` is the precision of cosines of what is shared
+    or trained here; with `exact` phases are opened unrounded.
     """
     cluster, token = cluster or os.environ.get("HDCOS_CLUSTER"), token or os.environ.get("HDCOS_TOKEN")
     if not cluster:
         raise DataMissing("which cluster? Name its cluster file, or set HDCOS_CLUSTER")
     if not token:
         raise DataMissing("a client needs its secret: pass token=..., or set HDCOS_TOKEN (`hdcos token new` makes one)")
-    return RemoteCluster(cluster, token.strip(), phase_bits, timeout_s)
+    return RemoteCluster(cluster, token.strip(), chosen_bits(phase_bits, exact) or PHASE_BITS, timeout_s)
 
 
 def _whole(value: object, what: str) -> int:

@@ -43,7 +43,7 @@ class RemoteModel:
         known = zero["parameters"]
         self.version: str = zero["versions"][0]
         self._form = Sequential.outline(known["architecture"])
-        self.layout = layout(self._form, known["phase_bits"])
+        self.layout = layout(self._form, known["phase_bits"], known["has_dealer"])
         if (known["scale_bits"], known["input_bits"]) != (self.layout.input_scale, self.layout.input_bits):
             raise HandshakeError("the parties compute this network with other scales: install the same hdcos version")
         self.rounds: dict[str, int] = known["rounds"]

@@ -141,6 +141,7 @@ class Parties:
     def __init__(self, cluster: str | os.PathLike[str], secret: str, timeout_s: float) -> None:
         record = _read(cluster)
         self.id = str(record.get("id", ""))
+        self.has_dealer = record.get("dealer") != "none"
         self.timeout_s = timeout_s
         self.both = [
             Party(rank, record.get(f"party{rank}", {}), token(secret, self.id, rank), timeout_s) for rank in (0, 1)

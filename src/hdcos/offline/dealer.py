@@ -4,8 +4,9 @@ Computes  for each scope two root seeds, one per party; for each dealt field the
           value - (party 0's half), which is party 1's half.
 Security  the dealer draws the masks itself, from the operating system, before any input exists; it receives
           plans (shapes and kinds), never an opened value. A party sees its own root and its own halves, which
-          are uniform. Whoever holds both roots, or one root and the opened values, knows everything: hence
-          the dealer must not collude with a party or read the link between the parties.
+          are uniform. A third root feeds the coins that dithered cosines are rounded by: it leaves the dealer in
+          no form but the rounded values. Whoever holds both roots, or one root and the opened values, knows
+          everything: hence the dealer must not collude with a party or read the link between the parties.
 
 A scope can be opened once by each party, and executions are dealt in order; a skipped one is MaterialReused.
 An execution may be asked for again, after a connection broke, and is then the same bytes again: that it is
@@ -40,6 +41,8 @@ MOST_OPEN = 1 << 20
 class _Scope:
     plan: Plan
     roots: tuple[bytes, bytes] = field(default_factory=lambda: (fresh_seed(), fresh_seed()), repr=False)
+    coins_root: bytes = field(default_factory=fresh_seed, repr=False)
+    """What the dealer rounds by; no party ever has it."""
     opened: set[int] = field(default_factory=set)
     closed: set[int] = field(default_factory=set)
     dealt: int = 0
@@ -60,12 +63,19 @@ class _Scope:
         """Party 0's halves of what is dealt."""
         return Halves(self.roots[0], self.plan.corrected)
 
+    @cached_property
+    def coins(self) -> Halves:
+        return Halves(self.coins_root, self.plan.coins)
+
     def uniform(self, start: int, executions: int) -> list[Values]:
-        """The uniform fields of every position."""
+        """The uniform fields of every position, and the coins it is rounded by."""
         values: list[dict[str, Array]] = [{} for _ in self.plan.needs]
         halves = (halves.expand(start, executions) for halves in self.uniform_halves)
         for slot, joined in zip(self.plan.uniform, _joined(self.plan.uniform, *halves), strict=True):
             values[slot.position][slot.field.name] = joined
+        if self.plan.coins:
+            for slot, drawn in zip(self.plan.coins, self.coins.expand(start, executions), strict=True):
+                values[slot.position][slot.field.name] = drawn
         return list(values)
 
     def first(self, position: int) -> Values:

@@ -15,8 +15,7 @@ import numpy as np
 from hdcos.errors import InputError
 from hdcos.offline.bilinear import Bilinear
 from hdcos.offline.material import Field, Kind, Reference, Values, Work, check_pool, check_range, check_shape
-from hdcos.ring import Array, spread, trig_words
-from hdcos.ring.trig import MAX_BITS, SPLIT_SCALE
+from hdcos.ring import Array, dither, spread, table_phase, trig_words
 
 RING_BITS = 64
 Shape = tuple[int, ...]
@@ -29,8 +28,8 @@ MOST_STRIDE = 1 << 16
 
 def check_phase(kind: TrigPair | FusedTrig | GrowingTrig) -> None:
     """What the tables of cosines can do."""
-    check_range(kind, 1, MAX_BITS, "phase_bits")
-    check_range(kind, 0, SPLIT_SCALE, "scale")
+    check_range(kind, 1, RING_BITS, "phase_bits")
+    check_range(kind, 0, FINEST_SCALE, "scale")
 
 
 def _is_harmonic(number: object) -> bool:
@@ -112,9 +111,18 @@ class Powers(Kind):
         return {f"power{n}": mask**n for n in range(2, self.degree + 1)}
 
 
+COIN_BITS = 16
+"""Dithered cosines are computed with so many bits more than are dealt."""
+FINEST_SCALE = 30
+
+
 @dataclass(frozen=True)
 class TrigPair(Kind):
-    """m uniform over one turn of 2**phase_bits steps; cos and sin of k*r for r = -m and each harmonic k."""
+    """m uniform over one turn of 2**phase_bits steps; cos and sin of k*r for r = -m and each harmonic k.
+
+    With `dither` they are rounded by the dealer's coins: the error is noise that no party knows, and its distribution
+    tells nothing of r. Without, the error is a function of r.
+    """
 
     name: ClassVar[str] = "trig_pair"
     shape: Shape
@@ -123,6 +131,10 @@ class TrigPair(Kind):
     harmonics: tuple[int, ...] = (1,)
     ring: int = RING_BITS
     """Cosines and sines are shared modulo 2**ring."""
+    dither: bool = False
+
+    def _dealt_shape(self) -> Shape:
+        return self.shape if self.harmonics == (1,) else (*self.shape, len(self.harmonics))
 
     def check(self) -> None:
         check_shape(self, self.shape)
@@ -133,23 +145,30 @@ class TrigPair(Kind):
             raise InputError(f"trig_pair: harmonics are 1 to {MOST_HARMONICS} numbers from 1 to {HIGHEST_HARMONIC}")
 
     def fields(self) -> tuple[Field, ...]:
-        shape = self.shape if self.harmonics == (1,) else (*self.shape, len(self.harmonics))
+        shape = self._dealt_shape()
         return (
             Field("mask", self.shape, self.phase_bits),
             Field("cos", shape, self.ring, dealt=True),
             Field("sin", shape, self.ring, dealt=True),
         )
 
+    def coins(self) -> tuple[Field, ...]:
+        shape = self._dealt_shape()
+        return (Field("cos coins", shape, 64), Field("sin coins", shape, 64)) if self.dither else ()
+
     def derive(self, uniform: Values, *referred: Values) -> Values:
         mask = uniform["mask"]
         turn = mask.dtype.type((1 << self.phase_bits) - 1)
         r = (np.zeros((), mask.dtype) - mask) & turn
-        if self.harmonics == (1,):
-            cos, sin = trig_words(r, self.phase_bits, self.scale)
-        else:
-            harmonics = np.array(self.harmonics).astype(mask.dtype)
-            cos, sin = trig_words((r[..., None] * harmonics) & turn, self.phase_bits, self.scale)
-        return {"cos": cos.view(np.uint64), "sin": sin.view(np.uint64)}
+        if self.harmonics != (1,):
+            r = (r[..., None] * np.array(self.harmonics).astype(mask.dtype)) & turn
+        r, bits = table_phase(r, self.phase_bits)
+        if not self.dither:
+            cos, sin = trig_words(r, bits, self.scale)
+            return {"cos": cos.view(np.uint64), "sin": sin.view(np.uint64)}
+        drop = min(COIN_BITS, FINEST_SCALE - self.scale)
+        cos, sin = trig_words(r, bits, self.scale + drop)
+        return {"cos": dither(cos, uniform["cos coins"], drop), "sin": dither(sin, uniform["sin coins"], drop)}
 
 
 @dataclass(frozen=True)
@@ -217,6 +236,7 @@ class FusedTrig(Kind):
     scale: int
     weight: Reference
     pool: Shape = ()
+    dither: bool = False
 
     @property
     def elementwise(self) -> bool:
@@ -231,6 +251,14 @@ class FusedTrig(Kind):
         window = self.pool[3] if self.pool else 1
         return len(self.shape) == 1 and masks == ((self.shape[0] // window**2,),)
 
+    @property
+    def pair(self) -> TrigPair:
+        """The trig pair without the weight."""
+        return TrigPair(self.shape, self.phase_bits, self.scale, dither=self.dither)
+
+    def coins(self) -> tuple[Field, ...]:
+        return self.pair.coins()
+
     def fields(self) -> tuple[Field, ...]:
         names = ("cos", "sin", "weight_cos", "weight_sin")
         dealt = (Field(name, self.shape, RING_BITS, dealt=True) for name in names)
@@ -240,7 +268,7 @@ class FusedTrig(Kind):
         return (self.weight,)
 
     def derive(self, uniform: Values, *referred: Values) -> Values:
-        pair = TrigPair(self.shape, self.phase_bits, self.scale).derive(uniform)
+        pair = self.pair.derive(uniform)
         weight = spread(ring_words(referred[0]["mask"]), self.pool)
         return {**pair, "weight_cos": weight * pair["cos"], "weight_sin": weight * pair["sin"]}
 

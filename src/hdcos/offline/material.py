@@ -132,6 +132,10 @@ class Kind:
         """The tensors of one unit, in the order `take` returns them."""
         raise NotImplementedError
 
+    def coins(self) -> tuple[Field, ...]:
+        """Uniform tensors of one unit that the dealer draws and nobody else ever sees; `derive` rounds by them."""
+        return ()
+
     def references(self) -> tuple[Reference, ...]:
         """The units whose plain values `derive` needs."""
         return ()
@@ -253,6 +257,13 @@ class Plan:
         return tuple(slot for slot in self.slots if not slot.field.dealt)
 
     @cached_property
+    def coins(self) -> tuple[Slot, ...]:
+        """What the dealer draws for itself, in order."""
+        return tuple(
+            Slot(position, need.units, item) for position, need in enumerate(self.needs) for item in need.kind.coins()
+        )
+
+    @cached_property
     def corrected(self) -> tuple[Slot, ...]:
         """The dealt fields as they are sent: the widest first of those that need no unpacking, then the others."""
         dealt = [slot for slot in self.slots if slot.field.dealt]
@@ -289,7 +300,7 @@ class Plan:
             references = need.kind.references()
             rows = [self.needs[reference.position].units for reference in references if reference.rows]
             masks = [limits.mask_shape(self, reference) for reference in references]
-            total += Work(4 * need.units * sum(item.size for item in need.kind.fields()))
+            total += Work(4 * need.units * sum(item.size for item in (*need.kind.fields(), *need.kind.coins())))
             total += need.kind.extra(*masks) * max(rows, default=need.units)
         return total
 

@@ -73,6 +73,8 @@ def _answer(dealer: Dealer, link: Link, rank: int, meta: dict[str, Any]) -> None
 class DealerClient:
     """A party's connection to the dealer: opens scopes and fills stocks. Dials again after a failure."""
 
+    has_dealer = True
+
     def __init__(self, dial: Callable[[Meter], Link], rank: int) -> None:
         self._dial, self.rank = dial, rank
         self.meter = Meter()

@@ -14,6 +14,8 @@ class MaterialSource(Protocol):
     """Used by one thread at a time. Whatever it says to others is counted by its meter, material as "offline"."""
 
     meter: Meter
+    has_dealer: bool
+    """Whether somebody who is no party rounds what is dealt: see `nn.private.layout`."""
 
     def open(
         self, name: str, plan: Plan, finishes: Mapping[int, Finish] | None = None, singly: bool = False

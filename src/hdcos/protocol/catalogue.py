@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from math import ceil, log2, pi
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from hdcos.errors import ModelError
 from hdcos.protocol import beaver, cos_paper, cosine, fit, fourier, growing_cos, opening, polynomial
 from hdcos.protocol.fourier import Series
 from hdcos.protocol.party import Party
+from hdcos.protocol.precision import even
 from hdcos.protocol.price import Price
 from hdcos.protocol.rounds import Rounds
 from hdcos.ring import Array
@@ -42,7 +44,7 @@ class Function:
     largest: Callable[..., float] | None = None
     """A bound on |result| from the inputs, where a result may outgrow the ring."""
     output_scale: Callable[..., int] = lambda **parameters: 24
-    """Where results are rounded before they leave: NOISE_BITS above the rounding noise of approximate functions."""
+    """Where results are rounded before they leave: those of approximate functions at the size of their error."""
 
 
 @dataclass(frozen=True)
@@ -80,11 +82,11 @@ def _none(party: Party, x: Share) -> Rounds[Share]:
 
 
 def _cos(party: Party, x: Share, phase_bits: int) -> Rounds[Share]:
-    return (yield from cosine.cos(party, cosine.to_turns(x), phase_bits))
+    return (yield from cosine.cos(party, cosine.to_turns(x), even(phase_bits, cosine.trig_scale(phase_bits))))
 
 
 def _sin(party: Party, x: Share, phase_bits: int) -> Rounds[Share]:
-    return (yield from cosine.sin(party, cosine.to_turns(x), phase_bits))
+    return (yield from cosine.sin(party, cosine.to_turns(x), even(phase_bits, cosine.trig_scale(phase_bits))))
 
 
 def _cos_paper(party: Party, x: Share) -> Rounds[Share]:
@@ -92,7 +94,7 @@ def _cos_paper(party: Party, x: Share) -> Rounds[Share]:
 
 
 def _fourier(party: Party, x: Share, series: Any, phase_bits: int) -> Rounds[Share]:
-    return (yield from fourier.fourier(party, x, _series(series), phase_bits))
+    return (yield from fourier.fourier(party, x, _series(series), even(phase_bits, fourier.TRIG_SCALE)))
 
 
 def _fourier_price(shape: Shape, series: Any, phase_bits: int) -> Price:
@@ -135,15 +137,24 @@ def _conv2d_price(x: Shape, weight: Shape, stride: int, padding: int) -> Price:
 
 
 _PHASE = {"phase_bits": cosine.PHASE_BITS}
-NOISE_BITS = 8
+GROWING_INTERVAL = 20.0
 
 
-def _below_trig(phase_bits: int) -> int:
-    return cosine.trig_scale(phase_bits) - NOISE_BITS
+def _digits(error: float) -> int:
+    """Fraction bits such that the last one is worth as much as the error, or up to half of it."""
+    return ceil(-log2(error))
 
 
-def _below_series(**parameters: Any) -> int:
-    return fourier.TRIG_SCALE - NOISE_BITS
+def _cos_digits(phase_bits: int) -> int:
+    return _digits(cosine.error_bound(phase_bits))
+
+
+def _series_digits(series: Any, phase_bits: int) -> int:
+    return _digits(fourier.error_bound(_series(series), even(phase_bits, fourier.TRIG_SCALE)))
+
+
+def _growing_digits(drop: int, bits: int, phase_bits: int) -> int:
+    return _digits(GROWING_INTERVAL * (2 * pi / 2**phase_bits + 1.5 / 2**growing_cos.TRIG_SCALE))
 
 
 FUNCTIONS: dict[str, Function] = {
@@ -178,7 +189,7 @@ FUNCTIONS: dict[str, Function] = {
             paper_rounds=1,
             interval=(-4.0, 4.0),
             bounded=True,
-            output_scale=_below_series,
+            output_scale=_series_digits,
         ),
         Function(
             "polyfit3",
@@ -199,7 +210,7 @@ FUNCTIONS: dict[str, Function] = {
             input_scale=24,
             paper_rounds=2,
             interval=(-20.0, 20.0),
-            output_scale=lambda: cos_paper.SCALE - NOISE_BITS,
+            output_scale=lambda: _digits(cos_paper.error_bound()),
         ),
         Function(
             "cos",
@@ -210,7 +221,7 @@ FUNCTIONS: dict[str, Function] = {
             input_scale=24,
             paper_rounds=2,
             interval=(-20.0, 20.0),
-            output_scale=_below_trig,
+            output_scale=_cos_digits,
         ),
         Function(
             "sin",
@@ -220,7 +231,7 @@ FUNCTIONS: dict[str, Function] = {
             _PHASE,
             input_scale=24,
             interval=(-20.0, 20.0),
-            output_scale=_below_trig,
+            output_scale=_cos_digits,
         ),
         Function(
             "growing_cos",
@@ -229,9 +240,9 @@ FUNCTIONS: dict[str, Function] = {
             lambda x: x * np.cos(x),
             {"drop": 0, "bits": 32, **_PHASE},
             input_scale=16,
-            interval=(-20.0, 20.0),
+            interval=(-GROWING_INTERVAL, GROWING_INTERVAL),
             largest=lambda x, **_: _peak(x),
-            output_scale=lambda **_: growing_cos.TRIG_SCALE - NOISE_BITS,
+            output_scale=_growing_digits,
         ),
         Function(
             "sigmoid",
@@ -242,7 +253,7 @@ FUNCTIONS: dict[str, Function] = {
             input_scale=20,
             interval=(-8.0, 8.0),
             bounded=True,
-            output_scale=_below_series,
+            output_scale=_series_digits,
         ),
         Function(
             "tanh",
@@ -253,7 +264,7 @@ FUNCTIONS: dict[str, Function] = {
             input_scale=20,
             interval=(-4.0, 4.0),
             bounded=True,
-            output_scale=_below_series,
+            output_scale=_series_digits,
         ),
         Function(
             "multiply",

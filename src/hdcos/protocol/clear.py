@@ -31,6 +31,7 @@ class Unmasked:
     """Material whose uniform fields are zero, and what that makes of the others."""
 
     taken: list[Values] = field(default_factory=list)
+    _coins: np.random.Generator = field(default_factory=np.random.default_rng, repr=False)
 
     @property
     def position(self) -> int:
@@ -41,6 +42,9 @@ class Unmasked:
             item.name: np.zeros((units, *item.shape), compact_dtype(item.bits))
             for item in kind.fields()
             if not item.dealt
+        }
+        uniform |= {
+            item.name: self._coins.integers(0, 1 << 64, (units, *item.shape), np.uint64) for item in kind.coins()
         }
         referred = [self._referred(reference) for reference in kind.references()]
         values: Mapping[str, Array] = {**uniform, **kind.derive(uniform, *referred)}

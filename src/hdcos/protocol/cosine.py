@@ -3,7 +3,7 @@
 Computes  [x] -> [cos x], [sin x]. Angles are in turns; one turn is 2**x.scale ring units.
 Offline   one TrigPair per element: [r], [cos r], [sin r], r uniform over a turn of 2**phase_bits steps.
 Online    1 round, `phase_bits` per element each way.
-Error     |error| <= 2 pi / 2**phase_bits + 1.5 / 2**scale, always: a ring wrap is a whole number of turns.
+Error     |error| <= 2 pi / 2**phase_bits + precision.rounding, always: a ring wrap is a whole number of turns.
 Security  the only message is this party's half of d = x - r modulo one turn; r is uniform there and used
           once, so d is uniform whatever x is.
 
@@ -22,9 +22,10 @@ from hdcos.offline.kinds import RING_BITS
 from hdcos.protocol.hadamard import HadamardCosine
 from hdcos.protocol.opening import open_half
 from hdcos.protocol.party import Party
+from hdcos.protocol.precision import Precision, even
 from hdcos.protocol.price import Price
 from hdcos.protocol.rounds import Rounds
-from hdcos.ring import Array, packed_size, rotate
+from hdcos.ring import Array, packed_size, rotate, table_phase
 from hdcos.sharing import Share
 
 PHASE_BITS = 16
@@ -49,41 +50,47 @@ def to_turns(x: Share, scale: int = 62) -> Share:
 
 def cos_sin(party: Party, x: Share, phase_bits: int = PHASE_BITS) -> Rounds[tuple[Share, Share]]:
     """Cosine and sine from the same opening; the sine is what a backward pass needs."""
-    scale = trig_scale(phase_bits)
-    d, cos_r, sin_r = yield from open_phase(party, x, phase_bits, scale)
-    cos, sin = rotate(d, cos_r, sin_r, phase_bits, scale)
-    return Share(cos, 2 * scale), Share(sin, 2 * scale)
+    bits = even(phase_bits, trig_scale(phase_bits))
+    d, cos_r, sin_r = yield from open_phase(party, x, bits)
+    cos, sin = rotate(*_looked_up(d, cos_r, sin_r, bits))
+    return Share(cos, bits.scale), Share(sin, bits.scale)
 
 
-def cos(party: Party, x: Angle, phase_bits: int = PHASE_BITS, scale: int | None = None) -> Rounds[Share]:
-    """The cosine alone, at twice the scale of its factors."""
-    scale = trig_scale(phase_bits) if scale is None else scale
-    d, cos_r, sin_r = yield from open_phase(party, x, phase_bits, scale)
-    words, _ = rotate(d, cos_r, sin_r, phase_bits, scale, sine=False)
-    return Share(words, 2 * scale)
+def cos(party: Party, x: Angle, precision: Precision | None = None) -> Rounds[Share]:
+    """The cosine alone."""
+    bits = precision or even(PHASE_BITS, trig_scale(PHASE_BITS))
+    d, cos_r, sin_r = yield from open_phase(party, x, bits)
+    words, _ = rotate(*_looked_up(d, cos_r, sin_r, bits), sine=False)
+    return Share(words, bits.scale)
 
 
-def sin(party: Party, x: Share, phase_bits: int = PHASE_BITS) -> Rounds[Share]:
+def sin(party: Party, x: Share, precision: Precision | None = None) -> Rounds[Share]:
     """The sine alone."""
-    scale = trig_scale(phase_bits)
-    d, cos_r, sin_r = yield from open_phase(party, x, phase_bits, scale)
-    _, words = rotate(d, cos_r, sin_r, phase_bits, scale, cosine=False)
-    return Share(words, 2 * scale)
+    bits = precision or even(PHASE_BITS, trig_scale(PHASE_BITS))
+    d, cos_r, sin_r = yield from open_phase(party, x, bits)
+    _, words = rotate(*_looked_up(d, cos_r, sin_r, bits), cosine=False)
+    return Share(words, bits.scale)
+
+
+def _looked_up(d: Array, cos_r: Array, sin_r: Array, bits: Precision) -> tuple[Array, Array, Array, int, int]:
+    """What `rotate` takes."""
+    phase, phase_bits = table_phase(d, bits.phase_bits)
+    return phase, cos_r, sin_r, phase_bits, bits.table
 
 
 def open_phase(
     party: Party,
     x: Angle,
-    phase_bits: int,
-    scale: int,
+    precision: Precision,
     harmonics: tuple[int, ...] = (1,),
     within: int | None = None,
     ring: int = RING_BITS,
 ) -> Rounds[tuple[Array, Array, Array]]:
-    """d = x - r in steps of the turn, with this party's halves of cos kr and sin kr at a scale, modulo 2**ring."""
+    """d = x - r in steps of the turn, with this party's halves of cos kr and sin kr, modulo 2**ring."""
+    phase_bits = precision.phase_bits
     if x.scale < phase_bits:
         raise InputError(f"an angle at scale {x.scale} has fewer than {phase_bits} bits to a turn")
-    kind = TrigPair(x.shape[1:], phase_bits, scale, harmonics, ring)
+    kind = TrigPair(x.shape[1:], phase_bits, precision.dealt, harmonics, ring, precision.dither)
     minus_r, cos_r, sin_r = party.take(kind, len(x))
     d = yield from open_half(party, x, minus_r, x.scale - phase_bits, phase_bits, within, periodic=True)
     return d, cos_r.astype(np.uint64, copy=False), sin_r.astype(np.uint64, copy=False)

@@ -25,13 +25,15 @@ from hdcos.offline import TrigPair
 from hdcos.offline.kinds import RING_BITS
 from hdcos.protocol.cosine import PHASE_BITS, open_phase
 from hdcos.protocol.party import Party
+from hdcos.protocol.precision import Precision, even
 from hdcos.protocol.price import Price
 from hdcos.protocol.rounds import Rounds
-from hdcos.ring import Array, encode, packed_size, trig_combine
+from hdcos.ring import Array, encode, packed_size, table_phase, trig_combine
 from hdcos.sharing import Share
 
 COEFFICIENT_SCALE = 20
 TRIG_SCALE = 24
+DEFAULT = even(PHASE_BITS, TRIG_SCALE)
 INTERVAL_BITS = 2
 """A series is fitted on the middle half of its period, |x| < P / 4."""
 
@@ -61,6 +63,11 @@ class Series:
         return value
 
     @cached_property
+    def size(self) -> float:
+        """The root of the sum of its squared coefficients: how much it amplifies noise in dealt cosines."""
+        return float(np.linalg.norm([self.cos, self.sin]) / 2**COEFFICIENT_SCALE)
+
+    @cached_property
     def integers(self) -> tuple[Array, Array, Array]:
         """Coefficients of cosines and sines, and harmonics, as kernels take them."""
         cos, sin, harmonics = (np.array(row, np.int64) for row in (self.cos, self.sin, self.harmonics))
@@ -76,37 +83,32 @@ class Series:
 
 
 def fourier(
-    party: Party,
-    x: Share,
-    series: Series,
-    phase_bits: int = PHASE_BITS,
-    trig_scale: int = TRIG_SCALE,
-    ring: int = RING_BITS,
+    party: Party, x: Share, series: Series, precision: Precision = DEFAULT, ring: int = RING_BITS
 ) -> Rounds[Share]:
-    """The series of x, at scale 2 * trig_scale: public factors are rounded to trig_scale, coefficients and all."""
-    (result,) = yield from series_of(party, x, (series,), phase_bits, trig_scale, ring)
+    """The series of x: public factors are rounded to the table's scale, coefficients and all."""
+    (result,) = yield from series_of(party, x, (series,), precision, ring)
     return result
 
 
 def series_of(
-    party: Party, x: Share, several: Sequence[Series], phase_bits: int, trig_scale: int, ring: int = RING_BITS
+    party: Party, x: Share, several: Sequence[Series], precision: Precision, ring: int = RING_BITS
 ) -> Rounds[list[Share]]:
     """Several series with the same period and harmonics from one opening, modulo 2**ring."""
     first = several[0]
     angle = x.rescaled(x.scale + first.period_bits)
-    d, cos_r, sin_r = yield from open_phase(
-        party, angle, phase_bits, trig_scale, first.harmonics, phase_bits - INTERVAL_BITS, ring
-    )
+    within = precision.phase_bits - INTERVAL_BITS
+    d, cos_r, sin_r = yield from open_phase(party, angle, precision, first.harmonics, within, ring)
     if first.harmonics == (1,):
         cos_r, sin_r = cos_r[..., None], sin_r[..., None]
+    phase, phase_bits = table_phase(d, precision.phase_bits)
     results = []
     for series in several:
         words = trig_combine(
-            d, cos_r, sin_r, phase_bits, trig_scale, *series.integers, coefficient_shift=COEFFICIENT_SCALE
+            phase, cos_r, sin_r, phase_bits, precision.table, *series.integers, coefficient_shift=COEFFICIENT_SCALE
         )
         if party.rank == 0:
-            words = words + _constant(series.constant, 2 * trig_scale)
-        results.append(Share(words, 2 * trig_scale, ring))
+            words = words + _constant(series.constant, precision.scale)
+        results.append(Share(words, precision.scale, ring))
     return results
 
 
@@ -116,16 +118,16 @@ def _constant(integer: int, scale: int) -> Array:
     return words
 
 
-def error_bound(series: Series, phase_bits: int, trig_scale: int = TRIG_SCALE) -> float:
+def error_bound(series: Series, precision: Precision = DEFAULT) -> float:
     """The largest distance from the series in floats.
 
-    The phase is off by less than one step; of each term the table and the dealt factors are off by half a unit of the
-    trig scale times the coefficient, and the rounded public factors by half a unit.
+    The phase is off by less than one step; of each term the table and the dealt factors are off as `precision` says
+    times the coefficient, and the rounded public factors by half a unit of the table's scale.
     """
     sizes = [np.hypot(a, b) / 2**COEFFICIENT_SCALE for a, b in zip(series.cos, series.sin, strict=True)]
     slope = sum(k * size for k, size in zip(series.harmonics, sizes, strict=True))
-    units = 1.5 * sum(sizes) + 0.75 * len(sizes)
-    return float(slope * 2 * pi / 2**phase_bits + units / 2**trig_scale)
+    rounded = precision.rounding * sum(sizes) + 0.75 * len(sizes) / 2**precision.table
+    return float(slope * 2 * pi / 2**precision.phase_bits + rounded)
 
 
 def price(shape: tuple[int, ...], series: Series, phase_bits: int = PHASE_BITS) -> Price:

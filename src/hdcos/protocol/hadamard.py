@@ -6,7 +6,7 @@ Three ways in, by what z is; H is free, so each costs no more than its opening.
 Computes  [x], Masked w -> [H (w * cos x) + bias]. Angles in turns.
 Offline   one FusedTrig per unit: r, [cos r], [sin r], [m_w cos r], [m_w sin r]; A = D_w [cos r] - [m_w cos r] and B
           alike are computed as soon as the material arrives.
-Online    1 round, `phase_bits` per unit each way. Then cos d * A - sin d * B and a Walsh-Hadamard transform.
+Online    1 round, `precision.phase_bits` per unit each way. Then cos d * A - sin d * B and a Walsh-Hadamard transform.
 Error     the cosine's, times the weights.
 Security  the only message is this party's half of d = x - r modulo one turn, r uniform there and used once. D_w was
           opened once, when the model was loaded, under a mask that masks nothing else; each product m_w cos r is a
@@ -31,9 +31,19 @@ from hdcos.protocol.lifted import open_lifted, times_masked
 from hdcos.protocol.masked import Masked
 from hdcos.protocol.opening import open_half
 from hdcos.protocol.party import Party
+from hdcos.protocol.precision import Precision
 from hdcos.protocol.price import Price
 from hdcos.protocol.rounds import Rounds
-from hdcos.ring import Array, Blank, hadamard_cos, hadamard_cos_open, packed_size, spread, walsh_hadamard
+from hdcos.ring import (
+    Array,
+    Blank,
+    hadamard_cos,
+    hadamard_cos_open,
+    packed_size,
+    spread,
+    table_phase,
+    walsh_hadamard,
+)
 from hdcos.sharing import Share
 
 Pool = tuple[int, int, int, int]
@@ -87,14 +97,14 @@ def cos_hadamard(
     weight: Masked,
     size: int,
     outputs: int,
-    phase_bits: int,
-    trig_scale: int,
+    precision: Precision,
     bias: Share | None = None,
     pool: Pool | None = None,
 ) -> Rounds[HadamardCosine]:
     """H (w * cos x), first `outputs` of `size`, plus bias; with `pool`, cosines are first summed over windows."""
     units = prod(x.shape[1:])
-    kind = FusedTrig((units,), phase_bits, trig_scale, weight.reference, pool or ())
+    bits = precision.phase_bits
+    kind = FusedTrig((units,), bits, precision.dealt, weight.reference, pool or (), precision.dither)
     opened = spread(weight.opened, pool or ())
 
     def finish(fields: Fields, earlier: Callable[[int], Fields]) -> Fields:
@@ -105,10 +115,11 @@ def cos_hadamard(
     early = finish if weight.reference.scope else None
     fields = party.take(kind, len(x), early)
     minus_r, A, B = fields if early else finish(fields, lambda position: ())
-    d = yield from open_half(party, x, minus_r.reshape(len(x), *x.shape[1:]), x.scale - phase_bits, phase_bits)
+    d = yield from open_half(party, x, minus_r.reshape(len(x), *x.shape[1:]), x.scale - bits, bits)
+    phase, phase_bits = table_phase(d.reshape(len(x), units), bits)
     words = None if bias is None else bias.words
-    scale = weight.scale + 2 * trig_scale
-    return HadamardCosine(d.reshape(len(x), units), A, B, phase_bits, trig_scale, size, outputs, words, pool, scale)
+    scale = weight.scale + precision.scale
+    return HadamardCosine(phase, A, B, phase_bits, precision.table, size, outputs, words, pool, scale)
 
 
 def lifted_diagonal(party: Party, x: Share, weight: Masked, drop: int, bits: int) -> Rounds[Share]:

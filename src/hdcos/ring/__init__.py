@@ -26,12 +26,14 @@ from hdcos.ring.fused import hadamard_back as hadamard_back
 from hdcos.ring.fused import hadamard_cos as hadamard_cos
 from hdcos.ring.fused import hadamard_cos_open as hadamard_cos_open
 from hdcos.ring.kernels import conv2d as conv2d
+from hdcos.ring.kernels import dither as dither
 from hdcos.ring.kernels import matmul as matmul
 from hdcos.ring.kernels import modulo as modulo
 from hdcos.ring.kernels import pack as pack
 from hdcos.ring.kernels import packed_size as packed_size
 from hdcos.ring.kernels import rotate as rotate
 from hdcos.ring.kernels import round_open as round_open
+from hdcos.ring.kernels import table_phase as table_phase
 from hdcos.ring.kernels import trig_combine as trig_combine
 from hdcos.ring.kernels import trig_words as trig_words
 from hdcos.ring.kernels import unpack as unpack

@@ -81,6 +81,11 @@ class Native:
         self._kernels.trig_words(phase, cos, sin, _tables(bits, scale))
         return cos, sin
 
+    def dither(self, x: Signed, coins: Words, drop: int) -> Words:
+        out = np.empty(x.shape, UINT64)
+        self._kernels.dither(x, coins, out, drop)
+        return out
+
     def trig_combine(
         self,
         phase: Compact,

@@ -106,6 +106,14 @@ def trig_words(phase: Compact, bits: int, scale: int) -> tuple[Signed, Signed]:
     return (cos + half) >> drop, (sin + half) >> drop
 
 
+def dither(x: Signed, coins: Words, drop: int) -> Words:
+    """(x + the sum of four uniform numbers of `drop` bits, centred) / 2**drop, rounded; each coin is four numbers."""
+    lanes = np.ascontiguousarray(coins).astype("<u8").view("<u2").reshape(*x.shape, 4).astype(np.int64) >> (16 - drop)
+    centre = (1 << (drop - 1)) - 2 * ((1 << drop) - 1)
+    rounded: Words = ((x + lanes.sum(axis=-1) + centre) >> drop).view(np.uint64)
+    return rounded
+
+
 def trig_combine(
     phase: Compact,
     cos_share: Words,

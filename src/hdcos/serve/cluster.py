@@ -16,6 +16,7 @@ from hdcos.errors import InputError, PeerLost
 from hdcos.link import Link
 from hdcos.link.message import request
 from hdcos.nn import Sequential
+from hdcos.nn.private.layout import PHASE_BITS
 from hdcos.protocol import catalogue
 from hdcos.protocol.catalogue import Call
 from hdcos.ring import Array
@@ -34,14 +35,16 @@ class Cluster:
     def __init__(
         self,
         links: Sequence[Link],
-        phase_bits: int,
+        phase_bits: int | None,
+        has_dealer: bool,
         timeout_s: float,
         pids: Mapping[str, int],
         explain: Callable[[PeerLost], PeerLost],
     ) -> None:
         self._links, self.pids, self._explain = links, pids, explain
         self._timeout_s = timeout_s
-        self.phase_bits = phase_bits
+        self.phase_bits, self.has_dealer = phase_bits or PHASE_BITS, has_dealer
+        self._function_bits = {} if phase_bits is None else {"phase_bits": min(28, phase_bits)}
         self.online_s = 0.0
         self._models: dict[str, PrivateModel] = {}
         self._promised: set[str] = set()
@@ -56,7 +59,7 @@ class Cluster:
         `ahead` executions are kept in stock: the dealer makes more in the background as they are used.
         """
         if "phase_bits" in catalogue.find(name).parameters and "series" not in catalogue.find(name).parameters:
-            parameters = {"phase_bits": self.phase_bits, **parameters}
+            parameters = {**self._function_bits, **parameters}
         return PrivateFunction(self, Call.of(name, **parameters), shapes, ahead)
 
     def share(self, model: Sequential, name: str | None = None, ahead: int = 0) -> PrivateModel:

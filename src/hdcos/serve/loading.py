@@ -1,7 +1,8 @@
 """How a party makes a shared model ready, and what leaves it: the same for every way of asking.
 
 Security  weights are opened once per scope, each under a mask of its own; loading a model again takes a new scope and
-          so new masks. What leaves is refreshed with a sharing of zero and rounded to the output scale.
+          so new masks. What leaves is refreshed with a sharing of zero; answers of models have noise besides
+          (`nn.private.answers`).
 """
 
 from __future__ import annotations
@@ -10,12 +11,11 @@ from collections.abc import Mapping
 
 from hdcos.nn import Sequential
 from hdcos.nn.private import Layout, infer, open_weights
-from hdcos.nn.private.layout import OUTPUT_SCALE
 from hdcos.protocol.plan import plan
-from hdcos.ring import Array, Blank, round_open
+from hdcos.ring import Array, Blank
 from hdcos.serve.engine import Engine
 from hdcos.serve.training import Training
-from hdcos.serve.work import ModelWork, fingerprint
+from hdcos.serve.work import ModelWork, Work, fingerprint
 from hdcos.sharing import Share, refresh
 from hdcos.train.convert import to_inference
 
@@ -36,7 +36,7 @@ def load_model(
     planned = plan(infer, chosen, parameters, Blank((1, *chosen.input_shape)), rank=engine.rank)
     stock = engine.open(scope, planned)
     agreed = fingerprint(record, planned.material.fingerprint.hex())
-    work = ModelWork(stock, ahead, agreed, OUTPUT_SCALE, chosen, parameters, shares, planned)
+    work = ModelWork(stock, ahead, agreed, chosen, parameters, shares, planned)
     engine.order(stock, ahead)
     return work
 
@@ -53,17 +53,9 @@ def trained_shares(engine: Engine, scope: str, training: Training, chosen: Layou
         )
 
 
-def leaving(engine: Engine, result: Share, output_scale: int, address: str) -> tuple[int, int, Array]:
-    """A result as it leaves for the client: its scale, its bits and its words, refreshed and rounded.
-
-    The bits below the output scale are noise that depends on the masks: they would tell a client that is also a party,
-    and so knows the openings, more than the function does.
-    """
-    fresh = refresh(result, engine.rank, engine.pair_seed, address)
-    drop = max(0, result.scale - output_scale)
-    bits = result.bits - drop
-    words = round_open(fresh.words, None, drop, bits, ties_up=engine.rank == 0)
-    return result.scale - drop, bits, words
+def leaving(engine: Engine, result: Share, work: Work, address: str) -> tuple[int, int, Array]:
+    """A result as it leaves for the client: its scale, its bits and its words, refreshed, then as `work` answers."""
+    return work.answer(refresh(result, engine.rank, engine.pair_seed, address), engine.rank)
 
 
 def revealed(engine: Engine, shares: Mapping[str, Share], token: str) -> dict[str, Array]:

@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hdcos.errors import InputError, PeerLost
+from hdcos.errors import PeerLost
 from hdcos.link import Emulation, Hello, Identity, connect, handshake
+from hdcos.nn.private.layout import chosen_bits
 from hdcos.ring import table_hash
 from hdcos.ring.backend import implementation
 from hdcos.serve.cluster import Cluster
@@ -34,19 +35,22 @@ STOP_S = 5.0
 @contextmanager
 def local(
     dealer: bool = True,
-    phase_bits: int = 16,
+    phase_bits: int | None = None,
     rtt_ms: float = 0.0,
     mbps: float | None = None,
     timeout_s: float = 30.0,
+    *,
+    exact: bool = False,
 ) -> Iterator[Cluster]:
     """Three real processes on this machine for the length of a `with` block; two without a dealer.
 
     Without a dealer the two parties make their material between them, with oblivious transfer: nobody else is trusted,
     and it takes far more time and traffic (`hdcos cost` says how much).
-    `rtt_ms` and `mbps` emulate a slower network between them; `phase_bits` is the precision of cosines.
+    `rtt_ms` and `mbps` emulate a slower network between them; `phase_bits` is the precision of cosines, by default 26
+    in networks and 16 in single functions. With `exact` the cosines of networks open their phases unrounded, for two
+    to three times the bytes: docs/security.md says why.
     """
-    if type(phase_bits) is not int or not 8 <= phase_bits <= 28:
-        raise InputError(f"phases have 8 to 28 bits, not {phase_bits!r}")
+    phase_bits = chosen_bits(phase_bits, exact)
     implementation()  # warns here, where somebody sees it, if the kernels were not compiled
     emulation = Emulation(rtt_ms, mbps) if rtt_ms or mbps else None
     roles = ROLES if dealer else ROLES[1:]
@@ -78,7 +82,7 @@ def local(
             handshake(link, Hello("client", SOFTWARE, table_hash(), run))
             links.append(link)
         pids = {process.role: process.popen.pid for process in processes}
-        cluster = Cluster(links, phase_bits, timeout_s, pids, lambda error: _explained(error, processes))
+        cluster = Cluster(links, phase_bits, dealer, timeout_s, pids, lambda error: _explained(error, processes))
         stack.callback(cluster.end)
         yield cluster
         cluster.shutdown()

@@ -48,7 +48,7 @@ class PrivateModel(Opened):
                 f"share takes an hdcos.nn.Sequential, got {type(model).__name__}: "
                 f"hdcos.nn.from_torch(module) and hdcos.nn.load(path) make one"
             )
-        chosen = layout(model, phase_bits)
+        chosen = layout(model, phase_bits, cluster.has_dealer)
         plan_inference(chosen)  # what cannot be planned is refused before anything is sent
         state = model.state()
         words = {tensor.name: tensor.words(state[tensor.name]) for tensor in chosen.tensors}

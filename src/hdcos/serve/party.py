@@ -102,7 +102,7 @@ class PartyNode:
             raise ModelError(f"not a program that can be planned: {type(error).__name__} {error}") from error
         stock = self._engine.open(scope, planned)
         record = [call.function, dict(call.parameters), shapes, scales, planned.material.fingerprint.hex()]
-        work = FunctionWork(stock, ahead, fingerprint(record), call.output_scale, call, shapes, scales)
+        work = FunctionWork(stock, ahead, fingerprint(record), call, shapes, scales)
         self._works[scope] = work
         self._engine.order(stock, ahead)
         return {}, {}
@@ -111,7 +111,7 @@ class PartyNode:
         """Take this party's half of a model and make it ready for inference."""
         scope = self._new_scope(meta)
         model = Sequential.outline(meta.get("architecture"))
-        chosen = layout(model, integer(meta, "phase_bits"))
+        chosen = layout(model, integer(meta, "phase_bits"), self._engine.dealer.has_dealer)
         self._works[scope] = load_model(
             self._engine, scope, model, chosen, self._halves(arrays, chosen.tensors), integer(meta, "ahead")
         )
@@ -137,7 +137,7 @@ class PartyNode:
         """The trained parameters as a model that can infer; training may go on."""
         training, scope = self._trainer.training(text(meta, "training")), self._new_scope(meta)
         model = Sequential.outline(meta.get("architecture"))
-        chosen = layout(model, integer(meta, "phase_bits"))
+        chosen = layout(model, integer(meta, "phase_bits"), self._engine.dealer.has_dealer)
         shares = trained_shares(self._engine, scope, training, chosen)
         self._works[scope] = load_model(self._engine, scope, model, chosen, shares, integer(meta, "ahead"))
         return {}, {}
@@ -188,7 +188,7 @@ class PartyNode:
         missing = work.ahead - (work.stock.expected - work.stock.used)
         if missing > 0:
             engine.order(work.stock, missing)
-        scale, bits, words = leaving(engine, result, work.output_scale, address)
+        scale, bits, words = leaving(engine, result, work, address)
         return {"scale": scale, "bits": bits, "seconds": engine.online_s - started_s}, {"words": words}
 
     def _stock(self, meta: Meta, arrays: Arrays) -> Answer:

@@ -110,7 +110,7 @@ class PrivateTraining(Opened):
 
     def model(self, name: str) -> PrivateModel:
         """The parameters as they are now, as a model that can predict. Training may go on."""
-        chosen = layout(self._model, self._cluster.phase_bits)
+        chosen = layout(self._model, self._cluster.phase_bits, self._cluster.has_dealer)
         private = PrivateModel(self._cluster, name, self._model, chosen)
         private._ask(
             "finish_training",

@@ -12,13 +12,14 @@ import numpy as np
 
 from hdcos.errors import InputError, MaterialReused
 from hdcos.nn.private import Layout, infer_pieces, pieces
+from hdcos.nn.private.answers import answer
 from hdcos.nn.private.stages import Parameters
 from hdcos.offline import Stock
 from hdcos.protocol.catalogue import Call
 from hdcos.protocol.party import Party
 from hdcos.protocol.plan import Planned
 from hdcos.protocol.rounds import Rounds
-from hdcos.ring import Array
+from hdcos.ring import Array, round_open
 from hdcos.sharing import Share, Stream
 
 Shape = tuple[int, ...]
@@ -50,7 +51,6 @@ class Work:
     stock: Stock
     ahead: int
     fingerprint: bytes
-    output_scale: int
 
     def pieces(self, executions: int) -> list[int]:
         """How executions are divided into pieces with rations of their own; the same at both parties."""
@@ -60,6 +60,10 @@ class Work:
         self, parties: Sequence[Party], arrays: Arrays, start: int, executions: int, mode: str
     ) -> Rounds[Share]:
         """Executions [start, start + executions) on a client's inputs; InputError if they do not fit what is open."""
+        raise NotImplementedError
+
+    def answer(self, result: Share, rank: int) -> tuple[int, int, Array]:
+        """The scale, the bits and the words of this party's share of a result as the client gets it."""
         raise NotImplementedError
 
 
@@ -80,6 +84,12 @@ class FunctionWork(Work):
             for index, (shape, scale) in enumerate(zip(self.shapes, self.scales, strict=True))
         ]
         return self.call.program(party, *inputs)
+
+    def answer(self, result: Share, rank: int) -> tuple[int, int, Array]:
+        """Rounded far above the noise of the evaluation, which would depend on the masks."""
+        drop = max(0, result.scale - self.call.output_scale)
+        bits = result.bits - drop
+        return result.scale - drop, bits, round_open(result.words, None, drop, bits, ties_up=rank == 0)
 
 
 @dataclass
@@ -126,6 +136,9 @@ class ModelWork(Work):
             raise InputError(f"masked rows of shape {shape} in uint64 expected")
         values = list(_cut(opened, self.pieces(executions)))
         return infer_pieces(parties, self.layout, self.parameters, values)
+
+    def answer(self, result: Share, rank: int) -> tuple[int, int, Array]:
+        return answer(result, rank)
 
 
 def _cut(rows: Array, sizes: Sequence[int]) -> list[Array]:

@@ -9,6 +9,9 @@ from typing import Any
 from hdcos.client.tensors import MOST_JSON
 from hdcos.errors import InputError, ModelError
 from hdcos.nn import Sequential
+from hdcos.nn.private.layout import MOST_PHASE_BITS, PHASE_BITS, WHOLE_TURN
+
+ALLOWED_PHASE_BITS = (*range(8, MOST_PHASE_BITS + 1), WHOLE_TURN)
 
 
 def json_object(body: bytes) -> dict[str, Any]:
@@ -27,6 +30,13 @@ def whole(meta: Mapping[str, Any], name: str, low: int, high: int, default: int 
     value = meta.get(name, default)
     if type(value) is not int or not low <= value <= high:
         raise InputError(f"{name} is a whole number from {low} to {high}")
+    return value
+
+
+def phase_bits(meta: Mapping[str, Any]) -> int:
+    value = meta.get("phase_bits", PHASE_BITS)
+    if type(value) is not int or value not in ALLOWED_PHASE_BITS:
+        raise InputError(f"phase_bits is a whole number from 8 to {MOST_PHASE_BITS}, or {WHOLE_TURN} for whole turns")
     return value
 
 

@@ -48,7 +48,8 @@ class Demand:
 class Budget:
     """Decides what one party keeps in memory."""
 
-    def __init__(self, config: Config, store: Store) -> None:
+    def __init__(self, config: Config, store: Store, dealt: bool) -> None:
+        self._dealt = dealt
         self._limits, self._stock_mb, self._store = config.limits, config.stock.megabytes, store
         self._known: dict[tuple[str, str], Demand] = {}
 
@@ -89,7 +90,7 @@ class Budget:
 
     def _measured(self, stored: StoredModel) -> Demand:
         model = Sequential.outline(stored.architecture)
-        return Demand.of(model, plan_inference(layout(model, stored.phase_bits)).material, self._stock_mb)
+        return Demand.of(model, plan_inference(layout(model, stored.phase_bits, self._dealt)).material, self._stock_mb)
 
     def job(self, model: Sequential, spec: dict[str, Any], data_words: int) -> None:
         """PolicyRefused if a job takes more than one may: its rows, its parameters, the material ahead, and a step."""

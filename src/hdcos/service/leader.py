@@ -185,7 +185,7 @@ class Leader:
 
     def _load(self, model: StoredModel) -> Command:
         network = Sequential.outline(model.architecture)
-        chosen = layout(network, model.phase_bits)
+        chosen = layout(network, model.phase_bits, self._dealt)
         megabytes = self._config.stock.megabytes
         rows = Demand.of(network, plan_inference(chosen).material, megabytes).rows
         if not self._dealt:

@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 from hdcos._version import __version__
+from hdcos.service.asked import ALLOWED_PHASE_BITS
 
 Schema = dict[str, Any]
 
@@ -40,6 +41,7 @@ TENSOR = _object(
     data=_list(_whole(0, 2**64 - 1)),
     parameters=_object({"binary_data_size": WHOLE}),
 )
+PHASE_BITS: Schema = {"type": "integer", "enum": list(ALLOWED_PHASE_BITS)}
 JOB = _object(
     {"id": ID, "model": NAME, "state": TEXT, "step": WHOLE, "total_steps": WHOLE, "epoch": WHOLE, "epochs": WHOLE},
     error=TEXT,
@@ -51,7 +53,7 @@ DATASET = _object(
 )
 REVEAL = _object({"id": ID, "model": NAME, "version": ID, "state": TEXT})
 MODEL_REQUEST = _object(
-    {"inputs": _list(TENSOR), "parameters": _object({"architecture": {}, "phase_bits": _whole(8, 28), "version": ID})}
+    {"inputs": _list(TENSOR), "parameters": _object({"architecture": {}, "phase_bits": PHASE_BITS, "version": ID})}
 )
 INFER_REQUEST = _object(
     {
@@ -75,7 +77,7 @@ JOB_REQUEST = _object(
                 **{"id": ID, "model": NAME, "architecture": {}, "datasets": _list(NAME, minItems=1)},
                 **{"batch_size": _whole(1, 2**24), "rates": _list(NUMBER, minItems=1), "seed": _whole(0, 2**63 - 1)},
             },
-            phase_bits=_whole(8, 28),
+            phase_bits=PHASE_BITS,
             join={"type": "string", "enum": ["rows", "columns"]},
             loss={"type": "string", "enum": ["logistic", "softmax", "squared"]},
             momentum=NUMBER,

@@ -64,6 +64,7 @@ class Predicting:
                 "outputs": [{"name": "output", "datatype": "UINT64", "shape": [-1, *work.layout.output_shape]}],
                 "parameters": {
                     **{"party": self._service.rank, "phase_bits": stored.phase_bits},
+                    "has_dealer": self._service.node.dealt,
                     **{"architecture": stored.architecture, "scale_bits": work.layout.input_scale},
                     "most_rows": min(self._api.limits.rows, *(lane.most_rows for lane in loaded.lanes.values())),
                     **{"input_bits": work.layout.input_bits, "modes": list(loaded.lanes), "rounds": loaded.rounds},
@@ -185,11 +186,11 @@ class Predicting:
         body = await self._api.gate.body(request)
         meta, tensors = decode_body(body, request.headers.get(LENGTH_HEADER))
         given = asked.parameters(meta)
-        version, phase_bits = check_id(given.get("version"), "version"), asked.whole(given, "phase_bits", 8, 28)
+        version, phase_bits = check_id(given.get("version"), "version"), asked.phase_bits(given)
 
         def keep() -> None:
             model = asked.network(given)
-            chosen = layout(model, phase_bits)
+            chosen = layout(model, phase_bits, self._service.node.dealt)
             demand = self._service.budget.model(model, chosen)
             check_halves(tensors, {tensor.name: tensor.shape for tensor in chosen.tensors})
             self._service.budget.another(name, demand)

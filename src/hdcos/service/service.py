@@ -44,7 +44,7 @@ class Service:
         self.started = time.time()
         self.reason = "starting"
         self.failures = Failures(store)
-        self.budget = Budget(config, store)
+        self.budget = Budget(config, store, node.dealt)
         self.quota = Quota(store, config.policy.queries_per_model)
         self._before = {"online": Count(), "offline": Count()}
         self._batches = self._rows = 0

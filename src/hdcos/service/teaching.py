@@ -61,7 +61,9 @@ class Teaching:
             model, spec = asked.network(given), job_spec(given)
             form = training_form(model, spec["loss"])
             budget = self._service.budget
-            budget.another(spec["model"], budget.model(model, layout(model, spec["phase_bits"])))
+            budget.another(
+                spec["model"], budget.model(model, layout(model, spec["phase_bits"], self._service.node.dealt))
+            )
             budget.job(model, spec, 0)  # with its rows, when it begins
             check_halves(tensors, {tensor.name: tensor.shape for tensor in form.tensors})
             if any(known.owner != client for known in self._store.models(spec["model"])):
@@ -157,7 +159,7 @@ def job_spec(given: dict[str, Any]) -> dict[str, Any]:
     momentum, decay = asked.number(given, "momentum", 0.0), asked.number(given, "weight_decay", 0.0)
     for position in range(len(rates)):
         Rule(asked.number({"rate": rates[position]}, "rate", 0.0), momentum, decay)
-    model, phase_bits = asked.network(given), asked.whole(given, "phase_bits", 8, 28, 16)
+    model, phase_bits = asked.network(given), asked.phase_bits(given)
     datasets = [check_name(name) for name in asked.texts(given, "datasets", 100)]
     if len(set(datasets)) != len(datasets):
         raise InputError("a data set is named twice")

@@ -124,7 +124,7 @@ class Worker:
         if stored is None:
             raise DataMissing(f"version {version} of {name} is not here")
         model = Sequential.outline(stored.architecture)
-        chosen = layout(model, stored.phase_bits)
+        chosen = layout(model, stored.phase_bits, self.engine.dealer.has_dealer)
         demand = self._budget.model(model, chosen)
         # Party 0 chose how much is kept ahead: this party's memory is its own.
         self._budget.check_model(demand.fixed + sum(command["ahead"].values()) * demand.row)
@@ -190,7 +190,7 @@ class Worker:
         engine = self.engine
         with engine.meter.phase("online"):
             result = engine.exchange(agreed, lambda: self._beginning(loaded, mode, requests, runs))
-        scale, bits, words = leaving(engine, result, loaded.work.output_scale, address)
+        scale, bits, words = leaving(engine, result, loaded.work, address)
         answers, first = [], 0
         for request in requests:
             answers.append((request, Answer(words[first : first + request.rows], scale, bits)))
@@ -266,7 +266,7 @@ class Worker:
         job = self.store.job(command["job"])
         training = self._trainer.training(self.jobs[command["job"]].scope)
         model = Sequential.outline(job.spec["architecture"])
-        chosen = layout(model, job.spec["phase_bits"])
+        chosen = layout(model, job.spec["phase_bits"], self.engine.dealer.has_dealer)
         name, spec = job.spec["model"], job.spec
         if any(known.owner != job.owner for known in self.store.models(name)):
             raise PolicyRefused(f"a model named {name!r} belongs to another client now")
@@ -296,7 +296,8 @@ class Worker:
         stored = next((m for m in self.store.models(reveal.model) if m.version == reveal.version), None)
         if stored is None:
             raise DataMissing(f"version {reveal.version} of {reveal.model} is gone")
-        chosen = layout(Sequential.outline(stored.architecture), stored.phase_bits)
+        model = Sequential.outline(stored.architecture)
+        chosen = layout(model, stored.phase_bits, self.engine.dealer.has_dealer)
         words = self.store.model_words(reveal.model, reveal.version)
         shares = {tensor.name: Share(words[tensor.name], tensor.scale) for tensor in chosen.tensors}
         self.store.release(reveal.id, revealed(self.engine, shares, reveal.id))

@@ -19,13 +19,14 @@ from hdcos.protocol.opening import round_lift
 from hdcos.protocol.party import Party
 from hdcos.protocol.phase import Phase, open_phase
 from hdcos.protocol.polynomial import lifted_polynomials
+from hdcos.protocol.precision import even
 from hdcos.protocol.rounds import Rounds
 from hdcos.ring import rotate
 from hdcos.sharing import Public, Share
 from hdcos.train.form import PHASE_BITS, SLOPE_SCALE, Unit
 
 FACTOR_BITS = 12
-SERIES_TRIG = 13
+SERIES_PRECISION = even(PHASE_BITS, 13)
 RANGE_BITS = 10
 """Values that enter a polynomial may reach 2**10 after diagonal layers, 2**8 after others: their ring is smaller."""
 SERIES = {"sigmoid": fit.sigmoid, "tanh": fit.tanh, "expm1": fit.expm1}
@@ -45,7 +46,7 @@ def activate(party: Party, unit: Unit, y: Share) -> Rounds[tuple[Share, Share | 
         return Share(words, 2 * phase.scale), slope_of(phase)
     if name in SERIES:
         series: Series = SERIES[name]()
-        value, slope = yield from series_of(party, y, (series, series.slope), PHASE_BITS, SERIES_TRIG)
+        value, slope = yield from series_of(party, y, (series, series.slope), SERIES_PRECISION)
         return value, (yield from settled(party, slope, SLOPE_SCALE))
     if name == "growing_cos":
         x_cos, x_sin, cos = yield from growing_cos_parts(

@@ -25,13 +25,14 @@ from hdcos.protocol.fourier import Series, fourier
 from hdcos.protocol.masked import Masked, product
 from hdcos.protocol.opening import open_masked
 from hdcos.protocol.party import Party
+from hdcos.protocol.precision import even
 from hdcos.protocol.rounds import Rounds
 from hdcos.ring import matmul
 from hdcos.sharing import Share
 from hdcos.train.activation import settled
 from hdcos.train.form import LOSS_PHASE_BITS, TARGET_SCALE, Form
 
-TRIG_SCALE = TARGET_SCALE // 2
+PRECISION = even(LOSS_PHASE_BITS, TARGET_SCALE // 2)
 LOGIT_BITS = 5
 LARGEST_LOGIT = 2.0**LOGIT_BITS
 """Logits, or for softmax their differences, that the sigmoid is fitted on; beyond it gradients are wrong."""
@@ -53,7 +54,7 @@ def error(party: Party, form: Form, logits: Share, targets: Share, pairs: Masked
         return logits - targets
     if form.loss == "logistic":
         ring = form.error_bits
-        return (yield from fourier(party, logits, loss_series(), LOSS_PHASE_BITS, TRIG_SCALE, ring)) - targets
+        return (yield from fourier(party, logits, loss_series(), PRECISION, ring)) - targets
     assert pairs is not None
     return (yield from _one_against_each(party, logits, targets, pairs))
 
@@ -69,7 +70,7 @@ def _one_against_each(party: Party, logits: Share, targets: Share, pairs: Masked
     """With s = sigmoid(z_i - z_j), the pair (i, j) adds v = (t_i + t_j) s - t_i to class i and -v to class j."""
     first, second = _pairs(logits.shape[1])
     differences = Share(logits.words[:, first] - logits.words[:, second], logits.scale, logits.bits)
-    s = yield from fourier(party, differences, loss_series(), LOSS_PHASE_BITS, TRIG_SCALE)
+    s = yield from fourier(party, differences, loss_series(), PRECISION)
     S = yield from open_masked(party, s, s.scale - PAIR_SCALE)
     weighted = product(party, S, pairs)
     raised = TARGET_SCALE - weighted.scale

@@ -16,18 +16,20 @@ from hdcos import nn
 from hdcos.nn.activations import Activation
 from hdcos.nn.layer import Layer
 from hdcos.nn.private import stages
-from hdcos.nn.private.layout import OPENED_SCALE, OUTPUT_SCALE, TRIG_SCALE, Layout, layout
+from hdcos.nn.private.answers import LARGEST_NOISE
+from hdcos.nn.private.layout import OPENED_SCALE, PHASE_BITS, SQUARE_SCALE, Layout, layout
 from hdcos.nn.private.tensor import Tensor
 from hdcos.nn.sequential import Sequential
 from hdcos.protocol import fit, fourier
+from hdcos.protocol.precision import Precision
 from hdcos.ring import Array
 
 _SERIES = {nn.ExpM1: fit.expm1, nn.Sigmoid: fit.sigmoid, nn.Tanh: fit.tanh}
 
 
-def error_bound(model: Sequential, x: Array, phase_bits: int = 16) -> Array:
+def error_bound(model: Sequential, x: Array, phase_bits: int = PHASE_BITS, dealer: bool = True) -> Array:
     """The largest possible |private output - model(x)|, for each output of each row."""
-    chosen = layout(model, phase_bits)
+    chosen = layout(model, phase_bits, dealer)
     value = model.rows(x)
     error = np.zeros_like(value)
     for index, layer in enumerate(model.layers):
@@ -35,13 +37,13 @@ def error_bound(model: Sequential, x: Array, phase_bits: int = 16) -> Array:
         if index == len(chosen.front):
             error = error + 2.0 ** -(chosen.input_scale + 1)
         if isinstance(layer, Activation):
-            value, error = layer(value), _activation(layer, index, value, error, chosen, phase_bits)
+            value, error = layer(value), _activation(layer, index, value, error, chosen)
         elif isinstance(layer, nn.HadamardDiagonal) and layer.blocks > 1:
             value, error = _blocks(layer, index, parameters, value, error, chosen)
         else:
             error = _linear(layer, index, parameters, value, error, chosen)
             value = layer.forward(parameters, value)
-    return error + 2.0**-OUTPUT_SCALE * abs(chosen.output_gain)
+    return error + LARGEST_NOISE * abs(chosen.output_gain)
 
 
 def _linear(
@@ -110,17 +112,18 @@ def _absolute(layer: Layer, parameters: Mapping[str, Array], x: Array) -> Array:
     return total
 
 
-def _activation(layer: Activation, index: int, y: Array, error: Array, chosen: Layout, phase_bits: int) -> Array:
+def _activation(layer: Activation, index: int, y: Array, error: Array, chosen: Layout) -> Array:
     """The activation's slope times the error, plus its own rounding."""
     far = np.abs(y) + error
-    step = 2 * pi / 2**phase_bits
     if isinstance(layer, nn.Cos | nn.Sin):
-        total: Array = error + step + 1.5 / 2**TRIG_SCALE
+        precision = _precision(index, chosen)
+        total: Array = error + _step(precision.phase_bits) + precision.rounding
     elif isinstance(layer, nn.GrowingCos):
+        (stage,) = [s for s in chosen.stages if isinstance(s, stages.Growing) and s.name.startswith(f"{index} ")]
         opened = 2 * pi * 2.0**-12
-        total = (1 + far) * error + opened + (far + opened) * (step + 1.5 / 2**12)
+        total = (1 + far) * error + opened + (far + opened) * (_step(stage.phase_bits) + 1.5 / 2**12)
     elif isinstance(layer, nn.Square):
-        opened = 2.0**-12
+        opened = 2.0**-SQUARE_SCALE
         total = 2 * far * (error + opened) + opened**2
     elif isinstance(layer, nn.PolyReLU3):
         opened = 2.0**-10
@@ -129,8 +132,21 @@ def _activation(layer: Activation, index: int, y: Array, error: Array, chosen: L
         total = slope * (error + opened) + opened**2 + sum(2.0**-8 * far**n * 2.0 ** (-10 * (3 - n)) for n in range(4))
     else:
         series = _SERIES[type(layer)]()
-        bits = max(20, phase_bits) if isinstance(layer, nn.ExpM1) else phase_bits
         slope = np.exp(far) if isinstance(layer, nn.ExpM1) else (0.25 if isinstance(layer, nn.Sigmoid) else 1.0)
         gap = np.abs(series(y) - layer(y))
-        total = gap + slope * error + fourier.error_bound(series, bits, TRIG_SCALE)
+        total = gap + slope * error + fourier.error_bound(series, _precision(index, chosen))
     return total
+
+
+def _precision(index: int, chosen: Layout) -> Precision:
+    """Of the cosine at a layer, which may be part of the next layer's stage."""
+    for stage in chosen.stages:
+        if isinstance(stage, stages.Cosine | stages.Fourier) and stage.name.startswith(f"{index} "):
+            return stage.precision
+    following = [s for s in chosen.stages if isinstance(s, stages.FusedDiagonal) and int(s.name.split()[0]) > index]
+    return following[0].precision
+
+
+def _step(phase_bits: int) -> float:
+    """One step of a phase in radians; half a step of the table's where a phase is wider."""
+    return float(2 * pi * (2.0**-phase_bits + (2.0**-33 if phase_bits > 32 else 0.0)))

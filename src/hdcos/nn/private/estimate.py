@@ -12,7 +12,7 @@ from hdcos import nn
 from hdcos.link import Emulation
 from hdcos.link.tls import wire_bytes
 from hdcos.nn.layer import Layer
-from hdcos.nn.private.layout import Layout, layout
+from hdcos.nn.private.layout import PHASE_BITS, Layout, layout
 from hdcos.nn.private.planning import MODEL, blank_parameters, plan_inference, plan_weights
 from hdcos.nn.private.program import pieces
 from hdcos.nn.private.stages import Stage, Value
@@ -61,7 +61,12 @@ class LayerEstimate:
 
 
 def estimate(
-    model: Sequential, batch: int = 1, phase_bits: int = 16, network: Emulation | None = None, *, masked: bool = True
+    model: Sequential,
+    batch: int = 1,
+    phase_bits: int = PHASE_BITS,
+    network: Emulation | None = None,
+    *,
+    masked: bool = True,
 ) -> list[LayerEstimate]:
     """The cost of each step of a batch, in the order in which they run; steps without cost are left out."""
     chosen = layout(model, phase_bits)

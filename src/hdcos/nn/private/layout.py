@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
-from math import pi, sqrt
+from math import log2, pi, sqrt
 from typing import Any
 
 import numpy as np
 
 from hdcos import nn
-from hdcos.errors import ModelError
+from hdcos.errors import InputError, ModelError
 from hdcos.nn.activations import Activation
 from hdcos.nn.layer import Layer
 from hdcos.nn.private import stages
@@ -25,19 +25,25 @@ from hdcos.nn.private.tensor import Tensor
 from hdcos.nn.structured import PHD_FRACTION_BITS
 from hdcos.protocol import fit
 from hdcos.protocol.fourier import Series
+from hdcos.protocol.precision import Precision
 from hdcos.ring import Array
 
 Shape = tuple[int, ...]
 
 INPUT_SCALE = 16
-OPENED_SCALE = 14
-"""Fraction bits of an activation that is opened for a matrix product."""
-TRIG_SCALE = 16
+PHASE_BITS = 26
+"""Bits of a turn that are opened, unless the caller says otherwise."""
+WHOLE_TURN = 64
+"""As phase bits: turns are opened unrounded, whatever they have."""
+OPENED_SCALE = 21
+"""Fraction bits of a value that must be rounded as it is opened for a product."""
 OUTPUT_SCALE = 13
-"""Fraction bits of results as they leave: noise lies below, see docs/security.md."""
+"""Fraction bits of results as they leave; `answers` adds the noise around that size."""
 RANGE_BITS = 10
 """Values that feed anything but a cosine may reach 2**10."""
-LIFT_BITS = 28
+LIFT_BITS = OPENED_SCALE + RANGE_BITS + 4
+SQUARE_SCALE = 18
+MOST_PHASE_BITS = 28
 PUBLIC = (nn.Flatten, nn.AvgPool2d, nn.RandomProjection)
 
 TURNS, TURNS_VALUE, VALUE = "turns", "turns and value", "value"
@@ -78,15 +84,51 @@ class Layout:
         return x
 
 
-def layout(model: nn.Sequential, phase_bits: int = 16) -> Layout:
-    """Choose the stages and scales of a network; ModelError names a layer that cannot be computed on shares."""
+def chosen_bits(phase_bits: int | None, exact: bool) -> int | None:
+    """The phase bits that a caller asks for, or None for the defaults; InputError if they cannot be had."""
+    if exact and phase_bits is not None:
+        raise InputError("exact=True opens phases unrounded: phase_bits cannot be chosen besides")
+    if exact:
+        return WHOLE_TURN
+    if phase_bits is None or (type(phase_bits) is int and 8 <= phase_bits <= MOST_PHASE_BITS):
+        return phase_bits
+    raise InputError(f"phases have 8 to {MOST_PHASE_BITS} bits, not {phase_bits!r}")
+
+
+@dataclass(frozen=True)
+class Trig:
+    """Fraction bits of the table of cosines and of the cosines that are made offline.
+
+    What a party knows of an answer's error must be small against what it does not know (docs/security.md). The table's
+    error is public; a dealer's is noise to both parties, so its cosines are coarse and the table takes what the ring
+    has left. Without a dealer each party rounds its own share, and both must be fine.
+    """
+
+    table: int
+    dealt: int
+
+    @property
+    def scale(self) -> int:
+        return self.table + self.dealt
+
+
+DITHERED = Trig(24, 10)
+ROUNDED, ROUNDED_TURNS = Trig(18, 18), Trig(22, 20)
+
+
+def layout(model: nn.Sequential, phase_bits: int = PHASE_BITS, dealer: bool = True) -> Layout:
+    """Choose the stages and scales of a network; ModelError names a layer that cannot be computed on shares.
+
+    `phase_bits` of each turn are opened, or all of them for WHOLE_TURN. Without a `dealer` no rounding is secret, and
+    the scales are others.
+    """
     for index, layer in enumerate(model.layers):
         if isinstance(layer, nn.ReLU):
             raise ModelError(f"layer {index}, ReLU, cannot be computed on shares: use Cos, which costs one round")
     front = 0
     while front < len(model.layers) and isinstance(model.layers[front], PUBLIC):
         front += 1
-    return _Builder(model.layers, model.shapes, front, phase_bits).build()
+    return _Builder(model.layers, model.shapes, front, phase_bits, dealer).build()
 
 
 @dataclass
@@ -97,6 +139,7 @@ class _Builder:
     shapes: Sequence[Shape]
     position: int
     phase_bits: int
+    dealer: bool
     made: list[Stage] = field(default_factory=list)
     scale: int = INPUT_SCALE
     bits: int = 64
@@ -127,9 +170,10 @@ class _Builder:
         if isinstance(layer, nn.HadamardDiagonal | nn.PHD):
             self._diagonal(layer, index, name, mode, before, after, fused)
         elif isinstance(layer, nn.LowRank):
-            # Scales that let two openings in a row do without a lift where a cosine follows.
-            self._product("matmul", f"{name} right", index, "right", None, VALUE, before, 1.0, weight_scale=14)
-            narrow = 18 if mode == TURNS else 16
+            # Scales that let two openings in a row do without a lift where a cosine follows: 63 bits in all.
+            right = min(14, (59 - self.scale) // 2)
+            self._product("matmul", f"{name} right", index, "right", None, VALUE, before, 1.0, weight_scale=right)
+            narrow = min(18, 63 - self.scale) if mode == TURNS else 16
             self._product("matmul", f"{name} left", index, "left", "bias", mode, 1.0, after, weight_scale=narrow)
         elif isinstance(layer, nn.Dense):
             self._product("matmul", name, index, "weight", "bias", mode, before, after)
@@ -167,11 +211,12 @@ class _Builder:
             self.input_bits, self.masked = bits, False
         else:
             weight_scale = weight_scale or (22 if mode == TURNS else 16)
-            scale = min(self.scale, OPENED_SCALE) + weight_scale
-            self._room(scale if mode == TURNS else scale + RANGE_BITS + 1, name)
-            drop = max(0, self.scale - OPENED_SCALE)
-            bits = scale if mode == TURNS else self.bits - drop
+            needed = weight_scale if mode == TURNS else weight_scale + RANGE_BITS + 1
+            if self.scale + needed > self.bits or self.scale + weight_scale > 63:  # it does not fit unrounded
+                self._room(min(self.scale, OPENED_SCALE) + needed, name)
+                drop = max(0, self.scale - OPENED_SCALE)
             scale = self.scale - drop + weight_scale
+            bits = scale if mode == TURNS else self.bits - drop
         factor = before * after * (1 / (2 * pi) if mode != VALUE else 1.0)
         layer_shape = self.layers[index].parameter_shapes()[weight]
         flipped = operation == "matmul"
@@ -214,8 +259,11 @@ class _Builder:
                 factor *= after * (1 / (2 * pi) if mode != VALUE else 1.0)
             drop = kept = 0
             if fused is not None and block == 0:
-                weight_scale = min(24, 62 - 2 * TRIG_SCALE - extra) if block_mode == TURNS else 18 - extra // 2
-                scale, bits, mask_bits = 2 * TRIG_SCALE + weight_scale + extra, 64, 64
+                trig = self._trig(block_mode)
+                fused = {**fused, "precision": self._precision(trig)}
+                most, room = (24, 62) if block_mode == TURNS else (18, 63 - RANGE_BITS)
+                weight_scale = min(most, room - trig.scale - extra)
+                scale, bits, mask_bits = trig.scale + weight_scale + extra, 64, 64
             elif self.masked:
                 weight_scale = 24 if block_mode == TURNS else 20 - extra // 2
                 scale = self.scale + weight_scale + extra
@@ -325,12 +373,12 @@ class _Builder:
                 self.gain = 1.0
                 for between in self.layers[self.position + 1 : end]:
                     self.gain *= _gain(between)
-                trig = {"phase_bits": self.phase_bits, "trig_scale": TRIG_SCALE, "pool": pool}
-                self._linear(self.layers[end], end, dict(trig))
+                self._linear(self.layers[end], end, {"pool": pool})
                 self.position = end + 1
                 return
-            self.made.append(stages.Cosine(name=name, phase_bits=self.phase_bits, trig_scale=TRIG_SCALE))
-            self.scale = 2 * TRIG_SCALE
+            precision = self._precision(self._trig(VALUE))
+            self.made.append(stages.Cosine(name=name, precision=precision))
+            self.scale = precision.scale
         elif isinstance(layer, nn.GrowingCos):
             drop = max(0, self.scale - 12)
             kept, trig_scale = min(24, self.bits - drop), 12
@@ -340,14 +388,14 @@ class _Builder:
                     turns=in_turns,
                     drop=drop,
                     bits=kept,
-                    phase_bits=self.phase_bits,
+                    phase_bits=min(self.phase_bits, 32),
                     trig_scale=trig_scale,
                 )
             )
             self.scale = self.scale - drop + 2 * trig_scale
             self.gain = 2 * pi if in_turns else 1.0
         elif isinstance(layer, nn.Square):
-            self._polynomial(name, (0.0, 0.0, 1.0), 12, 0)
+            self._polynomial(name, (0.0, 0.0, 1.0), SQUARE_SCALE, 0)
         elif isinstance(layer, nn.PolyReLU3):
             self._polynomial(name, fit.relu_cubic(), 10, 7)
         elif isinstance(layer, nn.ExpM1):
@@ -376,8 +424,24 @@ class _Builder:
         self.scale = (len(coefficients) - 1) * (self.scale - drop) + coefficient_scale
 
     def _series(self, name: str, series: Series, phase_bits: int) -> None:
-        self.made.append(stages.Fourier(name=name, series=series, phase_bits=phase_bits, trig_scale=TRIG_SCALE))
-        self.scale = 2 * TRIG_SCALE
+        trig = self._trig(VALUE)
+        if self.dealer:  # the coefficients multiply the noise of dealt cosines
+            extra = max(0, round(log2(series.size)))
+            trig = Trig(trig.table - extra, trig.dealt + extra)
+        precision = self._precision(trig, self.scale + series.period_bits, phase_bits)
+        self.made.append(stages.Fourier(name=name, series=series, precision=precision))
+        self.scale = precision.scale
+
+    def _trig(self, mode: str) -> Trig:
+        """The scales of a cosine, by what the layer that follows is for."""
+        if self.dealer:
+            return DITHERED
+        return ROUNDED_TURNS if mode == TURNS else ROUNDED
+
+    def _precision(self, trig: Trig, turn_bits: int | None = None, phase_bits: int | None = None) -> Precision:
+        """Of a cosine of the value as it is now, whose turn has so many bits."""
+        bits = min(phase_bits or self.phase_bits, self.scale if turn_bits is None else turn_bits)
+        return Precision(bits, trig.table, trig.dealt, self.dealer)
 
     def _fusable(self) -> tuple[int, tuple[int, int, int, int] | None] | None:
         """The Hadamard-Diagonal layer that this cosine can be fused with, and the pooling on the way to it."""

@@ -9,7 +9,8 @@ import secrets
 
 import numpy as np
 
-from hdcos.nn.private.layout import Layout, layout
+from hdcos.nn.private.answers import answer
+from hdcos.nn.private.layout import PHASE_BITS, Layout, layout
 from hdcos.nn.private.program import infer, open_weights
 from hdcos.nn.private.stages import Parameters
 from hdcos.nn.sequential import Sequential
@@ -21,14 +22,14 @@ from hdcos.ring import Array, decode, encode, modulo
 from hdcos.sharing import Share, join
 
 
-def simulate_private(model: Sequential, x: Array, phase_bits: int = 16, *, masked: bool = True) -> Array:
+def simulate_private(model: Sequential, x: Array, phase_bits: int = PHASE_BITS, *, masked: bool = True) -> Array:
     """The outputs that two parties would give for rows x."""
     outputs, _ = simulate_transcript(model, x, phase_bits, masked=masked)
     return outputs
 
 
 def simulate_transcript(
-    model: Sequential, x: Array, phase_bits: int = 16, *, masked: bool = True
+    model: Sequential, x: Array, phase_bits: int = PHASE_BITS, *, masked: bool = True
 ) -> tuple[Array, Transcript]:
     """The outputs and everything the parties said to each other for these rows."""
     chosen = layout(model, phase_bits)
@@ -53,7 +54,8 @@ def simulate_transcript(
     (half0, half1), transcript = drive_pair(protocols[0], protocols[1])
     for ration in rations:
         ration.finish()
-    result = decode(join(half0.words, half1.words, half0.bits), half0.scale, half0.bits) * chosen.output_gain
+    (scale, bits, words0), (_, _, words1) = (answer(half, rank) for rank, half in enumerate((half0, half1)))
+    result = decode(join(words0, words1, bits), scale, bits) * chosen.output_gain
     return result.reshape(len(rows), *chosen.output_shape), transcript
 
 

@@ -17,6 +17,7 @@ from hdcos.protocol.fourier import Series
 from hdcos.protocol.hadamard import HadamardCosine
 from hdcos.protocol.masked import Masked
 from hdcos.protocol.party import Party
+from hdcos.protocol.precision import Precision
 from hdcos.protocol.rounds import Rounds
 from hdcos.ring import Array, matmul
 from hdcos.sharing import Public, Share
@@ -118,8 +119,7 @@ class MaskedDiagonal(Diagonal):
 class FusedDiagonal(Diagonal):
     """Of the cosine of a share: the cosine's one round, whatever pooling lies between."""
 
-    phase_bits: int
-    trig_scale: int
+    precision: Precision
     pool: tuple[int, int, int, int] | None
 
     def run(self, party: Party, value: Value, parameters: Parameters) -> Rounds[Value]:
@@ -131,8 +131,7 @@ class FusedDiagonal(Diagonal):
             parameters.weights[self.weight.name],
             self.size,
             self.outputs if plain else self.size,
-            self.phase_bits,
-            self.trig_scale,
+            self.precision,
             parameters.biases[self.bias.name] if plain and self.bias else None,
             self.pool,
         )
@@ -194,12 +193,11 @@ class Lift(Stage):
 class Cosine(Stage):
     """The cosine of turns: one round."""
 
-    phase_bits: int
-    trig_scale: int
+    precision: Precision
 
     def run(self, party: Party, value: Value, parameters: Parameters) -> Rounds[Value]:
         assert not isinstance(value, Masked)
-        return (yield from cosine.cos(party, value, self.phase_bits, self.trig_scale))
+        return (yield from cosine.cos(party, value, self.precision))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,12 +223,11 @@ class Fourier(Stage):
     """A trigonometric series: one round."""
 
     series: Series
-    phase_bits: int
-    trig_scale: int
+    precision: Precision
 
     def run(self, party: Party, value: Value, parameters: Parameters) -> Rounds[Value]:
         share = as_share(party, value)
-        return (yield from fourier.fourier(party, share, self.series, self.phase_bits, self.trig_scale))
+        return (yield from fourier.fourier(party, share, self.series, self.precision))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -99,7 +99,14 @@ def _powers(maker: Maker, kind: Powers, mine: Halves) -> Rounds[Halves]:
     return made
 
 
+def _refuse_dither(kind: TrigPair | FusedTrig) -> None:
+    """Each party rounds its own share and knows by how much: that is no noise to it."""
+    if kind.dither:
+        raise InputError(f"a dithered {kind.name} takes a dealer, whose coins no party sees")
+
+
 def _trig_pair(maker: Maker, kind: TrigPair, mine: Halves) -> Rounds[Halves]:
+    _refuse_dither(kind)
     cos, sin = yield from cos_sin(maker, mine["mask"], kind.phase_bits, kind.scale, kind.harmonics)
     return {"cos": modulo(cos, kind.ring), "sin": modulo(sin, kind.ring)}
 
@@ -122,6 +129,7 @@ def _mask_product(maker: Maker, kind: MaskProduct, mine: Halves, left: Unit, rig
 
 def _fused_trig(maker: Maker, kind: FusedTrig, mine: Halves, weight: Unit) -> Rounds[Halves]:
     """A trig pair, then both its parts times the weight's mask: whoever holds a half of the weight chooses with it."""
+    _refuse_dither(kind)
     cos, sin = yield from cos_sin(maker, mine["mask"], kind.phase_bits, kind.scale)
     w = spread(weight.mask(), kind.pool)
     (products,) = yield from ask(shared(maker, w, stacked(cos, sin)))

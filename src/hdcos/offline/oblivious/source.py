@@ -49,6 +49,8 @@ MAX_AGREEMENT = 1 << 16
 class ObliviousSource:
     """One party's end. `dial` makes a link to the other party and a name for the session that both know."""
 
+    has_dealer = False
+
     def __init__(self, dial: Callable[[Meter], tuple[Link, bytes]], rank: int) -> None:
         self._dial, self.rank = dial, rank
         self.meter = Meter()

@@ -24,7 +24,7 @@ import numpy as np
 
 from hdcos.offline.oblivious.arrays import flat, ring_word, stacked, words
 from hdcos.offline.oblivious.terms import Maker, Rounds, ask, private
-from hdcos.ring import Array, Blank, round_open, trig_words
+from hdcos.ring import Array, Blank, round_open, table_phase, trig_words
 
 GUARD_BITS = 3
 SPARE_BITS = 7
@@ -42,6 +42,7 @@ def cos_sin(
     r = (np.zeros((), mask.dtype) - mask) & turn
     if tuple(harmonics) != (1,):
         r = (r[..., None] * np.array(harmonics).astype(mask.dtype)) & turn
+    r, phase_bits = table_phase(r, phase_bits)
     cos, sin = (_clipped(part, fine) for part in trig_words(flat(r, -1), phase_bits, fine))
     numbers = stacked(cos, sin)
     vectors = flat(stacked(cos, sin, np.uint64(0) - sin, cos), -1, 2)

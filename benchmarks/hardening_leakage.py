@@ -1,0 +1,172 @@
+"""How many queries of one row tell a party that is also a client about the model: the numbers of docs/security.md.
+
+Every channel is measured at three settings that are coarser than the real one, with the secret noise there, and
+extended to the real one by the law that theory gives and the settings confirm: four times as many queries for each bit.
+Nothing is extended by more than four bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from unittest import mock
+
+import numpy as np
+
+from benchmarks.leakage import LAYOUT, Attack, OpeningAttack, Queries, Setting, VarianceAttack, network
+from benchmarks.record import Line, at_least, at_most, exactly
+from hdcos import nn
+from hdcos.nn.private import layout
+from hdcos.nn.private.layout import DITHERED, OPENED_SCALE, PHASE_BITS, SQUARE_SCALE
+from hdcos.nn.private.simulate import simulate_private
+from hdcos.nn.private.stages import Product
+
+ENOUGH = 1e9
+ROW = np.random.default_rng(5).uniform(0, 1, 256)
+BITS = ((18, 16, 200_000), (20, 18, 1_000_000), (22, 20, 4_000_000))
+"""Phase bits, table bits and queries of each setting."""
+COINS = ((4, 100_000), (6, 500_000), (8, 2_000_000))
+WAYS = ("regression", "likelihood")
+
+
+def extended(needed: float, bits: int) -> float:
+    """Queries at so many bits more."""
+    assert 0 <= bits <= 4
+    return needed * 4.0**bits
+
+
+def attacked(model: nn.Sequential, setting: Setting, queries: int) -> Attack:
+    attack = Attack(Queries(model, setting, ROW))
+    attack.ask(queries)
+    return attack
+
+
+def least(attack: Attack, channel: str) -> float:
+    return min(attack.needed(channel, way) for way in WAYS)
+
+
+def prove(seed: int) -> Iterator[Line]:
+    found = []
+    for line, needed in _channels():
+        found.append(needed)
+        yield line
+    yield at_least("queries for a correlation of one half, the least of all channels and attacks", min(found), ENOUGH)
+    yield exactly("bytes per hidden unit each way, online", PHASE_BITS / 8, 3.25)
+    yield from _reported()
+    yield from _broken()
+    yield from _activations()
+    yield from _without_dealer()
+    yield from _errors()
+
+
+def _channels() -> Iterator[tuple[Line, float]]:
+    """HD(256, 256) - Cos - HD(256, 10)."""
+    for phase_bits, table, queries in BITS:
+        attack = attacked(network(), Setting(phase_bits, table), queries)
+        last = (phase_bits, table) == (PHASE_BITS - 4, DITHERED.table - 4)
+        for channel, bits in (("carry", phase_bits), ("table", table)):
+            needed = least(attack, channel)
+            name = f"{channel} channel at {bits} bits, {queries:,} queries"
+            if last:
+                needed = extended(needed, 4)
+                yield at_least(f"{name}, extended to {bits + 4} bits", needed, ENOUGH), needed
+            else:
+                yield Line(name, needed, "reported", True), ENOUGH
+    for coin_bits, queries in COINS:
+        needed = least(attacked(network(), Setting(coin_bits=coin_bits), queries), "dealt")
+        name = f"dealt channel with {coin_bits} bits of coins, {queries:,} queries, true phases given"
+        if coin_bits == COINS[-1][0]:
+            needed = extended(needed, 4)
+            yield at_least(f"{name}, extended to 12 bits (there are 16)", needed, ENOUGH), needed
+        else:
+            yield Line(name, needed, "reported", True), ENOUGH
+    rounded = [stage.drop for stage in layout(_dense()).stages if isinstance(stage, Product)]
+    yield exactly("dense channel: bits dropped as a dense layer after a cosine is opened", rounded, [0]), ENOUGH
+    variance = VarianceAttack(Queries(network(32), Setting(answer_noise=False), ROW[:32]))
+    variance.ask(100_000)
+    needed = abs(variance.correlation())
+    yield at_most("variance of dealt cosines, 32 units, 100,000 queries: correlation", needed, 4 / np.sqrt(32)), ENOUGH
+
+
+def _reported() -> Iterator[Line]:
+    phase_bits, table, _ = BITS[-1]
+    for name, model in (("256 outputs", network(outputs=256)), ("depth 3", network(depth=3))):
+        attack = attacked(model, Setting(phase_bits, table), 1_000_000)
+        for channel in ("carry", "table"):
+            needed = extended(least(attack, channel), 4)
+            if np.isfinite(needed):
+                yield Line(f"{name}: {channel} channel, extended to the real bits", needed, "reported", True)
+
+
+def _dense() -> nn.Sequential:
+    return nn.Sequential([nn.HadamardDiagonal(256, 256, bandwidth=4.0), nn.Cos(), nn.Dense(256, 10)], seed=1)
+
+
+def _broken() -> Iterator[Line]:
+    """The attacks find what they look for where the protection is taken away."""
+    bare = attacked(network(), Setting(16, 16, 20, lanes=0, answer_noise=False), 20_000)
+    yield at_most("without noise, 16 bits: carry channel", least(bare, "carry"), 2000)
+    yield at_most("without noise, 16 bits: table channel", least(bare, "table"), 20_000)
+    yield at_most(
+        "cosines rounded to the nearest: dealt channel",
+        least(attacked(network(), Setting(lanes=0), 5000), "dealt"),
+        500,
+    )
+    single = VarianceAttack(Queries(network(32), Setting(lanes=1, answer_noise=False), ROW[:32]))
+    single.ask(10_000)
+    yield at_least("cosines rounded by one coin, 32 units: correlation by variance", single.correlation(), 0.9)
+    queries = Queries(_dense(), Setting(), ROW)
+    stages = [replace(s, drop=20, bits=s.bits - 20) if isinstance(s, Product) else s for s in queries.layout.stages]
+    dense = OpeningAttack(Queries(_dense(), Setting(), ROW, replace(queries.layout, stages=tuple(stages))), 1, 2)
+    dense.ask(20_000)
+    yield at_most("a dense layer opened with 14 fraction bits", dense.needed()[0], 20_000)
+
+
+def _activations() -> Iterator[Line]:
+    """Other activations: every opening that rounds, the least of all; at the real bits or extended to them."""
+    yield from _opening("square", nn.Square(), 0, 1, "SQUARE_SCALE", SQUARE_SCALE)
+    yield from _opening("a Hadamard-Diagonal layer behind it", nn.Square(), 1, 2, "OPENED_SCALE", OPENED_SCALE)
+    for layer in (nn.Sigmoid(), nn.Tanh(), nn.ExpM1()):
+        yield from _opening(layer.kind, layer, 0, 1, "", PHASE_BITS)
+    for layer, openings in ((nn.PolyReLU3(), 1), (nn.GrowingCos(), 2)):
+        model = nn.Sequential([nn.HadamardDiagonal(256, 256), layer, nn.HadamardDiagonal(256, 10)], seed=1)
+        needed = []
+        for opening in range(openings):
+            attack = OpeningAttack(Queries(model, Setting(), ROW), opening, 1)
+            attack.ask(20_000)
+            needed.append(attack.needed()[0])
+        yield Line(f"{layer.kind}, an exception: queries, measured", min(needed), "reported", True)
+
+
+def _opening(name: str, layer: nn.Layer, opening: int, index: int, knob: str, real: int) -> Iterator[Line]:
+    model = nn.Sequential([nn.HadamardDiagonal(256, 256), layer, nn.HadamardDiagonal(256, 10)], seed=1)
+    for bits in (real - 8, real - 6, real - 4):
+        setting = Setting() if knob else Setting(phase_bits=bits)
+        with mock.patch(f"{LAYOUT}.{knob}", bits) if knob else nullcontext():
+            queries = Queries(model, setting, ROW)
+        attack = OpeningAttack(queries, opening, index)
+        attack.ask(200_000)
+        needed, sure = attack.needed()
+    text = "" if sure else "more than "
+    yield Line(f"{name}: {text}so many queries, extended from {bits} bits", extended(needed, 4), "reported", True)
+
+
+def _without_dealer() -> Iterator[Line]:
+    """Scales of 18 bits and noise in answers alone; a party's own rounding of cosines is as large as the table's."""
+    attack = attacked(network(), Setting(table=18, dealt=18, lanes=0), 1_000_000)
+    yield Line("without a dealer: table channel", least(attack, "table"), "reported", True)
+    yield Line("without a dealer: own rounding of made cosines", least(attack, "dealt"), "reported", True)
+
+
+def _errors() -> Iterator[Line]:
+    worst, generator = 0.0, np.random.default_rng(0)
+    for depth in range(1, 9):
+        model = nn.models.mlp([1024] * (depth + 1) + [10], "cos", "hadamard", seed=depth)
+        x = generator.uniform(0, 1, (100, 1024))
+        worst = max(worst, float(np.abs(simulate_private(model, x) - model(x)).max()))
+    yield at_most("largest logit error, noise included, of 1 to 8 layers of 1024, 8,000 logits", worst, 5e-3)
+    model = nn.models.mlp([65_536, 65_536, 10], "cos", "hadamard", seed=1)
+    x = generator.uniform(0, 1, (20, 65_536))
+    worst = float(np.abs(simulate_private(model, x) - model(x)).max())
+    yield at_most("the same of one layer of 65,536, 200 logits", worst, 5e-3)

@@ -1,0 +1,105 @@
+"""A party that is also a client asks for one row again and again: what it learns, and what it would without the noise.
+
+Every attack runs on the protocol itself, and each is shown to work where the protection is taken away: an attack that
+finds nothing anywhere would prove nothing. The numbers of docs/security.md come from `make prove SUITE=hardening`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from benchmarks.leakage import Attack, OpeningAttack, Queries, Setting, VarianceAttack, network
+
+from hdcos import nn
+from hdcos.nn.private import layout
+from hdcos.nn.private.stages import Product
+
+WIDTH = 32
+ROW = np.random.default_rng(5).uniform(0, 1, WIDTH)
+NO_NOISE = {"lanes": 0, "answer_noise": False}
+
+
+def attack(setting: Setting, queries: int) -> Attack:
+    made = Attack(Queries(network(WIDTH), setting, ROW))
+    made.ask(queries)
+    return made
+
+
+def chance(queries: int) -> float:
+    """Fewer queries than this for a correlation of one half would be four standard errors from nothing."""
+    r = 4 / np.sqrt(WIDTH)
+    return queries / 3 * (1 - r**2) / r**2
+
+
+@pytest.mark.parametrize("way", ["regression", "likelihood"])
+@pytest.mark.parametrize("channel", ["carry", "table"])
+def test_known_roundings_tell_secrets_where_no_noise_hides_them(channel: str, way: str) -> None:
+    bare = attack(Setting(phase_bits=16, table=16, dealt=20, **NO_NOISE), 4000)
+    assert bare.needed(channel, way) < 2000
+
+
+@pytest.mark.parametrize("channel", ["carry", "table"])
+def test_with_it_as_many_queries_tell_nothing(channel: str) -> None:
+    hidden = attack(Setting(), 4000)
+    assert hidden.needed(channel, "regression") > chance(4000)
+    assert hidden.needed(channel, "likelihood") > chance(4000)
+
+
+def test_each_phase_bit_costs_the_adversary_four_times_as_many_queries() -> None:
+    coarse, fine = (attack(Setting(phase_bits=bits), 20_000).needed("carry", "regression") for bits in (12, 14))
+    assert 4 < fine / coarse < 64  # 16, give or take what 32 units can say
+
+
+def test_cosines_rounded_to_the_nearest_tell_the_weights() -> None:
+    assert attack(Setting(lanes=0), 2000).needed("dealt", "regression") < 500
+
+
+def test_dithered_cosines_do_not() -> None:
+    """With twelve bits of coins, four fewer than there are, so that there is a known error to look for at all."""
+    assert attack(Setting(coin_bits=12), 4000).needed("dealt", "regression") > chance(4000)
+
+
+def test_one_coin_per_cosine_tells_the_weights_by_the_size_of_the_noise() -> None:
+    single = VarianceAttack(Queries(network(WIDTH), Setting(lanes=1, answer_noise=False), ROW))
+    single.ask(5000)
+    assert single.correlation() > 0.9
+
+
+def test_four_do_not() -> None:
+    real = VarianceAttack(Queries(network(WIDTH), Setting(answer_noise=False), ROW))
+    real.ask(5000)
+    assert abs(real.correlation()) < 4 / np.sqrt(WIDTH)
+
+
+def dense() -> nn.Sequential:
+    return nn.Sequential(
+        [nn.HadamardDiagonal(WIDTH, WIDTH, bandwidth=4.0), nn.Cos(), nn.Dense(WIDTH, 10)],
+        seed=1,
+    )
+
+
+def test_a_dense_layer_after_a_cosine_is_opened_unrounded() -> None:
+    for dealer in (True, False):
+        chosen = layout(dense(), dealer=dealer)
+        assert [stage.drop for stage in chosen.stages if isinstance(stage, Product)] == [0]
+
+
+def test_if_it_were_rounded_its_weights_would_be_told() -> None:
+    queries = Queries(dense(), Setting(), ROW)
+    coarse = [
+        replace(stage, drop=24, bits=stage.bits - 24) if isinstance(stage, Product) else stage
+        for stage in queries.layout.stages
+    ]
+    rounded = Queries(dense(), Setting(), ROW, chosen=replace(queries.layout, stages=tuple(coarse)))
+    found = OpeningAttack(rounded, opening=1, index=2)
+    found.ask(4000)
+    assert found.needed() < (4000, True)
+
+
+def test_a_whole_turn_leaves_no_low_bits_to_know() -> None:
+    exact = Queries(network(WIDTH), Setting(phase_bits=64), ROW)
+    for opening in exact.batch().openings:
+        assert not opening.share.any()
+        assert not opening.secret.any()
