@@ -32,9 +32,17 @@ def public_choice(rows: int, population: int, count: int, *label: str | int) -> 
     chosen = np.empty((rows, min(count, population)), np.int64)
     step = max(1, SORTED_AT_ONCE // population)
     for first in range(0, rows, step):
-        order = np.argsort(keys[first : first + step], axis=1, kind="stable")
-        chosen[first : first + step] = np.sort(order[:, :count], axis=1)
+        chosen[first : first + step] = _smallest(keys[first : first + step], chosen.shape[1])
     return chosen
+
+
+def _smallest(keys: Array, count: int) -> Array:
+    """The places of the `count` smallest keys in each row, rising; of equal keys the first."""
+    among = keys <= np.partition(keys, count - 1, axis=1)[:, count - 1, None]
+    places: Array = np.nonzero(among)[1]
+    if places.size == len(keys) * count:
+        return places.reshape(len(keys), count)
+    return np.sort(np.argsort(keys, axis=1, kind="stable")[:, :count], axis=1)
 
 
 def public_gaussians(count: int, *label: str | int) -> Array:

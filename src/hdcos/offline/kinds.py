@@ -6,6 +6,7 @@ go on from D without talking: powers, products and cosines of the mask.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
@@ -30,6 +31,11 @@ def check_phase(kind: TrigPair | FusedTrig | GrowingTrig) -> None:
     """What the tables of cosines can do."""
     check_range(kind, 1, RING_BITS, "phase_bits")
     check_range(kind, 0, FINEST_SCALE, "scale")
+
+
+def trig_work(angles: int) -> Work:
+    """To look up so many cosines and sines: about as long as 256 multiplications each."""
+    return Work(4 * angles, 256 * angles)
 
 
 def _is_harmonic(number: object) -> bool:
@@ -88,6 +94,14 @@ class RoundingMask(Kind):
         return {"top": top} if self.summed else {"high": mask >> np.uint64(self.bits), "top": top}
 
 
+def powers(mask: Array) -> Iterator[Array]:
+    """mask**2, mask**3 and so on, each from the one before."""
+    power = mask
+    while True:
+        power = power * mask
+        yield power
+
+
 @dataclass(frozen=True)
 class Powers(Kind):
     """m uniform in Z_2^bits with m**2 up to m**degree, modulo 2**bits."""
@@ -108,7 +122,7 @@ class Powers(Kind):
 
     def derive(self, uniform: Values, *referred: Values) -> Values:
         mask = ring_words(uniform["mask"])
-        return {f"power{n}": mask**n for n in range(2, self.degree + 1)}
+        return dict(zip((f"power{n}" for n in range(2, self.degree + 1)), powers(mask), strict=False))
 
 
 COIN_BITS = 16
@@ -143,6 +157,9 @@ class TrigPair(Kind):
         known = self.harmonics
         if not isinstance(known, tuple) or not 1 <= len(known) <= MOST_HARMONICS or not all(map(_is_harmonic, known)):
             raise InputError(f"trig_pair: harmonics are 1 to {MOST_HARMONICS} numbers from 1 to {HIGHEST_HARMONIC}")
+
+    def extra(self, *masks: Shape | None) -> Work:
+        return trig_work(prod(self._dealt_shape()))
 
     def fields(self) -> tuple[Field, ...]:
         shape = self._dealt_shape()
@@ -196,6 +213,10 @@ class MaskProduct(Kind):
         check_range(self, 1, RING_BITS, "bits")
         check_range(self, 1, MOST_STRIDE, "stride")
         check_range(self, 0, MOST_STRIDE, "padding")
+        if not self.left.rows == self.right.rows == self.product.over_rows:
+            raise InputError(f"mask_product: {self.operation} takes all rows of both factors, or of neither")
+        if self.left.whole and not self.elementwise:
+            raise InputError(f"mask_product: {self.operation} takes its left factor row by row")
 
     def fits(self, *masks: Shape) -> bool:
         return self.product.fits(*masks)
@@ -251,6 +272,9 @@ class FusedTrig(Kind):
         window = self.pool[3] if self.pool else 1
         return len(self.shape) == 1 and masks == ((self.shape[0] // window**2,),)
 
+    def extra(self, *masks: Shape | None) -> Work:
+        return trig_work(prod(self.shape))
+
     @property
     def pair(self) -> TrigPair:
         """The trig pair without the weight."""
@@ -290,6 +314,9 @@ class GrowingTrig(Kind):
         check_shape(self, self.shape)
         check_phase(self)
         check_range(self, 1, RING_BITS - 1, "bits")
+
+    def extra(self, *masks: Shape | None) -> Work:
+        return trig_work(prod(self.shape))
 
     def fields(self) -> tuple[Field, ...]:
         names = ("cos", "sin", "mask_cos", "mask_sin", "top_cos", "top_sin")

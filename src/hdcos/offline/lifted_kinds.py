@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from hdcos.offline.kinds import MOST_DEGREE, RING_BITS, Shape, ring_words
+from hdcos.offline.kinds import MOST_DEGREE, RING_BITS, Shape, powers, ring_words
 from hdcos.offline.material import Field, Kind, Reference, Values, check_pool, check_range, check_shape
 from hdcos.ring import Array, spread
 
@@ -106,6 +106,9 @@ class LiftedTimesTrig(Kind):
     def fits(self, *masks: Shape) -> bool:
         return _reaches(masks[0], self.shape, self.pool) and masks[1] == self.shape
 
+    def wanted(self) -> tuple[tuple[str, ...], ...]:
+        return ("mask",), ("mask", "cos", "sin", *(("weight_cos", "weight_sin") if self.weight else ()))
+
     def fields(self) -> tuple[Field, ...]:
         spare = RING_BITS - self.bits
         widths = {"integer_cos": RING_BITS, "top_cos": spare, "integer_sin": RING_BITS, "top_sin": spare}
@@ -178,6 +181,8 @@ class LiftedPowers(Kind):
         m = ring_words(uniform["mask"])
         top = m >> np.uint64(self.bits - 1)
         derived = {"integer": m, "top": top}
-        for n in range(2, self.degree + 1):
-            derived |= {f"power{n}": m**n, f"power{n - 1}_top": m ** (n - 1) * top}
+        lower = m
+        for n, power in zip(range(2, self.degree + 1), powers(m), strict=False):
+            derived |= {f"power{n}": power, f"power{n - 1}_top": lower * top}
+            lower = power
         return derived

@@ -36,8 +36,8 @@ def check_count(records: Sequence[object]) -> None:
 def check(plan: Plan, scopes: Scopes | None = None) -> None:
     """InputError unless all references fit and one execution can be dealt; without `scopes`, within the plan alone."""
     for position, need in enumerate(plan.needs):
-        for reference in need.kind.references():
-            _check_reference(plan, position, need, reference, scopes)
+        for reference, wanted in zip(need.kind.references(), need.kind.wanted(), strict=True):
+            _check_reference(plan, position, need, reference, wanted, scopes)
         masks = [mask_shape(plan, reference, scopes) for reference in need.kind.references()]
         known = [shape for shape in masks if shape is not None]
         if len(known) == len(masks) and not need.kind.fits(*known):
@@ -79,7 +79,9 @@ def _mask(plan: Plan, reference: Reference) -> tuple[int, ...]:
     raise InputError(f"material refers to position {reference.position}, which has no mask")
 
 
-def _check_reference(plan: Plan, position: int, need: Need, reference: Reference, scopes: Scopes | None) -> None:
+def _check_reference(
+    plan: Plan, position: int, need: Need, reference: Reference, wanted: Sequence[str], scopes: Scopes | None
+) -> None:
     if reference.scope:
         if scopes is None:
             return
@@ -95,6 +97,9 @@ def _check_reference(plan: Plan, position: int, need: Need, reference: Reference
             raise InputError(
                 f"{need.units} units refer to position {reference.position}, which has {theirs} per execution"
             )
+    there = {item.name: item.shape for item in plan.needs[reference.position].kind.fields()}
+    if any(there.get(name) != _mask(plan, reference) for name in wanted):
+        raise InputError(f"position {position} takes {', '.join(wanted)} of {reference.position}, which has no such")
     if reference.shape is not None:
         (whole, *more), end = _mask(plan, reference) or (0,), reference.start + _size(reference.shape)
         if more or end > whole:

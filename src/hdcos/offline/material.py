@@ -140,6 +140,10 @@ class Kind:
         """The units whose plain values `derive` needs."""
         return ()
 
+    def wanted(self) -> tuple[tuple[str, ...], ...]:
+        """The fields of each of these units that `derive` takes; all have the shape of the mask."""
+        return (("mask",),) * len(self.references())
+
     def check(self) -> None:
         """InputError if a number is out of its range: kinds arrive over the network, and `fields` trusts them."""
 
@@ -172,6 +176,8 @@ class Kind:
             if set(record) - known:
                 raise InputError(f"material kind {kind.name} has no {sorted(set(record) - known)}")
             made = kind(**{name: _frozen(value) for name, value in record.items()})
+            if not all(isinstance(reference, Reference) for reference in made.references()):
+                raise InputError(f"{kind.name}: what it refers to is given by position and scope")
             made.check()
             for item in made.fields():
                 item.check()
