@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import time
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
-from hdcos.errors import InputError
+from hdcos.errors import FrameError, InputError
+from hdcos.link.message import request
 from hdcos.offline import Dealer, Mask, MaskProduct, Need, Plan, Reference, TrigPair, limits
 from hdcos.offline.bilinear import Bilinear
+from hdcos.offline.service import serve_dealer
+from tls_pair import tls_pair
 
 
 def mask(*shape, units=1):
@@ -157,3 +161,12 @@ def test_what_dealing_takes_is_at_most_what_the_plan_says() -> None:
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert peak < 1.1 * 8 * plan.work.words
+
+
+def test_a_request_that_no_plan_needs_is_not_read_by_a_dealer() -> None:
+    with tls_pair() as (there, here), ThreadPoolExecutor(1) as pool:
+        serving = pool.submit(serve_dealer, Dealer(), there, 0)
+        with pytest.raises(FrameError, match="at most 4194304 are allowed"):
+            request(here, {"operation": "open", "scope": "x" * (1 << 23), "plan": []}, timeout_s=10)
+        with pytest.raises(FrameError):
+            serving.result(10)
