@@ -218,9 +218,8 @@ def test_a_reference_that_points_ahead_or_does_not_fit_is_refused() -> None:
         (Need(MaskProduct("multiply", (2,), Reference(1), Reference(1)), 1), Need(Mask((2,)), 1)),
         (Need(Mask((2,)), 3), Need(MaskProduct("multiply", (2,), Reference(0), Reference(0)), 2)),
     ):
-        dealer, *_ = opened(Plan(needs))
         with pytest.raises(InputError, match="position"):
-            dealer.deal("test", 0, 1)
+            opened(Plan(needs))
 
 
 def test_roots_and_streams_of_two_scopes_differ() -> None:

@@ -1,6 +1,7 @@
 """A Blank has the shape and dtype that the real array would have."""
 
 import operator
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -137,3 +138,32 @@ def test_a_blank_never_becomes_values():
         np.asarray(Blank((2,)))
     with pytest.raises(IndexError):
         Blank((2,))[5]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        np.array([3, 0, 3]),
+        [1, 2],
+        (slice(None), [0, 2, 2, 1]),
+        (..., [1, 0]),
+        (..., [[1, 0], [2, 2], [0, 0]], slice(None)),
+        (slice(1, 3), np.array([2]), ...),
+        (None, slice(None), [0, 1]),
+        (..., [1], None),
+        (1, [0, 2]),
+        ([0, 1], slice(None), [0, 1]),
+        np.array([True, False, True, True]),
+    ],
+)
+def test_places_of_a_blank_are_chosen_as_those_of_an_array(key) -> None:
+    assert Blank((4, 3, 5))[key].shape == np.zeros((4, 3, 5))[key].shape
+
+
+def test_choosing_places_of_a_blank_makes_no_values() -> None:
+    tracemalloc.start()
+    assert Blank((1 << 40, 100))[:, [3] * 1000].shape == (1 << 40, 1000)
+    assert tracemalloc.get_traced_memory()[1] < 1e6
+    tracemalloc.stop()
+    with pytest.raises(IndexError):
+        Blank((4, 3))[:, [3]]

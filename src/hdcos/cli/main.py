@@ -11,7 +11,7 @@ import click
 from hdcos._version import __version__
 from hdcos.cli.cost import cost
 from hdcos.cli.demo import demo
-from hdcos.cli.nodes import approve, dealer, doctor, init, node, party, tokens
+from hdcos.cli.nodes import approve, dealer, doctor, init, node, party, quota, retry, tokens
 from hdcos.cli.paper import paper
 from hdcos.cli.remote import deal, jobs, models, predict, reveal, share_model, upload
 from hdcos.cli.train import train
@@ -48,7 +48,7 @@ def main() -> None:
 
 main.add_command(cost)
 main.add_command(demo)
-for command in (node, init, dealer, party, doctor, tokens, approve):
+for command in (node, init, dealer, party, doctor, tokens, approve, quota, retry):
     main.add_command(command)
 for command in (predict, share_model, upload, reveal, deal, models, jobs):
     main.add_command(command)

@@ -15,13 +15,13 @@ from pathlib import Path
 import click
 
 from hdcos.client.tokens import ROLES, new_secret, token, token_hash
-from hdcos.errors import InputError
+from hdcos.errors import DataMissing, InputError
 from hdcos.serve.node import Node, run_dealer, tune_process
 from hdcos.serve.site import CARD_FILE, PARTIES, SERVERS, Card, Site, make_node
-from hdcos.service.config import FILE, TEMPLATE
+from hdcos.service.config import FILE, TEMPLATE, Config
 from hdcos.service.doctor import examine
-from hdcos.service.server import STATE, log_to_stderr, serve_party
-from hdcos.service.store import Store
+from hdcos.service.server import log_to_stderr, serve_party
+from hdcos.service.store import STATE, Store
 
 log = logging.getLogger("hdcos")
 folder_option = click.option(
@@ -243,6 +243,38 @@ def approve(reveal: str, folder: Path, refuse: bool) -> None:
     store.decide_reveal(reveal, "refused" if refuse else "approved")
     _note(store, "refuse to reveal" if refuse else "approve to reveal", store.reveal(reveal).model, reveal)
     click.echo(f"{reveal}: {'refused' if refuse else 'approved'} here; the other party decides for itself")
+
+
+@click.command()
+@click.argument("model", required=False)
+@folder_option
+@click.option("--reset", is_flag=True, help="Allow as many rows again: what was learnt of the weights stays learnt.")
+def quota(model: str | None, folder: Path, reset: bool) -> None:
+    """Rows of each MODEL that this party has answered, for all clients together, and how many it will."""
+    store, most = _store(folder), Config.read(folder).policy.queries_per_model
+    if reset:
+        if model is None:
+            raise InputError("the quota of which model is to be reset?")
+        answered = store.queries(model)
+        store.forget_queries(model)
+        _note(store, "reset quota", model, f"{answered} rows")
+        click.echo(f"{model}: {answered} rows were answered, {most} more will be; the other party counts for itself")
+        return
+    for name, answered in store.all_queries().items():
+        if model in (None, name):
+            click.echo(f"{name:<20} {answered} of {most} rows")
+
+
+@click.command()
+@click.argument("model")
+@folder_option
+def retry(model: str, folder: Path) -> None:
+    """Have MODEL loaded again, which this party gave up; a running party notices within some seconds."""
+    store = _store(folder)
+    if not store.forgive("load", model):
+        raise DataMissing(f"nothing is held against loading a model named {model!r} here: perhaps at the other party")
+    _note(store, "retry", model)
+    click.echo(f"{model} will be loaded again; the other party decides for itself")
 
 
 def _note(store: Store, action: str, target: str, detail: str = "") -> None:

@@ -165,7 +165,10 @@ def deal(cluster: RemoteCluster, model: str, rows: int) -> None:
 @connected
 def models(cluster: RemoteCluster, as_json: bool) -> None:
     """Models that the parties hold."""
-    _show(cluster.models(), ("name", "version", "ready"), as_json)
+    found = cluster.models()
+    for model in found:
+        model["answered"] = f"{model['queries']} of {model['queries_allowed']} rows"
+    _show(found, ("name", "version", "ready", "answered", "error"), as_json)
 
 
 @click.command()

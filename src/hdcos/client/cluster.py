@@ -94,10 +94,7 @@ class RemoteCluster:
         zero, one = (
             {item["name"]: item for item in answer.meta["models"]} for answer in self.parties.ask("GET", "/v2/models")
         )
-        return [
-            {**item, "ready": item["ready"] and one.get(name, {}).get("version") == item["version"]}
-            for name, item in zero.items()
-        ]
+        return [_both(item, one.get(name, {})) for name, item in zero.items()]
 
     # ---- data sets
 
@@ -245,3 +242,15 @@ def _whole(value: object, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         raise InputError(f"{what} is a whole number of at least 1, got {value!r}")
     return int(value)
+
+
+def _both(zero: dict[str, Any], one: dict[str, Any]) -> dict[str, Any]:
+    """A model as both parties know it: ready if it is at both, and as far used up as at the party that allows less."""
+    fewest = min((zero, one or zero), key=lambda known: known["queries_allowed"] - known["queries"])
+    return {
+        **zero,
+        "ready": zero["ready"] and one.get("version") == zero["version"],
+        "queries": fewest["queries"],
+        "queries_allowed": fewest["queries_allowed"],
+        "error": zero["error"] or one.get("error", ""),
+    }

@@ -29,6 +29,11 @@ class Conv2d(Layer):
     def __post_init__(self) -> None:
         self._check_whole(1, "in_channels", "out_channels", "kernel_size", "stride")
         self._check_whole(0, "padding")
+        if self.padding >= self.kernel_size:
+            raise ModelError(
+                f"Conv2d: padding must be below the kernel's size of {self.kernel_size}, got {self.padding}: "
+                f"windows further out would see nothing but zeros"
+            )
 
     def parameter_shapes(self) -> dict[str, Shape]:
         k = self.kernel_size
@@ -68,6 +73,10 @@ class Conv2d(Layer):
             out[start : start + ROWS_AT_ONCE] = (weight @ columns).reshape(len(rows), *shape)
         out += parameters["bias"][:, None, None]
         return out
+
+    def row_elements(self, shape: Shape) -> int:
+        padded = self.in_channels * prod(side + 2 * self.padding for side in shape[1:])
+        return super().row_elements(shape) + padded
 
     def multiplications(self, shape: Shape) -> int:
         """One per kernel weight and output pixel."""

@@ -14,8 +14,11 @@ from math import pi, sqrt
 
 import numpy as np
 
+from hdcos.errors import ModelError
 from hdcos.nn.layer import Linear, Shape
 from hdcos.ring import Array
+
+MOST_BLOCKS = 64
 
 
 def next_power_of_two(number: int) -> int:
@@ -61,6 +64,9 @@ class HadamardLinear(Linear, abstract=True):
         """The order n of the transform."""
         return next_power_of_two(max(self.in_features, self.out_features))
 
+    def row_elements(self, shape: Shape) -> int:
+        return super().row_elements(shape) + self.size
+
 
 @dataclass(frozen=True)
 class HadamardDiagonal(HadamardLinear):
@@ -80,6 +86,8 @@ class HadamardDiagonal(HadamardLinear):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_whole(1, "blocks")
+        if self.blocks > MOST_BLOCKS:
+            raise ModelError(f"{self.kind}: blocks must be at most {MOST_BLOCKS}, got {self.blocks}")
         self._check_bandwidth(self.bandwidth)
 
     @property

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
-from math import isfinite
+from math import isfinite, prod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -52,6 +52,14 @@ class Layer:
 
     def multiplications(self, shape: Shape) -> int:
         """Products of two secret numbers per row: what the layer costs under two-party computation."""
+        return 0
+
+    def row_elements(self, shape: Shape) -> int:
+        """Numbers of one row that the layer works on: what comes in, what goes out, what lies between."""
+        return prod(shape) + prod(self.output_shape(shape))
+
+    def matrix_elements(self) -> int:
+        """Numbers of the matrices that it makes besides its parameters, from these or from a seed."""
         return 0
 
     def to_json(self) -> dict[str, Any]:

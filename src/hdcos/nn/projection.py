@@ -35,6 +35,9 @@ class RandomProjection(HadamardLinear):
         row: Array = public_choice(1, self.size, self.out_features, *label)[0]
         return row
 
+    def matrix_elements(self) -> int:
+        return self.size
+
     def forward(self, parameters: Mapping[str, Array], x: Array) -> Array:
         mixed = walsh_hadamard(pad_features(x * self.signs(), self.size))
         result: Array = mixed[..., self.kept()] * sqrt(self.size / self.out_features)

@@ -12,11 +12,13 @@ import numpy as np
 
 from hdcos.ring import Array
 
+SORTED_AT_ONCE = 1 << 18
+
 
 def public_words(count: int, *label: str | int) -> Array:
     """`count` words of 64 random bits."""
     text = " ".join(["hdcos", *map(str, label)])
-    return np.frombuffer(hashlib.shake_256(text.encode()).digest(8 * count), "<u8").astype(np.uint64)
+    return np.frombuffer(hashlib.shake_256(text.encode()).digest(8 * count), "<u8").astype(np.uint64, copy=False)
 
 
 def public_signs(count: int, *label: str | int) -> Array:
@@ -27,8 +29,20 @@ def public_signs(count: int, *label: str | int) -> Array:
 def public_choice(rows: int, population: int, count: int, *label: str | int) -> Array:
     """In each row, `count` different indices below `population`, sorted."""
     keys = public_words(rows * population, "choice", *label).reshape(rows, population)
-    chosen: Array = np.sort(np.argsort(keys, axis=1, kind="stable")[:, :count], axis=1)
+    chosen = np.empty((rows, min(count, population)), np.int64)
+    step = max(1, SORTED_AT_ONCE // population)
+    for first in range(0, rows, step):
+        chosen[first : first + step] = _smallest(keys[first : first + step], chosen.shape[1])
     return chosen
+
+
+def _smallest(keys: Array, count: int) -> Array:
+    """The places of the `count` smallest keys in each row, rising; of equal keys the first."""
+    among = keys <= np.partition(keys, count - 1, axis=1)[:, count - 1, None]
+    places: Array = np.nonzero(among)[1]
+    if places.size == len(keys) * count:
+        return places.reshape(len(keys), count)
+    return np.sort(np.argsort(keys, axis=1, kind="stable")[:, :count], axis=1)
 
 
 def public_gaussians(count: int, *label: str | int) -> Array:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hdcos.errors import InputError, ModelError
+from hdcos.nn import limits
 from hdcos.nn.activations import Activation
 from hdcos.nn.columns import Names, Rows, checked_names, column_names, is_table, numbers, order
 from hdcos.nn.layer import Layer, Linear, Shape, layer_from_json
@@ -120,12 +121,17 @@ class Sequential:
 
     @classmethod
     def outline(cls, record: Any) -> Sequential:
-        """The network that `architecture` described without parameters: for shapes, scales and plans alone."""
+        """The network that `architecture` described without parameters: for shapes, scales and plans alone.
+
+        Architectures that come from outside are read here, so this is where they are held to `limits`.
+        """
         if not isinstance(record, dict) or not isinstance(record.get("layers"), list):
             raise ModelError("an architecture is an object with input_shape and a list of layers")
+        limits.check_count(record["layers"])
         model = cls.__new__(cls)
         model._arrange(_layers(record["layers"]), record.get("input_shape"), record.get("feature_names"))
         model._parameters = ()
+        limits.check(model.layers, model.shapes)
         return model
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 
 import numpy as np
 
@@ -17,7 +17,7 @@ PHD_FRACTION_BITS = 12
 PHD_ENTRIES_PER_ROW = 16
 
 
-@cache
+@lru_cache(64)
 def phd_projection(out_features: int, n: int, seed: int) -> tuple[Array, Array]:
     """Columns and values of P's non-zero entries, both (out, entries); values are integers at scale 2**-12.
 
@@ -58,6 +58,10 @@ class PHD(HadamardLinear):
         np.put_along_axis(matrix, columns, values / 2**PHD_FRACTION_BITS, axis=1)
         return matrix
 
+    def matrix_elements(self) -> int:
+        """Its entries are chosen by a number for every place."""
+        return self.out_features * self.size
+
     def parameter_shapes(self) -> dict[str, Shape]:
         return {"diagonal": (self.in_features,), "bias": (self.out_features,)}
 
@@ -82,6 +86,9 @@ class Circulant(Linear):
     def size(self) -> int:
         """The length n of the cycle."""
         return max(self.in_features, self.out_features)
+
+    def matrix_elements(self) -> int:
+        return self.in_features * self.out_features
 
     def parameter_shapes(self) -> dict[str, Shape]:
         return {"weight": (self.size,), "bias": (self.out_features,)}

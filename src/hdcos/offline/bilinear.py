@@ -15,6 +15,7 @@ holds for whatever is bilinear.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -44,6 +45,45 @@ class Bilinear:
 
     def __call__(self, left: Array, right: Array) -> Array:
         return _PRODUCTS[self.operation](self, left, right)
+
+    def fits(self, left: Shape, right: Shape) -> bool:
+        """Whether rows of these shapes, or a whole right one, have this product."""
+        layer, _, gradient = self.operation.partition(".")
+        x = self.shape if gradient == "input" else left
+        w = self.shape if gradient == "weight" else right
+        y = {"": self.shape, "weight": right, "input": left}[gradient]
+        if layer == "multiply":
+            return x == w == y
+        if layer == "matmul":
+            return len(x) == len(y) == 1 and w == (*x, *y)
+        if layer == "circulant":
+            return len(x) == len(y) == len(w) == 1 and w[0] >= max(*x, *y)
+        if not len(x) == len(y) == 3 or len(w) != 4 or w[:2] != (y[0], x[0]) or self.padding >= min(w[2:]):
+            return False
+        sides = zip(x[1:], w[2:], y[1:], strict=True)
+        return all(
+            a + 2 * self.padding >= k and (a + 2 * self.padding - k) // self.stride + 1 == b for a, k, b in sides
+        )
+
+    def work(self, left: Shape | None, right: Shape | None) -> tuple[int, int]:
+        """Words in memory besides factors and result, and multiplications, for one row; nothing if it does not fit."""
+        layer, _, gradient = self.operation.partition(".")
+        x = self.shape if gradient == "input" else left
+        y = {"": self.shape, "weight": right, "input": left}[gradient]
+        if x is None or y is None:
+            return 0, 0
+        if layer == "multiply":
+            return prod(x), prod(x)
+        if layer == "matmul":
+            return prod(x) + prod(y), prod(x) * prod(y)
+        if layer == "circulant":
+            return 3 * prod(x) * prod(y), prod(x) * prod(y)
+        if not len(x) == len(y) == 3:
+            return 0, 0
+        sides = [side + 2 * self.padding for side in x[1:]]
+        # The largest window with which x gives y: the weight may be in a scope that is not known.
+        window = prod(max(1, side - (out - 1) * self.stride) for side, out in zip(sides, y[1:], strict=True))
+        return 2 * (x[0] + y[0]) * prod(sides), prod(y) * x[0] * window
 
 
 def circulant(weight: Array, inputs: int, outputs: int) -> Array:

@@ -23,15 +23,18 @@ from threading import Lock
 import numpy as np
 
 from hdcos.errors import HandshakeError, InputError, MaterialReused
+from hdcos.offline import limits
 from hdcos.offline.halves import LAYOUTS, Halves
 from hdcos.offline.layout import Corrections
 from hdcos.offline.material import Kind, Plan, Reference, Slot, Values
 from hdcos.ring import Array, modulo
 from hdcos.sharing import fresh_seed
 
-MAX_DEAL_BYTES = 1 << 28
 REMEMBERED = 1 << 16
 """Names of scopes that are refused if they come again. Those of real clusters are random and never do."""
+
+MOST_OPEN = 1 << 20
+"""Positions of the plans of all open scopes."""
 
 
 @dataclass
@@ -102,6 +105,9 @@ class Dealer:
         with self._lock:
             if name in self._forgotten:
                 raise MaterialReused(f"the material of {name} was opened and closed before: start a new attempt")
+            limits.check(plan, lambda other: self._known(other).plan)
+            if name not in self._scopes and sum(len(known.plan.needs) for known in self._scopes.values()) > MOST_OPEN:
+                raise InputError(f"{len(self._scopes)} scopes are open, more than a dealer keeps: close some first")
             scope = self._scopes.setdefault(name, _Scope(plan))
             if scope.plan.fingerprint != plan.fingerprint:
                 raise HandshakeError(
@@ -142,7 +148,7 @@ class Dealer:
         """Party 1's halves of every dealt field for executions [start, start + executions), packed."""
         with self._lock:
             scope = self._known(name)
-            if executions < 1 or executions * scope.plan.execution_bytes > MAX_DEAL_BYTES:
+            if executions < 1 or executions * scope.plan.execution_bytes > limits.MOST_DEALT_BYTES:
                 raise InputError(f"{name}: {executions} executions cannot be dealt at once: ask for fewer")
             if start > scope.dealt:
                 raise MaterialReused(f"{name}: executions from {start} asked for, next to deal is {scope.dealt}")
@@ -174,30 +180,22 @@ class Dealer:
         """The plain values of one position, all fields, from its uniform ones and earlier positions."""
         need = scope.plan.needs[position]
         references = need.kind.references()
-        referred = [self._referred(reference, need.units, executions, scope, known) for reference in references]
+        referred = [self._referred(reference, need.units, executions, known) for reference in references]
         if executions > 1 and any(reference.rows for reference in references):
             return {**uniform, **_one_by_one(need.kind, executions, uniform, referred)}
         return {**uniform, **need.kind.derive(uniform, *referred)}
 
-    def _referred(
-        self, reference: Reference, units: int, executions: int, scope: _Scope, known: Sequence[Values]
-    ) -> Values:
+    def _referred(self, reference: Reference, units: int, executions: int, known: Sequence[Values]) -> Values:
+        """The values that a reference means; that it can be met was checked when the scope was opened."""
         if reference.scope:
             other, position = self._known(reference.scope), reference.position
             values = self._plain(other, position, 1, other.first(position), ())
             return {name: array[0] for name, array in reference.part(values).items()}
-        if reference.position >= len(known):
-            raise InputError(f"material refers to position {reference.position}, which comes later")
-        if reference.rows:
-            return known[reference.position]
-        theirs = scope.plan.needs[reference.position].units
-        if reference.whole and theirs == 1:
+        if reference.whole and not reference.rows:
             values = reference.part(known[reference.position])
             if executions == 1:
                 return {name: array[0] for name, array in values.items()}
             return {name: np.repeat(array, units, axis=0) for name, array in values.items()}
-        if reference.whole or theirs != units:
-            raise InputError(f"{units} units refer to position {reference.position}, which has {theirs} per execution")
         return known[reference.position]
 
 

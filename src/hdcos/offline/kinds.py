@@ -6,17 +6,40 @@ go on from D without talking: powers, products and cosines of the mask.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar
 
 import numpy as np
 
+from hdcos.errors import InputError
 from hdcos.offline.bilinear import Bilinear
-from hdcos.offline.material import Field, Kind, Reference, Values
+from hdcos.offline.material import Field, Kind, Reference, Values, Work, check_pool, check_range, check_shape
 from hdcos.ring import Array, dither, spread, table_phase, trig_words
 
 RING_BITS = 64
 Shape = tuple[int, ...]
+
+
+MOST_DEGREE = 8
+MOST_HARMONICS, HIGHEST_HARMONIC = 256, 1 << 16
+MOST_STRIDE = 1 << 16
+
+
+def check_phase(kind: TrigPair | FusedTrig | GrowingTrig) -> None:
+    """What the tables of cosines can do."""
+    check_range(kind, 1, RING_BITS, "phase_bits")
+    check_range(kind, 0, FINEST_SCALE, "scale")
+
+
+def trig_work(angles: int) -> Work:
+    """To look up so many cosines and sines: about as long as 256 multiplications each."""
+    return Work(4 * angles, 256 * angles)
+
+
+def _is_harmonic(number: object) -> bool:
+    return type(number) is int and 1 <= number <= HIGHEST_HARMONIC
 
 
 def ring_words(values: Array) -> Array:
@@ -31,6 +54,10 @@ class Mask(Kind):
     name: ClassVar[str] = "mask"
     shape: Shape
     bits: int = RING_BITS
+
+    def check(self) -> None:
+        check_shape(self, self.shape)
+        check_range(self, 1, RING_BITS, "bits")
 
     def fields(self) -> tuple[Field, ...]:
         return (Field("mask", self.shape, self.bits),)
@@ -50,6 +77,10 @@ class RoundingMask(Kind):
     bits: int
     summed: bool = False
 
+    def check(self) -> None:
+        check_shape(self, self.shape)
+        check_range(self, 1, RING_BITS - 1, "bits")
+
     def fields(self) -> tuple[Field, ...]:
         spare = RING_BITS - self.bits
         top = Field("top", self.shape, spare, dealt=True)
@@ -63,6 +94,14 @@ class RoundingMask(Kind):
         return {"top": top} if self.summed else {"high": mask >> np.uint64(self.bits), "top": top}
 
 
+def powers(mask: Array) -> Iterator[Array]:
+    """mask**2, mask**3 and so on, each from the one before."""
+    power = mask
+    while True:
+        power = power * mask
+        yield power
+
+
 @dataclass(frozen=True)
 class Powers(Kind):
     """m uniform in Z_2^bits with m**2 up to m**degree, modulo 2**bits."""
@@ -72,13 +111,18 @@ class Powers(Kind):
     degree: int
     bits: int = RING_BITS
 
+    def check(self) -> None:
+        check_shape(self, self.shape)
+        check_range(self, 1, RING_BITS, "bits")
+        check_range(self, 1, MOST_DEGREE, "degree")
+
     def fields(self) -> tuple[Field, ...]:
         dealt = (Field(f"power{n}", self.shape, self.bits, dealt=True) for n in range(2, self.degree + 1))
         return (Field("mask", self.shape, self.bits), *dealt)
 
     def derive(self, uniform: Values, *referred: Values) -> Values:
         mask = ring_words(uniform["mask"])
-        return {f"power{n}": mask**n for n in range(2, self.degree + 1)}
+        return dict(zip((f"power{n}" for n in range(2, self.degree + 1)), powers(mask), strict=False))
 
 
 COIN_BITS = 16
@@ -105,6 +149,17 @@ class TrigPair(Kind):
 
     def _dealt_shape(self) -> Shape:
         return self.shape if self.harmonics == (1,) else (*self.shape, len(self.harmonics))
+
+    def check(self) -> None:
+        check_shape(self, self.shape)
+        check_phase(self)
+        check_range(self, 1, RING_BITS, "ring")
+        known = self.harmonics
+        if not isinstance(known, tuple) or not 1 <= len(known) <= MOST_HARMONICS or not all(map(_is_harmonic, known)):
+            raise InputError(f"trig_pair: harmonics are 1 to {MOST_HARMONICS} numbers from 1 to {HIGHEST_HARMONIC}")
+
+    def extra(self, *masks: Shape | None) -> Work:
+        return trig_work(prod(self._dealt_shape()))
 
     def fields(self) -> tuple[Field, ...]:
         shape = self._dealt_shape()
@@ -153,6 +208,22 @@ class MaskProduct(Kind):
     def __post_init__(self) -> None:
         self.product  # noqa: B018  refuses an unknown operation
 
+    def check(self) -> None:
+        check_shape(self, self.shape)
+        check_range(self, 1, RING_BITS, "bits")
+        check_range(self, 1, MOST_STRIDE, "stride")
+        check_range(self, 0, MOST_STRIDE, "padding")
+        if not self.left.rows == self.right.rows == self.product.over_rows:
+            raise InputError(f"mask_product: {self.operation} takes all rows of both factors, or of neither")
+        if self.left.whole and not self.elementwise:
+            raise InputError(f"mask_product: {self.operation} takes its left factor row by row")
+
+    def fits(self, *masks: Shape) -> bool:
+        return self.product.fits(*masks)
+
+    def extra(self, *masks: Shape | None) -> Work:
+        return Work(*self.product.work(*masks))
+
     @property
     def product(self) -> Bilinear:
         return Bilinear(self.operation, self.shape, self.stride, self.padding)
@@ -192,6 +263,18 @@ class FusedTrig(Kind):
     def elementwise(self) -> bool:
         return not self.pool
 
+    def check(self) -> None:
+        check_shape(self, self.shape)
+        check_phase(self)
+        check_pool(self, self.pool, prod(self.shape))
+
+    def fits(self, *masks: Shape) -> bool:
+        window = self.pool[3] if self.pool else 1
+        return len(self.shape) == 1 and masks == ((self.shape[0] // window**2,),)
+
+    def extra(self, *masks: Shape | None) -> Work:
+        return trig_work(prod(self.shape))
+
     @property
     def pair(self) -> TrigPair:
         """The trig pair without the weight."""
@@ -226,6 +309,14 @@ class GrowingTrig(Kind):
     bits: int
     phase_bits: int
     scale: int
+
+    def check(self) -> None:
+        check_shape(self, self.shape)
+        check_phase(self)
+        check_range(self, 1, RING_BITS - 1, "bits")
+
+    def extra(self, *masks: Shape | None) -> Work:
+        return trig_work(prod(self.shape))
 
     def fields(self) -> tuple[Field, ...]:
         names = ("cos", "sin", "mask_cos", "mask_sin", "top_cos", "top_sin")

@@ -12,8 +12,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from hdcos.offline.kinds import RING_BITS, Shape, ring_words
-from hdcos.offline.material import Field, Kind, Reference, Values
+from hdcos.offline.kinds import MOST_DEGREE, RING_BITS, Shape, powers, ring_words
+from hdcos.offline.material import Field, Kind, Reference, Values, check_pool, check_range, check_shape
 from hdcos.ring import Array, spread
 
 
@@ -25,6 +25,12 @@ class LiftedTotal(Kind):
     shape: Shape
     lifted: Reference
     bits: int
+
+    def check(self) -> None:
+        _check_lifted(self, RING_BITS, ())
+
+    def fits(self, *masks: Shape) -> bool:
+        return _reaches(masks[0], self.shape, ())
 
     def fields(self) -> tuple[Field, ...]:
         return (Field("total", self.shape, RING_BITS, dealt=True),)
@@ -52,6 +58,13 @@ class LiftedTimesMask(Kind):
     bits: int
     pool: Shape = ()
     ring: int = RING_BITS
+
+    def check(self) -> None:
+        check_range(self, 2, RING_BITS, "ring")
+        _check_lifted(self, self.ring, self.pool)
+
+    def fits(self, *masks: Shape) -> bool:
+        return _reaches(masks[0], self.shape, self.pool) and masks[1] == self.shape
 
     def fields(self) -> tuple[Field, ...]:
         return (
@@ -87,6 +100,15 @@ class LiftedTimesTrig(Kind):
     weight: bool = False
     pool: Shape = ()
 
+    def check(self) -> None:
+        _check_lifted(self, RING_BITS, self.pool)
+
+    def fits(self, *masks: Shape) -> bool:
+        return _reaches(masks[0], self.shape, self.pool) and masks[1] == self.shape
+
+    def wanted(self) -> tuple[tuple[str, ...], ...]:
+        return ("mask",), ("mask", "cos", "sin", *(("weight_cos", "weight_sin") if self.weight else ()))
+
     def fields(self) -> tuple[Field, ...]:
         spare = RING_BITS - self.bits
         widths = {"integer_cos": RING_BITS, "top_cos": spare, "integer_sin": RING_BITS, "top_sin": spare}
@@ -112,6 +134,18 @@ class LiftedTimesTrig(Kind):
         return products
 
 
+def _check_lifted(kind: LiftedTotal | LiftedTimesMask | LiftedTimesTrig, ring: int, pool: Shape) -> None:
+    check_shape(kind, kind.shape)
+    check_range(kind, 1, ring - 1, "bits")
+    check_pool(kind, pool, kind.shape[-1] if kind.shape else 1)
+
+
+def _reaches(lifted: Shape, shape: Shape, pool: Shape) -> bool:
+    """Whether a lifted value has a number for every unit, or for every window."""
+    width = shape[-1] // (pool[3] ** 2 if pool else 1) if shape else 1
+    return bool(shape) and bool(lifted) and lifted[:-1] == shape[:-1] and lifted[-1] >= width
+
+
 def _per_unit(mask: Array, bits: int, shape: Shape, pool: Shape) -> tuple[Array, Array]:
     """m and b of a lifted value unit by unit: it may have been opened with padding, or per window."""
     width = shape[-1] // (pool[3] ** 2 if pool else 1)
@@ -131,6 +165,11 @@ class LiftedPowers(Kind):
     degree: int
     bits: int
 
+    def check(self) -> None:
+        check_shape(self, self.shape)
+        check_range(self, 1, RING_BITS, "bits")
+        check_range(self, 1, MOST_DEGREE, "degree")
+
     def fields(self) -> tuple[Field, ...]:
         names = ["integer", "top"]
         for n in range(2, self.degree + 1):
@@ -142,6 +181,8 @@ class LiftedPowers(Kind):
         m = ring_words(uniform["mask"])
         top = m >> np.uint64(self.bits - 1)
         derived = {"integer": m, "top": top}
-        for n in range(2, self.degree + 1):
-            derived |= {f"power{n}": m**n, f"power{n - 1}_top": m ** (n - 1) * top}
+        lower = m
+        for n, power in zip(range(2, self.degree + 1), powers(m), strict=False):
+            derived |= {f"power{n}": power, f"power{n - 1}_top": lower * top}
+            lower = power
         return derived

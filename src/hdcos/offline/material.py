@@ -19,14 +19,21 @@ from math import prod
 from typing import Any, ClassVar
 
 from hdcos.errors import InputError
+from hdcos.offline import limits
 from hdcos.ring import Array, packed_size
 
+Shape = tuple[int, ...]
 Values = Mapping[str, Array]
 Fields = tuple[Array, ...]
 Finish = Callable[[Fields, Callable[[int], Fields]], Fields]
 """What a party computes from a unit before the input arrives: its fields, and those of earlier positions."""
 CHUNK_BYTES = 1 << 24
 """Material is dealt in chunks of about this size: large enough to be efficient, small enough to be ahead."""
+
+
+MAX_ELEMENTS = 1 << 28
+"""Of one field of one unit."""
+MAX_AXES = 8
 
 
 @dataclass(frozen=True)
@@ -50,7 +57,7 @@ class Field:
     def check(self) -> None:
         """InputError unless this is a tensor somebody could want: plans arrive over the network."""
         sizes = (*self.shape, self.bits)
-        if not all(type(n) is int and n >= 0 for n in sizes) or not 1 <= self.bits <= 64 or self.size > 1 << 32:
+        if not all(type(n) is int and n >= 0 for n in sizes) or not 1 <= self.bits <= 64 or self.size > MAX_ELEMENTS:
             raise InputError(f"no material has a field of shape {self.shape} and {self.bits} bits")
 
 
@@ -82,6 +89,8 @@ class Reference:
         """InputError unless this could be an address: plans arrive over the network."""
         if type(self.position) is not int or self.position < 0 or not isinstance(self.scope, str):
             raise InputError("a reference is to a position of a scope")
+        if type(self.whole) is not bool or type(self.rows) is not bool:
+            raise InputError("a reference is to a whole unit, to all rows, or to neither")
         if self.shape is not None and not all(type(size) is int and size >= 0 for size in (self.start, *self.shape)):
             raise InputError("a reference to a part says where it begins and its shape")
 
@@ -95,8 +104,18 @@ class Reference:
         return {name: array[:, self.start : end].reshape(-1, *self.shape) for name, array in values.items()}
 
 
-MAX_ELEMENTS = 1 << 28
-"""Elements of one position in one execution: what a dealer computes at once must fit its memory."""
+@dataclass(frozen=True)
+class Work:
+    """What it takes to deal material: words in memory at once, and multiplications."""
+
+    words: int = 0
+    multiplications: int = 0
+
+    def __add__(self, other: Work) -> Work:
+        return Work(self.words + other.words, self.multiplications + other.multiplications)
+
+    def __mul__(self, times: int) -> Work:
+        return Work(self.words * times, self.multiplications * times)
 
 
 class Kind:
@@ -121,6 +140,21 @@ class Kind:
         """The units whose plain values `derive` needs."""
         return ()
 
+    def wanted(self) -> tuple[tuple[str, ...], ...]:
+        """The fields of each of these units that `derive` takes; all have the shape of the mask."""
+        return (("mask",),) * len(self.references())
+
+    def check(self) -> None:
+        """InputError if a number is out of its range: kinds arrive over the network, and `fields` trusts them."""
+
+    def fits(self, *masks: Shape) -> bool:
+        """Whether the masks of the units it refers to have shapes that make up its own."""
+        return not masks
+
+    def extra(self, *masks: Shape | None) -> Work:
+        """What `derive` takes for one unit besides the fields; the shapes of masks in other scopes are not known."""
+        return Work()
+
     @property
     def elementwise(self) -> bool:
         """Whether `derive` works element by element, so that a whole unit may as well be repeated for each row."""
@@ -142,11 +176,37 @@ class Kind:
             if set(record) - known:
                 raise InputError(f"material kind {kind.name} has no {sorted(set(record) - known)}")
             made = kind(**{name: _frozen(value) for name, value in record.items()})
+            if not all(isinstance(reference, Reference) for reference in made.references()):
+                raise InputError(f"{kind.name}: what it refers to is given by position and scope")
+            made.check()
             for item in made.fields():
                 item.check()
             return made
+        except InputError:
+            raise
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(f"not a kind of material: {type(error).__name__} {error}") from error
+
+
+def check_range(kind: Kind, low: int, high: int, *names: str) -> None:
+    """InputError unless these numbers of a kind lie in a range."""
+    for name in names:
+        value = getattr(kind, name)
+        if type(value) is not int or not low <= value <= high:
+            raise InputError(f"{kind.name}: {name} is a whole number from {low} to {high}, got {str(value)[:40]}")
+
+
+def check_shape(kind: Kind, shape: Any, what: str = "shape") -> None:
+    """InputError unless this is a shape: a few whole numbers."""
+    if not isinstance(shape, tuple) or len(shape) > MAX_AXES or not all(type(n) is int and n >= 0 for n in shape):
+        raise InputError(f"{kind.name}: {what} is a list of at most {MAX_AXES} whole numbers, got {str(shape)[:40]}")
+
+
+def check_pool(kind: Kind, pool: Any, units: int) -> None:
+    """InputError unless windows of units are as many units as there are."""
+    check_shape(kind, pool, "pool")
+    if pool and (len(pool) != 4 or 0 in pool or pool[1] % pool[3] or pool[2] % pool[3] or prod(pool[:3]) != units):
+        raise InputError(f"{kind.name}: pool is channels, height, width and window of {units} units, got {pool}")
 
 
 def _frozen(value: Any) -> Any:
@@ -222,23 +282,38 @@ class Plan:
     def from_json(cls, records: Any) -> Plan:
         if not isinstance(records, Sequence) or isinstance(records, str):
             raise InputError("a plan is a list of needs")
+        limits.check_count(records)
         needs: list[Need] = []
         for record in records:
-            if not isinstance(record, Mapping) or not isinstance(record.get("units"), int) or record["units"] < 0:
+            if not isinstance(record, Mapping) or type(record.get("units")) is not int or record["units"] < 0:
                 raise InputError("each need of a plan states its units")
             kind = Kind.from_json({k: v for k, v in record.items() if k != "units"})
-            for reference in kind.references():
-                if not reference.scope and reference.position >= len(needs):
-                    raise InputError(f"material refers to position {reference.position}, which comes later")
-            if sum(item.size for item in kind.fields()) * record["units"] > MAX_ELEMENTS:
-                raise InputError(f"{record['units']} units of {kind.name} are too many for one execution")
             needs.append(Need(kind, record["units"]))
-        return cls(tuple(needs))
+        plan = cls(tuple(needs))
+        limits.check(plan)
+        return plan
 
     @cached_property
     def execution_bytes(self) -> int:
         """Payload from the dealer for one execution."""
         return self.packed_bytes(1)
+
+    @cached_property
+    def work(self) -> Work:
+        """What dealing one execution takes: every number is there up to four times, as halves, as it is, and packed."""
+        total = Work()
+        for need in self.needs:
+            references = need.kind.references()
+            rows = [self.needs[reference.position].units for reference in references if reference.rows]
+            masks = [limits.mask_shape(self, reference) for reference in references]
+            total += Work(4 * need.units * sum(item.size for item in (*need.kind.fields(), *need.kind.coins())))
+            total += need.kind.extra(*masks) * max(rows, default=need.units)
+        return total
+
+    @property
+    def words(self) -> int:
+        """Numbers of one execution, in all fields."""
+        return sum(slot.count(1) for slot in self.slots)
 
     @cached_property
     def one_by_one(self) -> bool:
@@ -255,7 +330,7 @@ class Plan:
 
     def chunks(self, executions: int) -> Iterator[int]:
         """How many executions are dealt at a time."""
-        step = 1 if self.one_by_one else max(1, CHUNK_BYTES // max(1, self.execution_bytes))
+        step = 1 if self.one_by_one else max(1, min(CHUNK_BYTES // max(1, self.execution_bytes), limits.at_once(self)))
         while executions > 0:
             yield min(step, executions)
             executions -= step

@@ -22,6 +22,9 @@ from hdcos.offline.material import Finish, Plan
 from hdcos.offline.stock import Stock
 from hdcos.ring import Array
 
+MOST_REQUEST_BYTES = 1 << 22
+"""The longest plan has some hundred bytes for each of its positions."""
+
 
 def serve_dealer(dealer: Dealer, link: Link, rank: int, closing: bool = False) -> None:
     """Answer one party's requests until it says goodbye; a request that cannot be met is answered by name.
@@ -31,7 +34,7 @@ def serve_dealer(dealer: Dealer, link: Link, rank: int, closing: bool = False) -
     opened: set[str] = set()
     try:
         while True:
-            _, payload = link.receive(Kind.REQUEST, timeout_s=None)
+            _, payload = link.receive(Kind.REQUEST, timeout_s=None, limit=MOST_REQUEST_BYTES)
             try:
                 meta, _ = decode_message(payload)
                 _answer(dealer, link, rank, meta)

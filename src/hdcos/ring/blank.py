@@ -63,7 +63,19 @@ class Blank(NDArrayOperatorsMixin):
         return blanks if ufunc.nout > 1 else blanks[0]
 
     def __getitem__(self, key: Any) -> Blank:
-        return self._like(_dummy(self)[key])
+        keys = key if isinstance(key, tuple) else (key,)
+        chosen = [place for place, part in enumerate(keys) if isinstance(part, list | np.ndarray)]
+        if len(chosen) != 1 or any(isinstance(part, int | np.integer) for part in keys):
+            return self._like(_dummy(self)[key])
+        (place,) = chosen
+        places = np.asarray(keys[place])
+        if places.dtype.kind not in "iu":
+            return self._like(_dummy(self)[key])
+        # One axis by a list of places: NumPy would make all values of the result, only to tell their shape.
+        kept = _dummy(self)[(*keys[:place], slice(None), *keys[place + 1 :])]
+        axis = place if Ellipsis not in keys[:place] else kept.ndim - (len(keys) - place)
+        np.broadcast_to(np.zeros(()), (kept.shape[axis],))[places]
+        return Blank((*kept.shape[:axis], *places.shape, *kept.shape[axis + 1 :]), self.dtype)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         np.broadcast_to(_dummy(value), self[key].shape)

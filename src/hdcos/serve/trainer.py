@@ -11,8 +11,7 @@ from hdcos.errors import CheckpointMismatch, InputError, MaterialReused
 from hdcos.link.message import integer, text
 from hdcos.nn import Sequential
 from hdcos.nn.columns import checked_names
-from hdcos.offline import Ration
-from hdcos.offline.dealer import MAX_DEAL_BYTES
+from hdcos.offline import Ration, limits
 from hdcos.protocol.party import Party
 from hdcos.protocol.rounds import Rounds
 from hdcos.ring import Array
@@ -115,11 +114,7 @@ class Trainer:
             form, settings, x, compared, form.shares(halves), columns=data.columns, attempt=integer(meta, "attempt")
         )
         planned = training.planned(float(meta["rate"]), self.rank)
-        if planned.material.packed_bytes(1) > MAX_DEAL_BYTES:
-            raise InputError(
-                f"a step takes {planned.material.packed_bytes(1) / 1e6:.0f} MB of material, a dealer makes at most "
-                f"{MAX_DEAL_BYTES / 1e6:.0f} at once: use smaller batches"
-            )
+        limits.check(planned.material)
         if meta.get("folder"):
             self._use_folder(training, meta, scope)
         try:
@@ -167,7 +162,7 @@ class Trainer:
             raise MaterialReused(f"step {first} was begun before and failed: resume from a checkpoint")
         if training.checkpoints is not None:
             training.checkpoints.reserve(training.attempt, scope, first - training.start, steps)
-        ahead = steps_ahead(stock)
+        ahead = steps_ahead(stock.plan)
         started = perf_counter()
         for _ in range(steps):
             execution = training.step - training.start

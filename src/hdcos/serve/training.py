@@ -11,7 +11,7 @@ import numpy as np
 
 from hdcos.errors import CheckpointMismatch
 from hdcos.nn.columns import Names
-from hdcos.offline import Stock
+from hdcos.offline import Plan, Stock
 from hdcos.protocol.party import Party
 from hdcos.protocol.plan import Planned, blank_share, plan
 from hdcos.protocol.rounds import Rounds
@@ -27,9 +27,9 @@ AHEAD_BYTES = 1 << 26
 MOST_AHEAD = 32
 
 
-def steps_ahead(stock: Stock) -> int:
+def steps_ahead(plan: Plan) -> int:
     """Steps whose material is on its way while one runs; it is ordered in halves of this."""
-    return max(2, min(MOST_AHEAD, AHEAD_BYTES // max(1, stock.plan.packed_bytes(1))))
+    return max(2, min(MOST_AHEAD, AHEAD_BYTES // max(1, plan.packed_bytes(1))))
 
 
 @dataclass(frozen=True)

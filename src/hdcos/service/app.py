@@ -26,6 +26,7 @@ from hdcos.service.history import EVERY_S
 from hdcos.service.openapi import description
 from hdcos.service.predicting import Predicting
 from hdcos.service.replies import CAREFUL, reply, reply_error
+from hdcos.service.room import Releasing
 from hdcos.service.service import Service
 from hdcos.service.storing import Storing
 from hdcos.service.teaching import Teaching
@@ -139,7 +140,7 @@ def make_app(service: Service) -> Starlette:
     )
     app = Starlette(
         routes=routes(resources),
-        middleware=[allowed] if origins else [],
+        middleware=[Middleware(Releasing), *([allowed] if origins else [])],
         exception_handlers={HTTPException: _not_found},
         lifespan=lifespan,
     )

@@ -10,7 +10,10 @@ from typing import Any
 from hdcos.errors import InputError
 
 FILE = "node.toml"
-TEMPLATE = """\
+QUERIES_PER_MODEL = 300_000
+"""Rows that a party answers for one model unless its operator says otherwise: at most a thousandth of what
+docs/security.md states that an attack takes."""
+TEMPLATE = f"""\
 # What this node's operator decides. Every line may be left out; these are the defaults.
 
 [http]
@@ -21,12 +24,18 @@ cors = []                        # origins whose pages may ask, e.g. ["https://p
 
 [policy]
 reveal = false                   # true: models are revealed without asking the operator (`hdcos approve`)
+queries_per_model = {QUERIES_PER_MODEL}       # rows of each model that are answered, for all clients (`hdcos quota`)
 
 [limits]
 body_mb = 64                     # of one request
 rows = 4096                      # of one predict request, and of one batch
 requests_per_s = 2000            # of one client
 waiting = 4096                   # requests that may wait at once
+client_mb = 256                  # of requests and answers of one client that are here at once
+waiting_mb = 1024                # of requests and answers of all clients that are here at once
+model_mb = 2048                  # of memory for one model: parameters, material, a batch
+models_mb = 8192                 # of memory for all models
+job_mb = 8192                    # of memory for one training job: rows, parameters, material, a step
 patience_s = 5                   # how long a request waits for its twin at the other party
 mask_s = 300                     # how long a mask may be used
 dataset_gb = 64                  # of data that one client may keep here
@@ -48,6 +57,7 @@ class Http:
 @dataclass(frozen=True)
 class Rules:
     reveal: bool = False
+    queries_per_model: int = QUERIES_PER_MODEL
 
 
 @dataclass(frozen=True)
@@ -56,6 +66,11 @@ class Limits:
     rows: int = 4096
     requests_per_s: float = 2000.0
     waiting: int = 4096
+    client_mb: float = 256.0
+    waiting_mb: float = 1024.0
+    model_mb: float = 2048.0
+    models_mb: float = 8192.0
+    job_mb: float = 8192.0
     patience_s: float = 5.0
     mask_s: float = 300.0
     dataset_gb: float = 64.0

@@ -54,6 +54,8 @@ class Request:
     words: Array = field(repr=False)
     future: asyncio.Future[Answer] = field(repr=False)
     arrived: float = field(default_factory=time.monotonic)
+    begun: bool = False
+    """Whether it is or was computed: from then on its rows count as answered."""
 
     @property
     def rows(self) -> int:

@@ -19,6 +19,7 @@ from hdcos.link.message import request
 from hdcos.ring import backend, table_hash
 from hdcos.serve.node import SOFTWARE
 from hdcos.serve.site import CARD_FILE, PARTIES, Card, Site, endpoint
+from hdcos.service.store import STATE, recorded_failures
 
 SOON_DAYS = 30
 MOST_SKEW_S = 30.0
@@ -43,6 +44,8 @@ def examine(cluster: Path, folder: Path, timeout_s: float = 5.0) -> Iterator[Fin
         return
     yield Finding("files", True, f"{cluster} and {folder} can be read; kernels {backend()}")
     yield _own_certificate(site, card, identity)
+    for failure in recorded_failures(folder / STATE):
+        yield from _model(card.role, {"name": failure.name, "error": failure.why})
     for node in site.servers.values():
         yield _expiry(node.role, node.certificate)
     for role, node in site.servers.items():
@@ -91,12 +94,24 @@ def _reached(site: Site, card: Card, identity: Identity, node: Card, timeout_s: 
     yield Finding(f"clock of {node.role}", skew_s <= MOST_SKEW_S, text)
     if node.role in PARTIES:
         yield Finding(f"{node.role} is ready", bool(said["ready"]), said["reason"] or _stock(said["models"]))
+        for model in said["models"]:
+            yield from _model(node.role, model)
 
 
 def _stock(models: list[dict[str, Any]]) -> str:
     if not models:
         return "no model is shared yet"
     return ", ".join(f"{model['name']}: {model['stock']} rows in stock" for model in models)
+
+
+def _model(role: str, model: dict[str, Any]) -> Iterator[Finding]:
+    """What keeps one model from being used."""
+    if model.get("error"):
+        text = f"it is not loaded: {model['error']}. Share it anew, or run `hdcos retry {model['name']}` at {role}"
+        yield Finding(f"{model['name']} at {role}", False, text)
+    elif model.get("queries", 0) >= model.get("queries_allowed", 1):
+        text = f"all {model['queries_allowed']} rows are answered: see `hdcos quota {model['name']}` at {role}"
+        yield Finding(f"{model['name']} at {role}", False, text)
 
 
 def _https(node: Card, timeout_s: float) -> Finding:

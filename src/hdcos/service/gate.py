@@ -8,10 +8,12 @@ from dataclasses import dataclass
 
 from starlette.requests import ClientDisconnect, Request
 
+from hdcos.client.tensors import LENGTH_HEADER
 from hdcos.client.tokens import token_hash
 from hdcos.errors import InputError, PolicyRefused
 from hdcos.service.config import Limits
 from hdcos.service.desk import Refused
+from hdcos.service.room import HELD, Held, Room
 from hdcos.service.store import Store
 
 REFRESH_S = 1.0
@@ -34,6 +36,7 @@ class Gate:
 
     def __init__(self, store: Store, limits: Limits) -> None:
         self._store, self._limits = store, limits
+        self.room = Room(limits)
         self._clients: dict[str, Client] = {}
         self._read = 0.0
 
@@ -57,6 +60,7 @@ class Gate:
         if client.allowance < 1:
             raise Refused(PolicyRefused(f"more than {rate:g} requests per second: wait a little"), 429, retryable=True)
         client.allowance -= 1
+        request.scope[HELD] = Held(self.room, client.name)
         return client.name
 
     def _refresh(self, now: float) -> None:
@@ -68,18 +72,25 @@ class Gate:
         self._clients = known
 
     async def body(self, request: Request) -> bytes:
-        """The whole body, if it is not too large and comes in time."""
+        """The whole body, if it is not too large, there is room for it, and it comes in time."""
         most = int(self._limits.body_mb * 1e6)
         stated = request.headers.get("content-length", "0")
         if stated.isdecimal() and int(stated) > most:
             raise Refused(InputError(f"a request has at most {most} bytes, this one {stated}"), 413)
-        pieces, size = [], 0
+        # Numbers written as text become words of up to four times their length, and pieces are joined at the end.
+        weight = 2 if LENGTH_HEADER in request.headers else 4
+        held: Held = request.scope[HELD]
+        pieces, size, counted = [], 0, int(stated) if stated.isdecimal() else 0
+        held.more(weight * counted)
         try:
             async with asyncio.timeout(BODY_S):
                 async for piece in request.stream():
                     size += len(piece)
                     if size > most:
                         raise Refused(InputError(f"a request has at most {most} bytes"), 413)
+                    if size > counted:
+                        held.more(weight * (size - counted))
+                        counted = size
                     pieces.append(piece)
         except TimeoutError:
             raise Refused(InputError(f"the request did not arrive within {BODY_S:g} s"), 408, retryable=True) from None

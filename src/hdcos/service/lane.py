@@ -63,6 +63,11 @@ class Lane:
         rows, until = self._boost
         return max(self._ahead, rows) if time.monotonic() < until else self._ahead
 
+    @property
+    def boosted(self) -> int:
+        """Rows more than usual that are kept in stock now."""
+        return self.ahead - self._ahead
+
     def boost(self, rows: int) -> None:
         """Keep more in stock for a while."""
         self._boost = (rows, time.monotonic() + BOOST_S)
@@ -191,8 +196,3 @@ def runs_of(numbers: Sequence[int]) -> tuple[Run, ...]:
         else:
             runs.append((number, 1))
     return tuple(runs)
-
-
-def rows_ahead(row_bytes: int, megabytes: float) -> int:
-    """Rows whose material is kept in stock."""
-    return min(MOST_AHEAD, max(LEAST_AHEAD, int(megabytes * 1e6 / max(1, row_bytes))))

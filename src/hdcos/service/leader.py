@@ -3,28 +3,29 @@
 Party 1 tells what it has (an *inventory*) whenever that changes. Only what both hold in the same version can be used:
 a model or data set that one party lacks, or anything that they were told differently, waits.
 
-What fails belongs to a model or a job. It is given up if the error has a name, or if three sessions in a row were lost
-over it: one client's mistake must not keep the parties from serving the others.
+What fails belongs to a model or a job, and is given up after a while (`failures`): one client's mistake must not keep
+the parties from serving the others.
 """
 
 from __future__ import annotations
 
 import secrets
 import time
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from hdcos.errors import HdcosError, PeerLost
+from hdcos.errors import HdcosError
 from hdcos.nn import Sequential
 from hdcos.nn.private import layout
 from hdcos.nn.private.estimate import oblivious_traffic
 from hdcos.nn.private.planning import plan_inference
 from hdcos.serve.checkpoint import Checkpoints
 from hdcos.serve.work import fingerprint
+from hdcos.service.budget import Demand
 from hdcos.service.config import Config
 from hdcos.service.desk import Refused
-from hdcos.service.lane import rows_ahead
+from hdcos.service.failures import Failures
+from hdcos.service.lane import LEAST_AHEAD
 from hdcos.service.store import ENDED, Store, StoredJob, StoredModel
 from hdcos.service.worker import Command, Worker
 
@@ -36,14 +37,15 @@ SLICE_S, BUSY_SLICE_S = 0.4, 0.05
 INTERIM_ROWS = 512
 """Rows of material for the model of an epoch, which is looked at once."""
 TIDY_S = 5.0
-JOBS_AT_ONCE, MOST_ATTEMPTS, MOST_LOST = 2, 20, 3
+JOBS_AT_ONCE, MOST_ATTEMPTS = 2, 20
 
 
-def inventory(store: Store, rank: int) -> Inventory:
-    """What a party holds, as it tells the other one."""
+def inventory(store: Store, rank: int, failures: Failures) -> Inventory:
+    """What a party holds and can use, as it tells the other one."""
     jobs = []
     for job in store.jobs():
         known: dict[str, Any] = {"state": job.state, "cancelled": job.cancelled, "said": fingerprint(job.spec).hex()}
+        known["why"] = failures.final("job", job.id)
         if job.state not in ENDED:
             found = Checkpoints.of(store.job_folder(job.id), rank)
             known["attempt"] = found.attempt
@@ -53,7 +55,9 @@ def inventory(store: Store, rank: int) -> Inventory:
         jobs.append([job.id, known])
     return {
         "models": [
-            [item.name, item.version, fingerprint(item.architecture, item.phase_bits).hex()] for item in store.models()
+            [item.name, item.version, fingerprint(item.architecture, item.phase_bits).hex()]
+            for item in store.models()
+            if not failures.final("load", item.name, item.version)
         ],
         "datasets": [
             [item.name, item.version, [item.rows, item.features, item.outputs, fingerprint(item.columns).hex()]]
@@ -63,44 +67,6 @@ def inventory(store: Store, rank: int) -> Inventory:
         "jobs": jobs,
         "reveals": [[item.id, [item.model, item.version, item.state]] for item in store.reveals()],
     }
-
-
-class Failures:
-    """What went wrong with which model or job, through all sessions of this process."""
-
-    def __init__(self) -> None:
-        self._why: dict[tuple[str, ...], str] = {}
-        self._lost: Counter[tuple[str, ...]] = Counter()
-        self.doing: tuple[str, ...] | None = None
-        """What the session is about now."""
-
-    def note(self, error: BaseException, *thing: str) -> None:
-        """An error while something was done. A lost node may be anybody's fault: three times before it counts."""
-        self._lost[thing] += 1
-        if not isinstance(error, PeerLost) or self._lost[thing] >= MOST_LOST:
-            self._why[thing] = f"{type(error).__name__}: {error}"
-
-    def lost(self, error: BaseException) -> None:
-        """The session ended."""
-        if self.doing is not None:
-            self.note(error, *self.doing)
-        self.doing = None
-
-    def forgive(self, *thing: str) -> None:
-        self._lost.pop(thing, None)
-
-    def final(self, *thing: str) -> str:
-        """Why something is not tried again, or nothing."""
-        return self._why.get(thing, "")
-
-
-def _thing(command: Command) -> tuple[str, ...] | None:
-    """The model or job that a command is about."""
-    if command["op"] == "load":
-        return ("load", command["model"], command["version"])
-    if command["op"] in ("open_job", "steps", "publish"):
-        return ("job", command["job"])
-    return None
 
 
 class Leader:
@@ -195,7 +161,7 @@ class Leader:
         if self._store.changes != self._looked or self._fresh:
             self._fresh = False
             self._looked = self._store.changes
-            self._mine = inventory(self._store, 0)
+            self._mine = inventory(self._store, 0, self._failures)
             yield from self._models()
             yield from self._reveals()
             yield from self._jobs()
@@ -209,7 +175,7 @@ class Leader:
         """Load the newest version that both hold, then forget the older ones."""
         common, newest = self._common("models"), dict[str, StoredModel]()
         for model in self._store.models():
-            if (model.name, model.version) in common and not self._failures.final("load", model.name, model.version):
+            if (model.name, model.version) in common:
                 newest[model.name] = model
         for name in list(self._worker.models):
             if name not in newest:
@@ -225,10 +191,13 @@ class Leader:
                 yield {"op": "drop", "model": name, "versions": dropped}
 
     def _load(self, model: StoredModel) -> Command:
-        chosen = layout(Sequential.outline(model.architecture), model.phase_bits, self._dealt)
-        # Two parties without a dealer say far more to each other than they keep: what they say is what counts.
-        size = plan_inference(chosen).material.packed_bytes(1) if self._dealt else oblivious_traffic(chosen).bytes
-        rows = rows_ahead(int(size), self._config.stock.megabytes)
+        network = Sequential.outline(model.architecture)
+        chosen = layout(network, model.phase_bits, self._dealt)
+        megabytes = self._config.stock.megabytes
+        rows = Demand.of(network, plan_inference(chosen).material, megabytes).rows
+        if not self._dealt:
+            # Two parties without a dealer say far more to each other than they keep: what they say is what counts.
+            rows = min(rows, max(LEAST_AHEAD, int(megabytes * 1e6 / oblivious_traffic(chosen).bytes)))
         if model.name in {self._store.job(job).interim for job in self._worker.jobs}:
             rows = min(rows, INTERIM_ROWS)
         rows_masked = max(1, int(MASKED_PART * rows))
@@ -254,13 +223,13 @@ class Leader:
                 continue
             if job.state in ENDED:
                 if other["state"] not in ENDED:  # it died before it could note that
-                    yield _end(job.id, job.state, job.error)
+                    yield end_of(job.id, job.state, job.error)
             elif other["state"] in ENDED:
-                yield _end(job.id, other["state"], "the other party ended it")
-            elif why := self._failures.final("job", job.id):
-                yield _end(job.id, "failed", why)
+                yield end_of(job.id, other["state"], "the other party ended it")
+            elif why := own["why"] or other["why"]:
+                yield end_of(job.id, "failed", why)
             elif job.cancelled or other["cancelled"]:
-                yield _end(job.id, "cancelled")
+                yield end_of(job.id, "cancelled")
             elif job.id not in self._worker.jobs and len(self._worker.jobs) < JOBS_AT_ONCE:
                 yield from self._begin(job, own, other)
 
@@ -274,7 +243,7 @@ class Leader:
         newest_step = max(held, key=lambda item: (item[2], item[0]), default=None)
         attempt = 1 + max(own.get("attempt", 0), other.get("attempt", 0))
         if attempt - (0 if newest_step is None else newest_step[2]) > MOST_ATTEMPTS:
-            yield _end(job.id, "failed", f"{MOST_ATTEMPTS} attempts in a row did not reach a checkpoint")
+            yield end_of(job.id, "failed", f"{MOST_ATTEMPTS} attempts in a row did not reach a checkpoint")
             return
         yield {
             **{"op": "open_job", "job": job.id, "scope": _scope("training", job.id), "datasets": chosen},
@@ -293,7 +262,7 @@ class Leader:
             if progress.step >= progress.total_steps:
                 yield _publish(job), True
                 if job in self._worker.jobs:  # unless that failed
-                    yield _end(job, "done"), True
+                    yield end_of(job, "done"), True
                 self._fresh = True  # the next job may begin
                 return
             busy = time.monotonic() - self._predicted < 1.0
@@ -316,23 +285,6 @@ class Leader:
         """Whether a job can go on now."""
         return any(not progress.waits for progress in self._worker.jobs.values())
 
-    def failed(self, command: Command, error: HdcosError) -> Command | None:
-        """What follows from a command that could not be carried out, by either party."""
-        thing = _thing(command)
-        if thing is None:
-            return None
-        self._failures.note(error, *thing)
-        return _end(command["job"], "failed", f"{type(error).__name__}: {error}") if thing[0] == "job" else None
-
-    def began(self, command: Command) -> None:
-        """A command is being carried out: if the session is lost meanwhile, that is held against it."""
-        self._failures.doing = _thing(command)
-
-    def ended(self) -> None:
-        if self._failures.doing is not None:
-            self._failures.forgive(*self._failures.doing)
-        self._failures.doing = None
-
 
 def _scope(what: str, name: str) -> str:
     return f"{what} {name} {secrets.token_hex(16)}"
@@ -343,5 +295,5 @@ def _publish(job: str, interim: bool = False) -> Command:
     return {"op": "publish", "job": job, "version": version, "scope": scope, "interim": interim}
 
 
-def _end(job: str, state: str, error: str = "") -> Command:
+def end_of(job: str, state: str, error: str = "") -> Command:
     return {"op": "close_job", "job": job, "state": state, "error": error}

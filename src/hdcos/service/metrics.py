@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -18,8 +18,8 @@ BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 class _State(Collector):
     """Reads the service when it is asked."""
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
+    def __init__(self, service: Service, held: Callable[[], int]) -> None:
+        self._service, self._held = service, held
 
     def collect(self) -> Iterable[Metric]:
         status = self._service.status()
@@ -33,6 +33,15 @@ class _State(Collector):
         if status["peer"]["rtt_ms"] is not None:
             seconds = status["peer"]["rtt_ms"] / 1e3
             yield GaugeMetricFamily("hdcos_round_trip_seconds", "an empty round between the parties", value=seconds)
+        yield GaugeMetricFamily("hdcos_held_bytes", "bytes of requests and answers here", value=self._held())
+        queries = CounterMetricFamily("hdcos_queries", "rows counted for the quota of a model", labels=["model"])
+        allowed = GaugeMetricFamily("hdcos_queries_allowed", "rows that are answered for a model", labels=["model"])
+        failed = GaugeMetricFamily("hdcos_model_failed", "whether a model cannot be loaded", labels=["model"])
+        for model in status["models"]:
+            queries.add_metric([model["name"]], model["queries"])
+            allowed.add_metric([model["name"]], model["queries_allowed"])
+            failed.add_metric([model["name"]], float(bool(model["error"])))
+        yield from (queries, allowed, failed)
         stock = GaugeMetricFamily("hdcos_stock_rows", "rows that material is in stock for", labels=["model"])
         for model in status["models"]:
             stock.add_metric([model["name"]], model["stock"])
@@ -42,13 +51,13 @@ class _State(Collector):
 class Metrics:
     """The registry of one party."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, held: Callable[[], int]) -> None:
         self._registry = CollectorRegistry()
         self.latency = Histogram(
             "hdcos_predict_seconds", "predict requests from arrival to answer", buckets=BUCKETS, registry=self._registry
         )
         self.refused = Counter("hdcos_refused", "requests not answered", ["status"], registry=self._registry)
-        self._registry.register(_State(service))
+        self._registry.register(_State(service, held))
 
     def text(self, accept: str) -> tuple[bytes, str]:
         """All metrics and their media type: OpenMetrics for whoever accepts it, else Prometheus' own format.

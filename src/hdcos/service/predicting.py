@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,17 +16,18 @@ from hdcos.client.tensors import LENGTH_HEADER, decode_body
 from hdcos.errors import DataMissing, InputError, PolicyRefused
 from hdcos.nn.private import layout
 from hdcos.nn.private.layout import OUTPUT_SCALE
-from hdcos.nn.private.planning import plan_inference
 from hdcos.serve.shelf import Run
 from hdcos.service import asked
 from hdcos.service.api import Api, Resource
 from hdcos.service.desk import Refused, Request
-from hdcos.service.lane import runs_of
+from hdcos.service.lane import Lane, runs_of
 from hdcos.service.replies import reply, reply_tensors
-from hdcos.service.worker import Loaded, check_halves, check_size
+from hdcos.service.room import HELD
+from hdcos.service.worker import Loaded, check_halves
 
-MOST_STOCK = 8
-"""Clients may have so many times the usual stock made."""
+ANSWER_COPIES = 2
+"""An answer is there as it was computed and as it is sent."""
+SHOWN = ("name", "version", "ready", "queries", "queries_allowed", "error")
 
 
 class Predicting:
@@ -63,7 +65,7 @@ class Predicting:
 
     async def all(self, request: HttpRequest, client: str) -> Response:
         models = self._service.status()["models"]
-        return reply({"models": [{key: model[key] for key in ("name", "version", "ready")} for model in models]})
+        return reply({"models": [{key: model[key] for key in SHOWN} for model in models]})
 
     async def metadata(self, request: HttpRequest, client: str) -> Response:
         loaded = self._model(request)
@@ -95,36 +97,48 @@ class Predicting:
         service, started = self._service, time.perf_counter()
         service.requests += 1
         loaded = self._model(request)
-        body = await self._api.gate.body(request)
+        wanted = self._wanted(loaded, request, await self._api.gate.body(request))
+        name, rows = loaded.stored.name, wanted.rows
+        request.scope[HELD].more(ANSWER_COPIES * 8 * rows * prod(loaded.work.layout.output_shape))
+        if service.quota.covers(name, rows):
+            service.quota.take(name, rows)
+        else:
+            await asyncio.to_thread(service.quota.take, name, rows)
+        try:
+            if wanted.mode == "masked":
+                loaded.lanes["masked"].claim([first + i for first, count in wanted.runs for i in range(count)], client)
+            service.desk.add(wanted)
+            answer = await wanted.future
+        finally:
+            if not wanted.begun:
+                service.quota.give_back(name, rows)
+        service.latencies.append(time.perf_counter() - started)
+        self._api.metrics.latency.observe(time.perf_counter() - started)
+        described = {"scale_bits": answer.scale, "bits": answer.bits, "gain": loaded.work.layout.output_gain}
+        head = {"model_name": name, "model_version": loaded.stored.version, "id": wanted.id}
+        return reply_tensors({**head, "parameters": described}, {"output": answer.words})
+
+    def _wanted(self, loaded: Loaded, request: HttpRequest, body: bytes) -> Request:
+        """What a body asks for, checked. Nothing else of it is kept: JSON takes far more memory than its text."""
         meta, tensors = decode_body(body, request.headers.get(LENGTH_HEADER))
         asked_for = asked.parameters(meta)
         mode = asked.choice(asked_for, "mode", ("shares", "masked"))
         number = check_id(asked_for.get("request_id", meta.get("id")), "request id")
-        if asked_for.get("version", loaded.stored.version) != loaded.stored.version:
-            raise Refused(
-                InputError(f"{loaded.stored.name} has another version now: ask for it again"), 409, retryable=True
-            )
-        most = min(self._api.limits.rows, loaded.lanes[mode].most_rows)
-        words = self._rows(loaded, tensors, most)
+        stored, lane = loaded.stored, loaded.lanes[mode]
+        if asked_for.get("version", stored.version) != stored.version:
+            raise Refused(InputError(f"{stored.name} has another version now: ask for it again"), 409, retryable=True)
+        words = self._rows(loaded, tensors, min(self._api.limits.rows, lane.most_rows))
         scale = asked.whole(asked_for, "scale_bits", 0, 64, loaded.work.layout.input_scale)
         if scale != loaded.work.layout.input_scale:
             raise InputError(f"rows come with {loaded.work.layout.input_scale} fraction bits, not {scale}")
-        lane = loaded.lanes[mode]
         runs: tuple[Run, ...] = ()
         if mode == "masked":
             numbers = lane.numbers(asked.texts(asked_for, "mask_ids", self._api.limits.rows))
             if len(numbers) != len(words):
                 raise InputError(f"{len(words)} rows need as many masks, got {len(numbers)}")
-            lane.claim(numbers, client)
             runs = runs_of(numbers)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        service.desk.add(Request(number, loaded.stored.name, loaded.stored.version, mode, runs, words, future))
-        answer = await future
-        service.latencies.append(time.perf_counter() - started)
-        self._api.metrics.latency.observe(time.perf_counter() - started)
-        described = {"scale_bits": answer.scale, "bits": answer.bits, "gain": loaded.work.layout.output_gain}
-        head = {"model_name": loaded.stored.name, "model_version": loaded.stored.version, "id": number}
-        return reply_tensors({**head, "parameters": described}, {"output": answer.words})
+        return Request(number, stored.name, stored.version, mode, runs, words, future)
 
     @staticmethod
     def _rows(loaded: Loaded, tensors: dict[str, Any], most: int) -> Any:
@@ -143,6 +157,9 @@ class Predicting:
         loaded = self._service.model(check_name(request.path_params["name"]))
         meta = asked.json_object(await self._api.gate.body(request))
         lane, valid_s = loaded.lanes["masked"], self._api.limits.mask_s
+        asked_rows = meta.get("rows", len(meta.get("mask_ids", ()) if isinstance(meta.get("mask_ids"), list) else ()))
+        if type(asked_rows) is int and 0 < asked_rows <= self._api.limits.rows:
+            request.scope[HELD].more(ANSWER_COPIES * 8 * asked_rows * prod(loaded.work.layout.input_shape))
 
         def issue() -> tuple[list[str], Any]:
             if set(meta) != ({"rows"} if self._service.rank == 0 else {"mask_ids"}):
@@ -164,13 +181,18 @@ class Predicting:
         meta = asked.json_object(await self._api.gate.body(request))
         rows = asked.whole(meta, "rows", 1, 1 << 40)
         lane = loaded.lanes[asked.choice(meta, "mode", ("masked", "shares"))]
-        most = MOST_STOCK * int(
-            self._service.config.stock.megabytes * 1e6 / max(1, lane.stock.plan.packed_bytes(1)) + 1
-        )
+        most = await asyncio.to_thread(self._most_prepared, loaded, lane)
         if rows > most:
             raise InputError(f"this party keeps material for at most {most} rows: prepare fewer at a time")
         lane.boost(rows)
         return reply({"stock": lane.free, "ahead": lane.ahead})
+
+    def _most_prepared(self, loaded: Loaded, lane: Lane) -> int:
+        """Rows that a lane may have in stock: what the models leave of their memory is for whoever asks first."""
+        session = self._service.session
+        models = [] if session is None else list(session.worker.models.values())
+        taken = sum(item.row_bytes * other.boosted for item in models for other in item.lanes.values() if other != lane)
+        return lane.most_rows + max(0, self._service.budget.free() - taken) // loaded.row_bytes
 
     async def put(self, request: HttpRequest, client: str) -> Response:
         """Keep this party's half of a model."""
@@ -183,8 +205,9 @@ class Predicting:
         def keep() -> None:
             model = asked.network(given)
             chosen = layout(model, phase_bits, self._service.node.dealt)
-            check_size(plan_inference(chosen).material)
+            demand = self._service.budget.model(model, chosen)
             check_halves(tensors, {tensor.name: tensor.shape for tensor in chosen.tensors})
+            self._service.budget.another(name, demand)
             self._service.store.keep_model(name, version, model.architecture(), phase_bits, client, tensors)
 
         await asyncio.to_thread(keep)

@@ -42,9 +42,15 @@ MIGRATIONS: Sequence[str] = (
     );
     """,
     """
+    ALTER TABLE models ADD COLUMN arithmetic INTEGER NOT NULL DEFAULT 1;
     ALTER TABLE datasets ADD COLUMN columns TEXT NOT NULL DEFAULT 'null';
     ALTER TABLE jobs ADD COLUMN report TEXT NOT NULL DEFAULT '{}';
     ALTER TABLE jobs ADD COLUMN version TEXT NOT NULL DEFAULT '';
+    CREATE TABLE queries (model TEXT PRIMARY KEY, set_aside INTEGER NOT NULL);
+    CREATE TABLE failures (
+        what TEXT NOT NULL, name TEXT NOT NULL, version TEXT NOT NULL, lost INTEGER NOT NULL, why TEXT NOT NULL,
+        at REAL NOT NULL, PRIMARY KEY (what, name, version)
+    );
     """,
 )
 

@@ -25,10 +25,9 @@ from hdcos.serve.site import Site, endpoint
 from hdcos.service.app import make_app
 from hdcos.service.config import Config
 from hdcos.service.service import Service
-from hdcos.service.store import Store
+from hdcos.service.store import STATE, Store
 
 log = logging.getLogger("hdcos")
-STATE = "state"
 GRACE_S = 5
 HEAD_S, MOST_HEAD_BYTES = 10.0, 1 << 16
 MOST_CONNECTIONS = 4096

@@ -17,10 +17,12 @@ from hdcos.offline.service import DealerClient
 from hdcos.offline.source import MaterialSource
 from hdcos.serve.cost import counts_to_json
 from hdcos.serve.node import Node
+from hdcos.service.budget import Budget
 from hdcos.service.config import Config
 from hdcos.service.desk import Desk
-from hdcos.service.leader import Failures
+from hdcos.service.failures import Failures
 from hdcos.service.links import DIAL_S, Door, dial, dial_transfers
+from hdcos.service.quota import Quota
 from hdcos.service.session import Session
 from hdcos.service.store import ENDED, Store, StoredJob
 from hdcos.service.worker import Loaded, Progress
@@ -42,7 +44,9 @@ class Service:
         self.latencies: deque[float] = deque(maxlen=2000)
         self.started = time.time()
         self.reason = "starting"
-        self.failures = Failures()
+        self.failures = Failures(store)
+        self.budget = Budget(config, store, node.dealt)
+        self.quota = Quota(store, config.policy.queries_per_model)
         self._before = {"online": Count(), "offline": Count()}
         self._batches = self._rows = 0
         self._stop = Event()
@@ -59,6 +63,7 @@ class Service:
         if session is not None:
             session.stop()
         self._life.join(timeout_s)
+        self.quota.close()
         self.store.close()
 
     # ---- one session after another
@@ -94,6 +99,7 @@ class Service:
                 self.store,
                 self.desk,
                 self.config,
+                self.budget,
                 self.node.timeout_s,
                 self.failures,
                 self.node.dealt,
@@ -141,7 +147,7 @@ class Service:
         if not versions:
             raise DataMissing(f"no model is named {name!r}")
         if why := self.failures.final("load", name, versions[-1].version):
-            raise DataMissing(f"{name} cannot be loaded: {why}")
+            raise DataMissing(f"{name} cannot be loaded: {why}. Share it anew, or have its operators retry it")
         raise PeerLost(f"{name} is not ready: {self.reason or 'it is being loaded, or the other party lacks its half'}")
 
     def progress(self, job: str) -> Progress | None:
@@ -184,10 +190,13 @@ class Service:
             return 1e3 * latencies[int(part * (len(latencies) - 1))] if latencies else None
 
         models = []
-        for name in sorted({model.name for model in self.store.models()}):
+        newest = {model.name: model for model in self.store.models()}
+        for name in sorted(newest):
             loaded = worker.models.get(name) if worker else None
             known: dict[str, Any] = {"name": name, "version": "", "ready": loaded is not None}
             known |= {"stock": 0, "mark": 0, "rows": 0}
+            known |= {"queries": self.quota.used(name), "queries_allowed": self.quota.most}
+            known |= {"error": self.failures.final("load", name, newest[name].version)}
             if loaded is not None:
                 lane = loaded.lanes["shares"]
                 mark = int(self.config.stock.mark * lane.ahead)

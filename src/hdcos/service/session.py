@@ -17,9 +17,11 @@ from hdcos.link import Kind, Link, Meter
 from hdcos.link.message import answer, decode_message, encode_message, reply_error
 from hdcos.offline.source import MaterialSource
 from hdcos.serve.engine import Engine
+from hdcos.service.budget import Budget
 from hdcos.service.config import Config
 from hdcos.service.desk import Desk
-from hdcos.service.leader import Failures, Leader, inventory
+from hdcos.service.failures import Failures
+from hdcos.service.leader import Leader, end_of, inventory
 from hdcos.service.links import Links
 from hdcos.service.store import Store
 from hdcos.service.worker import Command, Worker
@@ -42,6 +44,7 @@ class Session:
         store: Store,
         desk: Desk,
         config: Config,
+        budget: Budget,
         timeout_s: float,
         failures: Failures,
         dealt: bool,
@@ -49,7 +52,7 @@ class Session:
         self.rank, self._links, self._store, self._desk = rank, links, store, desk
         self.engine = Engine(rank, self._no_other_link, source, links.meter, timeout_s)
         self.engine.adopt(links.rounds, links.pair_seed)
-        self.worker = Worker(self.engine, store, desk)
+        self.worker = Worker(self.engine, store, desk, budget)
         self._leader = Leader(self.worker, config, failures, dealt)
         self._failures = failures
         self._timeout_s = timeout_s
@@ -132,21 +135,20 @@ class Session:
         """Do a command here and have party 1 do it. One that is answered may fail without ending the session."""
         spoken = {name: value for name, value in command.items() if name != "requests"}
         self._links.commands.send(Kind.REQUEST, *encode_message({**spoken, "answered": answered}))
-        self._leader.began(command)
+        self._failures.began(command)
         if not answered:
             self.worker.execute(command)
-            self._leader.ended()
+            self._failures.ended()
             return
         outcome: object = self._together(lambda: self.worker.begin(command))
         if callable(outcome):
             outcome = self._together(outcome)
-        if isinstance(outcome, HdcosError):
-            following = self._leader.failed(command, outcome)
-            self._failures.doing = None
-            if following is not None:
-                self._carry_out(following, True)
-        else:
-            self._leader.ended()
+        if not isinstance(outcome, HdcosError):
+            self._failures.ended()
+            return
+        self._failures.failed(outcome)
+        if command["op"] in ("open_job", "publish"):
+            self._carry_out(end_of(command["job"], "failed", f"{type(outcome).__name__}: {outcome}"), True)
 
     def _together(self, work: Callable[[], T]) -> T | HdcosError:
         """Work that party 1 does too; what it gave, or the error of either party. Then party 1 is told how it went."""
@@ -198,12 +200,14 @@ class Session:
     def _obey(self, command: Command) -> None:
         if command["op"] not in self.worker.operations:
             raise InputError(f"party 0 asks for {command['op']!r}, which this version does not know")
+        self._failures.began(command)
         if not command["answered"]:
             self.worker.execute(command)
-            return
-        rest = self._answering(lambda: self.worker.begin(command))
-        if rest is not None:
-            self._answering(rest)
+        else:
+            rest = self._answering(lambda: self.worker.begin(command))
+            if rest is not None:
+                self._answering(rest)
+        self._failures.ended()
 
     def _answering(self, work: Callable[[], T]) -> T | None:
         """Work that party 0 does too; what it gave, if both succeeded."""
@@ -213,6 +217,7 @@ class Session:
         except HdcosError as error:
             if isinstance(error, PeerLost) or self._links.rounds.closed:
                 raise
+            self._failures.failed(error)
             reply_error(commands, error)
         else:
             commands.send(Kind.REPLY, *encode_message({}))
@@ -226,7 +231,7 @@ class Session:
             message: Command = {"requests": desk.news()}
             if store.changes != self._told:
                 self._told = store.changes
-                message["inventory"] = inventory(store, 1)
+                message["inventory"] = inventory(store, 1, self._failures)
             if message["requests"] or "inventory" in message or time.monotonic() - said > HEARTBEAT_S:
                 said = time.monotonic()
                 self._links.arrivals.send(Kind.REQUEST, *encode_message(message))

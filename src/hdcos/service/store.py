@@ -33,10 +33,13 @@ from safetensors.numpy import save as to_bytes
 
 from hdcos.errors import CheckpointMismatch, DataMissing, InputError, PolicyRefused
 from hdcos.nn.columns import Names
+from hdcos.nn.private.layout import ARITHMETIC
 from hdcos.ring import Array
 from hdcos.serve.files import sync_folder, write_whole
 from hdcos.service.schema import migrate
 
+STATE = "state"
+"""The folder of the state in the folder of a node."""
 BUSY_S = 10.0
 ENDED = ("done", "failed", "cancelled")
 """States of jobs that nobody will go on with."""
@@ -54,6 +57,8 @@ class StoredModel:
     phase_bits: int
     owner: str
     created: float
+    arithmetic: int
+    """Whose scales its shares have: see `nn.private.layout`."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +106,19 @@ class StoredReveal:
     version: str
     owner: str
     state: str
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What is held against a version of a model that was to be loaded ("load"), or against a job ("job")."""
+
+    what: str
+    name: str
+    version: str
+    lost: int = 0
+    """Times in a row that the process or the session ended meanwhile."""
+    why: str = ""
+    """Why it is not tried again, if it is not."""
 
 
 class Store:
@@ -198,8 +216,8 @@ class Store:
             content = to_bytes(dict(words), {"format": "hdcos-model-half", "version": "1"})
             write_whole(self._path("models", name, version), content)
             database.execute(
-                "INSERT INTO models VALUES (?, ?, ?, ?, ?, ?)",
-                (name, version, json.dumps(architecture), phase_bits, owner, time.time()),
+                "INSERT INTO models VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (name, version, json.dumps(architecture), phase_bits, owner, time.time(), ARITHMETIC),
             )
 
     def _owned(self, table: str, owner: str) -> int:
@@ -221,6 +239,7 @@ class Store:
         with self._changing() as database:
             for version in gone:
                 database.execute("DELETE FROM models WHERE name = ? AND version = ?", (name, version))
+                database.execute("DELETE FROM failures WHERE name = ? AND version = ?", (name, version))
         for version in gone:
             self._path("models", name, version).unlink(missing_ok=True)
 
@@ -376,6 +395,7 @@ class Store:
             database.execute("UPDATE jobs SET state = ?, step = ?, error = ? WHERE id = ?", (state, step, error, job))
         if state in ENDED:
             self._drop_shares(self.job(job))
+            self.forgive("job", job)  # the job itself says how it ended
 
     def _drop_shares(self, job: StoredJob) -> None:
         """Nobody goes on with a job that ended: its parameters and checkpoints go, its ledger of material stays."""
@@ -429,6 +449,61 @@ class Store:
     def released_words(self, reveal: str) -> dict[str, Array]:
         return _read(self.folder / "reveals" / f"{reveal}.safetensors")
 
+    # ---- queries and failures
+
+    def set_aside(self, model: str, rows: int, most: int) -> int:
+        """Count up to so many more rows of a model as answered, while there are fewer than `most`; returns how many.
+
+        A negative number of rows was counted too much.
+        """
+        with self._changing(heard=False) as database:
+            before = self.queries(model)
+            granted = min(rows, max(0, most - before)) if rows > 0 else max(rows, -before)
+            database.execute(
+                "INSERT INTO queries VALUES (?, ?) ON CONFLICT (model) DO UPDATE SET set_aside = excluded.set_aside",
+                (model, before + granted),
+            )
+            return granted
+
+    def queries(self, model: str) -> int:
+        """Rows of a model that are counted as answered."""
+        found = self._rows("SELECT set_aside FROM queries WHERE model = ?", model)
+        return int(found[0][0]) if found else 0
+
+    def all_queries(self) -> dict[str, int]:
+        return {row["model"]: row["set_aside"] for row in self._rows("SELECT * FROM queries ORDER BY model")}
+
+    def forget_queries(self, model: str) -> None:
+        """The operator allows as many again."""
+        with self._changing(heard=False) as database:
+            if not database.execute("DELETE FROM queries WHERE model = ?", (model,)).rowcount:
+                raise DataMissing(f"no row of a model named {model!r} was answered here")
+
+    def failure(self, what: str, name: str, version: str) -> Failure:
+        """What is held against loading a version of a model, or a job."""
+        for known in self.failures():
+            if (known.what, known.name, known.version) == (what, name, version):
+                return known
+        return Failure(what, name, version)
+
+    def failures(self) -> list[Failure]:
+        keys = ("what", "name", "version", "lost", "why")
+        return [Failure(**{key: row[key] for key in keys}) for row in self._rows("SELECT * FROM failures ORDER BY at")]
+
+    def note_failure(self, failure: Failure) -> None:
+        """Remember it, on disk, from now on."""
+        with self._changing(heard=bool(failure.why)) as database:
+            values = (failure.what, failure.name, failure.version, failure.lost, failure.why, time.time())
+            database.execute("INSERT OR REPLACE INTO failures VALUES (?, ?, ?, ?, ?, ?)", values)
+
+    def forgive(self, what: str, name: str, version: str = "") -> int:
+        """Hold nothing against a model or job any more; without a version, against none of them."""
+        with self._changing() as database:
+            where, values = "what = ? AND name = ?", [what, name]
+            if version:
+                where, values = f"{where} AND version = ?", [*values, version]
+            return database.execute(f"DELETE FROM failures WHERE {where}", values).rowcount
+
     # ---- ledger and audit
 
     def reserve(self, scope: str, first: int, count: int) -> None:
@@ -475,6 +550,22 @@ class Store:
 def _names(text: str) -> Names | None:
     names = json.loads(text)
     return None if names is None else tuple(names)
+
+
+def recorded_failures(folder: Path) -> list[Failure]:
+    """Models that a party gave up, read beside the running party: nothing is changed."""
+    if not (folder / "hdcos.sqlite").exists():
+        return []
+    database = sqlite3.connect(f"file:{folder / 'hdcos.sqlite'}?mode=ro", uri=True, timeout=BUSY_S)
+    try:
+        found = database.execute(
+            "SELECT what, name, version, lost, why FROM failures WHERE what = 'load' AND why != ''"
+        )
+        return [Failure(*row) for row in found]
+    except sqlite3.OperationalError:
+        return []  # a state of an older version, which knows no failures
+    finally:
+        database.close()
 
 
 def _job(row: sqlite3.Row) -> StoredJob:

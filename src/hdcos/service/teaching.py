@@ -14,12 +14,11 @@ from hdcos.client.names import check_id, check_name
 from hdcos.client.tensors import LENGTH_HEADER, decode_body
 from hdcos.errors import DataMissing, InputError, PolicyRefused
 from hdcos.nn.private import layout
-from hdcos.nn.private.planning import plan_inference
 from hdcos.service import asked
 from hdcos.service.api import Api, Resource
 from hdcos.service.replies import reply, reply_tensors
 from hdcos.service.store import ENDED, StoredJob, StoredReveal
-from hdcos.service.worker import check_halves, check_size
+from hdcos.service.worker import check_halves
 from hdcos.train import Rule, training_form
 
 MOST_EPOCHS = 10_000
@@ -60,8 +59,13 @@ class Teaching:
         number = check_id(given.get("id"), "job id")
 
         def keep() -> None:
-            spec = job_spec(given)
-            form = training_form(asked.network(given), spec["loss"])
+            model, spec = asked.network(given), job_spec(given)
+            form = training_form(model, spec["loss"])
+            budget = self._service.budget
+            budget.another(
+                spec["model"], budget.model(model, layout(model, spec["phase_bits"], self._service.node.dealt))
+            )
+            budget.job(model, spec, 0)  # with its rows, when it begins
             check_halves(tensors, {tensor.name: tensor.shape for tensor in form.tensors})
             if any(known.owner != client for known in self._store.models(spec["model"])):
                 raise PolicyRefused(f"a model named {spec['model']!r} belongs to another client: choose another name")
@@ -164,7 +168,6 @@ def job_spec(given: dict[str, Any]) -> dict[str, Any]:
     for position in range(len(rates)):
         Rule(asked.number({"rate": rates[position]}, "rate", 0.0), momentum, decay)
     model, phase_bits = asked.network(given), asked.phase_bits(given)
-    check_size(plan_inference(layout(model, phase_bits)).material)
     datasets = [check_name(name) for name in asked.texts(given, "datasets", 100)]
     if len(set(datasets)) != len(datasets):
         raise InputError("a data set is named twice")

@@ -18,13 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from hdcos.errors import CheckpointMismatch, DataMissing, InputError, PolicyRefused
+from hdcos.errors import CheckpointMismatch, DataMissing, InputError, ModelError, PolicyRefused
 from hdcos.link import Count
 from hdcos.nn import Sequential
-from hdcos.nn.private import infer_pieces, layout, pieces
-from hdcos.nn.private.planning import plan_inference
-from hdcos.offline import Plan, Ration
-from hdcos.offline.dealer import MAX_DEAL_BYTES
+from hdcos.nn.private import Layout, infer_pieces, layout, pieces
+from hdcos.nn.private.layout import ARITHMETIC
+from hdcos.offline import Ration
 from hdcos.protocol.party import Party
 from hdcos.protocol.rounds import Rounds
 from hdcos.ring import Array
@@ -37,6 +36,7 @@ from hdcos.serve.policy import Policy
 from hdcos.serve.shelf import Run
 from hdcos.serve.trainer import Trainer
 from hdcos.serve.work import ModelWork, fingerprint
+from hdcos.service.budget import Budget
 from hdcos.service.desk import Answer, Desk, Request
 from hdcos.service.lane import Lane
 from hdcos.service.store import MOST_MODELS, Store, StoredModel
@@ -56,8 +56,10 @@ Rest = Callable[[], None] | None
 class Loaded:
     """A model that is ready, with material of its own for each way in which rows come."""
 
-    def __init__(self, stored: StoredModel, work: ModelWork, lanes: Mapping[str, Lane]) -> None:
+    def __init__(self, stored: StoredModel, work: ModelWork, lanes: Mapping[str, Lane], row_bytes: int) -> None:
         self.stored, self.work, self.lanes = stored, work, lanes
+        self.row_bytes = row_bytes
+        """Memory for each row that material is kept for."""
         self.rows = 0
         """Rows predicted in this session."""
         self.forgotten = False
@@ -115,8 +117,8 @@ class Progress:
 class Worker:
     """Carries out commands at one party for the length of a session."""
 
-    def __init__(self, engine: Engine, store: Store, desk: Desk) -> None:
-        self.engine, self.store, self.desk = engine, store, desk
+    def __init__(self, engine: Engine, store: Store, desk: Desk, budget: Budget) -> None:
+        self.engine, self.store, self.desk, self._budget = engine, store, desk, budget
         self.rank = engine.rank
         self.models: dict[str, Loaded] = {}
         self.jobs: dict[str, Progress] = {}
@@ -156,18 +158,29 @@ class Worker:
 
     # ---- models
 
+    def _network(self, stored: StoredModel) -> tuple[Sequential, Layout]:
+        """A stored model and its scales; ModelError if its shares have others."""
+        if stored.arithmetic != ARITHMETIC:
+            raise ModelError(
+                f"{stored.name} was shared by an earlier version of hdcos, which computed with other scales: "
+                f"share it again"
+            )
+        model = Sequential.outline(stored.architecture)
+        return model, layout(model, stored.phase_bits, self.engine.dealer.has_dealer)
+
     def _load(self, command: Command) -> Rest:
         """Make a stored version of a model ready; it takes the place of an older one."""
         name, version = command["model"], command["version"]
         stored = next((known for known in self.store.models(name) if known.version == version), None)
         if stored is None:
             raise DataMissing(f"version {version} of {name} is not here")
-        model = Sequential.outline(stored.architecture)
-        chosen = layout(model, stored.phase_bits, self.engine.dealer.has_dealer)
+        model, chosen = self._network(stored)
+        demand = self._budget.model(model, chosen)
+        # Party 0 chose how much is kept ahead: this party's memory is its own.
+        self._budget.check_model(demand.fixed + sum(command["ahead"].values()) * demand.row)
         words = self.store.model_words(name, version)
         check_halves(words, {tensor.name: tensor.shape for tensor in chosen.tensors})
         shares = {tensor.name: Share(words[tensor.name], tensor.scale) for tensor in chosen.tensors}
-        check_size(plan_inference(chosen).material)
 
         def rest() -> None:
             work = load_model(self.engine, command["scope"], model, chosen, shares, 0)
@@ -178,7 +191,7 @@ class Worker:
                 for mode, stock in (("shares", work.stock), ("masked", masked))
             }
             self._unload({"model": name})
-            self.models[name] = Loaded(stored, work, lanes)
+            self.models[name] = Loaded(stored, work, lanes, demand.row)
             for lane in lanes.values():
                 self.engine.order(lane.stock, lane.ahead)
 
@@ -216,6 +229,8 @@ class Worker:
         lane = loaded.lanes[mode]
         self._order(command)
         rows = sum(request.rows for request in requests)
+        for request in requests:
+            request.begun = True
         runs = [(command["start"], rows)] if mode == "shares" else [run for request in requests for run in request.runs]
         lane.reserve(max(first + count for first, count in runs))
         address = f"{lane.stock.name} {runs[0]} {rows}"
@@ -255,9 +270,12 @@ class Worker:
         spec, names = known.spec, []
         if known.data and known.data != command["datasets"]:
             raise CheckpointMismatch("the job was begun with other versions of its data sets")
-        for name, version in command["datasets"]:
+        for name, _ in command["datasets"]:
             if not self.store.may_train(name, known.owner):
                 raise PolicyRefused(f"the owner of the data set {name!r} did not allow {known.owner} to train on it")
+        held = [item for item in self.store.datasets() if [item.name, item.version] in command["datasets"]]
+        self._budget.job(Sequential.outline(spec["architecture"]), spec, sum(item.words for item in held))
+        for name, version in command["datasets"]:
             words = self.store.dataset_words(name, version)
             targets = Share(words["targets"], TARGET_SCALE) if "targets" in words else None
             names.append(f"{name} {version}")
@@ -361,8 +379,7 @@ class Worker:
         stored = next((m for m in self.store.models(reveal.model) if m.version == reveal.version), None)
         if stored is None:
             raise DataMissing(f"version {reveal.version} of {reveal.model} is gone")
-        model = Sequential.outline(stored.architecture)
-        chosen = layout(model, stored.phase_bits, self.engine.dealer.has_dealer)
+        _, chosen = self._network(stored)
         words = self.store.model_words(reveal.model, reveal.version)
         shares = {tensor.name: Share(words[tensor.name], tensor.scale) for tensor in chosen.tensors}
         self.store.release(reveal.id, revealed(self.engine, shares, reveal.id))
@@ -389,16 +406,6 @@ class Worker:
 
 def _nothing() -> None:
     """The rest of a command that has none."""
-
-
-def check_size(material: Plan) -> None:
-    """InputError if one execution takes more material than a dealer makes at once."""
-    size = material.packed_bytes(1)
-    if size > MAX_DEAL_BYTES:
-        raise InputError(
-            f"this takes {size / 1e6:.0f} MB of material at once, a dealer makes at most {MAX_DEAL_BYTES / 1e6:.0f}: "
-            f"use a smaller network or batch"
-        )
 
 
 def check_halves(words: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]]) -> None:

@@ -33,6 +33,8 @@ from hdcos.sharing import Share
 Shape = tuple[int, ...]
 LOSSES = ("squared", "logistic", "softmax")
 
+MOST_CLASSES = 256
+"""Of softmax: every two of them take a sigmoid, and a step a matrix of pairs by classes."""
 INPUT_SCALE = 16
 TARGET_SCALE = 32
 """Labels as they are uploaded, and errors of the logistic loss."""
@@ -247,7 +249,14 @@ def training_form(model: nn.Sequential, loss: str = "logistic") -> Form:
         raise ModelError(f"a network that is trained gives a row of numbers, this one gives {model.output_shape}")
     if loss == "softmax" and model.output_shape[0] < 2:
         raise ModelError("softmax compares outputs, and this network has one: use the logistic loss")
+    if loss == "softmax" and model.output_shape[0] > MOST_CLASSES:
+        raise ModelError(
+            f"softmax compares every two outputs and takes at most {MOST_CLASSES}, this network has "
+            f"{model.output_shape[0]}: use the logistic loss"
+        )
     units = _Reader(model.layers, model.shapes, front, loss).units()
+    if len(units[-1].outputs) != 1:
+        raise ModelError("a network that is trained ends with a linear layer that gives a row of numbers")
     return Form(units, loss, tuple(model.layers[:front]), model.shapes[front], model.output_shape[0])
 
 

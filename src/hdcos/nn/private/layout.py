@@ -30,6 +30,8 @@ from hdcos.ring import Array
 
 Shape = tuple[int, ...]
 
+ARITHMETIC = 2
+"""Raised whenever a scale below changes: shares of a model that were kept under another number mean something else."""
 INPUT_SCALE = 16
 PHASE_BITS = 26
 """Bits of a turn that are opened, unless the caller says otherwise."""

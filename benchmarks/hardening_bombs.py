@@ -1,0 +1,460 @@
+"""Memory and time bombs against real nodes: architectures and jobs over HTTPS, plans and bodies."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import secrets
+import ssl
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.load import Connection
+from benchmarks.nodes import ROLES, Nodes, cluster_of_nodes, wait_until_ready
+from benchmarks.record import Line, at_least, at_most, exactly
+from hdcos import nn
+from hdcos.client.cluster import RemoteCluster
+from hdcos.client.parties import Party
+from hdcos.client.tensors import encode_body
+from hdcos.client.tokens import new_secret, token, token_hash
+from hdcos.errors import HdcosError, ModelError
+from hdcos.link import Hello, Identity, Kind, Link, connect, handshake
+from hdcos.link.message import decode_reply, encode_message, request
+from hdcos.nn.limits import MOST_MATRICES, MOST_ROW
+from hdcos.offline.limits import MOST_BYTES
+from hdcos.offline.material import Kind as Material
+from hdcos.ring import table_hash
+from hdcos.serve.node import SOFTWARE
+from hdcos.serve.site import Site
+from hdcos.service.store import STATE, Store
+
+ARCHITECTURES, PLANS = 10_000, 10_000
+CLIENTS, BODIES = 64, 4
+HANG_S, BOMB_S, BOMB_MB = 5.0, 1.0, 50.0
+BODY_MB, CLIENT_MB, WAITING_MB = 16, 64, 256
+SLACK_MB = 64
+"""Of connections, TLS and the answers to others."""
+REFUSED_MB = 400
+"""What measuring architectures may cost a party: the largest matrices that follow from a seed, and small models."""
+SERVED = nn.models.mlp([64, 64, 10])
+ROWS = np.random.default_rng(0).uniform(-1, 1, (8, 64))
+
+
+def prove(seed: int) -> Iterable[Line]:
+    draw = random.Random(seed)
+    with tempfile.TemporaryDirectory() as place:
+        changes = [("megabytes = 256 ", "megabytes = 4 "), ("= 2000 ", "= 100000 ")]
+        with cluster_of_nodes(Path(place) / "site", changes) as nodes, nodes.connect() as cluster:
+            wait_until_ready(cluster)
+            cluster.share(SERVED, "served")
+            yield from _bombs(nodes, cluster)
+            yield from _architectures(draw, nodes, cluster)
+            yield from _plans(draw, nodes)
+            yield from _alive(nodes, cluster)
+    with tempfile.TemporaryDirectory() as place:
+        limits = [
+            ("megabytes = 256 ", "megabytes = 400 "),
+            ("body_mb = 64 ", f"body_mb = {BODY_MB} "),
+            ("client_mb = 256 ", f"client_mb = {CLIENT_MB} "),
+            ("waiting_mb = 1024 ", f"waiting_mb = {WAITING_MB} "),
+        ]
+        with cluster_of_nodes(Path(place) / "site", limits) as nodes, nodes.connect() as cluster:
+            yield from _bodies(nodes, cluster)
+
+
+# ---- measuring
+
+
+def _memory_mb(pid: int, what: str = "VmHWM") -> float:
+    """The most, or with VmRSS the present, resident memory of a process."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(f"{what}:"):
+            return int(line.split()[1]) / 1024
+    return float("nan")
+
+
+def _all_mb(nodes: Nodes) -> dict[str, float]:
+    return {role: _memory_mb(nodes.processes[role].pid) for role in ROLES}
+
+
+@dataclass
+class Tried:
+    """What became of many attempts."""
+
+    names: Counter[str] = field(default_factory=Counter)
+    longest_s: float = 0.0
+    hangs: int = 0
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """An attempt: an error by name is an answer, anything else is not."""
+        started = time.perf_counter()
+        name = "accepted"
+        try:
+            yield
+        except HdcosError as error:
+            name = type(getattr(error, "error", error)).__name__
+        took = time.perf_counter() - started
+        self.names[name] += 1
+        self.longest_s = max(self.longest_s, took)
+        self.hangs += took > HANG_S
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {count}" for name, count in self.names.most_common())
+
+
+# ---- the bombs that once worked
+
+
+def _bomb_architectures() -> dict[str, Mapping[str, Any]]:
+    def linear(kind: str, inputs: int, outputs: int, **more: Any) -> dict[str, Any]:
+        return {"type": kind, "in_features": inputs, "out_features": outputs, **more}
+
+    def padded(padding: int) -> dict[str, Any]:
+        image = {"type": "Conv2d", "in_channels": 1, "out_channels": 1, "kernel_size": 3}
+        layers = [{**image, "stride": 4 * padding, "padding": padding}, {"type": "Cos"}, {"type": "Flatten"}]
+        return {"input_shape": [1, 8, 8], "layers": [*layers, linear("HadamardDiagonal", 1, 1)]}
+
+    def row(*layers: dict[str, Any]) -> dict[str, Any]:
+        return {"input_shape": [4], "layers": list(layers)}
+
+    return {
+        "padding 5000": padded(5000),
+        "padding 2**17": padded(1 << 17),
+        "PHD of 4096": row(linear("PHD", 4, 4096), {"type": "Cos"}, linear("HadamardDiagonal", 4096, 2)),
+        "PHD of 2**24": row(linear("PHD", 4, 1 << 24), {"type": "Cos"}, linear("HadamardDiagonal", 1 << 24, 2)),
+        "transform of 2**27": row(linear("HadamardDiagonal", 4, 1 << 27)),
+        "circulant of 2**18": row(linear("Circulant", 4, 1 << 18), {"type": "Cos"}, linear("Circulant", 1 << 18, 64)),
+        "projection of 2**26": row(linear("HadamardDiagonal", 4, 1 << 26), linear("RandomProjection", 1 << 26, 4)),
+        "10**9 blocks": row(linear("HadamardDiagonal", 4, 4, blocks=10**9)),
+    }
+
+
+def _bomb_plans() -> dict[str, list[dict[str, Any]]]:
+    def mask(*shape: int) -> dict[str, Any]:
+        return {"kind": "mask", "shape": list(shape), "bits": 64, "units": 1}
+
+    def product(operation: str, *shape: int, **more: int) -> dict[str, Any]:
+        left, right = {"position": 0}, {"position": 1, "whole": True}
+        known = {"kind": "mask_product", "operation": operation, "shape": list(shape), "units": 1}
+        return {**known, "left": left, "right": right, **more}
+
+    trig = {"kind": "trig_pair", "shape": [1 << 20], "phase_bits": 16, "scale": 20, "units": 1}
+    return {
+        "degree 10**9": [{"kind": "powers", "shape": [1], "degree": 10**9, "bits": 64, "units": 1}],
+        "lifted degree 10**9": [{"kind": "lifted_powers", "shape": [1], "degree": 10**9, "bits": 20, "units": 1}],
+        "198 harmonics": [{**trig, "harmonics": list(range(2, 200))}],
+        "padding 2**15": [mask(1, 8, 8), mask(1, 1, 3, 3), product("conv2d", 1, 1, 1, padding=1 << 15)],
+        "stride 2**15": [mask(1, 2, 2), mask(1, 1, 3, 3), product("conv2d.input", 1, 8, 8, stride=1 << 15)],
+        "circulant": [mask(1 << 16), mask(1 << 20), product("circulant", 1 << 20)],
+        "outer product": [mask(1 << 14, 1), mask(1 << 14), product("multiply", 1 << 14, 1 << 14)],
+        "matrices": [{**mask(1 << 14), "units": 1 << 14}, mask(1 << 14, 1 << 14), product("matmul", 1 << 14)],
+        "100,000 positions": [mask(1)] * 100_000,
+    }
+
+
+def _bombs(nodes: Nodes, cluster: RemoteCluster) -> Iterator[Line]:
+    before, tried = _all_mb(nodes), Tried()
+    for architecture in _bomb_architectures().values():
+        for party in cluster.parties.both:
+            with tried.one():
+                _put(party, architecture)
+    for plan in _bomb_plans().values():
+        with tried.one(), _link(nodes.folder, "party0") as link:
+            _open(link, f"bomb {secrets.token_hex(8)}", plan)
+    after = _all_mb(nodes)
+    count = sum(tried.names.values())
+    yield exactly(f"{count} bombs that once worked ({tried}): accepted", tried.names["accepted"], 0)
+    yield at_most("longest answer to one of them, seconds", tried.longest_s, BOMB_S)
+    grown = max(after[role] - before[role] for role in ROLES)
+    yield at_most("largest growth of a node over all of them, MB", grown, BOMB_MB)
+
+
+def _put(party: Party, architecture: Mapping[str, Any], name: str = "bomb") -> None:
+    known = {"architecture": architecture, "phase_bits": 26, "version": secrets.token_hex(16)}
+    party.ask("PUT", f"/v2/models/{name}", {"parameters": known}, {})
+
+
+def _submit(party: Party, architecture: Mapping[str, Any], draw: random.Random) -> None:
+    known: dict[str, Any] = {"architecture": architecture, "id": secrets.token_hex(16), "model": "bomb", "seed": 1}
+    known |= {"datasets": ["none"], "rates": [0.1], "batch_size": _size(draw, 24), "momentum": draw.choice((0.0, 0.9))}
+    known["loss"] = draw.choice(("logistic", "softmax", "squared"))
+    party.ask("POST", "/v2/jobs", {"parameters": known}, {})
+
+
+# ---- random architectures
+
+
+def _size(draw: random.Random, most_bits: int) -> int:
+    """Small and large numbers alike."""
+    return max(1, int(2 ** draw.uniform(0, most_bits)) + draw.randint(-1, 1))
+
+
+def random_architecture(draw: random.Random) -> dict[str, Any]:
+    """Layers that fit each other, of any size the schema allows; now and then one that does not fit."""
+    most_bits = draw.choice((4, 8, 12, 16, 24, 32))
+    shape: tuple[int, ...] = (_size(draw, most_bits),)
+    if draw.random() < 0.3:
+        side = _size(draw, most_bits / 2)
+        shape = (_size(draw, 4), side, side)
+    layers: list[nn.layer.Layer] = []
+    wanted = shape
+    for _ in range(draw.randint(1, 6)):
+        layer = _random_layer(draw, shape, most_bits)
+        try:
+            shape = layer.output_shape(shape)
+        except ModelError:
+            if draw.random() < 0.9:
+                continue
+        layers.append(layer)
+    record = {"input_shape": list(wanted), "layers": [layer.to_json() for layer in layers]}
+    if draw.random() < 0.1 and record["layers"]:
+        changed = draw.choice(record["layers"])  # type: ignore[arg-type]
+        key = draw.choice(list(changed))
+        if key != "type":
+            changed[key] = draw.choice((0, -1, 1 << 40, 10**30, 0.5, "x", None, [1], _size(draw, 32)))
+    return record
+
+
+def _random_layer(draw: random.Random, shape: tuple[int, ...], most_bits: int) -> nn.layer.Layer:
+    if draw.random() < 0.35:
+        return draw.choice(_ACTIVATIONS)()
+    if len(shape) == 3:
+        kernel = _size(draw, 4)
+        choices: list[Callable[[], nn.layer.Layer]] = [
+            lambda: nn.Conv2d(shape[0], _size(draw, 6), kernel, _size(draw, 3), draw.randrange(kernel)),
+            lambda: nn.AvgPool2d(_size(draw, 3)),
+            nn.Flatten,
+        ]
+        return draw.choice(choices)()
+    inputs, outputs = shape[0], _size(draw, most_bits)
+    kinds: list[Callable[[], nn.layer.Layer]] = [
+        lambda: nn.Dense(inputs, outputs),
+        lambda: nn.HadamardDiagonal(inputs, outputs, draw.choice((1, 1, 3, 64))),
+        lambda: nn.LowRank(inputs, outputs, _size(draw, 6)),
+        lambda: nn.PHD(inputs, outputs, draw.randrange(1000)),
+        lambda: nn.Circulant(inputs, outputs),
+        lambda: nn.RandomProjection(inputs, outputs, draw.randrange(1000)),
+    ]
+    return draw.choice(kinds)()
+
+
+_ACTIVATIONS = (nn.Cos, nn.Cos, nn.Sin, nn.Square, nn.ExpM1, nn.PolyReLU3, nn.Sigmoid, nn.Tanh, nn.GrowingCos, nn.ReLU)
+
+
+def _architectures(draw: random.Random, nodes: Nodes, cluster: RemoteCluster) -> Iterator[Line]:
+    """As models and as jobs, to both parties; those that are small enough are shared, loaded and asked as well."""
+    before, tried, shared = _all_mb(nodes), Tried(), Tried()
+    for number in range(ARCHITECTURES):
+        record, party = random_architecture(draw), cluster.parties.both[number % 2]
+        with tried.one():
+            if number % 3:
+                _put(party, record)
+            else:
+                _submit(party, record, draw)
+        if number % 20 == 0:
+            with shared.one():
+                _share(cluster, record)
+    after = _all_mb(nodes)
+    yield exactly(f"{ARCHITECTURES} random architectures ({tried}): answers after more than 5 s", tried.hangs, 0)
+    yield at_most("longest of these answers, seconds", tried.longest_s, HANG_S)
+    yield at_least(f"random architectures shared, loaded and asked ({shared})", shared.names["accepted"], 1)
+    grown = max(after[role] - before[role] for role in ROLES)
+    line = (
+        f"largest growth of a node over all of them, MB (at most 2**{MOST_ROW.bit_length() - 1} numbers of a row and "
+    )
+    yield at_most(f"{line}2**{MOST_MATRICES.bit_length() - 1} of matrices)", grown, REFUSED_MB)
+
+
+def _share(cluster: RemoteCluster, record: Mapping[str, Any]) -> None:
+    outline = nn.Sequential.outline(record)
+    if outline.parameter_count > 1 << 16 or sum(outline.input_shape) > 1 << 14:
+        raise ModelError("too large to be drawn here")
+    model = nn.Sequential.from_architecture(record, seed=0)
+    with cluster.share(model, "drawn") as private:
+        private.predict(np.zeros((1, *model.input_shape)))
+
+
+# ---- random plans
+
+
+@contextmanager
+def _link(folder: Path, role: str) -> Iterator[Link]:
+    """A party's own link to the dealer."""
+    site = Site.read(folder / "cluster.toml")
+    card = site.servers["dealer"]
+    link = connect(
+        Identity.load(folder / role), {card.certificate: "dealer"}, *card.endpoint, 10.0, link_timeout_s=60.0
+    )
+    try:
+        handshake(link, Hello(role, SOFTWARE, table_hash(), site.run))
+        yield link
+    finally:
+        link.close()
+
+
+def _open(link: Link, scope: str, plan: Any) -> None:
+    request(link, {"operation": "open", "scope": scope, "plan": plan}, timeout_s=60.0)
+
+
+def random_plan(draw: random.Random) -> list[dict[str, Any]]:
+    """Positions of every kind and size, most of which fit what they refer to."""
+    most_bits = draw.choice((4, 8, 12, 18, 26, 34))
+    needs: list[dict[str, Any]] = []
+    for position in range(draw.randint(1, 8)):
+        name = draw.choice(list(Material.registry))
+        units = 1 if draw.random() < 0.5 else _size(draw, most_bits / 3)
+        before = needs[draw.randrange(position)] if position else {"shape": [1], "units": 1}
+        shape = (
+            before["shape"] if draw.random() < 0.5 else [_size(draw, most_bits / 2) for _ in range(draw.randint(1, 3))]
+        )
+        record = {"kind": name, "shape": shape, "units": before["units"] if draw.random() < 0.5 else units}
+        for key in _fields(name) - {"shape"}:
+            record[key] = _random_field(draw, key, position, shape)
+        needs.append(record)
+    return needs
+
+
+def _fields(kind: str) -> set[str]:
+    return {item.name for item in fields(Material.registry[kind])}  # type: ignore[arg-type]
+
+
+def _random_field(draw: random.Random, key: str, position: int, shape: list[int]) -> Any:
+    if key in ("left", "right", "weight", "lifted", "trig", "mask") and draw.random() < 0.97:
+        reference: dict[str, Any] = {"position": draw.randrange(max(1, position))}
+        reference |= {draw.choice(("whole", "rows")): True} if draw.random() < 0.4 else {}
+        return reference
+    operations = ("multiply", "matmul", "circulant", "conv2d")
+    drawn: dict[str, Any] = {
+        "operation": draw.choice(operations) + draw.choice(("", "", ".weight", ".input")),
+        "bits": draw.choice((1, 8, 20, 36, 63, 64)),
+        "ring": draw.choice((1, 20, 46, 64)),
+        "phase_bits": draw.choice((1, 8, 16, 20, 26, 32, 53, 64)),
+        "scale": draw.choice((0, 9, 16, 24, 30)),
+        "degree": draw.choice((1, 2, 3, 8, 9, 10**6)),
+        "harmonics": [_size(draw, 10) for _ in range(_size(draw, 9))],
+        "stride": _size(draw, 17),
+        "padding": draw.choice((0, 0, 1, _size(draw, 17))),
+        "pool": draw.choice(([], [], [1, 2, 2, 2], [_size(draw, 8), 4, 4, 2])),
+    }
+    if key in ("summed", "dither"):
+        return draw.random() < 0.5
+    return drawn.get(key, draw.choice((0, 1, True, "x", None)))
+
+
+def _plans(draw: random.Random, nodes: Nodes) -> Iterator[Line]:
+    """Opened by both parties' own links to the dealer, and dealt once where it accepts them."""
+    tried, pid = Tried(), nodes.processes["dealer"].pid
+    before = _memory_mb(pid)
+    with _link(nodes.folder, "party0") as zero, _link(nodes.folder, "party1") as one:
+        for number in range(PLANS):
+            plan, scope = random_plan(draw), f"drawn {number} {secrets.token_hex(4)}"
+            with tried.one():
+                _open(zero, scope, plan)
+                _open(one, scope, plan)
+                try:
+                    one.send(Kind.REQUEST, *encode_message(_deal(scope)))
+                    kind, payload = one.receive((Kind.MATERIAL, Kind.REPLY), limit=1 << 29)
+                    if kind is Kind.REPLY:
+                        decode_reply(payload)
+                finally:
+                    for link in (zero, one):
+                        request(link, {"operation": "close", "scope": scope}, timeout_s=60.0)
+    yield exactly(f"{PLANS} random plans ({tried}): answers after more than 5 s", tried.hangs, 0)
+    yield at_most("longest of these answers, seconds", tried.longest_s, HANG_S)
+    yield at_least("random plans that were dealt", tried.names["accepted"], 1)
+    grown = _memory_mb(pid) - before
+    yield at_most("growth of the dealer over all of them, MB", grown, MOST_BYTES / 1e6)
+
+
+def _deal(scope: str) -> dict[str, Any]:
+    return {"operation": "deal", "scope": scope, "start": 0, "executions": 1}
+
+
+def _alive(nodes: Nodes, cluster: RemoteCluster) -> Iterator[Line]:
+    alive = sum(nodes.processes[role].poll() is None for role in ROLES)
+    yield exactly("nodes alive after all of them", alive, len(ROLES))
+    error = float(np.abs(cluster.model("served").predict(ROWS) - SERVED(ROWS)).max())
+    yield at_most("error of a prediction after all of them", error, 5e-3)
+
+
+# ---- bodies
+
+
+def _bodies(nodes: Nodes, cluster: RemoteCluster) -> Iterator[Line]:
+    """Many clients, each with the largest bodies it can send, all to party 0 alone: they wait for their other half."""
+    wide = nn.Sequential([nn.HadamardDiagonal(1024, 1024), nn.Cos(), nn.HadamardDiagonal(1024, 2)])
+    cluster.share(wide, "wide")
+    cluster.share(SERVED, "served")
+    wait_until_ready(cluster)
+    # Rows that come as shares may be three times as many as those that come masked.
+    rows = min(BODY_MB * 10**6 // (8 * 1024) - 10, 3 * cluster.model("wide")._most_rows)
+    words = {"input": np.zeros((rows, 1024), np.uint64)}
+    pid = nodes.processes["party0"].pid
+    before = most = _memory_mb(pid, "VmRSS")
+    outcomes: Counter[int] = Counter()
+    answered, errors = 0, 0.0
+    with ThreadPoolExecutor(1) as pool:
+        hostile = pool.submit(asyncio.run, _flood(nodes.folder, words))
+        while not hostile.done():
+            errors = max(errors, float(np.abs(cluster.model("served").predict(ROWS) - SERVED(ROWS)).max()))
+            answered += 1
+            most = max(most, _memory_mb(pid, "VmRSS"))
+            time.sleep(0.02)
+        outcomes += hostile.result()
+    told = ", ".join(f"{status}: {count}" for status, count in sorted(outcomes.items()))
+    size = 8 * 1024 * rows / 1e6
+    others = sum(count for status, count in outcomes.items() if status not in (409, 413, 429))
+    yield exactly(
+        f"{CLIENTS} clients, {BODIES} bodies of {size:.0f} MB each ({told}): neither held nor refused as 413 or 429",
+        others,
+        0,
+    )
+    yield at_least("of these refused as 413 or 429", outcomes[413] + outcomes[429], 1)
+    yield at_least("predictions that another client got meanwhile", answered, 1)
+    yield at_most("their largest error", errors, 5e-3)
+    stated = WAITING_MB + SLACK_MB
+    yield at_most(f"growth of party 0, MB ({WAITING_MB} for requests, {SLACK_MB} besides)", most - before, stated)
+
+
+async def _flood(folder: Path, words: Mapping[str, Any]) -> Counter[int]:
+    site = Site.read(folder / "cluster.toml")
+    card = site.servers["party0"]
+    settings = ssl.create_default_context(cadata=card.certificate.pem)
+    settings.check_hostname = False
+    store = Store(folder / "party0" / STATE)
+    shown = []
+    for number in range(CLIENTS):
+        shown.append(token(new_secret(), site.id, 0))
+        store.allow(f"hostile {number}", token_hash(shown[-1]), ["predict"])
+    store.close()
+    await asyncio.sleep(1.5)  # until the party has read its clients again
+
+    async def one(secret: str) -> int:
+        body, headers = encode_body({"parameters": {"request_id": secrets.token_hex(16)}}, words, "inputs")
+        length = int(headers["inference-header-content-length"])
+        connection = Connection(card.http, settings, secret)
+        try:
+            status, _, _ = await connection.post("/v2/models/wide/infer", body[:length], body[length:])
+            return status
+        except (OSError, asyncio.IncompleteReadError):
+            return 0
+        finally:
+            connection.close()
+
+    return Counter(await asyncio.gather(*(one(secret) for secret in shown for _ in range(BODIES))))
+
+
+if __name__ == "__main__":
+    for line in prove(secrets.randbits(32)):
+        print(json.dumps(line.__dict__))

@@ -1,0 +1,172 @@
+"""Plans from the network are measured before anything is dealt."""
+
+from __future__ import annotations
+
+import json
+import time
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from hdcos.errors import FrameError, InputError
+from hdcos.link.message import request
+from hdcos.offline import Dealer, Mask, MaskProduct, Need, Plan, Reference, TrigPair, limits
+from hdcos.offline.bilinear import Bilinear
+from hdcos.offline.service import serve_dealer
+from tls_pair import tls_pair
+
+
+def mask(*shape, units=1):
+    return {"kind": "mask", "shape": list(shape), "bits": 64, "units": units}
+
+
+def product(operation, shape, **more):
+    left, right = {"position": 0}, {"position": 1, "whole": True}
+    return {
+        "kind": "mask_product",
+        "operation": operation,
+        "shape": shape,
+        "left": left,
+        "right": right,
+        "units": 1,
+    } | more
+
+
+def trig(**more):
+    return {"kind": "trig_pair", "shape": [4], "phase_bits": 20, "scale": 20, "units": 1} | more
+
+
+def fused(*pool, units=16):
+    weight = {"position": 0, "whole": True}
+    record = {"kind": "fused_trig", "shape": [units], "phase_bits": 16, "scale": 16, "weight": weight, "units": 1}
+    return [mask(4), {**record, "pool": list(pool)}]
+
+
+IMAGE, KERNEL = mask(1, 8, 8), mask(1, 1, 3, 3)
+BOMBS = {
+    "powers": ([{"kind": "powers", "shape": [1], "degree": 10**9, "bits": 64, "units": 1}], "degree is"),
+    "lifted powers": ([{"kind": "lifted_powers", "shape": [1], "degree": 10**9, "bits": 20, "units": 1}], "degree is"),
+    "padding": ([IMAGE, KERNEL, product("conv2d", [1, 1, 1], padding=1 << 15, stride=1 << 15)], "do not make up"),
+    "stride": ([IMAGE, KERNEL, product("conv2d", [1, 2, 2], stride=0)], "stride is"),
+    "spread": ([mask(1, 2, 2), KERNEL, product("conv2d.input", [1, 8, 8], stride=1 << 15)], "do not make up"),
+    "channels": ([IMAGE, mask(1, 5, 3, 3), product("conv2d", [1, 6, 6])], "do not make up"),
+    "matrix": ([mask(8), mask(1000, 3), product("matmul", [3])], "do not make up"),
+    "circulant": ([mask(1 << 16), mask(1 << 20), product("circulant", [1 << 20])], "use a smaller network or batch"),
+    "outer product": ([mask(1 << 14, 1), mask(1 << 14), product("multiply", [1 << 14, 1 << 14])], "do not make up"),
+    "work": (
+        [mask(1 << 13, units=1 << 10), mask(1 << 13, 1 << 13), product("matmul", [1 << 13], units=1 << 10)],
+        "million multiplications",
+    ),
+    "elements": ([mask(1 << 20, units=1 << 20)], "use a smaller network or batch"),
+    "harmonics": ([trig(harmonics=list(range(1, 1000)))], "harmonics are"),
+    "many harmonics": ([trig(shape=[1 << 20], harmonics=list(range(2, 200)))], "use a smaller network or batch"),
+    "phase": ([trig(phase_bits=65)], "phase_bits is"),
+    "scale": ([trig(scale=60)], "scale is"),
+    "pool": (fused(1 << 20, 1 << 10, 1 << 10, 2), "pool is"),
+    "no window": (fused(1, 4, 4, 0), "pool is"),
+    "positions": ([mask(1)] * 10_001, "at most 10000 positions"),
+    "axes": ([mask(*[1] * 1000)], "shape is"),
+    "units": ([mask(1, units=True)], "states its units"),
+    "sums": (
+        [
+            {"kind": "rounding_mask", "shape": [1], "bits": 20, "units": 1 << 14},
+            mask(1 << 20),
+            {
+                **{"kind": "lifted_times_mask", "shape": [1 << 20], "bits": 20, "units": 1},
+                **{"lifted": {"position": 0, "rows": True}, "mask": {"position": 1, "whole": True}},
+            },
+        ],
+        "do not make up",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_plan_that_would_take_memory_or_time_without_end_is_refused_at_once(name: str) -> None:
+    records, said = BOMBS[name]
+    records = json.loads(json.dumps(records))
+    tracemalloc.start()
+    started = time.perf_counter()
+    try:
+        with pytest.raises(InputError, match=said):
+            Plan.from_json(records)
+        assert time.perf_counter() - started < 1
+        assert tracemalloc.get_traced_memory()[1] < 20e6
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_plan_may_not_refer_to_what_refers_itself_or_to_a_scope_that_is_not_open() -> None:
+    dealer = Dealer()
+    square = Plan((Need(Mask((4,)), 1), Need(MaskProduct("multiply", (4,), Reference(0), Reference(0)), 1)))
+    dealer.open("model", square, 0)
+    for reference in (Reference(1, "model"), Reference(2, "model"), Reference(0, "other"), Reference(0, "new")):
+        plan = Plan((Need(Mask((4,)), 1), Need(MaskProduct("multiply", (4,), Reference(0), reference), 1)))
+        with pytest.raises(InputError, match=r"no mask there|no material is open"):
+            dealer.open("new", plan, 0)
+    wide = Plan((Need(Mask((5,)), 1), Need(MaskProduct("multiply", (5,), Reference(0), Reference(0, "model")), 1)))
+    with pytest.raises(InputError, match="do not make up"):
+        dealer.open("new", wide, 0)
+
+
+def test_a_dealer_keeps_a_bounded_number_of_open_scopes(monkeypatch) -> None:
+    monkeypatch.setattr("hdcos.offline.dealer.MOST_OPEN", 3)
+    dealer, plan = Dealer(), Plan((Need(Mask((1,)), 1), Need(Mask((1,)), 1)))
+    dealer.open("a", plan, 0)
+    dealer.open("b", plan, 0)
+    with pytest.raises(InputError, match="close some first"):
+        dealer.open("c", plan, 0)
+    dealer.open("a", plan, 1)
+    for rank in (0, 1):
+        dealer.close("a", rank)
+    dealer.open("c", plan, 0)
+
+
+def test_numbers_of_few_bits_are_dealt_in_chunks_that_fit_the_memory_they_take() -> None:
+    plan = Plan((Need(TrigPair((1 << 16,), 1, 1, ring=1), 1),))
+    count = next(plan.chunks(10**6))
+    assert plan.packed_bytes(count) < 1 << 22  # 16 MB of single bits would take a gigabyte
+    assert 8 * plan.work.words * count <= limits.AT_ONCE_BYTES
+
+
+def test_the_work_of_a_convolution_covers_what_the_kernel_pads_and_multiplies() -> None:
+    layer = Bilinear("conv2d", (3, 5, 5), stride=2, padding=1)
+    assert layer.fits((2, 10, 10), (3, 2, 3, 3))
+    words, multiplications = layer.work((2, 10, 10), None)
+    assert words >= 2 * 12 * 12 + 75
+    assert multiplications >= 75 * 2 * 9
+    assert Bilinear("conv2d.weight", (3, 2, 3, 3), 2, 1).fits((2, 10, 10), (3, 5, 5))
+    assert Bilinear("conv2d.input", (2, 10, 10), 2, 1).fits((3, 5, 5), (3, 2, 3, 3))
+    assert not Bilinear("conv2d", (3, 5, 5), stride=2, padding=3).fits((2, 10, 10), (3, 2, 3, 3))
+
+
+def test_what_dealing_takes_is_at_most_what_the_plan_says() -> None:
+    plans = (
+        Plan((Need(TrigPair((1 << 12,), 16, 16, (1, 2, 3)), 40),)),
+        Plan(
+            (
+                *(Need(Mask((4, 64, 64)), 20), Need(Mask((8, 4, 5, 5)), 1)),
+                Need(MaskProduct("conv2d", (8, 64, 64), Reference(0), Reference(1, whole=True), padding=2), 20),
+            )
+        ),
+    )
+    for number, plan in enumerate(plans):
+        dealer = Dealer()
+        dealer.open(f"{number}", plan, 0)
+        TrigPair((1,), 16, 16).derive({"mask": np.zeros((1, 1), np.uint16)})  # its table is made once
+        tracemalloc.start()
+        dealer.deal(f"{number}", 0, 1)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 1.1 * 8 * plan.work.words
+
+
+def test_a_request_that_no_plan_needs_is_not_read_by_a_dealer() -> None:
+    with tls_pair() as (there, here), ThreadPoolExecutor(1) as pool:
+        serving = pool.submit(serve_dealer, Dealer(), there, 0)
+        with pytest.raises(FrameError, match="at most 4194304 are allowed"):
+            request(here, {"operation": "open", "scope": "x" * (1 << 23), "plan": []}, timeout_s=10)
+        with pytest.raises(FrameError):
+            serving.result(10)
