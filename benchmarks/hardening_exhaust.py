@@ -98,13 +98,17 @@ class Soak:
             self._replace_token()
         secret = self.secrets[self._random.integers(TOKENS // 2, TOKENS)]  # those that will not be revoked soon
         links = [
-            Connection(self._site.servers[f"party{rank}"].http, self._settings[rank], token(secret, self._site.id, rank))
+            Connection(
+                self._site.servers[f"party{rank}"].http, self._settings[rank], token(secret, self._site.id, rank)
+            )
             for rank in (0, 1)
         ]
         masked = self._random.random() < MASKED_PART
         try:
             for _ in range(REQUESTS):
-                rows = self._random.uniform(-1, 1, (int(self._random.integers(1, MOST_ROWS + 1)), *self.model.input_shape))
+                rows = self._random.uniform(
+                    -1, 1, (int(self._random.integers(1, MOST_ROWS + 1)), *self.model.input_shape)
+                )
                 outputs = await asyncio.wait_for(self._predict(links, rows, masked), 30)
                 if outputs is None:
                     self.failed += 1
@@ -131,7 +135,10 @@ class Soak:
             zero = np.frombuffer(os.urandom(words.nbytes), np.uint64).reshape(words.shape)
             shares = [zero, words - zero]
         answers = await asyncio.gather(
-            *(_ask(link, f"{path}/infer", {"parameters": asked}, share) for link, share in zip(links, shares, strict=True))
+            *(
+                _ask(link, f"{path}/infer", {"parameters": asked}, share)
+                for link, share in zip(links, shares, strict=True)
+            )
         )
         if answers[0] is None or answers[1] is None:
             return None
@@ -174,7 +181,11 @@ def soak(seed: int, rows: int = SOAK_ROWS, parts: int = 3) -> Iterator[Line]:
             for part in range(1, parts + 1):
                 run.until(rows * part // parts)
                 memory.append({role: resident_mb(nodes.processes[role].pid) for role in ROLES})
-                print(f"{time.monotonic() - started:.0f} s, {run.rows} rows, {run.lives} clients, failed {run.failed}", memory[-1], flush=True)
+                print(
+                    f"{time.monotonic() - started:.0f} s, {run.rows} rows, {run.lives} clients, failed {run.failed}",
+                    memory[-1],
+                    flush=True,
+                )
             run.close()
     yield exactly(f"{run.rows} rows from {run.lives} clients: wrong or failed", run.wrong + run.failed, 0)
     for role in ROLES:

@@ -384,6 +384,7 @@ def status(number: int, at: int) -> dict[str, Any]:
             {"name": "digits", "version": "1", "ready": False, "stock": 120, "mark": 400, "rows": 12},
         ],
         "jobs": [{"id": "a1b2" * 8, "model": "digits", "state": "running", "step": 120 + at, "total_steps": 560}],
+        "storage": {"free_bytes": 41_000_000_000, "full": False},
         "counters": {
             "requests": busy,
             "rows": 2 * busy,
@@ -406,12 +407,15 @@ def test_the_status_page_shows_what_the_party_says(browser: Browser, parties: li
         tab.wait("document.querySelector('#ready').innerText === 'Ready'")
         assert tab.text("#title") == "Party 0 of cluster 5eed5eed"
         assert "40" in tab.text("#peer")
+        assert tab.text("#disk") == "41 GB free"
         assert "lenet5_mnist" in tab.text("#models")
         assert "120 of 560 steps" in tab.text("#jobs")
-        party.status = status(0, 3) | {"ready": False, "reason": "the dealer is away", "dealer": {"up": False}}
+        away = {"ready": False, "reason": "the dealer is away", "dealer": {"up": False}}
+        party.status = status(0, 3) | away | {"storage": {"free_bytes": 70_000, "full": True}}
         tab.wait("document.querySelector('#ready').innerText === 'Not ready'")
         assert tab.text("#reason") == "the dealer is away"
         assert tab.text("#dealer") == "down"
+        assert tab.text("#disk") == "full"
         tab.wait("samples.length >= 3 && document.querySelectorAll('.curve')[1].getAttribute('d') !== ''")
 
 

@@ -7,6 +7,7 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,6 +37,15 @@ def upload(parties: Parties, x: ArrayLike, y: ArrayLike | None, name: str, outpu
     version, flat = secrets.token_hex(16), np.concatenate([part.reshape(-1) for part in words.values()])
     parties.ask("POST", "/v2/datasets", {"name": name, "version": version, **shape})
     path = f"/v2/datasets/{check_name(name)}/{version}"
+    try:
+        _send(parties, path, flat)
+    except BaseException:
+        with suppress(HdcosError):  # where that fails too, the parties forget it in their own time
+            parties.ask("DELETE", path)
+        raise
+
+
+def _send(parties: Parties, path: str, flat: Array) -> None:
     digests = [hashlib.sha256(), hashlib.sha256()]
     for first in range(0, len(flat), CHUNK_BYTES // 8):
         part = flat[first : first + CHUNK_BYTES // 8]

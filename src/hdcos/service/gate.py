@@ -15,6 +15,8 @@ from hdcos.service.desk import Refused
 from hdcos.service.store import Store
 
 REFRESH_S = 1.0
+CONNECTION = "hdcos.connection"
+"""Where a request's scope names the connection it came on."""
 BODY_S = 30.0
 """A body must be here within this time: slow clients do not hold memory forever."""
 
@@ -49,6 +51,8 @@ class Gate:
         client = self._clients.get(hashed)
         if client is None:
             raise Refused(PolicyRefused("this party knows no such token"), 401)
+        if CONNECTION in request.scope:
+            request.scope[CONNECTION].known = True
         if role not in client.roles:
             raise Refused(PolicyRefused(f"the token of {client.name} does not have the role {role!r}"), 403)
         rate = self._limits.requests_per_s

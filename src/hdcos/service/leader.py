@@ -4,7 +4,8 @@ Party 1 tells what it has (an *inventory*) whenever that changes. Only what both
 a model or data set that one party lacks, or anything that they were told differently, waits.
 
 What fails belongs to a model or a job. It is given up if the error has a name, or if three sessions in a row were lost
-over it: one client's mistake must not keep the parties from serving the others.
+over it: one client's mistake must not keep the parties from serving the others. What fails for want of room on a disk
+is nobody's mistake: it waits, longer each time, and goes on when there is room.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from hdcos.errors import HdcosError, PeerLost
+from hdcos.errors import HdcosError, PeerLost, StorageFull
 from hdcos.nn import Sequential
 from hdcos.nn.private import layout
 from hdcos.nn.private.estimate import oblivious_traffic
@@ -35,6 +36,8 @@ SLICE_S, BUSY_SLICE_S = 0.4, 0.05
 """How long training may keep predictions waiting: when none came lately, and when some did."""
 TIDY_S = 5.0
 JOBS_AT_ONCE, MOST_ATTEMPTS, MOST_LOST = 2, 20, 3
+FIRST_WAIT_S, LONGEST_WAIT_S = 5.0, 300.0
+"""Before something that found no room on a disk is tried again."""
 
 
 def inventory(store: Store, rank: int) -> Inventory:
@@ -69,11 +72,18 @@ class Failures:
     def __init__(self) -> None:
         self._why: dict[tuple[str, ...], str] = {}
         self._lost: Counter[tuple[str, ...]] = Counter()
+        self._waiting: dict[tuple[str, ...], tuple[float, float]] = {}
+        """Until when something waits for room, and how long it was told to."""
         self.doing: tuple[str, ...] | None = None
         """What the session is about now."""
 
     def note(self, error: BaseException, *thing: str) -> None:
         """An error while something was done. A lost node may be anybody's fault: three times before it counts."""
+        if isinstance(error, StorageFull):
+            _, before = self._waiting.get(thing, (0.0, FIRST_WAIT_S / 2))
+            pause = min(2 * before, LONGEST_WAIT_S)
+            self._waiting[thing] = (time.monotonic() + pause, pause)
+            return
         self._lost[thing] += 1
         if not isinstance(error, PeerLost) or self._lost[thing] >= MOST_LOST:
             self._why[thing] = f"{type(error).__name__}: {error}"
@@ -86,6 +96,15 @@ class Failures:
 
     def forgive(self, *thing: str) -> None:
         self._lost.pop(thing, None)
+        self._waiting.pop(thing, None)
+
+    def waits(self, *thing: str) -> bool:
+        """Whether something waits for room on a disk."""
+        return self._waiting.get(thing, (0.0, 0.0))[0] > time.monotonic()
+
+    def waited_since(self, moment: float) -> bool:
+        """Whether something may be tried again that could not at that moment."""
+        return any(moment < until <= time.monotonic() for until, _ in self._waiting.values())
 
     def final(self, *thing: str) -> str:
         """Why something is not tried again, or nothing."""
@@ -108,7 +127,7 @@ class Leader:
         self._worker, self._store, self._config, self._dealt = worker, worker.store, config, dealt
         self._failures = failures
         self._theirs: Inventory | None = None
-        self._looked = -1
+        self._looked, self._looked_at = -1, time.monotonic()
         self._mine: Inventory = {}
         self._fresh = False
         self._tidied, self._turn = time.monotonic(), 0
@@ -185,8 +204,8 @@ class Leader:
     def _administration(self) -> Iterator[Command]:
         if self._theirs is None:
             return
-        if self._store.changes != self._looked or self._fresh:
-            self._fresh = False
+        if self._store.changes != self._looked or self._fresh or self._failures.waited_since(self._looked_at):
+            self._fresh, self._looked_at = False, time.monotonic()
             self._looked = self._store.changes
             self._mine = inventory(self._store, 0)
             yield from self._models()
@@ -209,6 +228,8 @@ class Leader:
                 yield {"op": "unload", "model": name}
         for name, model in newest.items():
             loaded_now = self._worker.models.get(name)
+            if self._failures.waits("load", name, model.version):
+                continue
             if loaded_now is None or loaded_now.stored.version != model.version:
                 yield self._load(model)
             older = [known.version for known in self._store.models(name) if known.created < model.created]
@@ -252,6 +273,8 @@ class Leader:
                 yield _end(job.id, "failed", why)
             elif job.cancelled or other["cancelled"]:
                 yield _end(job.id, "cancelled")
+            elif self._failures.waits("job", job.id):
+                continue
             elif job.id not in self._worker.jobs and len(self._worker.jobs) < JOBS_AT_ONCE:
                 yield from self._begin(job, own, other)
 
@@ -276,12 +299,12 @@ class Leader:
 
     def _training(self) -> Iterator[tuple[Command, bool]]:
         """A slice of the job whose turn it is."""
-        jobs = list(self._worker.jobs.items())
+        jobs = [item for item in self._worker.jobs.items() if not self._failures.waits("job", item[0])]
         self._turn += 1
         for job, progress in jobs[self._turn % len(jobs) :][:1] if jobs else ():
             if progress.step >= progress.total_steps:
                 yield {"op": "publish", "job": job, "version": secrets.token_hex(16), "scope": _scope("job", job)}, True
-                if job in self._worker.jobs:  # unless that failed
+                if job in self._worker.jobs and not self._failures.waits("job", job):  # unless that failed
                     yield _end(job, "done"), True
                 self._fresh = True  # the next job may begin
                 return
@@ -304,7 +327,9 @@ class Leader:
         if thing is None:
             return None
         self._failures.note(error, *thing)
-        return _end(command["job"], "failed", f"{type(error).__name__}: {error}") if thing[0] == "job" else None
+        if thing[0] != "job" or isinstance(error, StorageFull):
+            return None
+        return _end(command["job"], "failed", f"{type(error).__name__}: {error}")
 
     def began(self, command: Command) -> None:
         """A command is being carried out: if the session is lost meanwhile, that is held against it."""

@@ -17,6 +17,7 @@ from hdcos.offline.service import DealerClient
 from hdcos.offline.source import MaterialSource
 from hdcos.serve.node import Node
 from hdcos.service.config import Config
+from hdcos.service.connections import Connections, descriptors
 from hdcos.service.desk import Desk
 from hdcos.service.leader import Failures
 from hdcos.service.links import DIAL_S, Door, dial, dial_transfers
@@ -41,6 +42,7 @@ class Service:
         self.latencies: deque[float] = deque(maxlen=2000)
         self.started = time.time()
         self.reason = "starting"
+        self.connections = Connections(descriptors())
         self.failures = Failures()
         self._before = {"online": Count(), "offline": Count()}
         self._batches = self._rows = 0
@@ -161,7 +163,7 @@ class Service:
             lane = loaded.lanes["shares"]
             if lane.free < self.config.stock.mark * lane.ahead:
                 return False, f"material for {name} is low: {lane.free} rows"
-        return True, ""
+        return True, self.store.room.trouble
 
     def counts(self, session: Session | None) -> dict[str, Count]:
         """Rounds and bytes since the process began."""
@@ -202,6 +204,8 @@ class Service:
             "dealer": {"up": session is not None and session.engine.shortage is None},
             "models": models,
             "jobs": [self.job_status(job.id) for job in self.store.jobs() if job.state not in ENDED],
+            "connections": {"open": len(self.connections), "most": self.connections.most},
+            "storage": {"free_bytes": self.store.room.free_bytes, "full": bool(self.store.room.trouble)},
             "counters": {
                 "requests": self.requests,
                 "rows": self._rows + (worker.rows if worker else 0),
