@@ -20,7 +20,8 @@ from hdcos.serve.node import Node, run_dealer, tune_process
 from hdcos.serve.site import CARD_FILE, PARTIES, SERVERS, Card, Site, make_node
 from hdcos.service.config import FILE, TEMPLATE
 from hdcos.service.doctor import examine
-from hdcos.service.server import STATE, log_to_stderr, serve_party
+from hdcos.service.room import STATE
+from hdcos.service.server import log_to_stderr, serve_party
 from hdcos.service.store import Store
 
 log = logging.getLogger("hdcos")

@@ -35,9 +35,9 @@ def upload(parties: Parties, x: ArrayLike, y: ArrayLike | None, name: str, outpu
     """Split one owner's rows between the parties, chunk by chunk; a chunk that got lost is sent again."""
     words, shape = encoded_rows(x, y, outputs)
     version, flat = secrets.token_hex(16), np.concatenate([part.reshape(-1) for part in words.values()])
-    parties.ask("POST", "/v2/datasets", {"name": name, "version": version, **shape})
     path = f"/v2/datasets/{check_name(name)}/{version}"
     try:
+        parties.ask("POST", "/v2/datasets", {"name": name, "version": version, **shape})
         _send(parties, path, flat)
     except BaseException:
         with suppress(HdcosError):  # where that fails too, the parties forget it in their own time

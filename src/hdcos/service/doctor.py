@@ -19,7 +19,7 @@ from hdcos.link.message import request
 from hdcos.ring import backend, table_hash
 from hdcos.serve.node import SOFTWARE
 from hdcos.serve.site import CARD_FILE, PARTIES, Card, Site, endpoint
-from hdcos.service.room import SPARE_BYTES, Room
+from hdcos.service.room import SPARE_BYTES, STATE, Room
 
 SOON_DAYS = 30
 MOST_SKEW_S = 30.0
@@ -45,7 +45,8 @@ def examine(cluster: Path, folder: Path, timeout_s: float = 5.0) -> Iterator[Fin
     yield Finding("files", True, f"{cluster} and {folder} can be read; kernels {backend()}")
     yield _own_certificate(site, card, identity)
     if card.role in PARTIES:
-        yield _disk(card.role, Room(folder).free_bytes)
+        state = folder / STATE  # a disk of its own, perhaps; not there before the first start
+        yield _disk(card.role, Room(state if state.exists() else folder).free_bytes)
     for node in site.servers.values():
         yield _expiry(node.role, node.certificate)
     for role, node in site.servers.items():
@@ -98,7 +99,7 @@ def _reached(site: Site, card: Card, identity: Identity, node: Card, timeout_s: 
 
 
 def _disk(role: str, free_bytes: int) -> Finding:
-    text = f"{free_bytes / 1e6:.0f} MB are free for its state"
+    text = f"{free_bytes / 1e6:.1f} MB are free for its state"
     if free_bytes < SPARE_BYTES:
         text += ": nothing new is kept. Make room on its disk; what is stored is safe, and predictions go on meanwhile"
     return Finding(f"disk of {role}", free_bytes >= SPARE_BYTES, text)

@@ -13,7 +13,9 @@ from pathlib import Path
 from hdcos.errors import StorageFull
 from hdcos.serve.files import new_file
 
-SPARE_BYTES = 1 << 20
+STATE = "state"
+"""The folder, in that of a node, that a party keeps its state in."""
+SPARE_BYTES = 1 << 21
 RESERVE_BYTES = 1 << 20
 SCARCE_BYTES = 1 << 18
 """With less than this the reserve is given up."""

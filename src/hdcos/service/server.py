@@ -30,11 +30,11 @@ from hdcos.service.connections import Acceptor, Connection, Connections
 from hdcos.service.desk import Refused
 from hdcos.service.gate import CONNECTION
 from hdcos.service.replies import reply_error
+from hdcos.service.room import STATE
 from hdcos.service.service import Service
 from hdcos.service.store import Store
 
 log = logging.getLogger("hdcos")
-STATE = "state"
 GRACE_S = 5
 HEAD_S, MOST_HEAD_BYTES = 10.0, 1 << 16
 
