@@ -92,7 +92,7 @@ class Connections:
 
     def _evict(self, group: str | None = None) -> bool:
         """Close the connection, of an address or of all, that has been idle for longest. False if none is idle."""
-        idle = [one for one in self._open if not one.busy and group in (None, one.group)]
+        idle = [one for one in self._open if not one.busy and not one.crowded and group in (None, one.group)]
         if not idle:
             return False
         oldest = min(idle, key=lambda one: (one.known, one.idle_since))
