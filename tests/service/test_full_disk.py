@@ -192,7 +192,13 @@ def test_what_found_no_room_waits_and_is_not_given_up(monkeypatch) -> None:
     failures = Failures()
     moment = time.monotonic()
     monkeypatch.setattr(leaders.time, "monotonic", lambda: moment)
-    for _ in range(5):
+    for pause_s in (5.0, 10.0, 20.0):  # opening a job again goes well: what finds no room is its next checkpoint
+        failures.note(StorageFull("no room"), "job", "j")
+        assert failures.waits("job", "j")
+        moment += pause_s
+        assert not failures.waits("job", "j")
+        failures.forgive("job", "j")
+    for _ in range(10):
         failures.note(StorageFull("no room"), "job", "j")
     assert failures.final("job", "j") == ""
     assert failures.waits("job", "j")

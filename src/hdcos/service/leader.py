@@ -36,8 +36,8 @@ SLICE_S, BUSY_SLICE_S = 0.4, 0.05
 """How long training may keep predictions waiting: when none came lately, and when some did."""
 TIDY_S = 5.0
 JOBS_AT_ONCE, MOST_ATTEMPTS, MOST_LOST = 2, 20, 3
-FIRST_WAIT_S, LONGEST_WAIT_S = 5.0, 300.0
-"""Before something that found no room on a disk is tried again."""
+FIRST_WAIT_S, LONGEST_WAIT_S, LASTING_S = 5.0, 300.0, 600.0
+"""Before something that found no room on a disk is tried again; when an earlier shortage counts no more."""
 
 
 def inventory(store: Store, rank: int) -> Inventory:
@@ -80,9 +80,10 @@ class Failures:
     def note(self, error: BaseException, *thing: str) -> None:
         """An error while something was done. A lost node may be anybody's fault: three times before it counts."""
         if isinstance(error, StorageFull):
-            _, before = self._waiting.get(thing, (0.0, FIRST_WAIT_S / 2))
-            pause = min(2 * before, LONGEST_WAIT_S)
-            self._waiting[thing] = (time.monotonic() + pause, pause)
+            now, (until, before) = time.monotonic(), self._waiting.get(thing, (0.0, 0.0))
+            lasted = now - until > LASTING_S  # it went well for a while: a new shortage
+            pause = FIRST_WAIT_S if lasted else min(2 * before, LONGEST_WAIT_S)
+            self._waiting[thing] = (now + pause, pause)
             return
         self._lost[thing] += 1
         if not isinstance(error, PeerLost) or self._lost[thing] >= MOST_LOST:
@@ -96,7 +97,6 @@ class Failures:
 
     def forgive(self, *thing: str) -> None:
         self._lost.pop(thing, None)
-        self._waiting.pop(thing, None)
 
     def waits(self, *thing: str) -> bool:
         """Whether something waits for room on a disk."""

@@ -183,7 +183,7 @@ class Store:
             if path not in known:
                 path.unlink(missing_ok=True)
         for path in self.folder.rglob("*"):
-            if path.stat().st_mode & 0o077:
+            if not path.is_symlink() and path.stat().st_mode & 0o077:
                 path.chmod(0o700 if path.is_dir() else 0o600)
 
     def _rows(self, query: str, *values: Any) -> list[sqlite3.Row]:
