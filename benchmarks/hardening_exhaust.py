@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,8 @@ DESCRIPTORS, STRANGERS, HELD_S = 256, 1000, 30.0
 SOAK_ROWS = 3_000_000
 AT_ONCE, REQUESTS, MOST_ROWS = 16, 8, 64
 """Clients at a time, requests of each before it leaves, rows of a request at most."""
+SAMPLES, ROWS_BETWEEN = 3, 20_000
+"""Python's memory comes in arenas of a megabyte: what counts is the median of a few looks."""
 MASKED_PART = 0.25
 TOKENS, LIVES_PER_TOKEN = 16, 64
 TOLERANCE = 0.02
@@ -522,8 +525,11 @@ def soak(seed: int, rows: int = SOAK_ROWS, parts: int = 3) -> Iterator[Line]:
         run, memory, started = Soak(nodes, "soaked", MODEL, seed), list[dict[str, float]](), time.monotonic()
         stack.callback(run.close)
         for part in range(1, parts + 1):
-            run.until(rows * part // parts)
-            memory.append(settled_mb(nodes))
+            samples = []
+            for number in range(SAMPLES):
+                run.until(int(rows * part / parts) + number * ROWS_BETWEEN)
+                samples.append(settled_mb(nodes))
+            memory.append({role: median(sample[role] for sample in samples) for role in ROLES})
             print(f"{time.monotonic() - started:.0f} s: {run.rows} rows, {run.lives} clients, MB {memory[-1]}")
     yield exactly(f"{run.rows} rows from {run.lives} clients: wrong or failed", run.wrong + run.failed, 0)
     for role in ROLES:

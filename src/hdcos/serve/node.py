@@ -39,7 +39,7 @@ SOFTWARE = hashlib.sha256(f"hdcos {__version__}".encode()).digest()
 TRANSFERS = hashlib.sha256(f"hdcos {__version__} material without a dealer".encode()).digest()
 """What the parties agree on for the link over which they make material."""
 
-TRIM_S = 30.0
+TRIM_S = 10.0
 
 
 @dataclass(frozen=True)
