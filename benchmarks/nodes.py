@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,14 +29,23 @@ class Nodes:
     folder: Path
     timeout_s: float = 5.0
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    descriptors: int | None = None
+    """How many a party may have."""
 
     def start(self, role: str) -> None:
         kind = "dealer" if role == "dealer" else "party"
         place = ["--node", str(self.folder / role), "--cluster", str(self.folder / "cluster.toml")]
         with open(self.folder / f"{role}.log", "ab") as log:
             self.processes[role] = subprocess.Popen(
-                [*HDCOS, kind, *place, "--timeout-s", str(self.timeout_s)], stdout=log, stderr=log
+                [*HDCOS, kind, *place, "--timeout-s", str(self.timeout_s)],
+                stdout=log,
+                stderr=log,
+                preexec_fn=self._limit if kind == "party" and self.descriptors else None,
             )
+
+    def _limit(self) -> None:
+        assert self.descriptors is not None
+        resource.setrlimit(resource.RLIMIT_NOFILE, (self.descriptors, self.descriptors))
 
     def kill(self, role: str) -> None:
         """As a crash would."""
@@ -55,8 +65,13 @@ class Nodes:
 
 
 @contextmanager
-def cluster_of_nodes(folder: Path, changes: Sequence[tuple[str, str]] = ()) -> Iterator[Nodes]:
-    """Three running nodes; `changes` are made to node.toml of both parties first.
+def cluster_of_nodes(
+    folder: Path,
+    changes: Sequence[tuple[str, str]] = (),
+    prepare: Callable[[Path], None] = lambda folder: None,
+    descriptors: int | None = None,
+) -> Iterator[Nodes]:
+    """Three running nodes; `changes` are made to node.toml of both parties first, then the folder is prepared.
 
     They answer as many rows as a proof asks for: what the quota does is shown where it is the subject.
     """
@@ -69,7 +84,8 @@ def cluster_of_nodes(folder: Path, changes: Sequence[tuple[str, str]] = ()) -> I
             assert old in text
             text = text.replace(old, new)
         path.write_text(text)
-    nodes = Nodes(folder)
+    prepare(folder)
+    nodes = Nodes(folder, descriptors=descriptors)
     try:
         for role in ROLES:
             nodes.start(role)

@@ -136,7 +136,7 @@ class Walk:
             for role in ROLES:
                 (self._places[role] / "cluster.toml").write_bytes((self._places[place] / "cluster.toml").read_bytes())
         if "token new" in words:
-            self._fingerprints = re.findall(r"[0-9a-f]{64}", done.stdout)
+            self._fingerprints = re.findall(r"party[01]-[0-9a-f]{64}", done.stdout)
 
     def logits(self) -> np.ndarray:
         return np.loadtxt(self._places["client"] / "logits.csv", delimiter=",")

@@ -10,6 +10,7 @@ HdcosError
 ├── PeerLost            the peer closed the connection or did not answer in time
 ├── FrameError          bytes on a connection are not a well-formed frame
 ├── PolicyRefused       an operator's policy forbids what was asked
+├── StorageFull         a disk has no room for what should be kept
 ├── CheckpointMismatch  a checkpoint does not belong to this run
 └── DataMissing         a data file is not where it was looked for
 
@@ -65,6 +66,10 @@ class PolicyRefused(HdcosError):
     """An operator's policy forbids what was asked."""
 
 
+class StorageFull(HdcosError):
+    """A disk has no room for what should be kept."""
+
+
 class CheckpointMismatch(HdcosError):
     """A checkpoint does not belong to this run."""
 
@@ -86,6 +91,7 @@ NAMED: dict[str, type[HdcosError]] = {
         PeerLost,
         FrameError,
         PolicyRefused,
+        StorageFull,
         CheckpointMismatch,
         DataMissing,
     )

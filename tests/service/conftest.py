@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from resource import RLIMIT_NOFILE, setrlimit
 
 import pytest
 import urllib3
@@ -34,8 +35,8 @@ def command(*arguments):
 
 
 @contextmanager
-def running(folder, role, timeout_s=10):
-    """A node started by its command; ready when it says that it listens."""
+def running(folder, role, timeout_s=10, descriptors=None):
+    """A node started by its command, with so many descriptors; ready when it says that it listens."""
     kind = "dealer" if role == "dealer" else "party"
     log = folder / f"{role}.log"
     said = log.read_text().count("listening on") if log.exists() else 0
@@ -46,6 +47,7 @@ def running(folder, role, timeout_s=10):
                 *("--timeout-s", str(timeout_s)),
             ],
             stderr=errors,
+            preexec_fn=descriptors and (lambda: setrlimit(RLIMIT_NOFILE, (descriptors, descriptors))),
         )
     try:
         for _ in range(400):

@@ -16,7 +16,7 @@ import pytest
 import hdcos
 from hdcos import nn
 from hdcos.client.halves import halves
-from hdcos.client.tokens import new_secret, token, token_hash
+from hdcos.client.tokens import fingerprint, new_secret
 from hdcos.errors import DataMissing, HdcosError, InputError, MaterialReused, ModelError, PolicyRefused
 from hdcos.nn.private import layout
 from hdcos.offline import Dealer, Mask, Need, Plan, Stock
@@ -43,8 +43,8 @@ def eve(site):
     secret, cluster_id = new_secret(), Site.read(site / "cluster.toml").id
     for rank in (0, 1):
         roles = [part for role in ("predict", "upload", "train", "watch") for part in ("--role", role)]
-        hashed = token_hash(token(secret, cluster_id, rank))
-        assert command("token", "allow", "eve", hashed, "--node", site / f"party{rank}", *roles)[0] == 0
+        shown = fingerprint(secret, cluster_id, rank)
+        assert command("token", "allow", "eve", shown, "--node", site / f"party{rank}", *roles)[0] == 0
     with hdcos.connect(site / "cluster.toml", token=secret, timeout_s=20) as connection:
         yield connection
 

@@ -29,10 +29,17 @@ def status(number: int, at: int) -> dict[str, Any]:
         "peer": {"up": True, "rtt_ms": 40.3},
         "dealer": {"up": True},
         "models": [
-            {"name": "lenet5_mnist", "version": "3", "ready": True, "stock": 3200 - 9 * at, "mark": 400, "rows": busy},
-            {"name": "digits", "version": "1", "ready": False, "stock": 120, "mark": 400, "rows": 12},
+            {
+                **{"name": "lenet5_mnist", "version": "3", "ready": True, "stock": 3200 - 9 * at, "mark": 400},
+                **{"rows": busy, "queries": 4 * busy, "queries_allowed": 1_000_000, "error": ""},
+            },
+            {
+                **{"name": "digits", "version": "1", "ready": False, "stock": 120, "mark": 400, "rows": 12},
+                **{"queries": 1_000_000, "queries_allowed": 1_000_000, "error": ""},
+            },
         ],
         "jobs": [{"id": "a1b2" * 8, "model": "digits", "state": "running", "step": 120 + at, "total_steps": 560}],
+        "storage": {"free_bytes": 41_000_000_000, "full": False},
         "counters": {
             "requests": busy,
             "rows": 2 * busy,
@@ -66,10 +73,13 @@ def test_the_status_page_shows_what_the_party_says(browser: Browser, parties: li
         assert "40" in tab.text("#peer")
         assert "lenet5_mnist" in tab.text("#models")
         assert "120 of 560 steps" in tab.text("#jobs")
-        party.status = status(0, 3) | {"ready": False, "reason": "the dealer is away", "dealer": {"up": False}}
+        assert tab.text("#disk") == "41 GB free"
+        away = {"ready": False, "reason": "the dealer is away", "dealer": {"up": False}}
+        party.status = status(0, 3) | away | {"storage": {"free_bytes": 70_000, "full": True}}
         tab.wait("document.querySelector('#ready').innerText === 'Not ready'")
         assert tab.text("#reason") == "the dealer is away"
         assert tab.text("#dealer") == "down"
+        assert tab.text("#disk") == "full"
         tab.wait("samples.length >= 3 && document.querySelectorAll('.curve')[1].getAttribute('d') !== ''")
 
 

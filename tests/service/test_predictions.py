@@ -17,7 +17,7 @@ import hdcos
 from hdcos import nn
 from hdcos.client.halves import halves
 from hdcos.client.parties import Party
-from hdcos.client.tokens import new_secret, token, token_hash
+from hdcos.client.tokens import fingerprint, new_secret, token
 from hdcos.errors import DataMissing, HandshakeError, HdcosError, HdcosWarning, InputError, ModelError, PolicyRefused
 from hdcos.nn.private.bounds import error_bound
 from hdcos.ring import decode, encode
@@ -176,8 +176,8 @@ def test_a_mask_is_used_once_and_by_its_owner(raw, private, site) -> None:
     other = new_secret()
     cluster_id = Site.read(site / "cluster.toml").id
     for rank in (0, 1):
-        hashed = token_hash(token(other, cluster_id, rank))
-        assert command("token", "allow", "other", hashed, "--node", site / f"party{rank}", "--role", "predict")[0] == 0
+        shown = fingerprint(other, cluster_id, rank)
+        assert command("token", "allow", "other", shown, "--node", site / f"party{rank}", "--role", "predict")[0] == 0
     with hdcos.connect(site / "cluster.toml", token=other) as stranger:
         assert stranger.model("tiny").predict(ROWS[:1]).shape == (1, 3)
         with pytest.raises(PolicyRefused, match="does not have the role 'upload'"):

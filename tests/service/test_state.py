@@ -16,9 +16,9 @@ from hdcos.service import gate as gates
 from hdcos.service.config import Limits
 from hdcos.service.desk import Refused
 from hdcos.service.gate import Gate
-from hdcos.service.room import HELD, Held
 from hdcos.service.schema import MIGRATIONS, migrate
 from hdcos.service.store import Store
+from hdcos.service.waiting import HELD, Held
 from hdcos.service.worker import PATIENCE_S, Progress
 from service.conftest import command
 
@@ -134,7 +134,7 @@ def test_a_client_that_dawdles_over_its_request_is_refused(tmp_path, monkeypatch
     gate = Gate(store, Limits(body_mb=0.01))
     monkeypatch.setattr(gates, "BODY_S", 0.05)
     for request, status in ((Slow(), 408), (Endless(), 413)):
-        request.scope = {HELD: Held(gate.room, "me")}
+        request.scope = {HELD: Held(gate.waiting, "me")}
         with pytest.raises(Refused) as refused:
             asyncio.run(gate.body(request))
         assert refused.value.status == status

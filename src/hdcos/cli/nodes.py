@@ -14,14 +14,15 @@ from pathlib import Path
 
 import click
 
-from hdcos.client.tokens import ROLES, new_secret, token, token_hash
+from hdcos.client.tokens import ROLES, check_fingerprint, fingerprint, new_secret, token, token_hash
 from hdcos.errors import DataMissing, InputError
 from hdcos.serve.node import Node, run_dealer, tune_process
 from hdcos.serve.site import CARD_FILE, PARTIES, SERVERS, Card, Site, make_node
 from hdcos.service.config import FILE, TEMPLATE, Config
 from hdcos.service.doctor import examine
+from hdcos.service.room import STATE
 from hdcos.service.server import log_to_stderr, serve_party
-from hdcos.service.store import STATE, Store
+from hdcos.service.store import Store
 
 log = logging.getLogger("hdcos")
 folder_option = click.option(
@@ -183,21 +184,20 @@ def token_new(cluster: Path, output: Path) -> None:
         file.write(f"{secret}\n")
     click.echo(f"The secret is in {output}: keep it, and show it to nobody. Each operator runs, with a name and roles:")
     for rank, role in enumerate(PARTIES):
-        hashed = token_hash(token(secret, site.id, rank))
-        click.echo(f"  {role}: hdcos token allow NAME {hashed} --node FOLDER --role predict")
+        line = f"hdcos token allow NAME {fingerprint(secret, site.id, rank)} --node FOLDER --role predict"
+        click.echo(f"  {role}: {line}")
 
 
 @tokens.command("allow")
 @click.argument("name")
-@click.argument("fingerprint")
+@click.argument("shown", metavar="FINGERPRINT")
 @folder_option
 @click.option("--role", "roles", type=click.Choice(ROLES), multiple=True, required=True)
-def token_allow(name: str, fingerprint: str, folder: Path, roles: tuple[str, ...]) -> None:
+def token_allow(name: str, shown: str, folder: Path, roles: tuple[str, ...]) -> None:
     """Let a client in under a NAME. FINGERPRINT is what `hdcos token new` printed for this party."""
-    if len(fingerprint) != 64 or set(fingerprint) - set("0123456789abcdef"):
-        raise InputError("a fingerprint has 64 hexadecimal digits: `hdcos token new` prints one for each party")
+    hashed = check_fingerprint(shown, Card.read(folder / CARD_FILE).role)
     store = _store(folder)
-    store.allow(name, fingerprint, roles)
+    store.allow(name, hashed, roles)
     _note(store, "allow", name, ", ".join(roles))
     click.echo(f"{name} may {', '.join(roles)}")
 

@@ -20,6 +20,7 @@ from hdcos.client.names import check_name
 from hdcos.client.parties import Parties, RetryableError
 from hdcos.errors import DataMissing, HdcosError, PeerLost
 from hdcos.nn.columns import Rows
+from hdcos.ring import Array
 from hdcos.train.targets import encoded_rows
 from hdcos.train.watch import Epoch, Watch
 
@@ -35,8 +36,17 @@ def upload(parties: Parties, x: Rows, y: ArrayLike | None, name: str, outputs: i
     """Split one owner's rows between the parties, chunk by chunk; a chunk that got lost is sent again."""
     words, shape = encoded_rows(x, y, outputs)
     version, flat = secrets.token_hex(16), np.concatenate([part.reshape(-1) for part in words.values()])
-    parties.ask("POST", "/v2/datasets", {"name": name, "version": version, **shape})
     path = f"/v2/datasets/{check_name(name)}/{version}"
+    try:
+        parties.ask("POST", "/v2/datasets", {"name": name, "version": version, **shape})
+        _send(parties, path, flat)
+    except BaseException:
+        with suppress(HdcosError):  # where that fails too, the parties forget it in their own time
+            parties.ask("DELETE", path)
+        raise
+
+
+def _send(parties: Parties, path: str, flat: Array) -> None:
     digests = [hashlib.sha256(), hashlib.sha256()]
     for first in range(0, len(flat), CHUNK_BYTES // 8):
         part = flat[first : first + CHUNK_BYTES // 8]

@@ -30,7 +30,7 @@ from safetensors.numpy import save as to_bytes
 
 from hdcos.errors import CheckpointMismatch
 from hdcos.ring import Array
-from hdcos.serve.files import sync_folder, write_whole
+from hdcos.serve.files import full_disk_named, private_folder, sync_folder, write_whole
 
 FORMAT = "hdcos-checkpoint"
 VERSION = 1
@@ -52,7 +52,8 @@ class Checkpoints:
     def lock(self) -> None:
         """Make the folder, and keep other runs out of it until `unlock`, or until this process ends."""
         try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with full_disk_named(self.folder):
+                private_folder(self.folder)
         except OSError as error:
             raise CheckpointMismatch(f"checkpoints cannot be written to {self.folder}: {error.strerror}") from error
         handle = os.open(self.folder / "lock", os.O_WRONLY | os.O_CREAT, 0o600)
@@ -115,11 +116,13 @@ class Checkpoints:
     def reserve(self, attempt: int, scope: str, first: int, count: int) -> None:
         """Note that executions of a scope are about to be used."""
         line = json.dumps({"attempt": attempt, "scope": scope, "first": first, "count": count})
-        handle = os.open(self.folder / "ledger.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(f"\n{line}\n")  # behind whatever a crash may have left without an end
-            file.flush()
-            os.fsync(file.fileno())
+        path = self.folder / "ledger.jsonl"
+        with full_disk_named(path):
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(f"\n{line}\n")  # behind whatever a crash may have left without an end
+                file.flush()
+                os.fsync(file.fileno())
         sync_folder(self.folder)
 
     def reserved(self) -> list[dict[str, Any]]:

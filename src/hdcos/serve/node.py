@@ -7,6 +7,7 @@ their folder and the cluster file: the dealer is `run_dealer` as well, a party i
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
 import os
@@ -14,6 +15,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +38,8 @@ SOFTWARE = hashlib.sha256(f"hdcos {__version__}".encode()).digest()
 """The program that links which carry many programs agree on: the software itself."""
 TRANSFERS = hashlib.sha256(f"hdcos {__version__} material without a dealer".encode()).digest()
 """What the parties agree on for the link over which they make material."""
+
+TRIM_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -211,6 +215,19 @@ def tune_process() -> None:
     """What every node process wants: memory kept, and rounds that do not wait while material is unpacked."""
     keep_memory()
     sys.setswitchinterval(0.0005)
+    threading.Thread(target=_return_memory, name="memory", daemon=True).start()
+
+
+def _return_memory() -> None:
+    """Give the system back, now and then, the pages that nothing is left on.
+
+    Kept memory is cut into pieces of all sizes, so its use creeps through ever more pages while no more is in use. That
+    takes a millisecond; pages that are wanted again come back one fault at a time.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc; other libraries see to it by themselves
+    while trim is not None:
+        time.sleep(TRIM_S)
+        trim(0)
 
 
 def main() -> None:

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from hdcos.errors import MaterialReused
 from hdcos.offline import Ration, Stock
 from hdcos.offline.material import Fields
+from hdcos.serve.numbers import Numbers
 
 Run = tuple[int, int]
 """The first of some executions, and how many."""
@@ -34,31 +36,30 @@ class Shelf:
     def __init__(self, stock: Stock, timeout_s: float) -> None:
         self.stock, self._timeout_s = stock, timeout_s
         self._blocks: deque[_Block] = deque()
-        self._spent: set[int] = set()
-        self._burnt = 0
+        self._spent = Numbers()
 
     def take(self, runs: Sequence[Run]) -> Ration:
         """The material of these executions, in this order. MaterialReused if one was handed out or burnt before."""
-        numbers = [number for first, count in runs for number in range(first, first + count)]
-        if not numbers or len(set(numbers)) != len(numbers):
+        ordered = sorted(runs)
+        if not ordered or any(first + count > later for (first, count), (later, _) in pairwise(ordered)):
             raise MaterialReused(f"{self.stock.name}: an execution was asked for twice, or none was")
-        again = [number for number in numbers if number < self._burnt or number in self._spent]
-        if again:
-            raise MaterialReused(f"{self.stock.name}: execution {again[0]} was used before")
-        self._fetch(max(numbers) + 1)
-        self._spent.update(numbers)  # from here on they are used, whatever becomes of them
+        for first, count in ordered:
+            if self._spent.meets(first, first + count):
+                raise MaterialReused(f"{self.stock.name}: one of {count} executions from {first} was used before")
+        self._fetch(sum(ordered[-1]))
+        for first, count in ordered:
+            self._spent.add(first, first + count)  # from here on they are used, whatever becomes of them
         pieces = [piece for run in runs for piece in self._cut(*run)]
-        return Ration(self.stock.plan, len(numbers), pieces, self.stock.finished)
+        return Ration(self.stock.plan, sum(count for _, count in runs), pieces, self.stock.finished)
 
     def burn_before(self, number: int) -> None:
         """Drop everything below a number that was not handed out, what is still in the stock included."""
-        self._burnt = max(self._burnt, number)
+        self._spent.raise_floor(number)
         here = min(number, self.stock.filled) - self.stock.used
         if here > 0:
             self.stock.begin(here, timeout_s=self._timeout_s)
-        while self._blocks and (self._blocks[0].first + self._blocks[0].count <= self._burnt):
+        while self._blocks and (self._blocks[0].first + self._blocks[0].count <= self._spent.floor):
             self._blocks.popleft()
-        self._spent = {spent for spent in self._spent if spent >= self._burnt}
 
     def _fetch(self, end: int) -> None:
         """Take executions out of the stock until all below `end` are here."""

@@ -17,6 +17,7 @@ from typing import Any
 
 from hdcos.errors import DataMissing, InputError
 from hdcos.link import Certificate, Identity
+from hdcos.serve.files import private_folder
 
 VERSION = 1
 SERVERS = ("dealer", "party0", "party1")
@@ -132,7 +133,7 @@ def make_node(folder: str | os.PathLike[str], role: str, address: str, http: str
     place = Path(folder)
     identity = Identity.create(role)
     card = Card(role, identity.certificate, address, http, authority)
-    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    private_folder(place)
     identity.save(place)
     card.write(place)
     return card

@@ -56,7 +56,7 @@ class Api:
         self.service = service
         self.limits: Limits = service.config.limits
         self.gate = Gate(service.store, self.limits)
-        self.metrics = Metrics(service, lambda: self.gate.room.total)
+        self.metrics = Metrics(service, lambda: self.gate.waiting.total)
         self.history = History()
         self._audit: list[tuple[float, str, str, str, str, str]] = []
 

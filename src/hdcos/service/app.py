@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from hdcos._version import __version__
 from hdcos.client.tensors import LENGTH_HEADER
-from hdcos.errors import DataMissing, InputError
+from hdcos.errors import DataMissing, InputError, StorageFull
 from hdcos.service import pages
 from hdcos.service.api import Api, routes
 from hdcos.service.desk import Refused
@@ -26,10 +26,10 @@ from hdcos.service.history import EVERY_S
 from hdcos.service.openapi import description
 from hdcos.service.predicting import Predicting
 from hdcos.service.replies import CAREFUL, reply, reply_error
-from hdcos.service.room import Releasing
 from hdcos.service.service import Service
 from hdcos.service.storing import Storing
 from hdcos.service.teaching import Teaching
+from hdcos.service.waiting import Releasing
 
 log = logging.getLogger("hdcos")
 EXTENSIONS = ["binary_tensor_data", "hdcos_shares", "hdcos_masks", "hdcos_training"]
@@ -127,7 +127,8 @@ def make_app(service: Service) -> Starlette:
                 task.cancel()
                 with suppress(asyncio.CancelledError):
                     await task
-            api.flush_audit()
+            with suppress(StorageFull):  # said already, once a second
+                api.flush_audit()
 
     origins = list(service.config.http.cors)
     allowed = Middleware(
@@ -160,13 +161,19 @@ async def _not_found(request: Request, error: Exception) -> Response:
 
 
 async def _flush(api: Api) -> None:
-    """Write the audit log once a second."""
+    """Once a second: write the audit log, and look after the disk."""
+    said = ""
     while True:
         await asyncio.sleep(1.0)
+        trouble = api.service.store.room.trouble
         try:
             await asyncio.to_thread(api.flush_audit)
-        except sqlite3.Error as error:
-            log.error("the audit log could not be written: %s", error)
+            await asyncio.to_thread(api.service.store.tidy)
+        except (sqlite3.Error, StorageFull) as error:
+            trouble = f"the audit log could not be written: {error}"
+        if trouble and trouble != said:
+            log.error("%s", trouble)
+        said = trouble
 
 
 async def _remember(api: Api) -> None:

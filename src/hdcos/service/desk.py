@@ -19,9 +19,7 @@ from typing import Any
 from hdcos.errors import HdcosError, InputError, MaterialReused, PeerLost
 from hdcos.ring import Array
 from hdcos.serve.shelf import Run
-
-REMEMBERED = 1 << 17
-"""Request ids that are refused if they come again."""
+from hdcos.service.remembered import Remembered
 
 
 class Refused(Exception):
@@ -82,7 +80,7 @@ class Desk:
         """In the batch that runs now: if the session ends, these are refused as well."""
         self._news: list[list[Any]] = []
         self._refusals: list[list[str]] = []
-        self._seen: OrderedDict[str, None] = OrderedDict()
+        self._seen = Remembered()
 
     def __len__(self) -> int:
         return len(self._mine)
@@ -94,11 +92,9 @@ class Desk:
                 raise PeerLost("this party is not connected to the other one and the dealer now: try again later")
             if len(self._mine) >= self._most:
                 raise PeerLost("too many requests are waiting here: try again later")
-            if request.id in self._seen:
+            if request.id in self._seen or request.id in self._mine or request.id in self._running:
                 raise MaterialReused(f"the request id {request.id} was used before: draw a new one")
-            self._seen[request.id] = None
-            if len(self._seen) > REMEMBERED:
-                self._seen.popitem(last=False)
+            self._seen.add(request.id)
             self._mine[request.id] = request
             if self._rank == 0:
                 self._match(request.id)

@@ -19,7 +19,8 @@ from hdcos.link.message import request
 from hdcos.ring import backend, table_hash
 from hdcos.serve.node import SOFTWARE
 from hdcos.serve.site import CARD_FILE, PARTIES, Card, Site, endpoint
-from hdcos.service.store import STATE, recorded_failures
+from hdcos.service.room import SPARE_BYTES, STATE, Room
+from hdcos.service.store import recorded_failures
 
 SOON_DAYS = 30
 MOST_SKEW_S = 30.0
@@ -46,6 +47,9 @@ def examine(cluster: Path, folder: Path, timeout_s: float = 5.0) -> Iterator[Fin
     yield _own_certificate(site, card, identity)
     for failure in recorded_failures(folder / STATE):
         yield from _model(card.role, {"name": failure.name, "error": failure.why})
+    if card.role in PARTIES:
+        state = folder / STATE  # a disk of its own, perhaps; not there before the first start
+        yield _disk(card.role, Room(state if state.exists() else folder).free_bytes)
     for node in site.servers.values():
         yield _expiry(node.role, node.certificate)
     for role, node in site.servers.items():
@@ -93,9 +97,17 @@ def _reached(site: Site, card: Card, identity: Identity, node: Card, timeout_s: 
         text += ": set both by NTP, certificates and records depend on it"
     yield Finding(f"clock of {node.role}", skew_s <= MOST_SKEW_S, text)
     if node.role in PARTIES:
+        yield _disk(node.role, int(said["storage"]["free_bytes"]))
         yield Finding(f"{node.role} is ready", bool(said["ready"]), said["reason"] or _stock(said["models"]))
         for model in said["models"]:
             yield from _model(node.role, model)
+
+
+def _disk(role: str, free_bytes: int) -> Finding:
+    text = f"{free_bytes / 1e6:.1f} MB are free for its state"
+    if free_bytes < SPARE_BYTES:
+        text += ": nothing new is kept. Make room on its disk; what is stored is safe, and predictions go on meanwhile"
+    return Finding(f"disk of {role}", free_bytes >= SPARE_BYTES, text)
 
 
 def _stock(models: list[dict[str, Any]]) -> str:

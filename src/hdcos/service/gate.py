@@ -13,10 +13,12 @@ from hdcos.client.tokens import token_hash
 from hdcos.errors import InputError, PolicyRefused
 from hdcos.service.config import Limits
 from hdcos.service.desk import Refused
-from hdcos.service.room import HELD, Held, Room
 from hdcos.service.store import Store
+from hdcos.service.waiting import HELD, Held, Waiting
 
 REFRESH_S = 1.0
+CONNECTION = "hdcos.connection"
+"""Where a request's scope names the connection it came on."""
 BODY_S = 30.0
 """A body must be here within this time: slow clients do not hold memory forever."""
 
@@ -36,7 +38,7 @@ class Gate:
 
     def __init__(self, store: Store, limits: Limits) -> None:
         self._store, self._limits = store, limits
-        self.room = Room(limits)
+        self.waiting = Waiting(limits)
         self._clients: dict[str, Client] = {}
         self._read = 0.0
 
@@ -52,6 +54,8 @@ class Gate:
         client = self._clients.get(hashed)
         if client is None:
             raise Refused(PolicyRefused("this party knows no such token"), 401)
+        if CONNECTION in request.scope:
+            request.scope[CONNECTION].known = True
         if role not in client.roles:
             raise Refused(PolicyRefused(f"the token of {client.name} does not have the role {role!r}"), 403)
         rate = self._limits.requests_per_s
@@ -60,7 +64,7 @@ class Gate:
         if client.allowance < 1:
             raise Refused(PolicyRefused(f"more than {rate:g} requests per second: wait a little"), 429, retryable=True)
         client.allowance -= 1
-        request.scope[HELD] = Held(self.room, client.name)
+        request.scope[HELD] = Held(self.waiting, client.name)
         return client.name
 
     def _refresh(self, now: float) -> None:

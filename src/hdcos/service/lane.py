@@ -4,22 +4,26 @@ Security  an execution whose input mask may be handed out is never used for rows
           scopes of their own. Otherwise a party that is also a client could ask the other party for the mask of
           somebody else's row. A mask is handed out once and claimed once, by the client it was handed to. Its id
           carries a tag made with a key that only the two parties have, so party 1 hands out its half of a mask only
-          for ids that party 0 allotted. What has expired is remembered by one number below which nothing is handed out.
+          for ids that party 0 allotted. What was handed out is remembered as runs of numbers, what has expired as one
+          number below which nothing is handed out: memory does not grow with the rows that were served.
 """
 
 from __future__ import annotations
 
 import hashlib
 import time
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hmac import compare_digest
+from itertools import chain
 from threading import Lock
 
 from hdcos.errors import InputError, MaterialExhausted, MaterialReused, PolicyRefused
 from hdcos.offline import Stock
 from hdcos.ring import Array
 from hdcos.serve.engine import Engine
+from hdcos.serve.numbers import Numbers
 from hdcos.serve.shelf import Run, Shelf
 from hdcos.service.store import Store
 from hdcos.sharing import derive
@@ -31,16 +35,15 @@ LEAST_HELD = 256
 """Masks that a client may hold unused, at least."""
 BOOST_S = 600.0
 GRACE_S = 60.0
-"""A mask's material is kept this long after the mask expired: the parties' clocks and queues differ."""
+"""A mask's material is kept this long after the mask was claimed or has expired: clocks and queues differ."""
 
 
 @dataclass(frozen=True)
 class Issued:
-    """A mask that was handed out."""
+    """Masks that were handed out."""
 
     owner: str
     until: float
-    claimed: bool = False
 
 
 class Lane:
@@ -51,9 +54,13 @@ class Lane:
         self.shelf = Shelf(stock, engine.timeout_s)
         self._store, self._lock = store, Lock()
         self._reserved = self._allotted = 0
-        self._issued: dict[int, Issued] = {}
+        self._issued = Numbers()
+        """Everything in it was handed out, or has expired, and is never handed out again."""
+        self._held: dict[int, Issued] = {}
+        """Masks that were handed out and not claimed yet."""
+        self._claimed: deque[tuple[float, int]] = deque()
+        """When masks were claimed, and the first of them: requests that may still wait."""
         self._burnt = 0
-        """Everything below was used or has expired, and is never handed out again."""
         self._boost: tuple[int, float] = (0, 0.0)
         self._key = derive(engine.pair_seed, "mask ids", stock.name)
 
@@ -94,11 +101,14 @@ class Lane:
     def allot(self, rows: int) -> int:
         """The first of so many executions that nobody was promised; for party 0 alone."""
         with self._lock:
-            if self._allotted + rows > self.stock.expected:
-                raise MaterialExhausted(f"there is no material for {rows} more rows yet: try again later")
-            first = self._allotted
-            self._reserve(first + rows)
-            return first
+            return self._allot(rows)
+
+    def _allot(self, rows: int) -> int:
+        if self._allotted + rows > self.stock.expected:
+            raise MaterialExhausted(f"there is no material for {rows} more rows yet: try again later")
+        first = self._allotted
+        self._reserve(first + rows)
+        return first
 
     def reserve(self, end: int) -> None:
         """Note on disk that executions below `end` may be used."""
@@ -114,23 +124,38 @@ class Lane:
 
     # ---- masks
 
+    def hand_out(self, rows: int, owner: str, valid_s: float) -> tuple[range, Array]:
+        """So many new masks, and this party's half of them; for party 0 alone. Who may have no more uses up none."""
+        with self._lock:
+            self._check_held(rows, owner)
+            first = self._allot(rows)
+            self._issue(first, first + rows, owner, valid_s)
+        return range(first, first + rows), self.stock.uniform(0, first, rows)
+
     def issue(self, numbers: Sequence[int], owner: str, valid_s: float) -> Array:
-        """This party's half of the input masks of consecutive executions."""
+        """This party's half of the input masks of consecutive executions, which party 0 handed out."""
         first, end = numbers[0], numbers[-1] + 1
         if list(numbers) != list(range(first, end)):
             raise InputError("masks are fetched as they were handed out: one after another")
         with self._lock:
             if first < 0 or end > self.stock.expected + 2 * self.ahead:
                 raise InputError("these masks do not exist")
-            if first < self._burnt or any(number in self._issued for number in numbers):
+            if self._issued.meets(first, end):
                 raise MaterialReused("one of these masks was handed out before")
-            now = time.monotonic()
-            held = sum(one.owner == owner and not one.claimed and one.until > now for one in self._issued.values())
-            if held + len(numbers) > max(LEAST_HELD, self._ahead // 2):
-                raise PolicyRefused(f"{held} masks that this client holds are not used yet: use them first")
+            self._check_held(len(numbers), owner)
             self._reserve(end)
-            self._issued.update(dict.fromkeys(numbers, Issued(owner, time.monotonic() + valid_s)))
+            self._issue(first, end, owner, valid_s)
         return self.stock.uniform(0, first, len(numbers))
+
+    def _check_held(self, rows: int, owner: str) -> None:
+        now = time.monotonic()
+        held = sum(one.owner == owner and one.until > now for one in self._held.values())
+        if held + rows > max(LEAST_HELD, self._ahead // 2):
+            raise PolicyRefused(f"{held} masks that this client holds are not used yet: use them first")
+
+    def _issue(self, first: int, end: int, owner: str, valid_s: float) -> None:
+        self._issued.add(first, end)
+        self._held.update(dict.fromkeys(range(first, end), Issued(owner, time.monotonic() + valid_s)))
 
     def claim(self, numbers: Sequence[int], owner: str) -> None:
         """Take masks for a request. A mask that is unknown, expired, another client's or claimed before is refused."""
@@ -139,12 +164,19 @@ class Lane:
             if len(set(numbers)) != len(numbers):
                 raise MaterialReused("a mask is named twice in one request")
             for number in numbers:
-                issued = self._issued.get(number)
-                if issued is None or issued.owner != owner or issued.claimed:
+                issued = self._held.get(number)
+                if issued is None or issued.owner != owner:
                     raise MaterialReused("one of these masks was not handed out to this client, or was used before")
                 if issued.until < now:
                     raise MaterialReused("one of these masks has expired: fetch new ones")
-            self._issued.update({number: replace(self._issued[number], claimed=True) for number in numbers})
+            for number in numbers:
+                del self._held[number]
+            self._claimed.append((now, min(numbers)))
+            self._forget_claims(now - GRACE_S)
+
+    def _forget_claims(self, limit: float) -> None:
+        while self._claimed and self._claimed[0][0] <= limit:
+            self._claimed.popleft()
 
     def mask_id(self, number: int) -> str:
         return f"{number:x}.{self._tag(number)}"
@@ -171,11 +203,13 @@ class Lane:
         return hashlib.blake2b(text.encode(), key=self._key, digest_size=12).hexdigest()
 
     def expired_before(self) -> int:
-        """The number below which every mask has long expired, used or not."""
+        """The number below which every mask was claimed or has expired long ago."""
         limit = time.monotonic() - GRACE_S
         with self._lock:
-            alive = [number for number, issued in self._issued.items() if issued.until > limit]
-            return min(alive, default=self._allotted)
+            self._forget_claims(limit)
+            held = (number for number, issued in self._held.items() if issued.until > limit)
+            claimed = (first for _, first in self._claimed)
+            return min(chain(held, claimed), default=self._allotted)
 
     def burn_before(self, number: int) -> None:
         """Drop what is left of executions below a number: nobody gets them, or their masks, any more."""
@@ -183,7 +217,8 @@ class Lane:
             with self._lock:
                 self._reserve(number)
                 self._burnt = number
-                self._issued = {key: value for key, value in self._issued.items() if key >= number}
+                self._issued.raise_floor(number)
+                self._held = {key: value for key, value in self._held.items() if key >= number}
             self.shelf.burn_before(number)
 
 

@@ -4,7 +4,8 @@ Party 1 tells what it has (an *inventory*) whenever that changes. Only what both
 a model or data set that one party lacks, or anything that they were told differently, waits.
 
 What fails belongs to a model or a job, and is given up after a while (`failures`): one client's mistake must not keep
-the parties from serving the others.
+the parties from serving the others. What fails for want of room on a disk is nobody's mistake: it waits, longer each
+time, and goes on when there is room.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class Leader:
         self._worker, self._store, self._config, self._dealt = worker, worker.store, config, dealt
         self._failures = failures
         self._theirs: Inventory | None = None
-        self._looked = -1
+        self._looked, self._looked_at = -1, time.monotonic()
         self._mine: Inventory = {}
         self._fresh = False
         self._tidied, self._turn = time.monotonic(), 0
@@ -158,8 +159,8 @@ class Leader:
     def _administration(self) -> Iterator[Command]:
         if self._theirs is None:
             return
-        if self._store.changes != self._looked or self._fresh:
-            self._fresh = False
+        if self._store.changes != self._looked or self._fresh or self._failures.waited_since(self._looked_at):
+            self._fresh, self._looked_at = False, time.monotonic()
             self._looked = self._store.changes
             self._mine = inventory(self._store, 0, self._failures)
             yield from self._models()
@@ -182,6 +183,8 @@ class Leader:
                 yield {"op": "unload", "model": name}
         for name, model in newest.items():
             loaded_now = self._worker.models.get(name)
+            if self._failures.waits("load", name, model.version):
+                continue
             if loaded_now is None or loaded_now.stored.version != model.version:
                 yield self._load(model)
             older = [known.version for known in self._store.models(name) if known.created < model.created]
@@ -230,6 +233,8 @@ class Leader:
                 yield end_of(job.id, "failed", why)
             elif job.cancelled or other["cancelled"]:
                 yield end_of(job.id, "cancelled")
+            elif self._failures.waits("job", job.id):
+                continue
             elif job.id not in self._worker.jobs and len(self._worker.jobs) < JOBS_AT_ONCE:
                 yield from self._begin(job, own, other)
 
@@ -254,14 +259,14 @@ class Leader:
 
     def _training(self) -> Iterator[tuple[Command, bool]]:
         """A slice of the job whose turn it is."""
-        jobs = list(self._worker.jobs.items())
+        jobs = [item for item in self._worker.jobs.items() if not self._failures.waits("job", item[0])]
         self._turn += 1
         for job, progress in jobs[self._turn % len(jobs) :][:1] if jobs else ():
             if progress.waits:
                 return
             if progress.step >= progress.total_steps:
                 yield _publish(job), True
-                if job in self._worker.jobs:  # unless that failed
+                if job in self._worker.jobs and not self._failures.waits("job", job):  # unless that failed
                     yield end_of(job, "done"), True
                 self._fresh = True  # the next job may begin
                 return
@@ -283,7 +288,9 @@ class Leader:
     @property
     def working(self) -> bool:
         """Whether a job can go on now."""
-        return any(not progress.waits for progress in self._worker.jobs.values())
+        return any(
+            not progress.waits and not self._failures.waits("job", job) for job, progress in self._worker.jobs.items()
+        )
 
 
 def _scope(what: str, name: str) -> str:

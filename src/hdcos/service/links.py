@@ -36,8 +36,8 @@ class Links:
     """Known to the two parties alone."""
     meter: Meter
 
-    def close(self, error: BaseException | None) -> None:
-        for link in (self.rounds, self.commands, self.arrivals):
+    def close(self, error: BaseException | None, but_arrivals: bool = False) -> None:
+        for link in (self.rounds, self.commands, *(() if but_arrivals else (self.arrivals,))):
             if error is None:
                 link.close()
             else:

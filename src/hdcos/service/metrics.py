@@ -29,6 +29,10 @@ class _State(Collector):
         yield GaugeMetricFamily("hdcos_ready", "whether this party is ready", value=float(status["ready"]))
         yield GaugeMetricFamily("hdcos_peer_up", "whether the other party is connected", value=status["peer"]["up"])
         yield GaugeMetricFamily("hdcos_dealer_up", "whether the dealer is connected", value=status["dealer"]["up"])
+        free = status["storage"]["free_bytes"]
+        yield GaugeMetricFamily("hdcos_disk_free_bytes", "room on the disk of the state folder", value=free)
+        held = status["connections"]["open"]
+        yield GaugeMetricFamily("hdcos_connections", "connections of clients, idle ones among them", value=held)
         yield GaugeMetricFamily("hdcos_waiting", "requests that wait", value=len(self._service.desk))
         if status["peer"]["rtt_ms"] is not None:
             seconds = status["peer"]["rtt_ms"] / 1e3

@@ -110,7 +110,7 @@ MASKS_REQUEST: Schema = {
     "properties": {"rows": _whole(1, 2**20), "mask_ids": _list(TEXT, minItems=1)},
 }
 BINARY: Schema = {"type": "string", "format": "binary"}
-REFUSALS = (400, 401, 403, 404, 405, 408, 409, 413, 429, 503)
+REFUSALS = (400, 401, 403, 404, 405, 408, 409, 413, 429, 503, 507)
 
 
 def _content(schema: Schema, kind: str) -> dict[str, Any]:
@@ -209,7 +209,8 @@ def description() -> dict[str, Any]:
                 path=two,
                 query={"offset": _whole(0, 10**15 - 1)},
                 body_kind=binary,
-            )
+            ),
+            "delete": _operation("give an upload up", ANY, path=two),
         },
         "/v2/datasets/{name}/{version}/complete": {
             "post": _operation("end an upload", DATASET, _object({"sha256": TEXT}), path=two)

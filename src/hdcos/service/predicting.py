@@ -22,7 +22,7 @@ from hdcos.service.api import Api, Resource
 from hdcos.service.desk import Refused, Request
 from hdcos.service.lane import Lane, runs_of
 from hdcos.service.replies import reply, reply_tensors
-from hdcos.service.room import HELD
+from hdcos.service.waiting import HELD
 from hdcos.service.worker import Loaded, check_halves
 
 ANSWER_COPIES = 2
@@ -166,10 +166,9 @@ class Predicting:
                 raise InputError("party 0 is asked for {rows}, party 1 for the {mask_ids} that party 0 gave")
             if self._service.rank == 0:
                 rows = asked.whole(meta, "rows", 1, self._api.limits.rows)
-                first = lane.allot(rows)
-                numbers = list(range(first, first + rows))
-            else:
-                numbers = lane.numbers(asked.texts(meta, "mask_ids", self._api.limits.rows))
+                handed_out, half = lane.hand_out(rows, client, valid_s)
+                return [lane.mask_id(number) for number in handed_out], half
+            numbers = lane.numbers(asked.texts(meta, "mask_ids", self._api.limits.rows))
             return [lane.mask_id(number) for number in numbers], lane.issue(numbers, client, valid_s)
 
         mask_ids, half = await asyncio.to_thread(issue)

@@ -18,6 +18,7 @@ STATUS: Mapping[type[HdcosError], int] = {
     errors.DataMissing: 404,
     errors.PolicyRefused: 403,
     errors.MaterialReused: 409,
+    errors.StorageFull: 507,
     errors.CheckpointMismatch: 409,
     errors.MaterialExhausted: 503,
     errors.PeerLost: 503,

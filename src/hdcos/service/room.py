@@ -1,79 +1,68 @@
-"""Memory for what clients send and get: bytes from a request's arrival until its answer has left.
+"""Room on the disk of a party's state: what clients send must leave some, what a party must write always finds some.
 
-Each client has its share and all of them together have theirs. Who wants more is told to come again later, before its
-request is read: many clients with the largest bodies must not take the memory that the others are served from.
+An upload, a model or a job is refused by name unless SPARE_BYTES stay free. The spare, and when it is gone the reserve
+(a file that only takes up room and is given up), belong to the ledger, without which no prediction may run, and to
+whatever frees room: forgetting, revoking, ending jobs. So a party with a full disk goes on serving, and says so.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import Any
+import os
+from pathlib import Path
 
-from hdcos.errors import PolicyRefused
-from hdcos.service.config import Limits
-from hdcos.service.desk import Refused
+from hdcos.errors import StorageFull
+from hdcos.serve.files import new_file
 
-HELD = "hdcos.held"
-"""Where a request's bytes are noted in its ASGI scope."""
+STATE = "state"
+"""The folder, in that of a node, that a party keeps its state in."""
+SPARE_BYTES = 1 << 21
+RESERVE_BYTES = 1 << 20
+SCARCE_BYTES = 1 << 18
+"""With less than this the reserve is given up."""
 
 
 class Room:
-    """Bytes that are held now. For the event loop alone."""
+    """The disk that holds a folder."""
 
-    def __init__(self, limits: Limits) -> None:
-        self._each, self._all = int(limits.client_mb * 1e6), int(limits.waiting_mb * 1e6)
-        self._of: Counter[str] = Counter()
-        self.total = 0
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._reserve = folder, folder / "reserve"
 
-    def take(self, client: str, size: int) -> None:
-        """Refused if the client, or all clients, would hold too much."""
-        if size > min(self._each, self._all):
-            most = min(self._each, self._all)
-            raise Refused(PolicyRefused(f"a request and its answer have at most {most} bytes here, not {size}"), 413)
-        if self._of[client] + size > self._each:
-            held = self._of[client]
-            raise self._later(f"requests of {client} that are not answered yet hold {held} bytes", self._each)
-        if self.total + size > self._all:
-            raise self._later(f"requests that are not answered yet hold {self.total} bytes", self._all)
-        self._of[client] += size
-        self.total += size
+    @property
+    def free_bytes(self) -> int:
+        """What this process may still write."""
+        found = os.statvfs(self._folder)
+        return found.f_bavail * found.f_frsize
 
-    @staticmethod
-    def _later(what: str, most: int) -> Refused:
-        return Refused(PolicyRefused(f"{what} of {most}: ask again later"), 429, retryable=True)
+    @property
+    def trouble(self) -> str:
+        """What to tell whoever looks, or nothing."""
+        if self.free_bytes >= SPARE_BYTES:
+            return ""
+        return f"the disk of {self._folder} is full: nothing new is kept until there is room again"
 
-    def give_back(self, client: str, size: int) -> None:
-        self.total -= size
-        self._of[client] -= size
-        if not self._of[client]:
-            del self._of[client]  # clients come and go
+    def require(self, size: int, what: str) -> None:
+        """StorageFull unless so many bytes can be kept and the spare stays."""
+        free = self.free_bytes
+        if free < size + SPARE_BYTES:
+            raise StorageFull(
+                f"{what} takes {size} bytes, and this party's disk has {max(0, free - SPARE_BYTES)} left for clients: "
+                f"forget something first, or ask its operator for room"
+            )
 
+    def use_reserve(self) -> None:
+        """Before something that must be written: give the reserve up if nothing else is left."""
+        if self.free_bytes < SCARCE_BYTES:
+            self.give_up_reserve()
 
-class Held:
-    """What one request holds."""
+    def give_up_reserve(self) -> None:
+        self._reserve.unlink(missing_ok=True)
 
-    def __init__(self, room: Room, client: str) -> None:
-        self._room, self._client, self._size = room, client, 0
-
-    def more(self, size: int) -> None:
-        self._room.take(self._client, size)
-        self._size += size
-
-    def release(self) -> None:
-        self._room.give_back(self._client, self._size)
-        self._size = 0
-
-
-class Releasing:
-    """ASGI middleware: when a request is over, answered or not, what it held is free again."""
-
-    def __init__(self, app: Any) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+    def renew_reserve(self) -> None:
+        """Make the reserve again once there is room for more than that."""
+        if self._reserve.exists() or self.free_bytes < SPARE_BYTES + 2 * RESERVE_BYTES:
+            return
         try:
-            await self._app(scope, receive, send)
-        finally:
-            held = scope.get(HELD)
-            if held is not None:
-                held.release()
+            with new_file(self._reserve) as file:
+                os.posix_fallocate(file.fileno(), 0, RESERVE_BYTES)
+        except OSError:  # somebody else took the room meanwhile: another time
+            self.give_up_reserve()

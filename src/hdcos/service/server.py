@@ -13,24 +13,30 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from ssl import SSLContext
+from typing import Any
 
 import uvicorn
 import uvloop
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from hdcos.errors import DataMissing, InputError
+from hdcos.errors import DataMissing, InputError, PeerLost
 from hdcos.link.identity import CERTIFICATE_FILE, KEY_FILE
 from hdcos.serve.node import Node
 from hdcos.serve.site import Site, endpoint
 from hdcos.service.app import make_app
 from hdcos.service.config import Config
+from hdcos.service.connections import Acceptor, Connection, Connections
+from hdcos.service.desk import Refused
+from hdcos.service.gate import CONNECTION
+from hdcos.service.replies import reply_error
+from hdcos.service.room import STATE
 from hdcos.service.service import Service
-from hdcos.service.store import STATE, Store
+from hdcos.service.store import Store
 
 log = logging.getLogger("hdcos")
 GRACE_S = 5
 HEAD_S, MOST_HEAD_BYTES = 10.0, 1 << 16
-MOST_CONNECTIONS = 4096
 
 
 class _JsonLines(logging.Formatter):
@@ -67,13 +73,18 @@ class _Protocol(HttpToolsProtocol):
     Headers of any length, and connections that say nothing, would otherwise cost memory without a token.
     """
 
+    connections_of_party: Connections
+    connection: Connection
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.connection.abort = transport.abort
         self._head_bytes = 0
         self._head_timer = self.loop.call_later(HEAD_S, self.transport.abort)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._head_timer.cancel()
+        self.connections_of_party.release(self.connection)
         super().connection_lost(error)
 
     def data_received(self, data: bytes) -> None:
@@ -86,15 +97,21 @@ class _Protocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self._await_head()
         super().on_message_begin()
+        self.scope[CONNECTION] = self.connection  # type: ignore[literal-required]
 
     def on_headers_complete(self) -> None:
         self._head_timer.cancel()
         self._head_bytes = -1  # what follows is the body
+        self.connection.busy = True
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         self._head_bytes = 0
         super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        self.connection.rest()
+        super().on_response_complete()
 
     def _await_head(self) -> None:
         self._head_timer.cancel()
@@ -102,11 +119,40 @@ class _Protocol(HttpToolsProtocol):
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to whoever runs it: this process has more to end than HTTP."""
+    """Admits connections by number, and leaves signals to whoever runs it: this process has more to end than HTTP."""
+
+    def __init__(self, settings: uvicorn.Config, connections: Connections) -> None:
+        super().__init__(settings)
+        self._connections = connections
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=[])  # without any: it would take whoever comes
+        loop, (sock,) = asyncio.get_running_loop(), sockets or []
+        assert isinstance(self.config.ssl, SSLContext)
+        self._acceptor = Acceptor(loop, sock, self.config.ssl, self._connections, self._protocol)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._acceptor.close()
+        await super().shutdown()
+
+    def _protocol(self, connection: Connection) -> _Protocol:
+        made = _Protocol(self.config, self.server_state, self.lifespan.state)
+        made.connections_of_party, made.connection = self._connections, connection
+        if connection.crowded:
+            made.app = _crowded
+        return made
+
+
+async def _crowded(scope: Any, receive: Any, send: Any) -> None:
+    """The answer to all requests of a connection that there is no place for."""
+    error = PeerLost("too many connections are open here, and all are at work: try again later")
+    answer = reply_error(Refused(error, 503, retryable=True))
+    answer.headers["connection"] = "close"
+    await answer(scope, receive, send)
 
 
 def serve_party(folder: Path, site: Site, listen: str, http_listen: str, timeout_s: float) -> None:
@@ -133,6 +179,7 @@ async def _serve(node: Node, folder: Path, config: Config, sock: socket.socket) 
         if not os.access(path, os.R_OK):
             raise DataMissing(f"{path}, for HTTPS, cannot be read")
     store = Store(folder / STATE)
+    store.sweep()
     service = Service(node, store, config, asyncio.get_running_loop())
     settings = uvicorn.Config(
         make_app(service),
@@ -147,9 +194,8 @@ async def _serve(node: Node, folder: Path, config: Config, sock: socket.socket) 
         lifespan="on",
         ws="none",
         http=_Protocol,
-        limit_concurrency=MOST_CONNECTIONS,
     )
-    server = _Server(settings)
+    server = _Server(settings, service.connections)
 
     def stop() -> None:
         server.should_exit = True

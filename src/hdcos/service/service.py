@@ -19,6 +19,7 @@ from hdcos.serve.cost import counts_to_json
 from hdcos.serve.node import Node
 from hdcos.service.budget import Budget
 from hdcos.service.config import Config
+from hdcos.service.connections import Connections, descriptors
 from hdcos.service.desk import Desk
 from hdcos.service.failures import Failures
 from hdcos.service.links import DIAL_S, Door, dial, dial_transfers
@@ -44,6 +45,7 @@ class Service:
         self.latencies: deque[float] = deque(maxlen=2000)
         self.started = time.time()
         self.reason = "starting"
+        self.connections = Connections(descriptors())
         self.failures = Failures(store)
         self.budget = Budget(config, store, node.dealt)
         self.quota = Quota(store, config.policy.queries_per_model)
@@ -168,7 +170,7 @@ class Service:
             lane = loaded.lanes["shares"]
             if lane.free < self.config.stock.mark * lane.ahead:
                 return False, f"material for {name} is low: {lane.free} rows"
-        return True, ""
+        return True, self.store.room.trouble
 
     def counts(self, session: Session | None) -> dict[str, Count]:
         """Rounds and bytes since the process began."""
@@ -212,6 +214,8 @@ class Service:
             "dealer": {"up": session is not None and session.engine.shortage is None},
             "models": models,
             "jobs": [self.job_status(job.id) for job in self.store.jobs() if job.state not in ENDED],
+            "connections": {"open": len(self.connections), "most": self.connections.most},
+            "storage": {"free_bytes": self.store.room.free_bytes, "full": bool(self.store.room.trouble)},
             "counters": {
                 "requests": self.requests,
                 "rows": self._rows + (worker.rows if worker else 0),

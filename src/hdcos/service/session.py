@@ -12,7 +12,7 @@ from collections.abc import Callable
 from threading import Event, Thread
 from typing import TypeVar
 
-from hdcos.errors import HdcosError, InputError, PeerLost
+from hdcos.errors import HdcosError, InputError, PeerLost, StorageFull
 from hdcos.link import Kind, Link, Meter
 from hdcos.link.message import answer, decode_message, encode_message, reply_error
 from hdcos.offline.source import MaterialSource
@@ -80,13 +80,21 @@ class Session:
         finally:
             self._ended.set()
             self._desk.close("The connection to the other party or the dealer was lost on the way.")
-            self._links.arrivals.cancel()
-            helper.join()
-            self._links.close(self._failure)
+            self._say_why(helper)
             self.worker.stop()
         if self._failure is not None:
             self._failures.lost(self._failure)
             raise self._failure
+
+    def _say_why(self, helper: Thread) -> None:
+        """Close the links so that the other party reads the reason, whichever of them it is waiting on."""
+        if self.rank == 1:
+            helper.join(HEARTBEAT_S)  # it only writes, so it ends by itself, and its link can tell as well
+        self._links.close(self._failure, but_arrivals=helper.is_alive())
+        if helper.is_alive():
+            self._links.arrivals.cancel()
+            helper.join()
+        self._links.close(self._failure)
 
     def stop(self) -> None:
         """End it from another thread, in good order."""
@@ -147,7 +155,7 @@ class Session:
             self._failures.ended()
             return
         self._failures.failed(outcome)
-        if command["op"] in ("open_job", "publish"):
+        if command["op"] in ("open_job", "publish") and not isinstance(outcome, StorageFull):
             self._carry_out(end_of(command["job"], "failed", f"{type(outcome).__name__}: {outcome}"), True)
 
     def _together(self, work: Callable[[], T]) -> T | HdcosError:

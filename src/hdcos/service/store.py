@@ -5,8 +5,10 @@ state/models/NAME/VERSION.safetensors            this party's half of a model
 state/datasets/NAME/VERSION.safetensors          this party's half of a data set; `.part` until it is complete
 state/jobs/ID/                                   the initial parameters, and checkpoints, until the job ends
 state/reveals/ID.safetensors                     this party's refreshed half, released by both
+state/reserve                                    takes up room for the ledger, see `room`
 
-Security  every file is one party's half: alone it says nothing. Files are readable by their owner only.
+Security  every file is one party's half: alone it says nothing. Folders and files are their owner's only, whatever the
+          umask.
 
 A version is drawn by whoever makes the thing and is the same at both parties, so that halves of different sharings are
 never put together. A file is complete before the row that names it is written, and an older version stays until both
@@ -22,7 +24,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,15 +33,14 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
 
-from hdcos.errors import CheckpointMismatch, DataMissing, InputError, PolicyRefused
+from hdcos.errors import CheckpointMismatch, DataMissing, InputError, PolicyRefused, StorageFull
 from hdcos.nn.columns import Names
 from hdcos.nn.private.layout import ARITHMETIC
 from hdcos.ring import Array
-from hdcos.serve.files import sync_folder, write_whole
+from hdcos.serve.files import full_disk_named, new_file, private_folder, sync_folder, write_whole
+from hdcos.service.room import SCARCE_BYTES, Room
 from hdcos.service.schema import migrate
 
-STATE = "state"
-"""The folder of the state in the folder of a node."""
 BUSY_S = 10.0
 ENDED = ("done", "failed", "cancelled")
 """States of jobs that nobody will go on with."""
@@ -47,6 +48,10 @@ MOST_MODELS, MOST_JOBS = 64, 16
 """Of one client."""
 MOST_AUDITED = 1_000_000
 """Older records are dropped."""
+UPLOAD_S, SILENT_S = 24 * 3600.0, 600.0
+"""An upload to which nothing came for so long is forgotten: in any case, and where its room is needed."""
+LOG_PAGES = 128
+"""Of the write-ahead log, before it goes into the database: half a megabyte, so that it fits into the reserve."""
 
 
 @dataclass(frozen=True)
@@ -125,17 +130,22 @@ class Store:
     """The state of one party. Any thread may use it."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.folder = private_folder(folder)
+        folder.chmod(0o700)
+        self.room = Room(folder)
         self._lock = threading.RLock()
-        self._database = sqlite3.connect(
-            folder / "hdcos.sqlite", timeout=BUSY_S, isolation_level=None, check_same_thread=False
-        )
-        os.chmod(folder / "hdcos.sqlite", 0o600)
+        path = folder / "hdcos.sqlite"
+        with suppress(FileExistsError):
+            new_file(path).close()  # private before SQLite writes to it; its log and index get the same mode
+        path.chmod(0o600)
+        self.room.use_reserve()
+        self._database = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
         self._database.row_factory = sqlite3.Row
-        self._database.execute("PRAGMA journal_mode = WAL")
-        self._database.execute("PRAGMA synchronous = FULL")
-        migrate(self._database)
+        with self._full_disk_named():
+            self._database.execute("PRAGMA journal_mode = WAL")
+            self._database.execute("PRAGMA synchronous = FULL")
+            self._database.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
+            migrate(self._database)
         self._seen_version = 0
         self.changes = 0
         """Grows whenever something changes that the other party should hear of."""
@@ -148,17 +158,61 @@ class Store:
             self._database.close()
 
     @contextmanager
-    def _changing(self, heard: bool = True) -> Iterator[sqlite3.Connection]:
-        """One transaction."""
-        with self._lock:
+    def _changing(self, heard: bool = True, needed: bool = False) -> Iterator[sqlite3.Connection]:
+        """One transaction. One that is needed, for the ledger or to free room, may use what is kept for that."""
+        with self._lock, self._full_disk_named():
+            if needed:
+                self.room.use_reserve()
             self._database.execute("BEGIN IMMEDIATE")
             try:
                 yield self._database
+                self._database.execute("COMMIT")
             except BaseException:
-                self._database.execute("ROLLBACK")
+                if self._database.in_transaction:  # a full disk has ended it already
+                    self._database.execute("ROLLBACK")
                 raise
-            self._database.execute("COMMIT")
             self.changes += heard
+
+    @contextmanager
+    def _full_disk_named(self) -> Iterator[None]:
+        try:
+            with full_disk_named(self.folder / "hdcos.sqlite"):
+                yield
+        except sqlite3.OperationalError as error:
+            kind = error.sqlite_errorcode & 0xFF
+            # Where its shared index cannot grow, SQLite speaks of an I/O error, or cannot open it.
+            lacking = kind in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN) and self.room.free_bytes < SCARCE_BYTES
+            if kind != sqlite3.SQLITE_FULL and not lacking:
+                raise
+            self.room.give_up_reserve()  # if it was not enough as it is, the next attempt has that much more
+            raise StorageFull(f"the disk of {self.folder} is full: free some room there, then try again") from error
+
+    @staticmethod
+    @contextmanager
+    def _making() -> Iterator[list[Path]]:
+        """Files that are named here are gone again if what follows fails."""
+        made: list[Path] = []
+        try:
+            yield made
+        except BaseException:
+            for path in made:
+                path.unlink(missing_ok=True)
+            raise
+
+    def tidy(self) -> None:
+        """What has to be looked after now and then: uploads that broke off, and the reserve."""
+        self._forget_silent(UPLOAD_S)
+        self.room.renew_reserve()
+
+    def sweep(self) -> None:
+        """At the start of a party: what a process that died was writing, and what is not as private as it should be."""
+        known = {self._part(dataset) for dataset in self.datasets() if not dataset.complete}
+        for path in [*self.folder.rglob(".*.tmp"), *self.folder.rglob("*.part")]:
+            if path not in known:
+                path.unlink(missing_ok=True)
+        for path in self.folder.rglob("*"):
+            if not path.is_symlink() and path.stat().st_mode & 0o077:
+                path.chmod(0o700 if path.is_dir() else 0o600)
 
     def _rows(self, query: str, *values: Any) -> list[sqlite3.Row]:
         with self._lock:
@@ -174,7 +228,7 @@ class Store:
     # ---- tokens
 
     def allow(self, name: str, hashed: str, roles: Iterable[str]) -> None:
-        with self._changing(heard=False) as database:
+        with self._changing(heard=False, needed=True) as database:
             try:
                 database.execute(
                     "INSERT INTO tokens VALUES (?, ?, ?, ?)", (name, hashed, json.dumps(list(roles)), time.time())
@@ -183,7 +237,7 @@ class Store:
                 raise InputError(f"a client named {name!r}, or this token, is known already: revoke it first") from None
 
     def revoke(self, name: str) -> None:
-        with self._changing(heard=False) as database:
+        with self._changing(heard=False, needed=True) as database:
             if not database.execute("DELETE FROM tokens WHERE name = ?", (name,)).rowcount:
                 raise DataMissing(f"no client is named {name!r}")
 
@@ -205,7 +259,9 @@ class Store:
         most: float = MOST_MODELS,
     ) -> None:
         """Keep a new version. A name belongs to the client that used it first."""
-        with self._changing() as database:
+        content = to_bytes(dict(words), {"format": "hdcos-model-half", "version": "1"})
+        self._require(len(content), f"this party's half of {name}")
+        with self._making() as made, self._changing() as database:
             known = self.models(name)
             if any(model.owner != owner for model in known):
                 raise PolicyRefused(f"a model named {name!r} belongs to another client: choose another name")
@@ -213,8 +269,8 @@ class Store:
                 raise InputError(f"version {version} of {name} is here already: draw a new one")
             if name not in {m.name for m in self.models()} and self._owned("models", owner) >= most:
                 raise PolicyRefused(f"{owner} has {most} models: forget some first")
-            content = to_bytes(dict(words), {"format": "hdcos-model-half", "version": "1"})
-            write_whole(self._path("models", name, version), content)
+            made.append(self._path("models", name, version))
+            write_whole(made[0], content)
             database.execute(
                 "INSERT INTO models VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (name, version, json.dumps(architecture), phase_bits, owner, time.time(), ARITHMETIC),
@@ -236,7 +292,7 @@ class Store:
     def forget_model(self, name: str, versions: Iterable[str] | None = None) -> None:
         """Forget these versions of a model, or all."""
         gone = {model.version for model in self.models(name)} if versions is None else set(versions)
-        with self._changing() as database:
+        with self._changing(needed=True) as database:
             for version in gone:
                 database.execute("DELETE FROM models WHERE name = ? AND version = ?", (name, version))
                 database.execute("DELETE FROM failures WHERE name = ? AND version = ?", (name, version))
@@ -247,7 +303,8 @@ class Store:
 
     def begin_dataset(self, dataset: StoredDataset, most_bytes: float) -> None:
         """Make room for an upload. The file is a safetensors file from its first byte on: its header comes first."""
-        with self._changing(heard=False) as database:
+        self._require(8 * dataset.words, f"this party's half of {dataset.name}")
+        with self._making() as made, self._changing(heard=False) as database:
             if any(known.owner != dataset.owner for known in self.datasets(dataset.name)):
                 raise PolicyRefused(f"a data set named {dataset.name!r} belongs to another client: choose another name")
             held = sum(8 * known.words for known in self.datasets() if known.owner == dataset.owner)
@@ -263,9 +320,9 @@ class Store:
                 )
             except sqlite3.IntegrityError:
                 raise InputError(f"an upload of {dataset.name} with this version was begun before") from None
-            with open(self._part(dataset), "wb") as file:
+            made.append(self._part(dataset))
+            with new_file(made[0]) as file:
                 file.write(_header(dataset))
-            os.chmod(self._part(dataset), 0o600)
 
     def received(self, dataset: StoredDataset) -> int:
         """Bytes of an upload that are here."""
@@ -284,9 +341,16 @@ class Store:
                 raise InputError(f"{here} bytes of {dataset.name} are here: go on from there, not from {offset}")
             if offset + len(content) > 8 * dataset.words:
                 raise InputError(f"{dataset.name} has {8 * dataset.words} bytes, these would end later")
-            with open(self._part(dataset), "r+b") as file:
-                file.seek(len(_header(dataset)) + offset)
-                file.write(content)
+            part, start = self._part(dataset), len(_header(dataset))
+            os.utime(part)  # it has not broken off
+            self._require(offset + len(content) - here, f"a piece of {dataset.name}")
+            try:
+                with full_disk_named(part), open(part, "r+b") as file:
+                    file.seek(start + offset)
+                    file.write(content)
+            except StorageFull:
+                os.truncate(part, start + here)  # a piece is here or not
+                raise
             return self.received(dataset)
 
     def complete_dataset(self, dataset: StoredDataset, digest: str) -> None:
@@ -337,24 +401,52 @@ class Store:
 
     def forget_dataset(self, name: str) -> None:
         gone = self.datasets(name)
-        with self._changing() as database:
+        with self._changing(needed=True) as database:
             database.execute("DELETE FROM datasets WHERE name = ?", (name,))
             database.execute("DELETE FROM grants WHERE dataset = ?", (name,))
         for dataset in gone:
             self._part(dataset).unlink(missing_ok=True)
             self._path("datasets", name, dataset.version).unlink(missing_ok=True)
 
+    def forget_upload(self, dataset: StoredDataset) -> None:
+        """Forget one version that is not complete; others of its name stay."""
+        with self._changing(heard=False, needed=True) as database:
+            gone = database.execute(
+                "DELETE FROM datasets WHERE name = ? AND version = ? AND complete = 0", (dataset.name, dataset.version)
+            ).rowcount
+        if not gone:
+            raise InputError(f"this upload of {dataset.name} is complete: forget the data set instead")
+        self._part(dataset).unlink(missing_ok=True)
+
+    def _forget_silent(self, silent_s: float) -> None:
+        """Forget uploads to which nothing came for so long."""
+        limit = time.time() - silent_s
+        for dataset in [known for known in self.datasets() if not known.complete]:
+            part, whole = self._part(dataset), self._path("datasets", dataset.name, dataset.version)
+            if not whole.exists() and (not part.exists() or part.stat().st_mtime < limit):
+                self.forget_upload(dataset)
+
+    def _require(self, size: int, what: str) -> None:
+        """StorageFull unless there is room; uploads that broke off give way."""
+        try:
+            self.room.require(size, what)
+        except StorageFull:
+            self._forget_silent(SILENT_S)
+            self.room.require(size, what)
+
     # ---- jobs
 
     def keep_job(self, job: str, spec: Mapping[str, Any], owner: str, words: Mapping[str, Array]) -> None:
-        with self._changing() as database:
+        content = to_bytes(dict(words))
+        self._require(len(content), "this party's half of the first parameters")
+        with self._making() as made, self._changing() as database:
             if self._rows("SELECT id FROM jobs WHERE id = ?", job):
                 raise InputError(f"a job with the id {job} was submitted before")
             active = self._rows("SELECT 1 FROM jobs WHERE owner = ? AND state IN ('waiting', 'running')", owner)
             if len(active) >= MOST_JOBS:
                 raise PolicyRefused(f"{owner} has {MOST_JOBS} jobs that have not ended: wait for them, or cancel some")
-            self._folder("jobs", job)
-            write_whole(self.job_folder(job) / "initial.safetensors", to_bytes(dict(words)))
+            made.append(self._folder("jobs", job) / "initial.safetensors")
+            write_whole(made[0], content)
             database.execute(
                 "INSERT INTO jobs VALUES (?, ?, '[]', ?, 'waiting', 0, '', 0, ?, '{}', '')",
                 (job, json.dumps(spec), owner, time.time()),
@@ -362,16 +454,16 @@ class Store:
 
     def fix_data(self, job: str, versions: list[list[str]]) -> None:
         """Note which versions of its data sets a job was begun with: it goes on with these or not at all."""
-        with self._changing(heard=False) as database:
+        with self._changing(heard=False, needed=True) as database:
             database.execute("UPDATE jobs SET data = ? WHERE id = ?", (json.dumps(versions), job))
 
     def note_report(self, job: str, report: Mapping[str, Any]) -> None:
-        with self._changing(heard=False) as database:
+        with self._changing(heard=False, needed=True) as database:
             database.execute("UPDATE jobs SET report = ? WHERE id = ?", (json.dumps(report), job))
 
     def note_version(self, job: str, version: str) -> None:
         """The model that a job made."""
-        with self._changing(heard=False) as database:
+        with self._changing(heard=False, needed=True) as database:
             database.execute("UPDATE jobs SET version = ? WHERE id = ?", (version, job))
 
     def job_words(self, job: str) -> dict[str, Array]:
@@ -391,7 +483,7 @@ class Store:
         return _job(found[0])
 
     def note_job(self, job: str, state: str, step: int, error: str = "") -> None:
-        with self._changing() as database:
+        with self._changing(needed=True) as database:
             database.execute("UPDATE jobs SET state = ?, step = ?, error = ? WHERE id = ?", (state, step, error, job))
         if state in ENDED:
             self._drop_shares(self.job(job))
@@ -405,7 +497,7 @@ class Store:
             self.forget_model(job.interim)
 
     def cancel_job(self, job: str) -> None:
-        with self._changing() as database:
+        with self._changing(needed=True) as database:
             database.execute("UPDATE jobs SET cancelled = 1 WHERE id = ?", (job,))
 
     # ---- reveals
@@ -456,7 +548,7 @@ class Store:
 
         A negative number of rows was counted too much.
         """
-        with self._changing(heard=False) as database:
+        with self._changing(heard=False, needed=True) as database:
             before = self.queries(model)
             granted = min(rows, max(0, most - before)) if rows > 0 else max(rows, -before)
             database.execute(
@@ -475,7 +567,7 @@ class Store:
 
     def forget_queries(self, model: str) -> None:
         """The operator allows as many again."""
-        with self._changing(heard=False) as database:
+        with self._changing(heard=False, needed=True) as database:
             if not database.execute("DELETE FROM queries WHERE model = ?", (model,)).rowcount:
                 raise DataMissing(f"no row of a model named {model!r} was answered here")
 
@@ -492,13 +584,13 @@ class Store:
 
     def note_failure(self, failure: Failure) -> None:
         """Remember it, on disk, from now on."""
-        with self._changing(heard=bool(failure.why)) as database:
+        with self._changing(heard=bool(failure.why), needed=True) as database:
             values = (failure.what, failure.name, failure.version, failure.lost, failure.why, time.time())
             database.execute("INSERT OR REPLACE INTO failures VALUES (?, ?, ?, ?, ?, ?)", values)
 
     def forgive(self, what: str, name: str, version: str = "") -> int:
         """Hold nothing against a model or job any more; without a version, against none of them."""
-        with self._changing() as database:
+        with self._changing(needed=True) as database:
             where, values = "what = ? AND name = ?", [what, name]
             if version:
                 where, values = f"{where} AND version = ?", [*values, version]
@@ -508,7 +600,7 @@ class Store:
 
     def reserve(self, scope: str, first: int, count: int) -> None:
         """Note that executions are about to be used: on disk before the first of them is."""
-        with self._changing(heard=False) as database:
+        with self._changing(heard=False, needed=True) as database:
             database.execute(
                 "INSERT INTO ledger (scope, first, count, at) VALUES (?, ?, ?, ?)", (scope, first, count, time.time())
             )
@@ -524,7 +616,7 @@ class Store:
 
     def audit(self, records: Iterable[tuple[float, str, str, str, str, str]]) -> None:
         """Who did what: time, actor, action, target, status, detail."""
-        with self._changing(heard=False) as database:
+        with self._changing(heard=False, needed=True) as database:
             database.executemany(
                 "INSERT INTO audit (at, actor, action, target, status, detail) VALUES (?, ?, ?, ?, ?, ?)", records
             )
@@ -536,9 +628,7 @@ class Store:
     # ---- files
 
     def _folder(self, *names: str) -> Path:
-        place = self.folder.joinpath(*names)
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return place
+        return private_folder(self.folder.joinpath(*names))
 
     def _path(self, kind: str, name: str, version: str) -> Path:
         return self._folder(kind, name) / f"{version}.safetensors"

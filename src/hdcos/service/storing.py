@@ -36,6 +36,7 @@ class Storing:
             self._api.route(one, "DELETE", self.delete, "upload"),
             self._api.route("/v2/grants", "POST", self.allow, "upload"),
             self._api.route(version, "PUT", self.add, "upload"),
+            self._api.route(version, "DELETE", self.give_up, "upload"),
             self._api.route(f"{version}/complete", "POST", self.complete, "upload"),
         ]
 
@@ -107,6 +108,13 @@ class Storing:
             raise PolicyRefused(f"{versions[0].name} belongs to another client")
         await asyncio.to_thread(self._store.forget_dataset, versions[0].name)
         self._api.audit(client, "forget data set", versions[0].name)
+        return reply({})
+
+    async def give_up(self, request: Request, client: str) -> Response:
+        """An upload that will not be completed: its bytes go, other versions stay."""
+        dataset = self._own(request, client)
+        await asyncio.to_thread(self._store.forget_upload, dataset)
+        self._api.audit(client, "give up upload", dataset.name)
         return reply({})
 
     def _versions(self, request: Request) -> list[StoredDataset]:

@@ -14,6 +14,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -348,6 +349,9 @@ class Worker:
         name = job.interim if interim else spec["model"]
         if any(known.owner != job.owner for known in self.store.models(name)):
             raise PolicyRefused(f"a model named {name!r} belongs to another client now")
+        # Here, before either party has kept a version that the other has no room for.
+        size = sum(8 * prod(tensor.shape) for tensor in chosen.tensors)
+        self.store.room.require(size, f"this party's half of {name}")
 
         def rest() -> None:
             shares = trained_shares(self.engine, command["scope"], training, chosen)
