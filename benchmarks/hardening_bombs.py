@@ -36,7 +36,8 @@ from hdcos.offline.material import Kind as Material
 from hdcos.ring import table_hash
 from hdcos.serve.node import SOFTWARE
 from hdcos.serve.site import Site
-from hdcos.service.store import STATE, Store
+from hdcos.service.room import STATE
+from hdcos.service.store import Store
 
 ARCHITECTURES, PLANS = 10_000, 10_000
 CLIENTS, BODIES = 64, 4

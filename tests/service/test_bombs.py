@@ -16,7 +16,8 @@ from hdcos.client.tokens import new_secret, token, token_hash
 from hdcos.errors import PolicyRefused
 from hdcos.serve.site import Site
 from hdcos.service.doctor import examine
-from hdcos.service.store import STATE, Failure, Store
+from hdcos.service.room import STATE
+from hdcos.service.store import Failure, Store
 from nn.test_limits import BOMBS
 from service.conftest import Raw, command, connected, make_site, running
 
