@@ -12,7 +12,7 @@ import pytest
 
 import hdcos
 from hdcos import nn
-from hdcos.client.tokens import new_secret, token, token_hash
+from hdcos.client.tokens import fingerprint, new_secret
 from hdcos.errors import PolicyRefused
 from hdcos.serve.site import Site
 from hdcos.service.doctor import examine
@@ -44,7 +44,7 @@ def another_client(folder):
     """The secret of one more client that may predict."""
     secret, cluster_id = new_secret(), Site.read(folder / "cluster.toml").id
     for rank, role in enumerate(PARTIES):
-        hashed = token_hash(token(secret, cluster_id, rank))
+        hashed = fingerprint(secret, cluster_id, rank)
         assert command("token", "allow", "other", hashed, "--node", folder / role, "--role", "predict")[0] == 0
     return secret
 

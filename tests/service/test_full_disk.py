@@ -17,9 +17,9 @@ from hdcos import nn
 from hdcos.errors import HdcosError, InputError, PeerLost, StorageFull
 from hdcos.serve.checkpoint import Checkpoints
 from hdcos.serve.files import write_whole
-from hdcos.service import leader as leaders
+from hdcos.service import failures
 from hdcos.service import store as stores
-from hdcos.service.leader import Failures
+from hdcos.service.failures import Failures
 from hdcos.service.replies import reply_error
 from hdcos.service.room import SPARE_BYTES
 from hdcos.service.store import Store, StoredDataset
@@ -168,7 +168,7 @@ def test_what_a_dead_process_was_writing_is_swept_and_what_is_stored_is_not(tmp_
         (tmp_path / "state" / name).write_bytes(b"torn")
     again = Store(tmp_path / "state")
     again.sweep()
-    assert files(tmp_path) == kept
+    assert files(tmp_path) - {tmp_path / "state" / "reserve"} == kept
     assert again.received(dataset) == 8
     again.close()
 
@@ -188,29 +188,35 @@ def test_a_full_disk_is_answered_with_507() -> None:
     assert "retry-after" not in answer.headers
 
 
-def test_what_found_no_room_waits_and_is_not_given_up(monkeypatch) -> None:
-    failures = Failures()
+def test_what_found_no_room_waits_and_is_not_given_up(tmp_path, monkeypatch) -> None:
+    kept = Failures(Store(tmp_path / "state"))
     moment = time.monotonic()
-    monkeypatch.setattr(leaders.time, "monotonic", lambda: moment)
+    monkeypatch.setattr(failures.time, "monotonic", lambda: moment)
+
+    def fail(job: str, error: HdcosError) -> None:
+        kept.began({"op": "open_job", "job": job})
+        kept.lost(error)
+
     for pause_s in (5.0, 10.0, 20.0):  # opening a job again goes well: what finds no room is its next checkpoint
-        failures.note(StorageFull("no room"), "job", "j")
-        assert failures.waits("job", "j")
+        fail("j", StorageFull("no room"))
+        assert kept.waits("job", "j")
         moment += pause_s
-        assert not failures.waits("job", "j")
-        failures.forgive("job", "j")
+        assert not kept.waits("job", "j")
+        kept.began({"op": "open_job", "job": "j"})
+        kept.ended()
     for _ in range(10):
-        failures.note(StorageFull("no room"), "job", "j")
-    assert failures.final("job", "j") == ""
-    assert failures.waits("job", "j")
-    before, moment = moment, moment + leaders.LONGEST_WAIT_S
-    assert not failures.waits("job", "j")
-    assert failures.waited_since(before)
-    assert not failures.waited_since(moment)
+        fail("j", StorageFull("no room"))
+    assert kept.final("job", "j") == ""
+    assert kept.waits("job", "j")
+    before, moment = moment, moment + failures.LONGEST_WAIT_S
+    assert not kept.waits("job", "j")
+    assert kept.waited_since(before)
+    assert not kept.waited_since(moment)
     for _ in range(3):
-        failures.note(PeerLost("gone"), "job", "k")
-    assert failures.final("job", "k")
-    failures.note(HdcosError("wrong"), "job", "l")
-    assert failures.final("job", "l")
+        fail("k", PeerLost("gone"))
+    assert kept.final("job", "k")
+    fail("l", HdcosError("wrong"))
+    assert kept.final("job", "l")
 
 
 @pytest.fixture
@@ -256,6 +262,7 @@ def test_a_party_with_a_full_disk_goes_on_and_says_so(crowded) -> None:
             assert re.search(r"BAD  disk of party1: [01]\.\d MB are free for its state: nothing new is kept", output)
         with pytest.raises(StorageFull, match="party 1"):
             cluster.fit(nn.models.mlp([128, 4, 1]), "rows0", epochs=1, batch_size=100, lr=0.1, loss="squared")
+        _until(lambda: "is full" in (folder / "party1.log").read_text())
         filler.unlink()
         for name in kept:
             cluster.forget_data(name)

@@ -6,10 +6,15 @@ import sqlite3
 
 import pytest
 
-from hdcos.errors import DataMissing, PolicyRefused
-from hdcos.service.config import QUERIES_PER_MODEL, Config
-from hdcos.service.quota import BLOCK, Quota
+from hdcos import nn
+from hdcos.errors import DataMissing, InputError, PolicyRefused
+from hdcos.service.config import Config
+from hdcos.service.quota import BLOCK, Quota, allowed_queries
 from hdcos.service.store import Store
+
+
+def quota_of(store: Store, most: int) -> Quota:
+    return Quota(store, lambda model: most)
 
 
 @pytest.fixture
@@ -20,7 +25,7 @@ def store(tmp_path):
 
 
 def test_rows_are_counted_until_the_quota_is_used_up(store) -> None:
-    quota = Quota(store, 100)
+    quota = quota_of(store, 100)
     for _ in range(4):
         quota.take("m", 25)
     with pytest.raises(
@@ -32,7 +37,7 @@ def test_rows_are_counted_until_the_quota_is_used_up(store) -> None:
 
 
 def test_a_request_that_does_not_fit_takes_nothing(store) -> None:
-    quota = Quota(store, 100)
+    quota = quota_of(store, 100)
     quota.take("m", 60)
     with pytest.raises(PolicyRefused):
         quota.take("m", 41)
@@ -40,7 +45,7 @@ def test_a_request_that_does_not_fit_takes_nothing(store) -> None:
 
 
 def test_rows_that_were_never_computed_are_given_back(store) -> None:
-    quota = Quota(store, 10)
+    quota = quota_of(store, 10)
     quota.take("m", 10)
     quota.give_back("m", 4)
     assert quota.used("m") == 6
@@ -51,35 +56,35 @@ def test_rows_that_were_never_computed_are_given_back(store) -> None:
 
 def test_a_crash_counts_too_many_rows_and_never_too_few(store) -> None:
     most = 2 * BLOCK + 100
-    quota = Quota(store, most)
+    quota = quota_of(store, most)
     quota.take("m", 10)
     assert quota.covers("m", BLOCK - 10)
-    after = Quota(store, most)  # nobody closed the first
+    after = quota_of(store, most)  # nobody closed the first
     assert after.used("m") == BLOCK
     after.take("m", BLOCK + 50)
-    third = Quota(store, most)
+    third = quota_of(store, most)
     assert third.used("m") == 2 * BLOCK + 50
     third.take("m", 1)  # the 50 that are left are set aside
     with pytest.raises(PolicyRefused):
-        Quota(store, most).take("m", 1)
+        quota_of(store, most).take("m", 1)
 
 
 def test_a_party_that_stops_in_good_order_counts_exactly(store) -> None:
-    quota = Quota(store, 10 * BLOCK)
+    quota = quota_of(store, 10 * BLOCK)
     quota.take("m", 10)
     quota.close()
-    assert Quota(store, 10 * BLOCK).used("m") == 10
+    assert quota_of(store, 10 * BLOCK).used("m") == 10
 
 
 def test_what_was_counted_is_on_disk_before_it_is_answered(store) -> None:
-    Quota(store, 10 * BLOCK).take("m", 3 * BLOCK)
+    quota_of(store, 10 * BLOCK).take("m", 3 * BLOCK)
     other = sqlite3.connect(store.folder / "hdcos.sqlite")
     assert other.execute("SELECT set_aside FROM queries").fetchall() == [(3 * BLOCK,)]
     other.close()
 
 
 def test_the_operator_alone_resets_a_count(store) -> None:
-    quota = Quota(store, 10)
+    quota = quota_of(store, 10)
     quota.take("m", 10)
     store.forget_model("m")
     with pytest.raises(PolicyRefused):
@@ -92,12 +97,44 @@ def test_the_operator_alone_resets_a_count(store) -> None:
 
 
 def test_a_lower_quota_counts_what_was_answered_before(store) -> None:
-    Quota(store, 100).take("m", 80)
+    quota_of(store, 100).take("m", 80)
     with pytest.raises(PolicyRefused, match="100 of the 50 rows"):
-        Quota(store, 50).take("m", 1)
+        quota_of(store, 50).take("m", 1)
 
 
 def test_the_quota_is_set_in_node_toml(tmp_path) -> None:
-    assert Config.read(tmp_path).policy.queries_per_model == QUERIES_PER_MODEL == 300_000
+    assert Config.read(tmp_path).policy.queries_per_model == 0
     (tmp_path / "node.toml").write_text("[policy]\nqueries_per_model = 7\n")
     assert Config.read(tmp_path).policy.queries_per_model == 7
+    (tmp_path / "node.toml").write_text("[policy]\nqueries_per_model = -1\n")
+    with pytest.raises(InputError, match="queries_per_model"):
+        Config.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("model", "phase_bits", "dealer", "rows"),
+    [
+        (nn.models.criteo_mlp(), 26, True, 1_000_000),
+        (nn.models.lenet5(), 26, True, 1_000_000),
+        (nn.models.mlp([64, 64, 64], "cos"), 26, True, 500_000),
+        (nn.models.mlp([64, 64, 64], "cos"), 16, True, 1),
+        (nn.models.mlp([64, 64, 1], "cos"), 64, True, 1_000_000),
+        (nn.models.mlp([256, 256, 10], "cos"), 26, False, 1792),
+        (nn.models.mlp([64, 64, 1], "square"), 26, True, 10_000),
+        (nn.models.mlp([64, 64, 1], "polyfit3"), 26, True, 1),
+        (nn.models.mlp([64, 64, 1], "growing_cos"), 26, True, 2),
+    ],
+)
+def test_by_default_a_thousandth_of_what_is_stated_for_a_network_is_answered(
+    store, model, phase_bits, dealer, rows
+) -> None:
+    store.keep_model("m", "0" * 32, model.architecture(), phase_bits, "me", {})
+    assert allowed_queries(store, 0, dealer)("m") == rows
+    assert allowed_queries(store, 12, dealer)("m") == 12
+    assert allowed_queries(store, 0, dealer)("unknown") == 1_000_000
+
+
+def test_what_a_job_shows_after_an_epoch_counts_for_its_model(store) -> None:
+    store.keep_job("ab" * 16, {"model": "fraud"}, "me", {})
+    assert store.counted_as(f"job-{'ab' * 16}") == "fraud"
+    assert store.counted_as("fraud") == "fraud"

@@ -18,7 +18,7 @@ from hdcos.client.tokens import ROLES, check_fingerprint, fingerprint, new_secre
 from hdcos.errors import DataMissing, InputError
 from hdcos.serve.node import Node, run_dealer, tune_process
 from hdcos.serve.site import CARD_FILE, PARTIES, SERVERS, Card, Site, make_node
-from hdcos.service.config import FILE, TEMPLATE, Config
+from hdcos.service.config import FILE, TEMPLATE
 from hdcos.service.doctor import examine
 from hdcos.service.room import STATE
 from hdcos.service.server import log_to_stderr, serve_party
@@ -251,18 +251,18 @@ def approve(reveal: str, folder: Path, refuse: bool) -> None:
 @click.option("--reset", is_flag=True, help="Allow as many rows again: what was learnt of the weights stays learnt.")
 def quota(model: str | None, folder: Path, reset: bool) -> None:
     """Rows of each MODEL that this party has answered, for all clients together, and how many it will."""
-    store, most = _store(folder), Config.read(folder).policy.queries_per_model
+    store = _store(folder)
     if reset:
         if model is None:
             raise InputError("the quota of which model is to be reset?")
         answered = store.queries(model)
         store.forget_queries(model)
         _note(store, "reset quota", model, f"{answered} rows")
-        click.echo(f"{model}: {answered} rows were answered, {most} more will be; the other party counts for itself")
+        click.echo(f"{model}: {answered} rows were answered and are forgotten; the other party counts for itself")
         return
-    for name, answered in store.all_queries().items():
+    for name, (answered, allowed) in store.all_queries().items():
         if model in (None, name):
-            click.echo(f"{name:<20} {answered} of {most} rows")
+            click.echo(f"{name:<20} {answered} of {allowed} rows")
 
 
 @click.command()

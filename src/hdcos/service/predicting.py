@@ -98,7 +98,7 @@ class Predicting:
         service.requests += 1
         loaded = self._model(request)
         wanted = self._wanted(loaded, request, await self._api.gate.body(request))
-        name, rows = loaded.stored.name, wanted.rows
+        name, rows = loaded.counted, wanted.rows
         request.scope[HELD].more(ANSWER_COPIES * 8 * rows * prod(loaded.work.layout.output_shape))
         if service.quota.covers(name, rows):
             service.quota.take(name, rows)
@@ -115,7 +115,7 @@ class Predicting:
         service.latencies.append(time.perf_counter() - started)
         self._api.metrics.latency.observe(time.perf_counter() - started)
         described = {"scale_bits": answer.scale, "bits": answer.bits, "gain": loaded.work.layout.output_gain}
-        head = {"model_name": name, "model_version": loaded.stored.version, "id": wanted.id}
+        head = {"model_name": loaded.stored.name, "model_version": loaded.stored.version, "id": wanted.id}
         return reply_tensors({**head, "parameters": described}, {"output": answer.words})
 
     def _wanted(self, loaded: Loaded, request: HttpRequest, body: bytes) -> Request:

@@ -46,7 +46,7 @@ MIGRATIONS: Sequence[str] = (
     ALTER TABLE datasets ADD COLUMN columns TEXT NOT NULL DEFAULT 'null';
     ALTER TABLE jobs ADD COLUMN report TEXT NOT NULL DEFAULT '{}';
     ALTER TABLE jobs ADD COLUMN version TEXT NOT NULL DEFAULT '';
-    CREATE TABLE queries (model TEXT PRIMARY KEY, set_aside INTEGER NOT NULL);
+    CREATE TABLE queries (model TEXT PRIMARY KEY, set_aside INTEGER NOT NULL, allowed INTEGER NOT NULL);
     CREATE TABLE failures (
         what TEXT NOT NULL, name TEXT NOT NULL, version TEXT NOT NULL, lost INTEGER NOT NULL, why TEXT NOT NULL,
         at REAL NOT NULL, PRIMARY KEY (what, name, version)

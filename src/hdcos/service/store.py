@@ -213,6 +213,7 @@ class Store:
         for path in self.folder.rglob("*"):
             if not path.is_symlink() and path.stat().st_mode & 0o077:
                 path.chmod(0o700 if path.is_dir() else 0o600)
+        self.room.renew_reserve()  # before the first client comes
 
     def _rows(self, query: str, *values: Any) -> list[sqlite3.Row]:
         with self._lock:
@@ -552,8 +553,9 @@ class Store:
             before = self.queries(model)
             granted = min(rows, max(0, most - before)) if rows > 0 else max(rows, -before)
             database.execute(
-                "INSERT INTO queries VALUES (?, ?) ON CONFLICT (model) DO UPDATE SET set_aside = excluded.set_aside",
-                (model, before + granted),
+                "INSERT INTO queries VALUES (?1, ?2, ?3) "
+                "ON CONFLICT (model) DO UPDATE SET set_aside = ?2, allowed = ?3",
+                (model, before + granted, most),
             )
             return granted
 
@@ -562,8 +564,15 @@ class Store:
         found = self._rows("SELECT set_aside FROM queries WHERE model = ?", model)
         return int(found[0][0]) if found else 0
 
-    def all_queries(self) -> dict[str, int]:
-        return {row["model"]: row["set_aside"] for row in self._rows("SELECT * FROM queries ORDER BY model")}
+    def counted_as(self, model: str) -> str:
+        """The model whose count its answers belong to: what a job shows after an epoch counts for the job's model."""
+        found = self._rows("SELECT spec FROM jobs WHERE 'job-' || id = ?", model)
+        return str(json.loads(found[0]["spec"])["model"]) if found else model
+
+    def all_queries(self) -> dict[str, tuple[int, int]]:
+        """Rows of each model that are counted, and how many were allowed when that was looked at last."""
+        found = self._rows("SELECT * FROM queries ORDER BY model")
+        return {row["model"]: (row["set_aside"], row["allowed"]) for row in found}
 
     def forget_queries(self, model: str) -> None:
         """The operator allows as many again."""

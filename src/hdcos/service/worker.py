@@ -57,8 +57,12 @@ Rest = Callable[[], None] | None
 class Loaded:
     """A model that is ready, with material of its own for each way in which rows come."""
 
-    def __init__(self, stored: StoredModel, work: ModelWork, lanes: Mapping[str, Lane], row_bytes: int) -> None:
+    def __init__(
+        self, stored: StoredModel, work: ModelWork, lanes: Mapping[str, Lane], row_bytes: int, counted: str
+    ) -> None:
         self.stored, self.work, self.lanes = stored, work, lanes
+        self.counted = counted
+        """The model whose quota its answers count for."""
         self.row_bytes = row_bytes
         """Memory for each row that material is kept for."""
         self.rows = 0
@@ -192,7 +196,7 @@ class Worker:
                 for mode, stock in (("shares", work.stock), ("masked", masked))
             }
             self._unload({"model": name})
-            self.models[name] = Loaded(stored, work, lanes, demand.row)
+            self.models[name] = Loaded(stored, work, lanes, demand.row, self.store.counted_as(name))
             for lane in lanes.values():
                 self.engine.order(lane.stock, lane.ahead)
 
