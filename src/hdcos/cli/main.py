@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from hdcos._version import __version__
 from hdcos.cli.cost import cost
 from hdcos.cli.demo import demo
+from hdcos.cli.failing import told_in_one_line
 from hdcos.cli.nodes import approve, dealer, doctor, init, node, party, tokens
 from hdcos.cli.paper import paper
 from hdcos.cli.remote import deal, jobs, models, predict, reveal, share_model, upload
 from hdcos.cli.train import train
-from hdcos.errors import HdcosError
 
 
 class _Commands(click.Group):
-    """Shows an error of ours as its name and message, without a trace: it was written to be read."""
+    """Ends with one line, whatever goes wrong: errors were written to be read."""
 
     def invoke(self, context: click.Context) -> object:
-        try:
-            return super().invoke(context)
-        except HdcosError as error:
-            click.echo(f"{type(error).__name__}: {error}", err=True)
-            sys.exit(1)
+        return told_in_one_line(context, lambda: super(_Commands, self).invoke(context))
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -18,15 +18,19 @@ from rich.table import Table
 from hdcos import nn
 from hdcos.client import connect
 from hdcos.client.cluster import RemoteCluster
-from hdcos.data.tables import read_table
+from hdcos.data.tables import read_table, shaped_rows
 from hdcos.errors import InputError
+from hdcos.reading import read_text
 
 file_argument = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 
 
+Reach = Callable[[], RemoteCluster]
+
+
 def connected(command: Callable[..., None]) -> Callable[..., None]:
-    """A command that talks to a cluster."""
+    """A command that talks to a cluster. It gets a way to reach it, to be used when its own files have been read."""
 
     @click.option("--cluster", envvar="HDCOS_CLUSTER", help="The cluster file; $HDCOS_CLUSTER otherwise.")
     @click.option(
@@ -35,11 +39,18 @@ def connected(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("--timeout-s", default=30.0, show_default=True)
     @wraps(command)
     def wrapped(cluster: str | None, token_file: Path | None, timeout_s: float, **options: Any) -> None:
-        secret = token_file.read_text().strip() if token_file else None  # connect looks into $HDCOS_TOKEN
-        with connect(cluster, secret, timeout_s=timeout_s) as connection:
-            command(connection, **options)
+        secret = read_secret(token_file) if token_file else None  # connect looks into $HDCOS_TOKEN
+        command(lambda: connect(cluster, secret, timeout_s=timeout_s), **options)
 
     return wrapped
+
+
+def read_secret(path: Path) -> str:
+    """The secret in a client's file."""
+    secret = read_text(path, "the file of a client's secret").strip()
+    if not secret or not secret.isascii() or not secret.isprintable() or " " in secret:
+        raise InputError(f"{path} holds no client's secret, which is one word: `hdcos token new` makes one")
+    return secret
 
 
 @click.command()
@@ -53,7 +64,7 @@ def connected(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--mode", type=click.Choice(["shares", "masked"]), default=None)
 @connected
 def predict(
-    cluster: RemoteCluster,
+    reach: Reach,
     model: str,
     file: Path,
     output: Path | None,
@@ -64,11 +75,11 @@ def predict(
     """Private predictions of MODEL for the rows of FILE (CSV, NPY, NPZ, IDX or Parquet): its outputs, row by row."""
     if output is not None and output.suffix not in (".npy", ".csv"):
         raise InputError(f"{output} is neither a .npy nor a .csv file")
-    private = cluster.model(model)
     rows = read_table(file, label, features).x
-    logits = private.predict(
-        rows.reshape(len(rows), *private.input_shape), progress=sys.stderr.isatty() and len(rows) > 1000, mode=mode
-    )
+    with reach() as cluster:
+        private = cluster.model(model)
+        shaped = shaped_rows(rows, private.input_shape, str(file))
+        logits = private.predict(shaped, progress=sys.stderr.isatty() and len(rows) > 1000, mode=mode)
     if output is not None and output.suffix == ".npy":
         np.save(output, logits)
         return
@@ -80,9 +91,11 @@ def predict(
 @file_argument
 @click.option("--name", required=True)
 @connected
-def share_model(cluster: RemoteCluster, file: Path, name: str) -> None:
+def share_model(reach: Reach, file: Path, name: str) -> None:
     """Split the model in FILE (saved by `model.save`) between the parties. An older one of that name is replaced."""
-    private = cluster.share(nn.load(file), name)
+    model = nn.load(file)
+    with reach() as cluster:
+        private = cluster.share(model, name)
     click.echo(f"{name} is ready, {private.rounds['shares']} rounds per prediction")
 
 
@@ -95,7 +108,7 @@ def share_model(cluster: RemoteCluster, file: Path, name: str) -> None:
 @click.option("--allow", multiple=True, help="Another client that may train on it, and so learn of it.")
 @connected
 def upload(
-    cluster: RemoteCluster,
+    reach: Reach,
     file: Path,
     name: str,
     label: str | None,
@@ -105,9 +118,10 @@ def upload(
 ) -> None:
     """Split the rows of FILE between the parties, who keep their shares under a NAME."""
     table = read_table(file, label, features)
-    cluster.upload(table.x.reshape(len(table.x), -1), table.y, name=name, outputs=outputs)
-    for client in allow:
-        cluster.allow_training(name, client)
+    with reach() as cluster:
+        cluster.upload(table.x.reshape(len(table.x), -1), table.y, name=name, outputs=outputs)
+        for client in allow:
+            cluster.allow_training(name, client)
     click.echo(f"{name}: {len(table.x)} rows{'' if table.y is None else ' with labels'}")
 
 
@@ -117,9 +131,10 @@ def upload(
 @click.option("--request", default=None, help="A reveal that was asked for before.")
 @click.option("--wait-s", default=2.0, show_default=True, help="How long to wait for the operators.")
 @connected
-def reveal(cluster: RemoteCluster, model: str, output: Path, request: str | None, wait_s: float) -> None:
+def reveal(reach: Reach, model: str, output: Path, request: str | None, wait_s: float) -> None:
     """Ask both operators for MODEL in the clear, and save it."""
-    cluster.model(model).reveal(wait_s, request).save(output)
+    with reach() as cluster:
+        cluster.model(model).reveal(wait_s, request).save(output)
     click.echo(f"{model} was revealed to you and saved as {output}")
 
 
@@ -127,20 +142,23 @@ def reveal(cluster: RemoteCluster, model: str, output: Path, request: str | None
 @click.argument("model")
 @click.option("--rows", required=True, type=click.IntRange(1))
 @connected
-def deal(cluster: RemoteCluster, model: str, rows: int) -> None:
+def deal(reach: Reach, model: str, rows: int) -> None:
     """Have material for so many rows of MODEL kept in stock."""
-    private = cluster.model(model)
-    for mode in ("shares", "masked"):
-        cluster.parties.ask("POST", f"/v2/models/{model}/prepare", {"rows": rows, "mode": mode})
-    click.echo(f"{model}: {private.stock} rows in stock now")
+    with reach() as cluster:
+        private = cluster.model(model)
+        for mode in ("shares", "masked"):
+            cluster.parties.ask("POST", f"/v2/models/{model}/prepare", {"rows": rows, "mode": mode})
+        click.echo(f"{model}: {private.stock} rows in stock now")
 
 
 @click.command()
 @json_option
 @connected
-def models(cluster: RemoteCluster, as_json: bool) -> None:
+def models(reach: Reach, as_json: bool) -> None:
     """Models that the parties hold."""
-    _show(cluster.models(), ("name", "version", "ready"), as_json)
+    with reach() as cluster:
+        found = cluster.models()
+    _show(found, ("name", "version", "ready"), as_json)
 
 
 @click.command()
@@ -148,15 +166,16 @@ def models(cluster: RemoteCluster, as_json: bool) -> None:
 @click.option("--cancel", is_flag=True, help="End the job.")
 @json_option
 @connected
-def jobs(cluster: RemoteCluster, job: str | None, cancel: bool, as_json: bool) -> None:
+def jobs(reach: Reach, job: str | None, cancel: bool, as_json: bool) -> None:
     """Your training jobs, or one of them."""
-    if cancel:
-        if job is None:
-            raise InputError("which job is to be cancelled?")
-        cluster.job(job).cancel()
-    found = [item for item in cluster.jobs() if job in (None, item["id"])]
+    if cancel and job is None:
+        raise click.UsageError("which job is to be cancelled? `hdcos jobs` lists them")
+    with reach() as cluster:
+        if cancel:
+            cluster.job(str(job)).cancel()
+        found = [item for item in cluster.jobs() if job in (None, item["id"])]
     if job is not None and not found:
-        raise InputError(f"you have no job {job}")
+        raise InputError(f"you have no job {job}: `hdcos jobs` lists them")
     _show(found, ("id", "model", "state", "step", "total_steps", "error"), as_json)
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import math
 import secrets
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,9 @@ from rich.table import Table
 
 from hdcos import nn
 from hdcos.client import connect
-from hdcos.data.tables import read_table
+from hdcos.data.tables import read_table, shaped_rows
 from hdcos.errors import InputError, ModelError
+from hdcos.reading import read_toml
 from hdcos.serve.local import local
 
 NUMBER, TEXT = (int, float), (str,)
@@ -66,7 +66,7 @@ def train(config: Path, resume: bool, site: str | None, as_json: bool) -> None:
     validation = None
     if "test" in given:
         test = read_table(folder / given["test"], given.get("test_label", given.get("label")), given.get("features"))
-        validation = (_rows(model, test.x, given["test"]), _labels(test.y, given["test"]))
+        validation = (shaped_rows(test.x, model.input_shape, given["test"]), _labels(test.y, given["test"]))
     epochs, shape = training["epochs"], training.pop("schedule", "constant")
     if shape not in SCHEDULES:
         raise InputError(f"no schedule is called {shape!r}: choose from {', '.join(SCHEDULES)}")
@@ -82,7 +82,7 @@ def train(config: Path, resume: bool, site: str | None, as_json: bool) -> None:
     with connection as cluster:
         uploaded = [f"rows-{number}-{secrets.token_hex(4)}" for number in range(len(names))]
         for part, name, table in zip(uploaded, names, tables, strict=True):
-            rows, labels = _rows(model, table.x, name), _labels(table.y, name)
+            rows, labels = shaped_rows(table.x, model.input_shape, name), _labels(table.y, name)
             cluster.upload(rows, labels, name=part, outputs=model.output_shape[0])
         private = cluster.fit(
             model,
@@ -99,15 +99,6 @@ def train(config: Path, resume: bool, site: str | None, as_json: bool) -> None:
     _show(private, online.rounds, online.bytes_sent[0], saved, as_json)
 
 
-def _rows(model: nn.Sequential, x: np.ndarray, name: str) -> np.ndarray:
-    """A file's rows in the shape the network takes."""
-    if math.prod(x.shape[1:]) != math.prod(model.input_shape):
-        raise InputError(
-            f"{name} has {math.prod(x.shape[1:])} features, the network takes {math.prod(model.input_shape)}"
-        )
-    return x.reshape(len(x), *model.input_shape)
-
-
 def _labels(y: np.ndarray | None, name: str) -> np.ndarray:
     """A file's labels, which it must have."""
     if y is None:
@@ -117,10 +108,7 @@ def _labels(y: np.ndarray | None, name: str) -> np.ndarray:
 
 def read_config(path: Path) -> dict[str, dict[str, Any]]:
     """The sections of a configuration; InputError names what does not belong there."""
-    try:
-        record = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not a TOML file: {error}") from error
+    record = read_toml(path, "a configuration of training")
     sections: dict[str, dict[str, Any]] = {name: record.pop(name, {}) for name in KEYS}
     if record:
         raise InputError(f"{path}: unknown sections {sorted(record)}; there are {', '.join(KEYS)}")

@@ -12,11 +12,9 @@ import json
 import os
 import ssl
 import time
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 import urllib3
@@ -25,7 +23,8 @@ from urllib3.exceptions import HTTPError
 from hdcos import errors
 from hdcos.client.tensors import LENGTH_HEADER, decode_body, encode_body
 from hdcos.client.tokens import token
-from hdcos.errors import DataMissing, FrameError, HandshakeError, HdcosError, InputError, PeerLost
+from hdcos.errors import FrameError, HandshakeError, HdcosError, InputError, PeerLost
+from hdcos.reading import read_toml
 from hdcos.ring import Array
 
 Tensors = Mapping[str, Array]
@@ -214,12 +213,7 @@ class Parties:
 
 
 def _read(cluster: str | os.PathLike[str]) -> dict[str, Any]:
-    try:
-        record = tomllib.loads(Path(cluster).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise DataMissing(f"there is no file {cluster}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{cluster} is not a TOML file: {error}") from error
+    record = read_toml(cluster, "a cluster file")
     if record.get("version") != 1:
         raise InputError(f"{cluster} is not a cluster file of version 1")
     return record

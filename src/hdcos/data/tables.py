@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,13 @@ def read_table(path: str | Path, label: str | int | None = None, features: str |
     if kind in (".idx", "") or "ubyte" in place.name:
         return _idx(place, None if label is None else str(label))
     raise InputError(f"{place} is none of the formats CSV, NPY, NPZ, IDX and Parquet, by its name")
+
+
+def shaped_rows(x: Array, shape: tuple[int, ...], name: str) -> Array:
+    """A file's rows in the shape that a network takes."""
+    if math.prod(x.shape[1:]) != math.prod(shape):
+        raise InputError(f"{name} has {math.prod(x.shape[1:])} features, the network takes {math.prod(shape)}")
+    return x.reshape(len(x), *shape)
 
 
 def _csv(path: Path, label: str | int | None) -> Table:

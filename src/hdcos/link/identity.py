@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from hdcos.errors import DataMissing, HandshakeError, InputError, PolicyRefused
+from hdcos.reading import read_bytes
 
 KEY_FILE = "key.pem"
 CERTIFICATE_FILE = "certificate.pem"
@@ -154,10 +155,9 @@ class Identity:
 
 
 def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise DataMissing(f"{path} does not exist. Make an identity with `hdcos node init`.") from None
+    if not path.exists():
+        raise DataMissing(f"{path} does not exist. Make an identity with `hdcos node init`.")
+    return read_bytes(path, "a key or certificate in PEM")
 
 
 def _write_new(path: Path, data: bytes, mode: int) -> None:

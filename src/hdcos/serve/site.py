@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import os
 import secrets
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hdcos.errors import DataMissing, InputError
+from hdcos.errors import InputError
 from hdcos.link import Certificate, Identity
+from hdcos.reading import read_toml
 
 VERSION = 1
 SERVERS = ("dealer", "party0", "party1")
@@ -60,7 +60,7 @@ class Card:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Card:
-        return cls._from(_toml(Path(path)), os.fspath(path))
+        return cls._from(read_toml(path, "a node's card"), os.fspath(path))
 
     @classmethod
     def _from(cls, record: Mapping[str, Any], path: str) -> Card:
@@ -104,7 +104,7 @@ class Site:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Site:
-        record, where = _toml(Path(path)), os.fspath(path)
+        record, where = read_toml(path, "a cluster file"), os.fspath(path)
         if record.get("version") != VERSION:
             raise InputError(
                 f"{where} is a cluster file of version {record.get('version')}, this hdcos reads {VERSION}"
@@ -136,12 +136,3 @@ def make_node(folder: str | os.PathLike[str], role: str, address: str, http: str
     identity.save(place)
     card.write(place)
     return card
-
-
-def _toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise DataMissing(f"there is no file {path}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not a TOML file: {error}") from error
