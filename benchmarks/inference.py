@@ -196,7 +196,7 @@ def planner(cluster: Cluster, seed: int) -> Iterator[Line]:
             private.prepare(3)
             private.predict(generator.uniform(0, 1, (3, *model.input_shape)))
             cost, planned = cluster.cost, total(estimate(model, 3))
-            private.close()
+            private.delete()
             count += 1
             agreeing += (cost.online.rounds, cost.online.bytes_sent[0], cost.online.wire_bytes_sent[0]) == (
                 planned.online.rounds,
@@ -242,7 +242,7 @@ def accuracy(cluster: Cluster, name: str) -> Iterator[Line]:
     images, labels = getattr(data, name)("test")
     private = cluster.share(model, name)
     scores = private.predict(images)
-    private.close()
+    private.delete()
     plain = model(images).argmax(1)
     mine = scores.argmax(1)
     same = 100 * float(np.mean(mine == plain))

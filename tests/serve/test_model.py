@@ -147,13 +147,17 @@ def test_a_masked_run_that_failed_at_both_parties_spends_its_masks(cluster) -> N
         assert np.abs(private.predict(x) - model(x)).max() < 1e-3
 
 
-def test_a_closed_model_frees_its_name(cluster) -> None:
+def test_leaving_a_block_keeps_the_model_and_delete_ends_it(cluster) -> None:
     model = nn.models.mlp([6, 8, 2], "cos", "hadamard")
     for _ in range(2):
-        with cluster.share(model, "for a while") as private:
-            assert private.predict(np.zeros((1, 6))).shape == (1, 2)
-    with pytest.raises(InputError, match="no model is named"):
-        cluster.model("for a while")
+        cluster.share(model, "fraud").prepare(4)
+        for _ in range(2):
+            with cluster.model("fraud") as private:
+                assert private.predict(np.zeros((1, 6))).shape == (1, 2)
+        assert [used for used, _ in private.stock] == [2, 2], "a block wastes no material"
+        private.delete()
+        with pytest.raises(InputError, match="no model is named"):
+            cluster.model("fraud")
 
 
 def test_what_is_kept_ahead_is_not_ordered_twice(cluster) -> None:

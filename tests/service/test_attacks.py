@@ -173,7 +173,7 @@ def test_a_job_does_not_replace_another_clients_model(cluster, eve, unharmed) ->
     with pytest.raises(PolicyRefused, match="belongs to another client"):
         eve.share(MODEL, "credit")
     with pytest.raises(PolicyRefused, match="belongs to another client"):
-        eve.model("credit").close()
+        eve.model("credit").delete()
 
 
 # ---- keeping others from being served
@@ -232,7 +232,7 @@ def test_what_is_too_large_is_refused_before_it_harms(raw, cluster, eve, unharme
 
 def test_models_come_and_go_while_material_is_made(eve, unharmed) -> None:
     for number in range(4):
-        eve.share(nn.models.mlp([64, 64, 3], seed=number), "fleeting").close()
+        eve.share(nn.models.mlp([64, 64, 3], seed=number), "fleeting").delete()
     with pytest.raises(DataMissing):
         eve.model("fleeting")
 

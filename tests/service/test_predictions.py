@@ -63,8 +63,19 @@ def test_images_and_other_layers(cluster) -> None:
     x = np.random.default_rng(1).uniform(0, 1, (2, 1, 28, 28))
     with cluster.share(model, "lenet") as private:
         assert np.abs(private.predict(x) - model(x)).max() < 3e-2
+
+
+def test_leaving_a_block_keeps_the_model_and_delete_ends_it(cluster) -> None:
+    cluster.share(MODEL, "fraud")
+    for _ in range(2):
+        with cluster.model("fraud") as held:
+            held.prepare(3)
+            assert np.abs(held.predict(ROWS) - MODEL(ROWS)).max() < 1e-2
+    with pytest.raises(ZeroDivisionError), cluster.model("fraud"):
+        raise ZeroDivisionError
+    cluster.model("fraud").delete()
     with pytest.raises(DataMissing):
-        cluster.model("lenet")
+        cluster.model("fraud")
 
 
 def test_many_clients_share_batches(cluster, private, raw) -> None:

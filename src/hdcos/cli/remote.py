@@ -16,9 +16,10 @@ from rich.console import Console
 from rich.table import Table
 
 from hdcos import nn
+from hdcos.cli.files import about
 from hdcos.client import connect
 from hdcos.client.cluster import RemoteCluster
-from hdcos.data.tables import read_table, shaped_rows
+from hdcos.data.tables import read_table
 from hdcos.errors import InputError
 from hdcos.reading import read_text
 
@@ -75,11 +76,11 @@ def predict(
     """Private predictions of MODEL for the rows of FILE (CSV, NPY, NPZ, IDX or Parquet): its outputs, row by row."""
     if output is not None and output.suffix not in (".npy", ".csv"):
         raise InputError(f"{output} is neither a .npy nor a .csv file")
-    rows = read_table(file, label, features).x
+    table = read_table(file, label, features)
     with reach() as cluster:
         private = cluster.model(model)
-        shaped = shaped_rows(rows, private.input_shape, str(file))
-        logits = private.predict(shaped, progress=sys.stderr.isatty() and len(rows) > 1000, mode=mode)
+        with about(file):
+            logits = private.predict(table, progress=sys.stderr.isatty() and len(table) > 1000, mode=mode)
     if output is not None and output.suffix == ".npy":
         np.save(output, logits)
         return
@@ -119,10 +120,11 @@ def upload(
     """Split the rows of FILE between the parties, who keep their shares under a NAME."""
     table = read_table(file, label, features)
     with reach() as cluster:
-        cluster.upload(table.x.reshape(len(table.x), -1), table.y, name=name, outputs=outputs)
+        with about(file):
+            cluster.upload(table, table.y, name=name, outputs=outputs)
         for client in allow:
             cluster.allow_training(name, client)
-    click.echo(f"{name}: {len(table.x)} rows{'' if table.y is None else ' with labels'}")
+    click.echo(f"{name}: {len(table)} rows{'' if table.y is None else ' with labels'}")
 
 
 @click.command()

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import math
-import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,10 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from hdcos import nn
+from hdcos import data, nn
+from hdcos.cli.files import about
 from hdcos.client import connect
-from hdcos.data.tables import read_table, shaped_rows
+from hdcos.data import read_table
 from hdcos.errors import InputError, ModelError
 from hdcos.reading import read_toml
 from hdcos.serve.local import local
@@ -62,11 +62,15 @@ def train(config: Path, resume: bool, site: str | None, as_json: bool) -> None:
     folder, given, training = config.parent, settings["data"], dict(settings["training"])
     model = build_model(settings["model"], folder)
     names = [given["train"]] if isinstance(given["train"], str) else list(given["train"])
-    tables = [read_table(folder / name, given.get("label"), given.get("features")) for name in names]
+    parts = [(name, read_table(folder / name, given.get("label"), given.get("features"))) for name in names]
+    for _, table in parts:  # the first file that has names says which
+        model = model.remembering(table.columns)
+    rows, labels = zip(*(_rows(model, name, table) for name, table in parts), strict=True)
+    x, y = np.concatenate(rows), np.concatenate(labels)
     validation = None
     if "test" in given:
         test = read_table(folder / given["test"], given.get("test_label", given.get("label")), given.get("features"))
-        validation = (shaped_rows(test.x, model.input_shape, given["test"]), _labels(test.y, given["test"]))
+        validation = _rows(model, given["test"], test)
     epochs, shape = training["epochs"], training.pop("schedule", "constant")
     if shape not in SCHEDULES:
         raise InputError(f"no schedule is called {shape!r}: choose from {', '.join(SCHEDULES)}")
@@ -80,13 +84,10 @@ def train(config: Path, resume: bool, site: str | None, as_json: bool) -> None:
         )
     connection: Any = local() if site is None else connect(site)
     with connection as cluster:
-        uploaded = [f"rows-{number}-{secrets.token_hex(4)}" for number in range(len(names))]
-        for part, name, table in zip(uploaded, names, tables, strict=True):
-            rows, labels = shaped_rows(table.x, model.input_shape, name), _labels(table.y, name)
-            cluster.upload(rows, labels, name=part, outputs=model.output_shape[0])
         private = cluster.fit(
             model,
-            uploaded,
+            x,
+            y,
             schedule=lambda epoch: SCHEDULES[shape](epoch / epochs),
             validation=validation,
             **({} if site else where),
@@ -99,11 +100,15 @@ def train(config: Path, resume: bool, site: str | None, as_json: bool) -> None:
     _show(private, online.rounds, online.bytes_sent[0], saved, as_json)
 
 
-def _labels(y: np.ndarray | None, name: str) -> np.ndarray:
-    """A file's labels, which it must have."""
-    if y is None:
+def _rows(model: nn.Sequential, name: str, table: data.Table) -> tuple[np.ndarray, np.ndarray]:
+    """A file's rows as the network takes them, columns by their names, and its labels, which it must have."""
+    if table.y is None:
         raise InputError(f"{name} has no labels: `label` in [data] says where they are")
-    return y
+    width, wanted = math.prod(table.x.shape[1:]), math.prod(model.input_shape)
+    with about(name):
+        if width != wanted and (table.columns is None or model.feature_names is None):
+            raise InputError(f"the file has {width} features, the network takes {wanted}")
+        return model.rows(table), table.y
 
 
 def read_config(path: Path) -> dict[str, dict[str, Any]]:

@@ -19,6 +19,7 @@ from hdcos.client.parties import Parties
 from hdcos.client.training import ENDED, RemoteJob, check_named, follow, public_front, upload
 from hdcos.errors import DataMissing, InputError, ModelError
 from hdcos.nn import Sequential
+from hdcos.nn.columns import Rows, column_names
 from hdcos.nn.private import layout
 from hdcos.nn.private.planning import plan_inference
 from hdcos.train import Rule, training_form
@@ -107,7 +108,7 @@ class RemoteCluster:
 
     # ---- data sets
 
-    def upload(self, x: ArrayLike, y: ArrayLike | None = None, *, name: str, outputs: int = 1) -> None:
+    def upload(self, x: Rows, y: ArrayLike | None = None, *, name: str, outputs: int = 1) -> None:
         """Split one owner's rows, and labels if it has them, between the parties, who keep them."""
         upload(self.parties, x, y, name, outputs)
 
@@ -128,7 +129,7 @@ class RemoteCluster:
     def fit(
         self,
         model: Sequential,
-        x: ArrayLike | str | Sequence[str],
+        x: Rows | str | Sequence[str],
         y: ArrayLike | None = None,
         *,
         epochs: int,
@@ -138,7 +139,7 @@ class RemoteCluster:
         momentum: float = 0.0,
         weight_decay: float = 0.0,
         schedule: Callable[[int], float] | None = None,
-        validation: tuple[ArrayLike, ArrayLike] | None = None,
+        validation: tuple[Rows, ArrayLike] | None = None,
         seed: int | None = None,
         checkpoint_every: int = 100,
         progress: bool = True,
@@ -150,6 +151,7 @@ class RemoteCluster:
         The parties keep checkpoints by themselves and go on after a crash; nothing here needs to stay connected. With
         `validation` the parties publish the model after each epoch, and this caller sees how it does on its own rows.
         """
+        model = model.remembering(column_names(x))
         form = training_form(model, loss)
         held = None if validation is None else held_out(model, form.outputs, validation)
         rates = [learning_rate(lr, schedule, epoch) for epoch in range(_whole(epochs, "epochs"))]
@@ -176,7 +178,7 @@ class RemoteCluster:
                 self.forget_data(names[0])
 
     def _uploaded(
-        self, model: Sequential, x: ArrayLike | str | Sequence[str], y: ArrayLike | None, loss: str, number: str
+        self, model: Sequential, x: Rows | str | Sequence[str], y: ArrayLike | None, loss: str, number: str
     ) -> tuple[list[str], str, bool]:
         """The names of the data sets, how they are joined, and whether this call made them."""
         form = training_form(model, loss)

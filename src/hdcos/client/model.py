@@ -9,13 +9,13 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from hdcos.client.halves import halves
 from hdcos.client.names import check_id, check_name
 from hdcos.client.parties import Answer, Parties, RetryableError
 from hdcos.errors import HandshakeError, HdcosError, InputError, MaterialReused, PolicyRefused
 from hdcos.nn import Sequential
+from hdcos.nn.columns import Rows
 from hdcos.nn.private import layout
 from hdcos.ring import Array, decode, encode, modulo
 
@@ -57,6 +57,11 @@ class RemoteModel:
         """Of one row."""
         return self._form.input_shape
 
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """Of the columns of a row, if the model knows them."""
+        return self._form.feature_names
+
     def _agreed(self) -> list[dict[str, Any]]:
         both = [answer.meta for answer in self._parties.ask("GET", self._path)]
         if _without_own(both[0]) != _without_own(both[1]):  # one of them is replacing it just now
@@ -72,9 +77,7 @@ class RemoteModel:
             if wait:
                 self._parties.again(lambda: self._fetch_masks(int(rows)))
 
-    def predict(
-        self, x: ArrayLike, progress: bool = False, batch_rows: int = BATCH_ROWS, mode: str | None = None
-    ) -> Array:
+    def predict(self, x: Rows, progress: bool = False, batch_rows: int = BATCH_ROWS, mode: str | None = None) -> Array:
         """The network's outputs (logits) for rows x, which no party sees; nor does any see the outputs.
 
         `mode` is "shares", or "masked" for a round less; by default masks are used where `prepare` fetched them. A
@@ -119,15 +122,19 @@ class RemoteModel:
         return min(int(sum(answer.meta["parameters"]["stock"].values())) for answer in answers)
 
     def close(self) -> None:
-        """Have both parties forget the model."""
+        """Let go of it, as leaving a `with` block does: masks fetched through it are dropped. The model stays."""
+        self._drop_masks()
+
+    def delete(self) -> None:
+        """Have both parties forget the model and what is left of its material; its name is free again."""
+        self._drop_masks()
         self._parties.ask("DELETE", self._path)
 
     def __enter__(self) -> RemoteModel:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        if kind is None:
-            self.close()
+    def __exit__(self, *rest: object) -> None:
+        self.close()
 
     def __repr__(self) -> str:
         return f"<RemoteModel {self.name}>"
@@ -143,8 +150,11 @@ class RemoteModel:
                 return self._join(self._send(words, mode), len(words))
             except RetryableError as error:
                 if "another version" in str(error):
+                    names = self._form.feature_names
                     self._read()
                     self._form.rows(rows)  # a network that takes other rows is no replacement
+                    if self._form.feature_names != names:
+                        raise InputError(f"{self.name} was replaced by a network of other columns: ask again") from None
                 raise
 
         return self._parties.again(once)

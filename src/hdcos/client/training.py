@@ -18,6 +18,7 @@ from hdcos.client.names import check_name
 from hdcos.client.parties import Parties, RetryableError
 from hdcos.errors import HdcosError, InputError, PeerLost
 from hdcos.nn import Flatten, Sequential
+from hdcos.nn.columns import Rows
 from hdcos.ring import Array
 from hdcos.train.form import Form
 from hdcos.train.targets import Epoch, HeldOut, accuracy, check_targets, encoded_rows, one_hot
@@ -30,7 +31,7 @@ ENDED = ("done", "failed", "cancelled")
 POLL_S = 0.5
 
 
-def upload(parties: Parties, x: ArrayLike, y: ArrayLike | None, name: str, outputs: int) -> None:
+def upload(parties: Parties, x: Rows, y: ArrayLike | None, name: str, outputs: int) -> None:
     """Split one owner's rows between the parties, chunk by chunk; a chunk that got lost is sent again."""
     words, shape = encoded_rows(x, y, outputs)
     version, flat = secrets.token_hex(16), np.concatenate([part.reshape(-1) for part in words.values()])
@@ -185,7 +186,7 @@ class _bar:  # noqa: N801
             self._progress.stop()
 
 
-def public_front(form: Form, model: Sequential, x: ArrayLike, y: ArrayLike, loss: str) -> Array:
+def public_front(form: Form, model: Sequential, x: Rows, y: ArrayLike, loss: str) -> Array:
     """Rows of a call after the leading public layers, with their labels checked."""
     check_targets(one_hot(y, form.outputs), loss)
     values = model.rows(x)

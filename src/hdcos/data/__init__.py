@@ -19,4 +19,5 @@ from hdcos.data.folder import folder as folder
 from hdcos.data.higgs import higgs as higgs
 from hdcos.data.images import fashion_mnist as fashion_mnist
 from hdcos.data.images import mnist as mnist
+from hdcos.data.tables import Table as Table
 from hdcos.data.tables import read_table as read_table

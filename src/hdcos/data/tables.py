@@ -1,6 +1,7 @@
 """Tables of features and labels from the files people have: CSV, NPY, NPZ, IDX and Parquet.
 
-CSV, Parquet   one row each; the label's column by name, or by number where a CSV file has no header
+CSV, Parquet   one row each; the label's column by name, or by number where a CSV file has no header. The names of the
+               other columns go with the table
 NPY            features alone
 NPZ            arrays `x` and `y`, or those named
 IDX            features in one file, labels in another
@@ -10,7 +11,6 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,10 +27,18 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of features, and the label of each if there are labels."""
+    """Rows of features, the label of each if there are labels, and the names of the columns if the file has them."""
 
     x: Array
     y: Array | None
+    columns: tuple[str, ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def to_numpy(self) -> Array:
+        """The rows alone: with `columns` what DataFrames offer, so that networks find the columns by name."""
+        return self.x
 
 
 def read_table(path: str | Path, label: str | int | None = None, features: str | None = None) -> Table:
@@ -53,19 +61,12 @@ def read_table(path: str | Path, label: str | int | None = None, features: str |
     raise InputError(f"{place} is none of the formats CSV, NPY, NPZ, IDX and Parquet, by its name")
 
 
-def shaped_rows(x: Array, shape: tuple[int, ...], name: str) -> Array:
-    """A file's rows in the shape that a network takes."""
-    if math.prod(x.shape[1:]) != math.prod(shape):
-        raise InputError(f"{name} has {math.prod(x.shape[1:])} features, the network takes {math.prod(shape)}")
-    return x.reshape(len(x), *shape)
-
-
 def _csv(path: Path, label: str | int | None) -> Table:
     with opened(path) as stream, io.TextIOWrapper(stream, encoding="utf-8-sig", newline="") as text:
         first = next(csv.reader(io.StringIO(text.readline())), [])
         if not first:
             raise InputError(f"{path} is empty")
-        header = None if all(_is_number(cell) for cell in first) else [cell.strip() for cell in first]
+        header = None if all(_is_number(cell) for cell in first) else _header(path, first)
         if header is None:
             text.seek(0)
         try:
@@ -73,6 +74,22 @@ def _csv(path: Path, label: str | int | None) -> Table:
         except ValueError as error:
             raise InputError(f"{path} is not a table of numbers: {error}") from error
     return _split(path, values, label, header)
+
+
+def _header(path: Path, cells: list[str]) -> list[str]:
+    names = list[str]()
+    known = set[str]()
+    for number, name in enumerate(cell.strip() for cell in cells):
+        if not name:
+            raise InputError(
+                f"{path}: column {number + 1} has no name in the first line; give it one, or leave the column out "
+                f"(pandas writes its index so, unless told index=False)"
+            )
+        if name in known:
+            raise InputError(f"{path}: two columns are called {name!r}; rename one of them")
+        names.append(name)
+        known.add(name)
+    return names
 
 
 def _is_number(cell: str) -> bool:
@@ -85,15 +102,18 @@ def _is_number(cell: str) -> bool:
 
 def _split(path: Path, values: Array, label: str | int | None, header: list[str] | None) -> Table:
     """Features and labels of a table, by the label's name or number."""
+    if header is not None and len(values) and len(header) != values.shape[1]:
+        raise InputError(f"{path}: the first line names {len(header)} columns, its rows have {values.shape[1]}")
     if label is None:
-        return Table(values, None)
+        return Table(values, None, None if header is None else tuple(header))
     if isinstance(label, str):
         if header is None or label not in header:
             raise InputError(f"{path} has no column {label!r}; it has {header or 'no header: give its number'}")
         label = header.index(label)
     if not -values.shape[1] <= label < values.shape[1]:
         raise InputError(f"{path} has {values.shape[1]} columns, there is no number {label}")
-    return Table(np.delete(values, label, axis=1), values[:, label])
+    columns = None if header is None else tuple(np.delete(header, label).tolist())
+    return Table(np.delete(values, label, axis=1), values[:, label], columns)
 
 
 def _npy(path: Path, label: str | int | None) -> Table:

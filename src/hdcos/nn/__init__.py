@@ -8,6 +8,7 @@ structured    P H D and circulant layers
 projection    a public random projection
 convolution   convolution, pooling, flattening
 activations   elementwise functions and their names
+columns       tables with named columns, and their order
 sequential    a network and its parameters
 storage       model files
 models        ready and trained networks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import os
@@ -16,6 +17,7 @@ import numpy.typing as npt
 
 from hdcos.errors import InputError, ModelError
 from hdcos.nn.activations import Activation
+from hdcos.nn.columns import Names, Rows, checked_names, column_names, is_table, numbers, order
 from hdcos.nn.layer import Layer, Linear, Shape, layer_from_json
 from hdcos.ring import Array
 
@@ -27,20 +29,26 @@ class Sequential:
     """A network of layers with its parameters, evaluated in float64. It never changes; `with_state` makes another.
 
     `input_shape` is the shape of one row; it may be left out where the first layer with features tells it.
-    Fresh parameters follow from `seed`.
+    Fresh parameters follow from `seed`. With `feature_names` the columns of tables are found by name, in any order.
     """
 
-    def __init__(self, layers: Iterable[Layer], seed: int = 0, input_shape: Sequence[int] | None = None) -> None:
+    def __init__(
+        self,
+        layers: Iterable[Layer],
+        seed: int = 0,
+        input_shape: Sequence[int] | None = None,
+        feature_names: Sequence[str] | None = None,
+    ) -> None:
         if isinstance(layers, Layer):
             raise ModelError("pass the layers as a list: Sequential([Dense(4, 2), Cos()])")
         if type(seed) is not int or seed < 0:
             raise ModelError(f"seed must be a whole number of at least 0, got {seed!r}")
-        self._arrange(layers, input_shape)
+        self._arrange(layers, input_shape, feature_names)
         drawn = [layer.initial(np.random.default_rng([seed, index])) for index, layer in enumerate(self.layers)]
         self._set_state({f"{i}.{name}": array for i, parts in enumerate(drawn) for name, array in parts.items()})
 
-    def __call__(self, x: npt.ArrayLike) -> Array:
-        """The outputs for rows x, batch first."""
+    def __call__(self, x: Rows) -> Array:
+        """The outputs for rows x, an array (batch first) or a table."""
         rows = self.rows(x)
         for layer, parameters in zip(self.layers, self._parameters, strict=True):
             rows = layer.forward(parameters, rows)
@@ -72,11 +80,24 @@ class Sequential:
 
     def with_state(self, state: Mapping[str, npt.ArrayLike]) -> Sequential:
         """The same network with other parameters."""
-        return Sequential._assemble(self.layers, self.input_shape, state)
+        return Sequential._assemble(self.layers, self.input_shape, state, self.feature_names)
+
+    def with_feature_names(self, names: Sequence[str] | None) -> Sequential:
+        """The same network with other names of its features, or without."""
+        model = copy.copy(self)
+        model.__dict__.pop("fingerprint", None)
+        model.feature_names = checked_names(names, prod(self.input_shape))
+        return model
+
+    def remembering(self, columns: Sequence[str] | None) -> Sequential:
+        """The network with these names of its features, where it has none yet and they are as many."""
+        fitting = self.feature_names is None and columns is not None and len(columns) == prod(self.input_shape)
+        return self.with_feature_names(columns) if fitting else self
 
     def architecture(self) -> dict[str, Any]:
         """The network without its parameters, as JSON."""
-        return {"input_shape": list(self.input_shape), "layers": [layer.to_json() for layer in self.layers]}
+        names = {} if self.feature_names is None else {"feature_names": list(self.feature_names)}
+        return {"input_shape": list(self.input_shape), "layers": [layer.to_json() for layer in self.layers], **names}
 
     @cached_property
     def fingerprint(self) -> str:
@@ -90,10 +111,10 @@ class Sequential:
         """The network that `architecture` described, with the given parameters or fresh ones."""
         if not isinstance(record, dict) or not isinstance(record.get("layers"), list):
             raise ModelError("an architecture is an object with input_shape and a list of layers")
-        layers = _layers(record["layers"])
+        layers, names = _layers(record["layers"]), record.get("feature_names")
         if state is None:
-            return cls(layers, seed, record.get("input_shape"))
-        return cls._assemble(layers, record.get("input_shape"), state)
+            return cls(layers, seed, record.get("input_shape"), names)
+        return cls._assemble(layers, record.get("input_shape"), state, names)
 
     @classmethod
     def outline(cls, record: Any) -> Sequential:
@@ -101,7 +122,7 @@ class Sequential:
         if not isinstance(record, dict) or not isinstance(record.get("layers"), list):
             raise ModelError("an architecture is an object with input_shape and a list of layers")
         model = cls.__new__(cls)
-        model._arrange(_layers(record["layers"]), record.get("input_shape"))
+        model._arrange(_layers(record["layers"]), record.get("input_shape"), record.get("feature_names"))
         model._parameters = ()
         return model
 
@@ -120,14 +141,20 @@ class Sequential:
 
     @classmethod
     def _assemble(
-        cls, layers: Iterable[Layer], input_shape: Sequence[int] | None, state: Mapping[str, npt.ArrayLike]
+        cls,
+        layers: Iterable[Layer],
+        input_shape: Sequence[int] | None,
+        state: Mapping[str, npt.ArrayLike],
+        feature_names: Sequence[str] | None = None,
     ) -> Sequential:
         model = cls.__new__(cls)
-        model._arrange(layers, input_shape)
+        model._arrange(layers, input_shape, feature_names)
         model._set_state(state)
         return model
 
-    def _arrange(self, layers: Iterable[Layer], input_shape: Sequence[int] | None) -> None:
+    def _arrange(
+        self, layers: Iterable[Layer], input_shape: Sequence[int] | None, feature_names: Sequence[str] | None
+    ) -> None:
         self.layers = tuple(layers)
         if not self.layers:
             raise ModelError("a network needs at least one layer")
@@ -142,6 +169,8 @@ class Sequential:
                 raise ModelError(f"layer {index}: {error}") from None
         self.shapes: tuple[Shape, ...] = tuple(shapes)
         """The input shape of each layer, and the shape of the output."""
+        self.feature_names: Names | None = checked_names(feature_names, prod(self.input_shape))
+        """Of the columns of a row, if they are known."""
 
     def _state_shapes(self) -> dict[str, Shape]:
         return {f"{i}.{name}": s for i, layer in enumerate(self.layers) for name, s in layer.parameter_shapes().items()}
@@ -164,13 +193,19 @@ class Sequential:
             parts[int(index)][name] = array
         self._parameters: tuple[dict[str, Array], ...] = tuple(parts)
 
-    def rows(self, x: npt.ArrayLike) -> Array:
+    def rows(self, x: Rows) -> Array:
+        """Rows as the network takes them: an array of their shape, or a table, whose columns are found by name."""
+        names = column_names(x)
         try:
-            rows = np.asarray(x)
+            rows = np.asarray(numbers(x))
         except ValueError as error:
             raise InputError(f"rows must all have the same shape: {error}") from error
         if rows.dtype.kind not in "fiub":
             raise InputError(f"numbers expected, got an array of {rows.dtype}")
+        if names is not None and self.feature_names is not None:
+            rows = rows[:, order(names, self.feature_names, "the table")]
+        if is_table(x) and prod(rows.shape[1:]) == prod(self.input_shape):
+            rows = rows.reshape(len(rows), *self.input_shape)
         if rows.ndim != 1 + len(self.input_shape) or rows.shape[1:] != self.input_shape:
             wanted = ", ".join(["rows", *map(str, self.input_shape)])
             raise InputError(f"the network takes an array of shape ({wanted}), got {rows.shape}")

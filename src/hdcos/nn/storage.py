@@ -1,6 +1,7 @@
 """Model files: safetensors with the architecture and a format version in the metadata.
 
-The metadata is {"format": "hdcos-model", "version": "1", "architecture": JSON}; the tensors are `state()`.
+The metadata is {"format": "hdcos-model", "version": "1", "architecture": JSON}; the tensors are `state()`. The names of
+features, if there are any, are part of the architecture: files without them are read as before.
 safetensors is imported where a file is read or written: networks that are only trained do without it.
 """
 

@@ -30,6 +30,7 @@ def to_torch(model: Sequential, dtype: torch.dtype | None = None) -> tnn.Sequent
     twin = twin.to(dtype or torch.float32)
     twin.load_state_dict({name: torch.from_numpy(array) for name, array in model.state().items()})
     twin.hdcos_input_shape = model.input_shape  # type: ignore[assignment]
+    twin.hdcos_feature_names = model.feature_names  # type: ignore[assignment]
     return twin
 
 
@@ -46,7 +47,7 @@ def from_torch(module: tnn.Module, input_shape: Sequence[int] | None = None) -> 
             found["bias"] = torch.zeros(part.weight.shape[0], dtype=torch.float64).numpy()
         state |= {f"{len(layers)}.{key}": array for key, array in found.items()}
         layers.append(layer)
-    return Sequential._assemble(layers, input_shape, state)
+    return Sequential._assemble(layers, input_shape, state, getattr(module, "hdcos_feature_names", None))
 
 
 def _module(layer: Layer) -> tnn.Module:

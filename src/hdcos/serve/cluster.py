@@ -16,6 +16,7 @@ from hdcos.errors import InputError, PeerLost
 from hdcos.link import Link
 from hdcos.link.message import request
 from hdcos.nn import Sequential
+from hdcos.nn.columns import Rows
 from hdcos.protocol import catalogue
 from hdcos.protocol.catalogue import Call
 from hdcos.ring import Array
@@ -68,7 +69,7 @@ class Cluster:
         self._models[name] = PrivateModel.share(self, model, name, self.phase_bits, ahead)
         return self._models[name]
 
-    def upload(self, x: ArrayLike, y: ArrayLike | None = None, *, name: str, outputs: int = 1) -> None:
+    def upload(self, x: Rows, y: ArrayLike | None = None, *, name: str, outputs: int = 1) -> None:
         """Split one owner's rows, and labels if it has them, between the parties.
 
         `outputs` is the number of outputs of the network that will be trained: 1 for two classes, else one per class.
@@ -112,11 +113,11 @@ class Cluster:
         if name is None:
             return next(f"model{number}" for number in count() if f"model{number}" not in taken)
         if name in taken:
-            raise InputError(f"a model named {name!r} is shared already: choose another name, or close it")
+            raise InputError(f"a model named {name!r} is shared already: choose another name, or delete it")
         return name
 
     def forget(self, name: str) -> None:
-        """Free the name of a model that was closed."""
+        """Free the name of a model that was deleted."""
         self._models.pop(name, None)
 
     def model(self, name: str) -> PrivateModel:

@@ -2,44 +2,91 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from hdcos.errors import InputError
+from hdcos.nn.columns import Names, listed, order
 from hdcos.sharing import Share
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """One owner's rows; targets are there if that owner has the labels."""
+    """One owner's rows; targets are there if that owner has the labels, names if its columns have some."""
 
     x: Share = field(repr=False)
     targets: Share | None = field(repr=False)
+    columns: Names | None = None
+
+    def ordered(self, name: str, wanted: Names | None, taker: str) -> Dataset:
+        """With its columns in the wanted order, if they have names: an order is public, so each party does it alone."""
+        if wanted is None or self.columns is None or wanted == self.columns:
+            return self
+        places = order(self.columns, wanted, f"the data set {name!r}", taker)
+        return Dataset(Share(self.x.words.take(places, axis=1), self.x.scale), self.targets, wanted)
 
 
-def joined(datasets: Mapping[str, Dataset], names: Sequence[str], axis: str) -> tuple[Share, Share]:
-    """Features and targets of several owners: rows one after another, or columns side by side by position."""
+@dataclass(frozen=True)
+class Joined:
+    """All rows and columns that a network is trained on."""
+
+    x: Share = field(repr=False)
+    targets: Share = field(repr=False)
+    columns: Names | None
+
+
+def joined(datasets: Mapping[str, Dataset], names: Sequence[str], axis: str, wanted: Names | None = None) -> Joined:
+    """Features and targets of several owners: rows one after another, or columns side by side, rows by position.
+
+    Columns that have names come in the order that is `wanted`, or in that of the first data set that has names.
+    """
     missing = [name for name in names if name not in datasets]
     if missing or not names:
         raise InputError(f"no data set is called {missing}; there are {sorted(datasets)}")
     parts = [datasets[name] for name in names]
-    labelled = [part.targets for part in parts if part.targets is not None]
-    shapes = [part.x.shape for part in parts]
     if axis == "rows":
-        if len(labelled) != len(parts):
-            raise InputError(f"each of {list(names)} must bring labels for its rows")
-        if len({shape[1:] for shape in shapes}) != 1 or len({share.shape[1:] for share in labelled}) != 1:
-            raise InputError(f"rows of shapes {shapes} do not fit under each other")
-        return _glued([part.x for part in parts], 0), _glued(labelled, 0)
-    if axis != "columns":
-        raise InputError(f"data sets are joined by rows or columns, not by {axis!r}")
+        return _under(parts, names, wanted)
+    if axis == "columns":
+        return _beside(parts, names, wanted)
+    raise InputError(f"data sets are joined by rows or columns, not by {axis!r}")
+
+
+def _under(parts: Sequence[Dataset], names: Sequence[str], wanted: Names | None) -> Joined:
+    """Rows of several owners."""
+    taker = "the network"
+    if wanted is None:
+        named = [(part.columns, name) for part, name in zip(parts, names, strict=True) if part.columns is not None]
+        if named:
+            wanted, taker = named[0][0], f"the data set {named[0][1]!r}, which comes first,"
+    fitting = [part.ordered(name, wanted, taker) for part, name in zip(parts, names, strict=True)]
+    labelled = [part.targets for part in fitting if part.targets is not None]
+    if len(labelled) != len(fitting):
+        raise InputError(f"each of {list(names)} must bring labels for its rows")
+    shapes = [part.x.shape for part in fitting]
+    if len({shape[1:] for shape in shapes}) != 1 or len({share.shape[1:] for share in labelled}) != 1:
+        raise InputError(f"rows of shapes {shapes} do not fit under each other")
+    return Joined(_glued([part.x for part in fitting], 0), _glued(labelled, 0), wanted)
+
+
+def _beside(parts: Sequence[Dataset], names: Sequence[str], wanted: Names | None) -> Joined:
+    """Columns of several owners."""
+    labelled = [part.targets for part in parts if part.targets is not None]
     if len(labelled) != 1:
         raise InputError(f"exactly one of {list(names)} must bring the labels, {len(labelled)} do")
+    shapes = [part.x.shape for part in parts]
     if len({shape[0] for shape in shapes}) != 1:
         raise InputError(f"columns of shapes {shapes} do not have the same rows")
-    return _glued([part.x for part in parts], 1), labelled[0]
+    columns = tuple(column for part in parts for column in part.columns or ())
+    twice = [column for column, times in Counter(columns).items() if times > 1]
+    if twice:
+        raise InputError(f"several of the data sets {list(names)} have the columns {listed(twice)}: keep one of each")
+    named = all(part.columns is not None for part in parts)
+    whole = Dataset(_glued([part.x for part in parts], 1), labelled[0], columns if named else None)
+    whole = whole.ordered(" and ".join(names), wanted, "the network")
+    return Joined(whole.x, labelled[0], whole.columns)
 
 
 def _glued(shares: Sequence[Share], axis: int) -> Share:

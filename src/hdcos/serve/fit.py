@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from hdcos.errors import HdcosError, InputError
 from hdcos.nn import Flatten, Sequential
+from hdcos.nn.columns import Rows, column_names
 from hdcos.serve.model import PrivateModel
 from hdcos.serve.opened import halves
 from hdcos.serve.private_training import PrivateTraining, Saving, kept
@@ -38,10 +39,10 @@ if TYPE_CHECKING:
 SECONDS_AT_ONCE = 1.0
 """Steps are asked for in pieces of about this long."""
 OWN = "rows of this call"
-Data = ArrayLike | str | list[str] | tuple[str, ...]
+Data = Rows | str | list[str] | tuple[str, ...]
 
 
-def upload(cluster: Cluster, x: ArrayLike, y: ArrayLike | None, name: str, outputs: int) -> None:
+def upload(cluster: Cluster, x: Rows, y: ArrayLike | None, name: str, outputs: int) -> None:
     """Split one owner's rows between the parties."""
     words, record = encoded_rows(x, y, outputs)
     cluster.ask({"operation": "upload", "name": name, **record}, halves(words))
@@ -60,7 +61,7 @@ def fit(
     momentum: float = 0.0,
     weight_decay: float = 0.0,
     schedule: Callable[[int], float] | None = None,
-    validation: tuple[ArrayLike, ArrayLike] | None = None,
+    validation: tuple[Rows, ArrayLike] | None = None,
     seed: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: int = 100,
@@ -71,8 +72,10 @@ def fit(
 ) -> PrivateModel:
     """Train on shares.
 
-    `x` is an array with labels `y`, the name of an uploaded data set, a list of names (rows of several owners, one
-    after another) or a tuple of names (columns of several owners, side by side, rows joined by position).
+    `x` is an array or a table (a DataFrame) with labels `y`, the name of an uploaded data set, a list of names (rows of
+    several owners, one after another) or a tuple of names (columns of several owners, side by side, rows joined by
+    position). Columns that have names are found by them, in whatever order each owner has them, and the trained model
+    remembers the names.
 
     `lr` is a number or a function of the epoch; `schedule`, a function of the epoch, multiplies it. Momentum and weight
     decay are those of PyTorch's SGD. With `validation` the caller, who owns these rows, sees private predictions for
@@ -83,6 +86,7 @@ def fit(
     """
     if isinstance(epochs, bool) or not isinstance(epochs, int | np.integer) or epochs < 1:
         raise InputError(f"epochs are a whole number of at least 1, got {epochs!r}")
+    model = model.remembering(column_names(x))
     form = training_form(model, loss)  # refuses what cannot be trained before anything is sent
     held = None if validation is None else held_out(model, form.outputs, validation)
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0):
@@ -196,5 +200,7 @@ def _uploaded(
 
 def _validated(training: PrivateTraining, held: HeldOut, epoch: int) -> float:
     """The accuracy of private predictions for the caller's own rows."""
-    with training.model(f"validation {secrets.token_hex(4)}") as snapshot:
-        return accuracy(snapshot.predict(held.rows), held, training.settings.loss, epoch)
+    snapshot = training.model(f"validation {secrets.token_hex(4)}")
+    scores = snapshot.predict(held.rows)
+    snapshot.delete()
+    return accuracy(scores, held, training.settings.loss, epoch)

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike
 from rich.console import Console
 from rich.progress import track
 
 from hdcos.errors import InputError, ModelError
 from hdcos.nn import Sequential
+from hdcos.nn.columns import Rows
 from hdcos.nn.private import Layout, layout
 from hdcos.nn.private.planning import plan_inference
 from hdcos.ring import Array, encode, modulo
@@ -40,6 +40,11 @@ class PrivateModel(Opened):
         self._first_mask = 0
         self._masks = np.empty((0, *chosen.input_shape), np.uint64)
 
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """Of the columns of a row, if the model knows them."""
+        return self._form.feature_names
+
     @classmethod
     def share(cls, cluster: Cluster, model: Sequential, name: str, phase_bits: int, ahead: int = 0) -> PrivateModel:
         """Split a model's parameters between the parties; ModelError before anything is sent if one does not fit."""
@@ -65,13 +70,15 @@ class PrivateModel(Opened):
             self._fetch_masks(executions)
 
     def close(self) -> None:
-        """Forget the model and what is left of its material; its name is free again."""
+        """Let go of it, as leaving a `with` block does. The model stays, and so do masks and material: they are its own
+        here, and whoever asks `cluster.model` for it finds them. `delete` ends it."""
+
+    def delete(self) -> None:
+        """Have both parties forget the model and what is left of its material; its name is free again."""
         super().close()
         self._cluster.forget(self.name)
 
-    def predict(
-        self, x: ArrayLike, progress: bool = False, batch_rows: int = BATCH_ROWS, mode: str = "masked"
-    ) -> Array:
+    def predict(self, x: Rows, progress: bool = False, batch_rows: int = BATCH_ROWS, mode: str = "masked") -> Array:
         """The network's outputs (logits) for rows x, which no party sees; nor does any see the outputs.
 
         `batch_rows` rows share their rounds; `progress` shows a bar on a terminal. In mode "masked" rows travel masked

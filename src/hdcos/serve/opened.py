@@ -33,7 +33,7 @@ def halves(words: Mapping[str, Array]) -> list[dict[str, Array]]:
 
 
 class Opened:
-    """Material, execution numbers and results of one thing opened on a cluster. `with` closes it."""
+    """Material, execution numbers and results of one thing opened on a cluster. Leaving a `with` block closes it."""
 
     def __init__(self, cluster: Cluster, label: str) -> None:
         self._cluster = cluster

@@ -89,6 +89,7 @@ class PrivateTraining(Opened):
         )
         self.rounds_per_step, self.bytes_per_step = planned["rounds"], planned["online_bytes"]
         self.rows = int(planned["rows"])
+        self._model = model.remembering(planned["columns"])
         self.available = 0
         """Steps that material was in stock for when the parties last answered."""
 

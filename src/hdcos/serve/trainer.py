@@ -10,6 +10,7 @@ from typing import Any
 from hdcos.errors import CheckpointMismatch, InputError, MaterialReused
 from hdcos.link.message import integer, text
 from hdcos.nn import Sequential
+from hdcos.nn.columns import checked_names
 from hdcos.offline import Ration
 from hdcos.offline.dealer import MAX_DEAL_BYTES
 from hdcos.protocol.party import Party
@@ -61,7 +62,7 @@ class Trainer:
             raise InputError(f"a data set named {name!r} is here already: choose another name")
         x = Share(half(arrays, "x", (rows, integer(meta, "features")), self.rank), INPUT_SCALE)
         targets = Share(half(arrays, "targets", (rows, outputs), self.rank), TARGET_SCALE) if outputs else None
-        self._datasets[name] = Dataset(x, targets)
+        self._datasets[name] = Dataset(x, targets, checked_names(meta.get("columns"), x.shape[1]))
         return {}, {}
 
     def add(self, name: str, dataset: Dataset) -> None:
@@ -74,8 +75,7 @@ class Trainer:
 
     def rows(self, names: Sequence[str], join: str) -> int:
         """How many rows data sets make together."""
-        x, _ = joined(self._datasets, names, join)
-        return len(x)
+        return len(joined(self._datasets, names, join).x)
 
     def _forget(self, meta: Meta, arrays: Arrays) -> Answer:
         self.forget(text(meta, "name"))
@@ -99,7 +99,8 @@ class Trainer:
         model = Sequential.outline(meta.get("architecture"))
         settings = Settings(**meta["settings"])
         form = training_form(model, settings.loss)
-        x, targets = joined(self._datasets, meta.get("datasets", ()), text(meta, "join"))
+        data = joined(self._datasets, meta.get("datasets", ()), text(meta, "join"), model.feature_names)
+        x, targets = data.x, data.targets
         wanted = (prod(form.input_shape), form.outputs)
         if (x.shape[1], targets.shape[1]) != wanted:
             raise InputError(
@@ -110,7 +111,9 @@ class Trainer:
             raise InputError(f"a batch of {settings.batch} rows cannot be drawn from {len(x)}")
         halves = {tensor.name: half(arrays, tensor.name, tensor.shape, self.rank) for tensor in form.tensors}
         compared = targets.raised(form.target_scale)
-        training = Training(form, settings, x, compared, form.shares(halves), attempt=integer(meta, "attempt"))
+        training = Training(
+            form, settings, x, compared, form.shares(halves), columns=data.columns, attempt=integer(meta, "attempt")
+        )
         planned = training.planned(float(meta["rate"]), self.rank)
         if planned.material.packed_bytes(1) > MAX_DEAL_BYTES:
             raise InputError(
@@ -125,7 +128,12 @@ class Trainer:
             training.release()
             raise
         self._trainings[scope] = training
-        return {"rounds": planned.rounds, "online_bytes": planned.online_bytes, "rows": len(x)}, {}
+        return {
+            "rounds": planned.rounds,
+            "online_bytes": planned.online_bytes,
+            "rows": len(x),
+            "columns": data.columns,
+        }, {}
 
     def _use_folder(self, training: Training, meta: Meta, scope: str) -> None:
         """Write checkpoints to a folder, and go on from one if asked."""

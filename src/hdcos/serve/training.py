@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from hdcos.errors import CheckpointMismatch
+from hdcos.nn.columns import Names
 from hdcos.offline import Stock
 from hdcos.protocol.party import Party
 from hdcos.protocol.plan import Planned, blank_share, plan
@@ -52,6 +53,8 @@ class Training:
     x: Share = field(repr=False)
     targets: Share = field(repr=False)
     state: Mapping[str, Share] = field(repr=False)
+    columns: Names | None = None
+    """The names of the features, if the data sets have them."""
     run: str = ""
     """Names the run through all its attempts."""
     attempt: int = 1

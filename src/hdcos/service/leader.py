@@ -54,7 +54,7 @@ def inventory(store: Store, rank: int) -> Inventory:
             [item.name, item.version, fingerprint(item.architecture, item.phase_bits).hex()] for item in store.models()
         ],
         "datasets": [
-            [item.name, item.version, [item.rows, item.features, item.outputs]]
+            [item.name, item.version, [item.rows, item.features, item.outputs, fingerprint(item.columns).hex()]]
             for item in store.datasets()
             if item.complete
         ],

@@ -30,6 +30,7 @@ def _whole(low: int, high: int) -> Schema:
     return {"type": "integer", "minimum": low, "maximum": high}
 
 
+COLUMNS: Schema = {"type": ["array", "null"], "items": {"type": "string", "minLength": 1, "maxLength": 200}}
 ERROR = _object({"error": TEXT, "name": TEXT, "retryable": TRUTH})
 TENSOR = _object(
     {
@@ -48,6 +49,7 @@ DATASET = _object(
     {"name": NAME, "version": ID, "rows": WHOLE, "features": WHOLE, "outputs": WHOLE, "complete": TRUTH},
     bytes=WHOLE,
     received=WHOLE,
+    columns=COLUMNS,
 )
 REVEAL = _object({"id": ID, "model": NAME, "version": ID, "state": TEXT})
 MODEL_REQUEST = _object(
@@ -89,7 +91,8 @@ DATASET_REQUEST = _object(
     {
         **{"name": NAME, "version": ID, "rows": _whole(1, 2**32)},
         **{"features": _whole(1, 2**24), "outputs": _whole(0, 2**24)},
-    }
+    },
+    columns=COLUMNS,
 )
 MASKS_REQUEST: Schema = {
     "type": "object",

@@ -41,6 +41,9 @@ MIGRATIONS: Sequence[str] = (
         status TEXT NOT NULL, detail TEXT NOT NULL
     );
     """,
+    """
+    ALTER TABLE datasets ADD COLUMN columns TEXT NOT NULL DEFAULT 'null';
+    """,
 )
 
 

@@ -32,6 +32,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
 
 from hdcos.errors import CheckpointMismatch, DataMissing, InputError, PolicyRefused
+from hdcos.nn.columns import Names
 from hdcos.ring import Array
 from hdcos.serve.files import sync_folder, write_whole
 from hdcos.service.schema import migrate
@@ -64,6 +65,7 @@ class StoredDataset:
     outputs: int
     complete: bool
     owner: str
+    columns: Names | None = None
 
     @property
     def words(self) -> int:
@@ -217,10 +219,10 @@ class Store:
                 raise PolicyRefused(f"{dataset.owner} may keep {most_bytes / 1e9:g} GB of data here: forget some first")
             try:
                 database.execute(
-                    "INSERT INTO datasets VALUES (?, ?, ?, ?, ?, 0, ?, ?)",
+                    "INSERT INTO datasets VALUES (?, ?, ?, ?, ?, 0, ?, ?, ?)",
                     (
                         *(dataset.name, dataset.version, dataset.rows, dataset.features, dataset.outputs),
-                        *(dataset.owner, time.time()),
+                        *(dataset.owner, time.time(), json.dumps(dataset.columns)),
                     ),
                 )
             except sqlite3.IntegrityError:
@@ -275,7 +277,12 @@ class Store:
         where = "" if name is None else "WHERE name = ?"
         found = self._rows(f"SELECT * FROM datasets {where} ORDER BY created", *([] if name is None else [name]))
         known = ("name", "version", "rows", "features", "outputs", "owner")
-        return [StoredDataset(complete=bool(row["complete"]), **{key: row[key] for key in known}) for row in found]
+        return [
+            StoredDataset(
+                complete=bool(row["complete"]), columns=_names(row["columns"]), **{key: row[key] for key in known}
+            )
+            for row in found
+        ]
 
     def dataset_words(self, name: str, version: str) -> dict[str, Array]:
         return _read(self._path("datasets", name, version))
@@ -435,6 +442,11 @@ class Store:
 
     def _part(self, dataset: StoredDataset) -> Path:
         return self._folder("datasets", dataset.name) / f"{dataset.version}.part"
+
+
+def _names(text: str) -> Names | None:
+    names = json.loads(text)
+    return None if names is None else tuple(names)
 
 
 def _job(row: sqlite3.Row) -> StoredJob:

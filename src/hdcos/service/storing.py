@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from hdcos.client.names import check_id, check_name
 from hdcos.errors import DataMissing, InputError, PolicyRefused
+from hdcos.nn.columns import checked_names
 from hdcos.service import asked
 from hdcos.service.api import Api, Resource
 from hdcos.service.replies import reply
@@ -73,6 +74,7 @@ class Storing:
             asked.whole(meta, "outputs", 0, MOST_COLUMNS),
             False,
             client,
+            checked_names(meta.get("columns"), asked.whole(meta, "features", 1, MOST_COLUMNS)),
         )
         if 8 * dataset.words > MOST_BYTES:
             raise InputError(f"a data set has at most {MOST_BYTES} bytes")
@@ -127,5 +129,5 @@ class Storing:
         return {
             **{"name": dataset.name, "version": dataset.version, "rows": dataset.rows, "features": dataset.features},
             **{"outputs": dataset.outputs, "complete": dataset.complete, "bytes": 8 * dataset.words},
-            "received": self._store.received(dataset),
+            **{"received": self._store.received(dataset), "columns": dataset.columns},
         }

@@ -221,7 +221,8 @@ class Worker:
             words = self.store.dataset_words(name, version)
             targets = Share(words["targets"], TARGET_SCALE) if "targets" in words else None
             names.append(f"{name} {version}")
-            self._trainer.add(names[-1], Dataset(Share(words["x"], INPUT_SCALE), targets))
+            columns = next((known.columns for known in self.store.datasets(name) if known.version == version), None)
+            self._trainer.add(names[-1], Dataset(Share(words["x"], INPUT_SCALE), targets, columns))
         settings = {key: spec[key] for key in ("loss", "seed", "momentum")}
         settings |= {"batch": spec["batch_size"], "decay": spec["weight_decay"]}
         rows = self._trainer.rows(names, spec["join"])
@@ -257,7 +258,7 @@ class Worker:
         """Keep the parameters of a job, as they are now, as a version of a model."""
         job = self.store.job(command["job"])
         training = self._trainer.training(self.jobs[command["job"]].scope)
-        model = Sequential.outline(job.spec["architecture"])
+        model = Sequential.outline(job.spec["architecture"]).remembering(training.columns)
         chosen = layout(model, job.spec["phase_bits"])
         name, spec = job.spec["model"], job.spec
         if any(known.owner != job.owner for known in self.store.models(name)):
@@ -266,7 +267,7 @@ class Worker:
         def rest() -> None:
             shares = trained_shares(self.engine, command["scope"], training, chosen)
             words = {name: share.words for name, share in shares.items()}
-            self.store.keep_model(name, command["version"], spec["architecture"], spec["phase_bits"], job.owner, words)
+            self.store.keep_model(name, command["version"], model.architecture(), spec["phase_bits"], job.owner, words)
 
         return rest
 

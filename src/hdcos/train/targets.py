@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from hdcos.errors import InputError, RangeError
 from hdcos.nn import Sequential
+from hdcos.nn.columns import Rows, column_names, numbers
 from hdcos.ring import Array, encode
 from hdcos.train.form import INPUT_SCALE, TARGET_SCALE
 from hdcos.train.loss import LARGEST_LOGIT
@@ -41,9 +43,9 @@ def one_hot(y: ArrayLike, outputs: int) -> Array:
     return targets
 
 
-def encoded_rows(x: ArrayLike, y: ArrayLike | None, outputs: int) -> tuple[dict[str, Array], dict[str, int]]:
-    """One owner's rows, and labels if it has them, as ring words, and what is public of them."""
-    rows = np.asarray(x, dtype=np.float64)
+def encoded_rows(x: Rows, y: ArrayLike | None, outputs: int) -> tuple[dict[str, Array], dict[str, Any]]:
+    """One owner's rows (an array or a table), and labels if it has them, as ring words, and what is public of them."""
+    rows, columns = np.asarray(numbers(x), dtype=np.float64), column_names(x)
     if rows.ndim < 2 or not rows.size:
         raise InputError(f"a data set is a table of at least one row, got shape {rows.shape}")
     rows = rows.reshape(len(rows), -1)
@@ -53,7 +55,10 @@ def encoded_rows(x: ArrayLike, y: ArrayLike | None, outputs: int) -> tuple[dict[
         if len(targets) != len(rows):
             raise InputError(f"{len(rows)} rows and {len(targets)} labels do not belong together")
         words["targets"] = encode(targets, TARGET_SCALE)
-    return words, {"rows": len(rows), "features": rows.shape[1], "outputs": outputs if y is not None else 0}
+    named = {} if columns is None else {"columns": list(columns)}
+    return words, {
+        **{"rows": len(rows), "features": rows.shape[1], "outputs": outputs if y is not None else 0, **named}
+    }
 
 
 def learning_rate(lr: Rate, schedule: Callable[[int], float] | None, epoch: int) -> float:
@@ -88,7 +93,7 @@ class HeldOut:
     labels: Array
 
 
-def held_out(model: Sequential, outputs: int, validation: tuple[ArrayLike, ArrayLike]) -> HeldOut:
+def held_out(model: Sequential, outputs: int, validation: tuple[Rows, ArrayLike]) -> HeldOut:
     """Validation rows and labels, checked before training starts."""
     rows, targets = model.rows(validation[0]), one_hot(validation[1], outputs)
     if len(rows) != len(targets):
