@@ -124,6 +124,8 @@ class Workshop:
         (folder / "rows.idx").write_bytes(struct.pack(">BBBBII", 0, 0, 8, 2, 4, 3) + bytes(12))
         nn.models.mlp([3, 4, 1]).save(folder / "model.safetensors")
         (folder / "config.toml").write_text(CONFIG)
+        self.reach = ("--cluster", str(self.site / "cluster.toml"), "--token-file", str(folder / "secret"))
+        self.reach += ("--timeout-s", "0.2")  # no cluster runs: whoever tries to reach it should not wait long
 
     def place(self, name: str) -> Path:
         """A new folder, and a path in it of this name."""
@@ -167,7 +169,7 @@ def _file_argument(shop: Workshop, name: str, *call: str) -> Iterator[Mistake]:
 
 
 def _models(shop: Workshop) -> Iterator[Mistake]:
-    share = ("share-model", "{}", "--name", "m", "--cluster", str(shop.site / "cluster.toml"))
+    share = ("share-model", "{}", "--name", "m", *shop.reach)
     yield from _file_argument(shop, "model.safetensors", *share)
     for path in shop.truncated("model.safetensors"):
         yield Mistake(("share-model", str(path), *share[2:]), 1, path.name)
@@ -181,7 +183,7 @@ DATA = ("rows.csv", "rows.csv.gz", "rows.npy", "rows.npz", "packed.npz", "rows.p
 
 
 def _tables(shop: Workshop) -> Iterator[Mistake]:
-    cluster = ("--cluster", str(shop.site / "cluster.toml"), "--token-file", str(shop.folder / "secret"))
+    cluster = shop.reach
     for name in DATA:
         yield from _file_argument(shop, name, "predict", "m", "{}", *cluster)
         for path in shop.truncated(name):
@@ -204,7 +206,13 @@ def _tables(shop: Workshop) -> Iterator[Mistake]:
         path = shop.place("rows.csv")
         path.write_text(text)
         yield Mistake(("upload", str(path), "--name", "d", *cluster), 1, names)
-    for label, source in (("z", "rows.csv"), ("9", "rows.npz"), ("z", "rows.parquet"), ("z", "rows.npy"), ("z", "rows.idx")):
+    for label, source in (
+        ("z", "rows.csv"),
+        ("9", "rows.npz"),
+        ("z", "rows.parquet"),
+        ("z", "rows.npy"),
+        ("z", "rows.idx"),
+    ):
         yield Mistake(("upload", str(shop.folder / source), "--name", "d", "--label", label, *cluster), 1, source)
     arrays: dict[str, dict[str, object]] = {
         "text": {"x": np.array([["a", "b"]])},
@@ -309,7 +317,7 @@ CLUSTERED = (("models",), ("jobs",), ("reveal", "m", "--output", "x"), ("deal", 
 def _clusters(shop: Workshop) -> Iterator[Mistake]:
     """Cluster files: of clients, whose option is a plain text, and of nodes."""
     good = (shop.site / "cluster.toml").read_text()
-    secret = ("--token-file", str(shop.folder / "secret"))
+    secret = ("--token-file", str(shop.folder / "secret"), "--timeout-s", "0.2")
     calls = (*CLUSTERED, ("predict", "m", str(shop.folder / "rows.csv")))
     for call in calls:
         for _, path in shop.spoilt("cluster.toml", PLACES | CONTENTS):
@@ -319,10 +327,10 @@ def _clusters(shop: Workshop) -> Iterator[Mistake]:
         yield Mistake((*trained, str(path)), 1, path.name)
     yield from _file_argument(shop, "cluster.toml", "dealer", "--node", str(shop.site / "dealer"), "--cluster", "{}")
     yield from _file_argument(shop, "cluster.toml", "party", "--node", str(shop.site / "party1"), "--cluster", "{}")
-    yield from _file_argument(shop, "cluster.toml", "token", "new", "--output", str(shop.place("new")), "--cluster", "{}")
     yield from _file_argument(
-        shop, "cluster.toml", "token", "show", *secret, "--party", "0", "--cluster", "{}"
+        shop, "cluster.toml", "token", "new", "--output", str(shop.place("new")), "--cluster", "{}"
     )
+    yield from _file_argument(shop, "cluster.toml", "token", "show", *secret[:2], "--party", "0", "--cluster", "{}")
     for old, new in (
         ("version = 1", "version = 2"),
         ("version = 1", ""),
@@ -344,9 +352,8 @@ def _clusters(shop: Workshop) -> Iterator[Mistake]:
     for _, path in shop.spoilt("cluster.toml", CONTENTS):
         yield Mistake(("doctor", "--node", str(shop.site / "dealer"), "--cluster", str(path)), 1, path.name, True)
         yield Mistake(("doctor", "--cluster", str(path)), 1, path.name, True)
-    unreached = ("--cluster", str(shop.site / "cluster.toml"), "--timeout-s", "0.2", *secret)
     for call in (*calls, ("share-model", str(shop.folder / "model.safetensors"), "--name", "m")):
-        yield Mistake((*call, *unreached), 1, "out of reach")
+        yield Mistake((*call, *shop.reach), 1, "out of reach")
 
 
 def _secrets(shop: Workshop) -> Iterator[Mistake]:
@@ -370,7 +377,7 @@ def _nodes(shop: Workshop) -> Iterator[Mistake]:
     cluster = ("--cluster", str(shop.site / "cluster.toml"))
     served = (("party", *cluster), ("doctor", *cluster))
     for call in (*served, *NODE_CALLS, ("dealer", *cluster)):
-        for kind, path in shop.spoilt("node", {"missing": PLACES["missing"], "binary": CONTENTS["binary"]}):
+        for _, path in shop.spoilt("node", {"missing": PLACES["missing"], "binary": CONTENTS["binary"]}):
             yield Mistake((*call, "--node", str(path)), USAGE, path.name)
         empty = shop.place("node")
         empty.mkdir()
@@ -454,10 +461,12 @@ def _outputs(shop: Workshop) -> Iterator[Mistake]:
         yield Mistake(("token", "new", "--cluster", cluster, "--output", str(target)), 1, target.name)
     for target in (occupied, occupied / "file", shop.site):
         yield Mistake(("init", "--single-machine", str(target)), 1, target.name)
-        yield Mistake(("node", "init", str(target), "--role", "dealer", "--address", PORT), 1 , target.name) if (
-            target != shop.site
-        ) else Mistake(
-            ("node", "init", str(shop.site / "dealer"), "--role", "dealer", "--address", PORT), 1, "key.pem"
+        yield (
+            Mistake(("node", "init", str(target), "--role", "dealer", "--address", PORT), 1, target.name)
+            if (target != shop.site)
+            else Mistake(
+                ("node", "init", str(shop.site / "dealer"), "--role", "dealer", "--address", PORT), 1, "key.pem"
+            )
         )
     yield Mistake(("init", str(shop.place("c.toml")), *cards, "--single-machine"), USAGE, "--single-machine")
     yield Mistake(("init", str(shop.place("c.toml")), *cards[:2]), 1, "party1")
@@ -469,7 +478,7 @@ def _outputs(shop: Workshop) -> Iterator[Mistake]:
     yield Mistake(("node", "init", str(shop.place("n")), "--role", "party0", "--address", PORT), 1, "HTTPS")
     yield Mistake(("node", "init", str(shop.place("n")), "--role", "dealer", "--address", "here"), 1, "'here'")
     rows = str(shop.folder / "rows.csv")
-    reach = ("--cluster", cluster, "--token-file", str(shop.folder / "secret"))
+    reach = shop.reach
     yield Mistake(("predict", "m", rows, "--output", str(here), *reach), USAGE, "folder")
     yield Mistake(("predict", "m", rows, "--output", str(nowhere.with_suffix(".csv")), *reach), 1, "file.csv")
     yield Mistake(("predict", "m", rows, "--output", str(occupied / "file.npy"), *reach), 1, "file.npy")
@@ -493,7 +502,7 @@ def _paper(shop: Workshop) -> Iterator[Mistake]:
         yield Mistake(("paper", "report", "--results", str(path), "--out", here), 1, path.name)
     occupied = shop.place("occupied")
     occupied.write_text("something")
-    yield Mistake(("paper", "run", "rounds", "--out", str(occupied / "x.jsonl")), 1, "x.jsonl")
+    yield Mistake(("paper", "run", "rounds", "--out", str(occupied / "x.jsonl")), 1, "occupied")
     yield Mistake(("paper", "run", "nothing"), 1, "nothing")
 
 

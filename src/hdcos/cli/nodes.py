@@ -9,18 +9,23 @@ import signal
 import socket
 import sys
 import time
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
 
 import click
 
+from hdcos.cli.remote import read_secret
 from hdcos.client.tokens import ROLES, new_secret, token, token_hash
 from hdcos.errors import InputError
+from hdcos.link import Certificate
+from hdcos.reading import read_text
 from hdcos.serve.node import Node, run_dealer, tune_process
 from hdcos.serve.site import CARD_FILE, PARTIES, SERVERS, Card, Site, make_node
 from hdcos.service.config import FILE, TEMPLATE
 from hdcos.service.doctor import examine
-from hdcos.service.server import STATE, log_to_stderr, serve_party
+from hdcos.service.server import log_to_stderr, serve_party
+from hdcos.service.state import state
 from hdcos.service.store import Store
 
 log = logging.getLogger("hdcos")
@@ -49,7 +54,11 @@ def node() -> None:
 )
 def node_init(folder: Path, role: str, address: str, http: str, authority: Path | None) -> None:
     """Make this node's key, certificate, card and node.toml in FOLDER. The key never leaves it; the card is for all."""
-    card = _new_node(folder, role, address, http, authority.read_text() if authority else "")
+    trusted = ""
+    if authority is not None:
+        Certificate.read(authority)
+        trusted = read_text(authority, "a certificate in PEM")
+    card = _new_node(folder, role, address, http, trusted)
     click.echo(f"{role} at {card.address}: card in {folder / CARD_FILE}")
     click.echo(f"fingerprint {card.certificate.fingerprint}")
     click.echo("Give the card to the other operators, and tell them the fingerprint by another way.")
@@ -76,7 +85,7 @@ def init(target: Path, cards: tuple[Path, ...], single_machine: bool, no_dealer:
     """Combine the CARDS of all nodes into the cluster file TARGET, which nodes and clients then share."""
     if single_machine:
         if cards:
-            raise InputError("--single-machine makes all nodes itself: leave the cards out")
+            raise click.UsageError("--single-machine makes all nodes itself: leave the cards out")
         _single_machine(target, PARTIES if no_dealer else SERVERS)
         return
     if target.exists():
@@ -103,11 +112,10 @@ def _single_machine(folder: Path, roles: tuple[str, ...]) -> None:
     site, path, secret = Site.of(made, dealer="dealer" in roles), folder / "cluster.toml", new_secret()
     site.write(path)
     for rank, role in enumerate(PARTIES):
-        Store(folder / role / STATE).allow("me", token_hash(token(secret, site.id, rank)), ROLES)
+        with state(folder / role) as store:
+            store.allow("me", token_hash(token(secret, site.id, rank)), ROLES)
     place = folder / "token"
-    handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "w") as file:
-        file.write(f"{secret}\n")
+    _keep_secret(place, secret)
     click.echo(f"A cluster for one machine, which protects nothing from its owner, in {folder}. Start it with\n")
     for role in roles:
         command = "dealer" if role == "dealer" else "party"
@@ -115,6 +123,12 @@ def _single_machine(folder: Path, roles: tuple[str, ...]) -> None:
     click.echo("\nand use it with\n")
     click.echo(f"  export HDCOS_CLUSTER={path} HDCOS_TOKEN=$(cat {place})")
     click.echo("  hdcos models")
+
+
+def _keep_secret(path: Path, secret: str) -> None:
+    """A new file that only its owner can read."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(f"{secret}\n")
 
 
 def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
@@ -178,9 +192,7 @@ def tokens() -> None:
 def token_new(cluster: Path, output: Path) -> None:
     """Make a client's secret, and what the operators of the two parties need to know of it."""
     site, secret = Site.read(cluster), new_secret()
-    handle = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "w") as file:
-        file.write(f"{secret}\n")
+    _keep_secret(output, secret)
     click.echo(f"The secret is in {output}: keep it, and show it to nobody. Each operator runs, with a name and roles:")
     for rank, role in enumerate(PARTIES):
         hashed = token_hash(token(secret, site.id, rank))
@@ -196,9 +208,9 @@ def token_allow(name: str, fingerprint: str, folder: Path, roles: tuple[str, ...
     """Let a client in under a NAME. FINGERPRINT is what `hdcos token new` printed for this party."""
     if len(fingerprint) != 64 or set(fingerprint) - set("0123456789abcdef"):
         raise InputError("a fingerprint has 64 hexadecimal digits: `hdcos token new` prints one for each party")
-    store = _store(folder)
-    store.allow(name, fingerprint, roles)
-    _note(store, "allow", name, ", ".join(roles))
+    with _store(folder) as store:
+        store.allow(name, fingerprint, roles)
+        _note(store, "allow", name, ", ".join(roles))
     click.echo(f"{name} may {', '.join(roles)}")
 
 
@@ -206,7 +218,9 @@ def token_allow(name: str, fingerprint: str, folder: Path, roles: tuple[str, ...
 @folder_option
 def token_list(folder: Path) -> None:
     """Clients of a party."""
-    for name, hashed, roles in _store(folder).clients():
+    with _store(folder) as store:
+        clients = store.clients()
+    for name, hashed, roles in clients:
         click.echo(f"{name:<20} {hashed[:12]} {', '.join(roles)}")
 
 
@@ -215,9 +229,9 @@ def token_list(folder: Path) -> None:
 @folder_option
 def token_revoke(name: str, folder: Path) -> None:
     """Shut a client out; a running party notices within a second."""
-    store = _store(folder)
-    store.revoke(name)
-    _note(store, "revoke", name)
+    with _store(folder) as store:
+        store.revoke(name)
+        _note(store, "revoke", name)
 
 
 @tokens.command("show")
@@ -226,7 +240,7 @@ def token_revoke(name: str, folder: Path) -> None:
 @click.option("--party", "rank", type=click.IntRange(0, 1), required=True)
 def token_show(cluster: Path, token_file: Path, rank: int) -> None:
     """The bearer token that the owner of a secret shows to one party: for Prometheus, curl and the like."""
-    click.echo(token(token_file.read_text().strip(), Site.read(cluster).id, rank))
+    click.echo(token(read_secret(token_file), Site.read(cluster).id, rank))
 
 
 @click.command()
@@ -235,13 +249,13 @@ def token_show(cluster: Path, token_file: Path, rank: int) -> None:
 @click.option("--refuse", is_flag=True, help="Say no instead.")
 def approve(reveal: str, folder: Path, refuse: bool) -> None:
     """Let a model be revealed, as far as this party is concerned. `hdcos approve list` shows who asks."""
-    store = _store(folder)
-    if reveal == "list":
-        for item in store.reveals():
-            click.echo(f"{item.id}  {item.state:<9} {item.owner} asks for {item.model}")
-        return
-    store.decide_reveal(reveal, "refused" if refuse else "approved")
-    _note(store, "refuse to reveal" if refuse else "approve to reveal", store.reveal(reveal).model, reveal)
+    with _store(folder) as store:
+        if reveal == "list":
+            for item in store.reveals():
+                click.echo(f"{item.id}  {item.state:<9} {item.owner} asks for {item.model}")
+            return
+        store.decide_reveal(reveal, "refused" if refuse else "approved")
+        _note(store, "refuse to reveal" if refuse else "approve to reveal", store.reveal(reveal).model, reveal)
     click.echo(f"{reveal}: {'refused' if refuse else 'approved'} here; the other party decides for itself")
 
 
@@ -250,8 +264,8 @@ def _note(store: Store, action: str, target: str, detail: str = "") -> None:
     store.audit([(time.time(), "operator", action, target, "ok", detail)])
 
 
-def _store(folder: Path) -> Store:
+def _store(folder: Path) -> AbstractContextManager[Store]:
     role = Card.read(folder / CARD_FILE).role
     if role not in PARTIES:
         raise InputError(f"{folder} is the node of {role}: clients talk to parties only")
-    return Store(folder / STATE)
+    return state(folder)

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hdcos import nn
-from hdcos.cli.files import about
+from hdcos.cli.files import about, check_output
 from hdcos.client import connect
 from hdcos.client.cluster import RemoteCluster
 from hdcos.data.tables import read_table
@@ -76,6 +76,8 @@ def predict(
     """Private predictions of MODEL for the rows of FILE (CSV, NPY, NPZ, IDX or Parquet): its outputs, row by row."""
     if output is not None and output.suffix not in (".npy", ".csv"):
         raise InputError(f"{output} is neither a .npy nor a .csv file")
+    if output is not None:
+        check_output(output)
     table = read_table(file, label, features)
     with reach() as cluster:
         private = cluster.model(model)
@@ -135,6 +137,7 @@ def upload(
 @connected
 def reveal(reach: Reach, model: str, output: Path, request: str | None, wait_s: float) -> None:
     """Ask both operators for MODEL in the clear, and save it."""
+    check_output(output)
     with reach() as cluster:
         cluster.model(model).reveal(wait_s, request).save(output)
     click.echo(f"{model} was revealed to you and saved as {output}")

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hdcos import data, nn
-from hdcos.cli.files import about
+from hdcos.cli.files import about, check_output
 from hdcos.client import connect
 from hdcos.data import read_table
 from hdcos.errors import InputError, ModelError
@@ -82,6 +82,9 @@ def train(config: Path, resume: bool, site: str | None, as_json: bool) -> None:
             if site
             else "nothing can be resumed: [training] names no checkpoint folder"
         )
+    saved = settings["output"].get("model")
+    if saved:
+        check_output(folder / saved)
     connection: Any = local() if site is None else connect(site)
     with connection as cluster:
         private = cluster.fit(
@@ -94,7 +97,6 @@ def train(config: Path, resume: bool, site: str | None, as_json: bool) -> None:
             **training,
         )
         online = cluster.cost.online
-        saved = settings["output"].get("model")
         if saved:
             private.reveal().save(folder / saved)
     _show(private, online.rounds, online.bytes_sent[0], saved, as_json)

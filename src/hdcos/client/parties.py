@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -53,8 +54,8 @@ class Party:
 
     def __init__(self, rank: int, record: Mapping[str, Any], shown: str, timeout_s: float) -> None:
         self.rank = rank
-        host, _, port = str(record.get("http", "")).rpartition(":")
-        if not host or not port.isdecimal():
+        host, _, port = str(record.get("http", "") if isinstance(record, Mapping) else "").rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
             raise InputError(f"the cluster file has no HTTPS address of party {rank}")
         self.address = f"{host}:{port}"
         try:
@@ -141,9 +142,12 @@ class Parties:
         record = _read(cluster)
         self.id = str(record.get("id", ""))
         self.timeout_s = timeout_s
-        self.both = [
-            Party(rank, record.get(f"party{rank}", {}), token(secret, self.id, rank), timeout_s) for rank in (0, 1)
-        ]
+        try:
+            self.both = [
+                Party(rank, record.get(f"party{rank}", {}), token(secret, self.id, rank), timeout_s) for rank in (0, 1)
+            ]
+        except InputError as error:
+            raise InputError(f"{cluster}: {error}") from None
         zero, one = self.both
         if zero.address == one.address or zero.fingerprint == one.fingerprint:
             raise InputError("the cluster file names one party twice: both shares would go to the same place")
@@ -216,4 +220,6 @@ def _read(cluster: str | os.PathLike[str]) -> dict[str, Any]:
     record = read_toml(cluster, "a cluster file")
     if record.get("version") != 1:
         raise InputError(f"{cluster} is not a cluster file of version 1")
+    if not re.fullmatch("[0-9a-f]{32}", str(record.get("id"))):
+        raise InputError(f"{cluster} has no id of 32 hexadecimal digits")
     return record

@@ -84,7 +84,10 @@ class Node:
         try:
             listener = socket.create_server((host, port), family=family)
         except OSError as error:
-            raise InputError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+            raise InputError(
+                f"cannot listen on {host}:{port}: {error.strerror or error}. Choose another with --listen, or end what "
+                f"listens there"
+            ) from None
         return cls(
             role,
             identity,

@@ -68,7 +68,10 @@ class Card:
         known = {*needed, "http", "authority"}
         if not needed <= set(record) <= known or not all(isinstance(v, str) for v in record.values()):
             raise InputError(f"{path} is not a node's card: it has {sorted(record)}")
-        return cls(**{**record, "certificate": Certificate.from_pem(record["certificate"])})
+        try:
+            return cls(**{**record, "certificate": Certificate.from_pem(record["certificate"])})
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from error
 
 
 @dataclass(frozen=True)

@@ -25,10 +25,9 @@ from hdcos.serve.site import Site, endpoint
 from hdcos.service.app import make_app
 from hdcos.service.config import Config
 from hdcos.service.service import Service
-from hdcos.service.store import Store
+from hdcos.service.state import open_state
 
 log = logging.getLogger("hdcos")
-STATE = "state"
 GRACE_S = 5
 HEAD_S, MOST_HEAD_BYTES = 10.0, 1 << 16
 MOST_CONNECTIONS = 4096
@@ -120,7 +119,10 @@ def serve_party(folder: Path, site: Site, listen: str, http_listen: str, timeout
     try:
         sock = socket.create_server((host, port), family=family, backlog=1024)
     except OSError as error:
-        raise InputError(f"cannot listen on {host}:{port} for HTTPS: {error.strerror or error}") from None
+        raise InputError(
+            f"cannot listen on {host}:{port} for HTTPS: {error.strerror or error}. Choose another with --http-listen, "
+            f"or end what listens there"
+        ) from None
     with sock, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(node, folder, config, sock))
 
@@ -133,7 +135,7 @@ async def _serve(node: Node, folder: Path, config: Config, sock: socket.socket) 
     for path in (certificate, key):
         if not os.access(path, os.R_OK):
             raise DataMissing(f"{path}, for HTTPS, cannot be read")
-    store = Store(folder / STATE)
+    store = open_state(folder)
     service = Service(node, store, config, asyncio.get_running_loop())
     settings = uvicorn.Config(
         make_app(service),
