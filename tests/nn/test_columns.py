@@ -40,10 +40,7 @@ def test_a_table_without_names_is_taken_by_position(model) -> None:
 @pytest.mark.parametrize(
     ("table", "words"),
     [
-        (
-            frame("age", "income"),
-            r"lacks \['pulse'\].*takes the columns \['age', 'income', 'pulse'\].*has \['age', 'inc",
-        ),
+        (frame("age", "income"), r"lacks \['pulse'\].*takes the columns \['age', 'income', 'pulse'\].*has \['age'"),
         (frame(*NAMES).assign(city=1.0), r"has unknown \['city'\].*takes the columns.*has \['age'.*'city'\]"),
         (frame(*NAMES).rename(columns={"age": "Age"}), r"lacks \['age'\] and has unknown \['Age'\]"),
         (frame(*NAMES).rename(columns={"age": 7}), r"one is called 7"),

@@ -13,6 +13,10 @@ from hdcos import data, nn
 from hdcos.errors import InputError, ModelError, RangeError
 from hdcos.serve.private_training import PrivateTraining
 from hdcos.serve.training import Settings
+from hdcos.train.estimate import plan_step
+from hdcos.train.rates import RateRaised
+from hdcos.train.targets import one_hot
+from hdcos.train.watch import mean_loss
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +146,8 @@ def test_data_sets_that_do_not_fit_together_are_refused(cluster, owners, words) 
         ({"epochs": 0}, InputError, "epochs"),
         ({"momentum": 1.0}, InputError, "momentum"),
         ({"weight_decay": -0.1}, InputError, "weight decay"),
-        ({"lr": lambda epoch: 0.5 * 1e-9**epoch, "epochs": 3}, InputError, "too small"),
+        ({"lr": lambda epoch: -1.0 if epoch else 0.5, "epochs": 2}, InputError, "positive number, got -1.0 in epoch 2"),
+        ({"watch": -1}, InputError, "watch is the number of your rows"),
         ({"validation": (np.zeros((3, 6)), np.zeros(2, int))}, InputError, "3 validation rows and 2 labels"),
         ({"validation": (np.zeros((3, 5)), np.zeros(3, int))}, InputError, r"\(rows, 6\)"),
         ({"validation": (np.zeros((3, 6)), np.full(3, 9))}, InputError, "classes 0 to 2"),
@@ -165,13 +170,71 @@ def test_bad_input_is_refused_by_name(cluster, changes, error, words) -> None:
         cluster.fit(**options)
 
 
-def test_training_that_diverges_says_so(cluster) -> None:
-    """A rate that throws logits far beyond what the loss is computed for is reported, not returned as a number."""
+@pytest.mark.parametrize("own", [True, False])
+def test_training_that_diverges_says_so(cluster, own) -> None:
+    """A rate that throws logits far beyond what the loss is computed for is reported, with or without validation."""
     generator = np.random.default_rng(0)
     x, y = generator.normal(size=(200, 6)), generator.integers(0, 3, 200)
     model = nn.models.mlp([6, 16, 3], "cos", "dense")
-    with pytest.raises(RangeError, match="diverged in epoch"):
-        cluster.fit(model, x, y, epochs=5, batch_size=20, lr=40.0, validation=(x, y), progress=False)
+    with pytest.raises(RangeError, match=r"diverged in epoch.*smaller learning rate"):
+        cluster.fit(model, x, y, epochs=5, batch_size=20, lr=40.0, validation=None if own else (x, y), progress=False)
+
+
+def test_whoever_trains_with_its_own_rows_sees_their_loss_and_accuracy(cluster) -> None:
+    x, y = data.digits("train")
+    model = nn.models.mlp([64, 64, 10])
+    options = {"epochs": 3, "batch_size": 100, "lr": 1.0, "seed": 1, "progress": False}
+    private = cluster.fit(model, x, y, **options)
+    assert [epoch.watched for epoch in private.history] == ["training rows"] * 3
+    losses = [mean_loss(model(x), one_hot(y, 10), "logistic"), *(epoch.loss for epoch in private.history)]
+    assert losses[3] < losses[2] < losses[1] < losses[0]
+    scores = private.predict(x)
+    assert private.history[-1].loss == pytest.approx(mean_loss(scores, one_hot(y, 10), "logistic"), rel=0.1)
+    assert private.history[-1].accuracy == pytest.approx((scores.argmax(1) == y).mean(), abs=0.08)
+
+    quiet = cluster.fit(model, x, y, watch=0, **options)
+    assert [(epoch.loss, epoch.accuracy, epoch.watched) for epoch in quiet.history] == [(None, None, "")] * 3
+    steps = 3 * (len(x) // 100)
+    assert quiet.cost.online.rounds == steps * plan_step(model, 100).rounds
+    assert private.cost.online.rounds > quiet.cost.online.rounds, "only predictions come on top"
+    assert np.abs(quiet.predict(x) - scores).max() < 2e-2
+
+
+def test_targets_that_are_no_classes_have_a_loss_but_no_accuracy(cluster) -> None:
+    generator = np.random.default_rng(0)
+    x = generator.uniform(-1, 1, (64, 6))
+    private = cluster.fit(
+        nn.models.mlp([6, 8, 1]),
+        x,
+        x[:, :1] * 3,
+        epochs=2,
+        batch_size=16,
+        lr=0.2,
+        loss="squared",
+        progress=False,
+    )
+    assert private.history[1].accuracy is None
+    assert private.history[1].loss < private.history[0].loss
+
+
+def test_rows_of_others_are_not_watched(cluster) -> None:
+    cluster.upload(np.ones((20, 6)), np.zeros(20, int), name="of others")
+    private = cluster.fit(nn.models.mlp([6, 8, 1]), "of others", epochs=1, batch_size=10, lr=0.5, progress=False)
+    assert private.history[0].loss is None
+
+
+def test_a_rate_that_falls_too_low_is_kept_at_the_least_and_said_once(cluster) -> None:
+    generator = np.random.default_rng(0)
+    x, y = generator.normal(size=(64, 6)), generator.integers(0, 2, 64)
+    model = nn.models.mlp([6, 8, 1])
+    with pytest.warns(
+        RateRaised, match=r"falls to 0 and is kept at .* in 3 of 4 epochs \(the first is epoch 2\)"
+    ) as said:
+        private = cluster.fit(
+            model, x, y, epochs=4, batch_size=32, lr=lambda epoch: [0.5, 1e-9, 1e-12, 0][epoch], progress=False
+        )
+    assert len(said) == 1
+    assert len(private.history) == 4
 
 
 @pytest.mark.parametrize("loss", ["squared", "softmax"])

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from hdcos.serve import progress
-from hdcos.train.targets import Epoch
+from hdcos.train.watch import Epoch
 
 TRAINING = SimpleNamespace(
     settings=SimpleNamespace(total_steps=40),
@@ -28,10 +28,11 @@ def test_epoch_speed_rounds_megabytes_and_stock_are_shown(monkeypatch, terminal)
     monkeypatch.setattr("sys.stderr", SimpleNamespace(isatty=lambda: terminal, write=lambda _: None))
     with progress.shown(True, TRAINING, 2) as display:
         display.advance(10, 2.0)
-        display.note(Epoch(1, 3.0, 0.875))
+        display.note(Epoch(1, 3.0, 0.875, 0.25, "training rows"))
     text = written.getvalue()
     if not terminal:
         assert text == ""
         return
-    for words in ("epoch 1/2", "5.0 steps/s", "110 rounds", "20 MB each way", "material for 7 steps", "87.50%"):
+    seen = "loss 0.25, accuracy 87.50% of your training rows"
+    for words in ("epoch 1/2", "5.0 steps/s", "110 rounds", "20 MB each way", "material for 7 steps", seen):
         assert words in text

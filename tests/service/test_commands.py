@@ -7,7 +7,9 @@ import json
 import numpy as np
 import pytest
 
+import hdcos
 from hdcos import data, nn
+from hdcos.train.estimate import plan_step
 from service.conftest import command, secret
 
 
@@ -55,9 +57,19 @@ def test_upload_train_and_jobs(ask, tmp_path, site) -> None:
         '[data]\ntrain = "rows.npz"\nlabel = "y"\ntest = "rows.npz"\n[model]\nsizes = [64, 16, 10]\n'
         "[training]\nepochs = 2\nbatch_size = 50\nlr = 0.1\n"
     )
-    code, output = ask("train", tmp_path / "config.toml", "--cluster", site / "cluster.toml", "--json")
+    planned = plan_step(nn.models.mlp([64, 16, 10]), 50)
+    for _ in range(2):  # the second time the nodes have done other work
+        code, output = ask("train", tmp_path / "config.toml", "--cluster", site / "cluster.toml", "--json")
+        assert code == 0, output
+        said = json.loads(output)
+        assert [epoch["epoch"] for epoch in said["epochs"]] == [1, 2]
+        assert all(epoch["accuracy"] is not None for epoch in said["epochs"])
+        assert (said["rounds"], said["bytes_sent"]) == (8 * planned.rounds, 8 * planned.online_bytes)
+    code, output = ask("train", tmp_path / "config.toml", "--cluster", site / "cluster.toml")
     assert code == 0, output
-    assert json.loads(output)["epochs"][-1]["accuracy"] is not None
+    assert f"{8 * planned.rounds:,} rounds" in output
+    with hdcos.connect(site / "cluster.toml", secret(site)) as cluster:
+        assert [item["name"] for item in cluster.datasets()] == ["mine"], "rows of a command go with it"
     found = json.loads(ask("jobs", "--json")[1])
     assert found[-1]["state"] == "done"
     assert found[-1]["id"] in ask("jobs", found[-1]["id"], "--json")[1]

@@ -19,6 +19,7 @@ from hdcos import data, nn
 from hdcos.errors import DataMissing, HdcosError, InputError, PolicyRefused, RangeError
 from hdcos.serve.checkpoint import Checkpoints
 from hdcos.service.store import Store
+from hdcos.train.estimate import plan_step
 from hdcos.train.plain import plain_fit
 from hdcos.train.targets import one_hot
 from service.conftest import Raw, command, connected, running
@@ -38,7 +39,8 @@ def test_training_gives_what_plain_training_gives(cluster, digits) -> None:
     x, y = digits
     options = {"epochs": 4, "batch_size": 50, "seed": 3}
     private = cluster.fit(network(), x, y, lr=0.5, validation=(x[:100], y[:100]), name="digits", **options)
-    assert [epoch.number for epoch in private.history][-1] == 4
+    assert [epoch.number for epoch in private.history] == [1, 2, 3, 4]
+    assert all(epoch.accuracy is not None and epoch.watched == "validation rows" for epoch in private.history)
     plain = plain_fit(network(), x, one_hot(y, 10), rate=lambda epoch: 0.5, **options)
     assert np.abs(private.predict(x) - plain(x)).max() < 0.05
     assert cluster.jobs()[-1]["state"] == "done"
@@ -123,8 +125,60 @@ def test_a_job_that_cannot_run_fails_by_name(cluster, digits) -> None:
     job = cluster.fit(network(), "odd", epochs=1, batch_size=601, lr=0.1, wait=False)
     with pytest.raises(HdcosError, match="cannot be drawn from 600"):
         job.wait(20)
-    with pytest.raises(RangeError, match="diverged"):
-        cluster.fit(network(), x, y, epochs=4, batch_size=20, lr=500.0, validation=(x, y))
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_job_that_diverges_is_told_and_ended(cluster, digits, own) -> None:
+    x, y = digits
+    validation, before = None if own else (x, y), cluster.datasets()
+    with pytest.raises(RangeError, match=r"diverged in epoch 1.*smaller learning rate"):
+        cluster.fit(network(), x, y, epochs=50, batch_size=20, lr=500.0, validation=validation)
+    assert cluster.jobs()[-1]["state"] == "cancelled"
+    assert cluster.datasets() == before
+    assert not any(item["name"].startswith("job-") for item in cluster.models())
+
+
+def test_every_epoch_is_shown_however_short(cluster, digits) -> None:
+    x, y = digits
+    options = {"epochs": 30, "batch_size": 100, "lr": 0.5, "progress": False}
+    watched = cluster.fit(network(), x[:100], y[:100], watch=20, **{**options, "epochs": 6})
+    assert [epoch.number for epoch in watched.history] == list(range(1, 7))
+    assert all(epoch.loss is not None and epoch.watched == "training rows" for epoch in watched.history)
+    assert watched.history[-1].loss < watched.history[0].loss
+    cluster.upload(x[:100], y[:100], name="few", outputs=10)
+    unwatched = cluster.fit(network(), "few", **options)
+    assert [epoch.number for epoch in unwatched.history] == list(range(1, 31))
+    assert all(epoch.loss is None and 0 < epoch.seconds < 10 for epoch in unwatched.history)
+
+
+def test_a_model_in_use_is_not_replaced_before_training_has_ended(cluster, digits) -> None:
+    x, y = digits
+    older, rows = network(), x[:5]
+    served = cluster.share(older, "in-use")
+    job = cluster.fit(network(), x, y, epochs=400, batch_size=20, lr=0.5, name="in-use", wait=False)
+    while job.step < 40:
+        assert np.abs(served.predict(rows) - older(rows)).max() < 1e-2
+        job._look()
+    job.cancel()
+    job.wait(20)
+    trained = cluster.fit(network(), x, y, epochs=2, batch_size=20, lr=1.0, seed=1, name="in-use", progress=False)
+    plain = plain_fit(network(), x, one_hot(y, 10), 2, 20, lambda epoch: 1.0, 1)
+    assert np.abs(trained.predict(rows) - plain(rows)).max() < 0.05, "the model that was trained, not the older one"
+
+
+def test_a_job_knows_its_own_cost(cluster, digits) -> None:
+    """Not that of the nodes' lives, nor that of other work meanwhile."""
+    x, y = digits
+    other = cluster.share(nn.models.mlp([6, 8, 3]), "busy")
+    cluster.upload(x, y, name="costly", outputs=10)
+    job = cluster.fit(network(), "costly", epochs=3, batch_size=50, lr=0.1, wait=False)
+    while not job.done:
+        other.predict(np.ones((20, 6)))
+    planned, steps = plan_step(network(), 50), 3 * (len(x) // 50)
+    assert job.cost.online.rounds == steps * planned.rounds
+    assert job.cost.online.bytes_sent == (steps * planned.online_bytes,) * 2
+    assert job.cost.offline.bytes_sent[1] >= steps * planned.material.packed_bytes(1)
+    assert job.result().cost == job.cost
 
 
 @pytest.mark.parametrize(

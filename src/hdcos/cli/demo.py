@@ -36,7 +36,7 @@ def demo() -> None:
     )
     with local() as cluster:
         started = time.perf_counter()
-        private = cluster.fit(model, x, y, epochs=EPOCHS, batch_size=BATCH, lr=rate, seed=SEED)
+        private = cluster.fit(model, x, y, epochs=EPOCHS, batch_size=BATCH, lr=rate, seed=SEED, watch=0)
         trained_s, training = time.perf_counter() - started, cluster.cost
         private.prepare(len(images))
         cluster.reset_cost()

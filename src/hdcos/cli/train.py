@@ -3,7 +3,7 @@
 [data]       train (a file, or several: rows of several owners), label; test (a file), features (of NPZ files)
 [model]      ready (a ready model) or sizes (of an MLP), with activation, structure, seed; or file
 [training]   epochs, batch_size, lr, loss, momentum, weight_decay, schedule ("constant", "cosine", "linear"), seed,
-             checkpoint (a folder), checkpoint_every
+             checkpoint (a folder), checkpoint_every, watch (how many of your rows are predicted after each epoch, 256)
 [output]     model (a file): the trained model is revealed to you and saved there
 """
 
@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from hdcos.data import read_table
 from hdcos.errors import InputError, ModelError
 from hdcos.reading import read_toml
 from hdcos.serve.local import local
+from hdcos.train.rates import RateRaised
 
 NUMBER, TEXT = (int, float), (str,)
 KEYS: dict[str, dict[str, tuple[type, ...]]] = {
@@ -41,6 +44,7 @@ KEYS: dict[str, dict[str, tuple[type, ...]]] = {
     "training": {
         **{"epochs": (int,), "batch_size": (int,), "lr": NUMBER, "loss": TEXT, "momentum": NUMBER},
         **{"weight_decay": NUMBER, "schedule": TEXT, "seed": (int,), "checkpoint": TEXT, "checkpoint_every": (int,)},
+        "watch": (int,),
     },
     "output": {"model": TEXT},
 }
@@ -86,7 +90,7 @@ def train(config: Path, resume: bool, site: str | None, as_json: bool) -> None:
     if saved:
         check_output(folder / saved)
     connection: Any = local() if site is None else connect(site)
-    with connection as cluster:
+    with connection as cluster, _notes():
         private = cluster.fit(
             model,
             x,
@@ -96,10 +100,9 @@ def train(config: Path, resume: bool, site: str | None, as_json: bool) -> None:
             **({} if site else where),
             **training,
         )
-        online = cluster.cost.online
         if saved:
             private.reveal().save(folder / saved)
-    _show(private, online.rounds, online.bytes_sent[0], saved, as_json)
+    _show(private, saved, as_json)
 
 
 def _rows(model: nn.Sequential, name: str, table: data.Table) -> tuple[np.ndarray, np.ndarray]:
@@ -148,17 +151,41 @@ def build_model(section: dict[str, Any], folder: Path) -> nn.Sequential:
     return nn.models.READY[section["ready"]](**options)
 
 
-def _show(private: Any, rounds: int, sent: int, saved: str | None, as_json: bool) -> None:
-    history = [{"epoch": e.number, "seconds": e.seconds, "accuracy": e.accuracy} for e in private.history]
+@contextmanager
+def _notes() -> Iterator[None]:
+    """Show warnings as lines for people."""
+
+    def show(message: Warning | str, category: type, filename: str, lineno: int, *rest: Any, **more: Any) -> None:
+        click.echo(f"Note: {message}", err=True)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", RateRaised)
+        warnings.showwarning = show
+        yield
+
+
+def _show(private: Any, saved: str | None, as_json: bool) -> None:
+    online, offline = private.cost.online, private.cost.offline
     if as_json:
-        click.echo(json.dumps({"epochs": history, "rounds": rounds, "bytes_sent": sent, "model": saved}))
+        epochs = [
+            {"epoch": e.number, "seconds": e.seconds, "loss": e.loss, "accuracy": e.accuracy, "of": e.watched}
+            for e in private.history
+        ]
+        cost = {"rounds": online.rounds, "bytes_sent": online.bytes_sent[0], "material_bytes": sum(offline.bytes_sent)}
+        click.echo(json.dumps({"epochs": epochs, **cost, "model": saved}))
         return
-    table = Table("epoch", "seconds", "accuracy of the test rows")
+    watched = next((epoch.watched for epoch in private.history if epoch.watched), "your rows")
+    table = Table("epoch", "seconds", "loss", f"accuracy of {watched}")
     for epoch in private.history:
+        loss = "-" if epoch.loss is None else f"{epoch.loss:.4g}"
         accuracy = "-" if epoch.accuracy is None else f"{epoch.accuracy:.2%}"
-        table.add_row(str(epoch.number), f"{epoch.seconds:.1f}", accuracy)
+        table.add_row(str(epoch.number), f"{epoch.seconds:.1f}", loss, accuracy)
     console = Console()
     console.print(table)
-    console.print(f"{rounds:,} rounds, {sent / 1e6:,.1f} MB each way between the parties")
+    console.print(
+        f"{online.rounds:,} rounds, {online.bytes_sent[0] / 1e6:,.1f} MB each way between the parties, "
+        f"{sum(offline.bytes_sent) / 1e6:,.1f} MB of material",
+        highlight=False,
+    )
     if saved:
         console.print(f"the trained model was revealed to you and saved as {saved}")

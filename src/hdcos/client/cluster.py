@@ -6,42 +6,29 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from hdcos.client.cost import Cost
 from hdcos.client.halves import halves
 from hdcos.client.model import RemoteModel
 from hdcos.client.names import check_id, check_name
-from hdcos.client.parties import Parties
-from hdcos.client.training import ENDED, RemoteJob, check_named, follow, public_front, upload
-from hdcos.errors import DataMissing, InputError, ModelError
+from hdcos.client.parties import Answer, Parties
+from hdcos.client.training import ENDED, Following, RemoteJob, upload
+from hdcos.errors import DataMissing, HdcosError, InputError, ModelError, RangeError
 from hdcos.nn import Sequential
 from hdcos.nn.columns import Rows, column_names
 from hdcos.nn.private import layout
 from hdcos.nn.private.planning import plan_inference
-from hdcos.train import Rule, training_form
-from hdcos.train.targets import Rate, held_out, learning_rate
+from hdcos.train import training_form
+from hdcos.train.rates import Rate, epoch_rates
+from hdcos.train.targets import named_sets, own_rows
+from hdcos.train.watch import SAMPLE, Watch
 
 LOAD_S = 0.1
-
-
-@dataclass(frozen=True)
-class Spent:
-    """One phase. Pairs are [party 0, party 1]; offline, what the dealer sent to that party."""
-
-    rounds: int
-    bytes_sent: tuple[int, int]
-    wire_bytes_sent: tuple[int, int]
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Cost:
-    online: Spent
-    offline: Spent
 
 
 class RemoteCluster:
@@ -79,14 +66,15 @@ class RemoteCluster:
         words = {tensor.name: tensor.words(state[tensor.name]) for tensor in chosen.tensors}
         known = {"architecture": model.architecture(), "phase_bits": self.phase_bits, "version": version}
         self.parties.ask("PUT", f"/v2/models/{name}", {"parameters": known}, halves(words))
-        self._await_version(name, version)
+        self.await_version(name, lambda: version)
         return self.model(name)
 
-    def _await_version(self, name: str, version: str) -> None:
+    def await_version(self, name: str, wanted: Callable[[], str]) -> None:
+        """Wait until both parties serve a version of a model that both hold; nothing wanted is any version."""
         deadline = time.monotonic() + self._timeout_s
         while True:
             ready = self.parties.patiently("GET", f"/v2/models/{name}/ready")
-            if all(answer.meta["version"] == version for answer in ready):
+            if wanted() in ("", *(answer.meta["version"] for answer in ready)) and _equal(ready):
                 return
             if time.monotonic() > deadline:
                 raise InputError(f"the parties still serve another version of {name}")
@@ -140,6 +128,7 @@ class RemoteCluster:
         weight_decay: float = 0.0,
         schedule: Callable[[int], float] | None = None,
         validation: tuple[Rows, ArrayLike] | None = None,
+        watch: int = SAMPLE,
         seed: int | None = None,
         checkpoint_every: int = 100,
         progress: bool = True,
@@ -148,52 +137,45 @@ class RemoteCluster:
     ) -> RemoteModel | RemoteJob:
         """Train on shares; see `hdcos.serve.fit.fit` for the arguments.
 
-        The parties keep checkpoints by themselves and go on after a crash; nothing here needs to stay connected. With
-        `validation` the parties publish the model after each epoch, and this caller sees how it does on its own rows.
+        The parties keep checkpoints by themselves and go on after a crash; nothing here needs to stay connected. While
+        this caller waits, the parties show it the model of each epoch, and it sees how that does on rows of its own.
         """
         model = model.remembering(column_names(x))
         form = training_form(model, loss)
-        held = None if validation is None else held_out(model, form.outputs, validation)
-        rates = [learning_rate(lr, schedule, epoch) for epoch in range(_whole(epochs, "epochs"))]
-        for rate in set(rates):
-            Rule(rate, momentum, weight_decay)
+        watched = None if validation is None else Watch.validation(model, loss, validation)
+        batch, count = _whole(batch_size, "batch_size"), _whole(epochs, "epochs")
+        rates = epoch_rates(model, loss, batch, lr, schedule, count, momentum, weight_decay)
         name, number = check_name(name or f"trained-{secrets.token_hex(4)}", "model name"), secrets.token_hex(16)
-        names, join, own = self._uploaded(model, x, y, loss, number)
+        named = named_sets(form, x, y)
+        if named is None:
+            own = own_rows(form, model, x, y, loss)
+            watched = watched or Watch.sample(model, loss, own.rows, own.targets, watch)
+            if batch > len(own.rows):
+                raise InputError(f"a batch of {batch} rows cannot be drawn from {len(own.rows)}")
+            self.upload(own.shared, own.targets, name=f"rows-{number}", outputs=form.outputs)
+        names, join = named or ([f"rows-{number}"], "rows")
         spec = {
             **{"id": number, "model": name, "architecture": model.architecture(), "phase_bits": self.phase_bits},
-            **{"datasets": names, "join": join, "loss": loss, "batch_size": _whole(batch_size, "batch_size")},
+            **{"datasets": names, "join": join, "loss": loss, "batch_size": batch},
             **{"rates": rates, "momentum": float(momentum), "weight_decay": float(weight_decay)},
             **{"seed": secrets.randbits(32) if seed is None else int(seed), "checkpoint_every": checkpoint_every},
-            "publish": "end" if held is None else "epoch",
+            "publish": "epoch" if wait and watched is not None else "end",
         }
         self.parties.ask("POST", "/v2/jobs", {"parameters": spec}, halves(form.words(model)))
         job = RemoteJob(self, number)
         if not wait:
             return job
         try:
-            follow(job, name, held, loss, progress)
+            Following(job, self, watched).run(progress)
             return job.result()
+        except RangeError:  # it diverged: nothing will come of it
+            job.cancel()
+            with suppress(HdcosError):
+                job.wait(self._timeout_s)
+            raise
         finally:
-            if own and job.state in ENDED:
+            if named is None and job.state in ENDED:
                 self.forget_data(names[0])
-
-    def _uploaded(
-        self, model: Sequential, x: Rows | str | Sequence[str], y: ArrayLike | None, loss: str, number: str
-    ) -> tuple[list[str], str, bool]:
-        """The names of the data sets, how they are joined, and whether this call made them."""
-        form = training_form(model, loss)
-        if isinstance(x, str):
-            x = [x]
-        if isinstance(x, list | tuple) and x and all(isinstance(item, str) for item in x):
-            if y is not None:
-                raise InputError("labels of uploaded data sets were uploaded with them: leave y out")
-            check_named(form)
-            return [str(item) for item in x], "columns" if isinstance(x, tuple) else "rows", False
-        if y is None:
-            raise InputError("rows need labels: fit(model, x, y, ...)")
-        rows: Any = x
-        self.upload(public_front(form, model, rows, y, loss), y, name=f"rows-{number}", outputs=form.outputs)
-        return [f"rows-{number}"], "rows", True
 
     def job(self, number: str) -> RemoteJob:
         """A job that was submitted before."""
@@ -213,19 +195,15 @@ class RemoteCluster:
         now = [answer.meta for answer in self.parties.patiently("GET", "/v2/cost")]
         before = self._costs or [{}, {}]
 
-        def spent(phase: str, sent: str) -> Spent:
-            sides = [
-                {key: value - then.get(phase, {}).get(key, 0) for key, value in side[phase].items()}
+        return Cost.of(
+            [
+                {
+                    phase: {key: value - then.get(phase, {}).get(key, 0) for key, value in counts.items()}
+                    for phase, counts in side.items()
+                }
                 for side, then in zip(now, before, strict=True)
             ]
-            return Spent(
-                max(side["rounds"] for side in sides),
-                (sides[0][f"bytes_{sent}"], sides[1][f"bytes_{sent}"]),
-                (sides[0][f"wire_bytes_{sent}"], sides[1][f"wire_bytes_{sent}"]),
-                max(side["seconds"] for side in sides),
-            )
-
-        return Cost(spent("online", "sent"), spent("offline", "received"))
+        )
 
     def reset_cost(self) -> None:
         """Start counting anew."""
@@ -249,6 +227,10 @@ def connect(
     if not token:
         raise DataMissing("a client needs its secret: pass token=..., or set HDCOS_TOKEN (`hdcos token new` makes one)")
     return RemoteCluster(cluster, token.strip(), phase_bits, timeout_s)
+
+
+def _equal(answers: Sequence[Answer]) -> bool:
+    return bool(answers[0].meta["version"] == answers[1].meta["version"])
 
 
 def _whole(value: object, what: str) -> int:

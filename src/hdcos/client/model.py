@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hdcos.client.cost import Cost
 from hdcos.client.halves import halves
 from hdcos.client.names import check_id, check_name
 from hdcos.client.parties import Answer, Parties, RetryableError
@@ -20,7 +21,7 @@ from hdcos.nn.private import layout
 from hdcos.ring import Array, decode, encode, modulo
 
 if TYPE_CHECKING:
-    from hdcos.train.targets import Epoch
+    from hdcos.train.watch import Epoch
 
 BATCH_ROWS = 256
 MASKS_AT_ONCE = 4096
@@ -34,6 +35,8 @@ class RemoteModel:
         self._parties, self.name = parties, check_name(name, "model name")
         self._path = f"/v2/models/{name}"
         self.history: list[Epoch] = []
+        self.cost: Cost | None = None
+        """What its training cost, for a model that was trained by this caller."""
         self._lock = Lock()
         self._read()
 

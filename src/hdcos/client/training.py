@@ -7,21 +7,21 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from hdcos.client.cost import Cost
 from hdcos.client.halves import random_words
 from hdcos.client.model import RemoteModel
 from hdcos.client.names import check_name
 from hdcos.client.parties import Parties, RetryableError
-from hdcos.errors import HdcosError, InputError, PeerLost
-from hdcos.nn import Flatten, Sequential
+from hdcos.errors import DataMissing, HdcosError, PeerLost
 from hdcos.nn.columns import Rows
-from hdcos.ring import Array
-from hdcos.train.form import Form
-from hdcos.train.targets import Epoch, HeldOut, accuracy, check_targets, encoded_rows, one_hot
+from hdcos.train.targets import encoded_rows
+from hdcos.train.watch import Epoch, Watch
 
 if TYPE_CHECKING:
     from hdcos.client.cluster import RemoteCluster
@@ -60,6 +60,7 @@ class RemoteJob:
         self._cluster, self._parties, self.id = cluster, cluster.parties, number
         self._path = f"/v2/jobs/{number}"
         self.state, self.step, self.total_steps = "waiting", 0, 0
+        self._error = self._model = self._version = ""
         self.history: list[Epoch] = []
 
     @property
@@ -99,20 +100,44 @@ class RemoteJob:
             raise TimeoutError(f"step {self.step} of {self.total_steps} after {timeout_s:g} s: the job goes on")
         if self.state == "cancelled":
             raise HdcosError(f"job {self.id} was cancelled")
-        model = RemoteModel(self._parties, self._model)
-        model.history = self.history
+        model = self.model()
+        model.history, model.cost = self.history, self.cost
         return model
+
+    def model(self) -> RemoteModel:
+        """The model that it made; a newer one of that name, if there is one by now."""
+
+        def wanted() -> str:
+            self._look()
+            return self._version
+
+        self._look()
+        self._cluster.await_version(self._model, wanted)
+        return RemoteModel(self._parties, self._model)
+
+    @property
+    def cost(self) -> Cost:
+        """What it cost so far, at both parties, and nobody else's work: rounds, bytes and seconds of its steps, and
+        their material."""
+        return Cost.of([answer.meta["report"]["cost"] for answer in self._parties.patiently("GET", self._path)])
 
     def __repr__(self) -> str:
         return f"<RemoteJob {self.id}, {self.state}, step {self.step} of {self.total_steps}>"
 
     def _look(self) -> None:
-        self._note(self._parties.patiently("GET", self._path)[0].meta)
+        zero, one = (answer.meta for answer in self._parties.patiently("GET", self._path))
+        self._note(zero)
+        if self.state in ENDED and one["state"] not in ENDED:
+            self.state = "running"  # party 1 has yet to end it
 
     def _note(self, status: dict[str, Any]) -> None:
         self.state, self.step = status["state"], status["step"]
         self.total_steps = status["total_steps"] or self.total_steps
-        self._error, self._model = status["error"], status["model"]
+        self._error, self._model, self._version = status["error"], status["model"], status["version"]
+
+    def _seen(self, epoch: int) -> None:
+        """Let training go on: the model of this epoch was looked at."""
+        self._parties.again(lambda: self._parties.both[0].ask("POST", f"{self._path}/look", {"epoch": epoch}, None))
 
     def _stream(self) -> Iterator[dict[str, Any]]:
         answer = self._parties.both[0].follow(f"{self._path}/events")
@@ -138,20 +163,52 @@ class RemoteJob:
             answer.close()
 
 
-def follow(job: RemoteJob, model: str, held: HeldOut | None, loss: str, progress: bool) -> None:
-    """Watch a job until it ends: show how far it is, and see how the model of each epoch does on the caller's rows."""
-    seen, began = 0, time.monotonic()
-    with _bar(progress) as show:
-        for status in job.events():
-            show(status)
-            epoch = status["epochs"] if status["state"] == "done" else status["epoch"]
-            if epoch > seen:
-                score = None
-                if held is not None:
-                    scores = RemoteModel(job._parties, model).predict(held.rows)
-                    score = accuracy(scores, held, loss, epoch - 1)
-                job.history.append(Epoch(epoch, time.monotonic() - began, score))
-                seen, began = epoch, time.monotonic()
+class Following:
+    """A job seen from the caller's side until it ends: every epoch of it, and how it does on the caller's own rows.
+
+    The parties show the model of each epoch under a name of its own, and wait until it was looked at.
+    """
+
+    def __init__(self, job: RemoteJob, cluster: RemoteCluster, watched: Watch | None) -> None:
+        self._job, self._cluster, self._watched = job, cluster, watched
+        self._seconds: dict[int, float] = {}
+        self._epochs: dict[int, Epoch] = {}
+
+    def run(self, progress: bool) -> None:
+        job, began, last = self._job, time.monotonic(), 0
+        with _bar(progress) as (show, say):
+            for status in job.events():
+                show(status)
+                self._seconds |= {int(number): seconds for number, seconds in status["report"]["ended"]}
+                shown, last = status["interim"]["epoch"], status["epochs"]
+                if self._watched is not None and shown and shown not in self._epochs:
+                    self._look_at(status["interim"])
+                    say(self._epochs[shown])
+            if job.wait() and job.state == "done":
+                self._end(last, (time.monotonic() - began) / last)
+                say(self._epochs[last])
+        job.history = [self._epochs[number] for number in sorted(self._epochs)]
+
+    def _look_at(self, interim: dict[str, Any]) -> None:
+        """Predictions of the model of an epoch while training waits."""
+        number = interim["epoch"]
+        self._epochs[number] = Epoch(number, self._seconds.get(number, 0.0))
+        with suppress(DataMissing):  # too late: the job waited for long, went on and has ended
+            self._cluster.await_version(interim["model"], lambda: interim["version"])
+            self._epochs[number] = self._scored(number, RemoteModel(self._job._parties, interim["model"]))
+        self._job._seen(number)
+
+    def _scored(self, number: int, model: RemoteModel) -> Epoch:
+        assert self._watched is not None
+        return self._watched.epoch(number, self._seconds.get(number, 0.0), model.predict(self._watched.rows))
+
+    def _end(self, last: int, mean_s: float) -> None:
+        """All epochs, the last one as the trained model is. Times that a party forgot with a crash are the mean."""
+        for number in range(1, last + 1):
+            self._seconds.setdefault(number, mean_s)
+            self._epochs.setdefault(number, Epoch(number, self._seconds[number]))
+        if self._watched is not None:
+            self._epochs[last] = self._scored(last, self._job.model())
 
 
 class _bar:  # noqa: N801
@@ -161,11 +218,11 @@ class _bar:  # noqa: N801
         self._wanted = wanted
         self._progress: Any = None
 
-    def __enter__(self) -> Callable[[dict[str, Any]], None]:
+    def __enter__(self) -> tuple[Callable[[dict[str, Any]], None], Callable[[Epoch], None]]:
         import sys
 
         if not (self._wanted and sys.stderr.isatty()):
-            return lambda status: None
+            return lambda status: None, lambda epoch: None
         from rich.console import Console
         from rich.progress import Progress
 
@@ -179,23 +236,11 @@ class _bar:  # noqa: N801
                 task, total=status["total_steps"] or None, completed=status["step"], description=words
             )
 
-        return show
+        def say(epoch: Epoch) -> None:
+            self._progress.console.print(str(epoch), highlight=False)
+
+        return show, say
 
     def __exit__(self, *rest: object) -> None:
         if self._progress is not None:
             self._progress.stop()
-
-
-def public_front(form: Form, model: Sequential, x: Rows, y: ArrayLike, loss: str) -> Array:
-    """Rows of a call after the leading public layers, with their labels checked."""
-    check_targets(one_hot(y, form.outputs), loss)
-    values = model.rows(x)
-    for layer in form.front:
-        values = layer.forward({}, values)
-    return values
-
-
-def check_named(form: Form) -> None:
-    """Rows that were uploaded are what the first shared layer takes."""
-    if any(not isinstance(layer, Flatten) for layer in form.front):
-        raise InputError(f"apply the leading {form.front[0].kind} before uploading, and train what follows it")

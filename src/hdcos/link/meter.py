@@ -154,6 +154,10 @@ class Meter:
         """Charge local work between rounds to the current phase and a step."""
         self.record(((step, 0),), 0, 0, 0, 0, 0, seconds)
 
+    def total(self, phase: str) -> Count:
+        """What one phase cost so far."""
+        return self._phases[phase].freeze()
+
     def snapshot(self) -> Snapshot:
         """An immutable copy of all totals."""
         return Snapshot(

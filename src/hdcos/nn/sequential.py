@@ -195,9 +195,9 @@ class Sequential:
 
     def rows(self, x: Rows) -> Array:
         """Rows as the network takes them: an array of their shape, or a table, whose columns are found by name."""
-        names = column_names(x)
+        names, values = column_names(x), numbers(x)
         try:
-            rows = np.asarray(numbers(x))
+            rows = np.asarray(values)
         except ValueError as error:
             raise InputError(f"rows must all have the same shape: {error}") from error
         if rows.dtype.kind not in "fiub":

@@ -15,6 +15,7 @@ from threading import Condition
 import numpy as np
 
 from hdcos.errors import FrameError, HdcosError, InputError, MaterialExhausted, MaterialReused, PeerLost
+from hdcos.link import Count
 from hdcos.offline.halves import LAYOUTS, Halves, field_stream
 from hdcos.offline.layout import Corrections
 from hdcos.offline.material import Fields, Finish, Kind, Plan
@@ -66,6 +67,8 @@ class Stock:
         self._filled = self._used = self._ordered = 0
         self._failure: HdcosError | None = None
         self._changed = Condition()
+        self.cost = Count()
+        """What filling it took on the links, as whoever fills it metered."""
 
     @property
     def finished(self) -> frozenset[int]:

@@ -35,6 +35,17 @@ class PhaseCost:
             wire = (zero.wire_bytes_sent, one.wire_bytes_sent)
         return cls(max(zero.rounds, one.rounds), payload, wire, max(zero.seconds, one.seconds))
 
+    def __sub__(self, before: PhaseCost) -> PhaseCost:
+        def less(now: Pair, then: Pair) -> Pair:
+            return now[0] - then[0], now[1] - then[1]
+
+        return PhaseCost(
+            self.rounds - before.rounds,
+            less(self.bytes_sent, before.bytes_sent),
+            less(self.wire_bytes_sent, before.wire_bytes_sent),
+            self.seconds - before.seconds,
+        )
+
 
 @dataclass(frozen=True)
 class StepCost:
@@ -56,6 +67,10 @@ class Cost:
     online: PhaseCost
     offline: PhaseCost
     layers: tuple[StepCost, ...] = ()
+
+    def since(self, before: Cost) -> Cost:
+        """What came on top; without the layers, which are not told apart by time."""
+        return Cost(self.online - before.online, self.offline - before.offline)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -124,7 +124,7 @@ class Engine:
         self.dealer.leave()
 
     def _fill(self, stock: Stock, executions: int) -> None:
-        started = perf_counter()
+        started, before = perf_counter(), self.dealer.meter.total("offline")
         try:
             self.dealer.fill(stock, executions)
         except Exception as error:
@@ -135,3 +135,4 @@ class Engine:
                 self.shortage = error
             raise
         self.offline_s += perf_counter() - started
+        stock.cost += self.dealer.meter.total("offline") - before

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hdcos.errors import HdcosError, InputError
-from hdcos.nn import Flatten, Sequential
+from hdcos.nn import Sequential
 from hdcos.nn.columns import Rows, column_names
 from hdcos.serve.model import PrivateModel
 from hdcos.serve.opened import halves
@@ -20,17 +20,9 @@ from hdcos.serve.private_training import PrivateTraining, Saving, kept
 from hdcos.serve.progress import shown
 from hdcos.serve.training import Settings
 from hdcos.train import training_form
-from hdcos.train.targets import (
-    Epoch,
-    HeldOut,
-    Rate,
-    accuracy,
-    check_targets,
-    encoded_rows,
-    held_out,
-    learning_rate,
-    one_hot,
-)
+from hdcos.train.rates import Rate, epoch_rates
+from hdcos.train.targets import encoded_rows, named_sets, own_rows
+from hdcos.train.watch import SAMPLE, Epoch, Watch
 
 if TYPE_CHECKING:
     from hdcos.serve.cluster import Cluster
@@ -62,6 +54,7 @@ def fit(
     weight_decay: float = 0.0,
     schedule: Callable[[int], float] | None = None,
     validation: tuple[Rows, ArrayLike] | None = None,
+    watch: int = SAMPLE,
     seed: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: int = 100,
@@ -78,8 +71,12 @@ def fit(
     remembers the names.
 
     `lr` is a number or a function of the epoch; `schedule`, a function of the epoch, multiplies it. Momentum and weight
-    decay are those of PyTorch's SGD. With `validation` the caller, who owns these rows, sees private predictions for
-    them after each epoch; `history` of the result has their accuracy, and training that diverges ends with RangeError.
+    decay are those of PyTorch's SGD. A rate that falls below what the arithmetic can take is kept at that, with a
+    warning.
+
+    After each epoch the caller sees private predictions for rows of its own: those of `validation`, else `watch` of the
+    rows in `x`, if it passed rows and not names. `history` of the result has their loss and accuracy, and training that
+    diverges ends with RangeError. This costs predictions, not training steps; `watch=0` goes without.
 
     With `checkpoint` each party writes its shares into that folder every `checkpoint_every` steps; `resume` goes on
     from the newest checkpoint that both hold, with fresh material.
@@ -88,7 +85,7 @@ def fit(
         raise InputError(f"epochs are a whole number of at least 1, got {epochs!r}")
     model = model.remembering(column_names(x))
     form = training_form(model, loss)  # refuses what cannot be trained before anything is sent
-    held = None if validation is None else held_out(model, form.outputs, validation)
+    watched = None if validation is None else Watch.validation(model, loss, validation)
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0):
         raise InputError(f"a seed is a whole number of at least 0, got {seed!r}")
     if checkpoint is not None and resume is not None and os.path.abspath(checkpoint) != os.path.abspath(resume):
@@ -98,31 +95,45 @@ def fit(
     folder = resume if resume is not None else checkpoint
     place = "" if folder is None else os.path.abspath(folder)
     saving = Saving(place, checkpoint_every, resume is not None)
-    names, join, count = _uploaded(cluster, model, x, y, batch_size, loss)
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int | np.integer) or batch_size < 1:
+        raise InputError(f"a batch of {batch_size!r} rows cannot be drawn: it takes a whole number of at least 1")
+    rates = epoch_rates(model, loss, int(batch_size), lr, schedule, int(epochs), momentum, weight_decay)
+    named = named_sets(form, x, y)
+    if named is None:
+        own = own_rows(form, model, x, y, loss)
+        watched = watched or Watch.sample(model, loss, own.rows, own.targets, watch)
+        names, join, count = [f"{OWN} {secrets.token_hex(8)}"], "rows", len(own.rows)
+    else:
+        names, join = named
+        (meta, _), _ = cluster.ask({"operation": "describe", "datasets": names, "join": join})
+        count = int(meta["rows"])
+    if batch_size > count:
+        raise InputError(f"a batch of {batch_size} rows cannot be drawn from {count}")
     if seed is None:
         newest = kept(cluster, saving.folder).newest if saving.resume else None
         seed = int(newest["seed"]) if newest else secrets.randbits(32)
     steps_per_epoch = count // batch_size
-
-    rates = [learning_rate(lr, schedule, epoch) for epoch in range(epochs)]
     settings = Settings(loss, int(batch_size), int(seed), int(epochs) * steps_per_epoch, momentum, weight_decay)
+    before = cluster.cost
     try:
+        if named is None:
+            upload(cluster, own.shared, own.targets, names[0], form.outputs)
         training = PrivateTraining(cluster, model, names, join, settings, min(rates), saving)
         with _closed_after(training):
-            history = _run(training, rates, held, progress, job)
+            history = _run(training, rates, watched, progress, job)
             private = training.model(name)
     finally:
-        if names[0].startswith(OWN):  # rows that came with the call, and go with it
+        if named is None:  # rows that came with the call, and go with it
             with suppress(HdcosError):
                 cluster.ask({"operation": "forget_data", "name": names[0]})
-    private.history = history
+    private.history, private.cost = history, cluster.cost.since(before)
     return private
 
 
 def _run(
     training: PrivateTraining,
     rates: Sequence[float],
-    held: HeldOut | None,
+    watched: Watch | None,
     progress: bool,
     job: Job | None,
 ) -> list[Epoch]:
@@ -143,8 +154,9 @@ def _run(
             step_s = seconds / taken
             display.advance(taken, seconds)
             if done + taken == steps_per_epoch:
-                accuracy = _validated(training, held, epoch) if held is not None else None
-                history.append(Epoch(epoch + 1, display.epoch_s(), accuracy))
+                seconds = display.epoch_s()
+                history.append(_looked(training, watched, epoch + 1, seconds) if watched else Epoch(epoch + 1, seconds))
+                display.resume()
                 display.note(history[-1])
     if job is not None:
         job.step, job.total_steps = training.step, total
@@ -163,44 +175,9 @@ def _closed_after(training: PrivateTraining) -> Iterator[None]:
     training.close()
 
 
-def _uploaded(
-    cluster: Cluster, model: Sequential, x: Data, y: ArrayLike | None, batch_size: int, loss: str
-) -> tuple[list[str], str, int]:
-    """The names of the data sets, how they are joined, and how many rows that makes."""
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int | np.integer) or batch_size < 1:
-        raise InputError(f"a batch of {batch_size!r} rows cannot be drawn: it takes a whole number of at least 1")
-    form = training_form(model)
-    if isinstance(x, str):
-        x = [x]
-    if isinstance(x, list | tuple) and x and all(isinstance(item, str) for item in x):
-        if y is not None:
-            raise InputError("labels of uploaded data sets were uploaded with them: leave y out")
-        if any(not isinstance(layer, Flatten) for layer in form.front):
-            raise InputError(f"apply the leading {form.front[0].kind} before uploading, and train what follows it")
-        names, join = [str(item) for item in x], "columns" if isinstance(x, tuple) else "rows"
-        (meta, _), _ = cluster.ask({"operation": "describe", "datasets": names, "join": join})
-        rows = int(meta["rows"])
-    else:
-        if y is None:
-            if isinstance(x, list | tuple) and not x:
-                raise InputError("no data set is named: give rows, or names of uploaded data sets")
-            raise InputError("rows need labels: fit(model, x, y, ...)")
-        names, join = [f"{OWN} {secrets.token_hex(8)}"], "rows"
-        values = model.rows(x)
-        rows = len(values)
-        if batch_size <= rows:
-            check_targets(one_hot(y, form.outputs), loss)
-            for layer in form.front:
-                values = layer.forward({}, values)
-            upload(cluster, values, y, names[0], form.outputs)
-    if batch_size > rows:
-        raise InputError(f"a batch of {batch_size} rows cannot be drawn from {rows}")
-    return names, join, rows
-
-
-def _validated(training: PrivateTraining, held: HeldOut, epoch: int) -> float:
-    """The accuracy of private predictions for the caller's own rows."""
-    snapshot = training.model(f"validation {secrets.token_hex(4)}")
-    scores = snapshot.predict(held.rows)
+def _looked(training: PrivateTraining, watched: Watch, number: int, seconds: float) -> Epoch:
+    """What private predictions for the caller's own rows say of the model as it is now."""
+    snapshot = training.model(f"epoch {number} {secrets.token_hex(4)}")
+    scores = snapshot.predict(watched.rows)
     snapshot.delete()
-    return accuracy(scores, held, training.settings.loss, epoch)
+    return watched.epoch(number, seconds, scores)

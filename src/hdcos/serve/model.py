@@ -17,12 +17,13 @@ from hdcos.nn.columns import Rows
 from hdcos.nn.private import Layout, layout
 from hdcos.nn.private.planning import plan_inference
 from hdcos.ring import Array, encode, modulo
+from hdcos.serve.cost import Cost
 from hdcos.serve.opened import Opened, halves
 from hdcos.sharing import join
 
 if TYPE_CHECKING:
     from hdcos.serve.cluster import Cluster
-    from hdcos.train.targets import Epoch
+    from hdcos.train.watch import Epoch
 
 BATCH_ROWS = 1024
 """Rows of one batch of rounds, unless the caller says otherwise: rounds are shared, memory stays small."""
@@ -37,6 +38,8 @@ class PrivateModel(Opened):
         self._form = model
         self.history: list[Epoch] = []
         """What was learned about each epoch, for a model that was trained here."""
+        self.cost: Cost | None = None
+        """What its training cost, for a model that was trained here."""
         self._first_mask = 0
         self._masks = np.empty((0, *chosen.input_shape), np.uint64)
 

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 if TYPE_CHECKING:
     from hdcos.serve.private_training import PrivateTraining
-    from hdcos.train.targets import Epoch
+    from hdcos.train.watch import Epoch
 
 
 @dataclass
@@ -44,14 +44,16 @@ class Display:
         )
 
     def epoch_s(self) -> float:
-        """Seconds since the last epoch ended."""
-        now = perf_counter()
-        seconds, self.epoch_started = now - self.epoch_started, now
-        return seconds
+        """Seconds since the epoch began."""
+        return perf_counter() - self.epoch_started
+
+    def resume(self) -> None:
+        """The next epoch begins."""
+        self.epoch_started = perf_counter()
 
     def note(self, epoch: Epoch) -> None:
-        if not self.bar.disable and epoch.accuracy is not None:
-            self.bar.console.print(f"epoch {epoch.number}: {epoch.accuracy:.2%} of the validation rows")
+        if not self.bar.disable:
+            self.bar.console.print(str(epoch), highlight=False)
 
 
 @contextmanager

@@ -33,6 +33,8 @@ MASKED_PART = 0.25
 """Of the stock of a model, what is kept for rows that come masked."""
 SLICE_S, BUSY_SLICE_S = 0.4, 0.05
 """How long training may keep predictions waiting: when none came lately, and when some did."""
+INTERIM_ROWS = 512
+"""Rows of material for the model of an epoch, which is looked at once."""
 TIDY_S = 5.0
 JOBS_AT_ONCE, MOST_ATTEMPTS, MOST_LOST = 2, 20, 3
 
@@ -222,6 +224,8 @@ class Leader:
         # Two parties without a dealer say far more to each other than they keep: what they say is what counts.
         size = plan_inference(chosen).material.packed_bytes(1) if self._dealt else oblivious_traffic(chosen).bytes
         rows = rows_ahead(int(size), self._config.stock.megabytes)
+        if model.name in {self._store.job(job).interim for job in self._worker.jobs}:
+            rows = min(rows, INTERIM_ROWS)
         rows_masked = max(1, int(MASKED_PART * rows))
         return {
             **{"op": "load", "model": model.name, "version": model.version, "scope": _scope("model", model.name)},
@@ -279,8 +283,10 @@ class Leader:
         jobs = list(self._worker.jobs.items())
         self._turn += 1
         for job, progress in jobs[self._turn % len(jobs) :][:1] if jobs else ():
+            if progress.waits:
+                return
             if progress.step >= progress.total_steps:
-                yield {"op": "publish", "job": job, "version": secrets.token_hex(16), "scope": _scope("job", job)}, True
+                yield _publish(job), True
                 if job in self._worker.jobs:  # unless that failed
                     yield _end(job, "done"), True
                 self._fresh = True  # the next job may begin
@@ -293,10 +299,17 @@ class Leader:
             command = {"op": "steps", "job": job, "start": progress.step, "steps": steps}
             yield {**command, "rate": progress.rates[epoch]}, False
             self._step_s[job] = max(1e-4, (time.monotonic() - started) / steps)
-            ended = done + steps == progress.steps_per_epoch
-            if ended and progress.step < progress.total_steps and self._store.job(job).spec["publish"] == "epoch":
-                yield {"op": "publish", "job": job, "version": secrets.token_hex(16), "scope": _scope("job", job)}, True
+            ended = done + steps == progress.steps_per_epoch and progress.step < progress.total_steps
+            if ended and progress.watched and self._store.job(job).spec["publish"] == "epoch":
+                publish = _publish(job, interim=True)
+                yield publish, True
+                progress.show(epoch + 1, publish["version"])
             return
+
+    @property
+    def working(self) -> bool:
+        """Whether a job can go on now."""
+        return any(not progress.waits for progress in self._worker.jobs.values())
 
     def failed(self, command: Command, error: HdcosError) -> Command | None:
         """What follows from a command that could not be carried out, by either party."""
@@ -318,6 +331,11 @@ class Leader:
 
 def _scope(what: str, name: str) -> str:
     return f"{what} {name} {secrets.token_hex(16)}"
+
+
+def _publish(job: str, interim: bool = False) -> Command:
+    version, scope = secrets.token_hex(16), _scope("job", job)
+    return {"op": "publish", "job": job, "version": version, "scope": scope, "interim": interim}
 
 
 def _end(job: str, state: str, error: str = "") -> Command:

@@ -44,6 +44,9 @@ TENSOR = _object(
 JOB = _object(
     {"id": ID, "model": NAME, "state": TEXT, "step": WHOLE, "total_steps": WHOLE, "epoch": WHOLE, "epochs": WHOLE},
     error=TEXT,
+    version=TEXT,
+    report=ANY,
+    interim=ANY,
 )
 DATASET = _object(
     {"name": NAME, "version": ID, "rows": WHOLE, "features": WHOLE, "outputs": WHOLE, "complete": TRUTH},
@@ -201,6 +204,9 @@ def description() -> dict[str, Any]:
         },
         "/v2/jobs/{id}": {"get": _operation("one job", JOB, path=number)},
         "/v2/jobs/{id}/events": {"get": _operation("follow a job", TEXT, path=number, kind="text/event-stream")},
+        "/v2/jobs/{id}/look": {
+            "post": _operation("go on after an epoch", ANY, _object({"epoch": _whole(1, 10_000)}), path=number)
+        },
         "/v2/jobs/{id}/cancel": {"post": _operation("cancel a job", JOB, path=number)},
         "/v2/reveals": {
             "post": _operation("ask to reveal a model", REVEAL, _object({"id": ID, "model": NAME}), status=202)

@@ -43,6 +43,8 @@ MIGRATIONS: Sequence[str] = (
     """,
     """
     ALTER TABLE datasets ADD COLUMN columns TEXT NOT NULL DEFAULT 'null';
+    ALTER TABLE jobs ADD COLUMN report TEXT NOT NULL DEFAULT '{}';
+    ALTER TABLE jobs ADD COLUMN version TEXT NOT NULL DEFAULT '';
     """,
 )
 

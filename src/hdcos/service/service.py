@@ -10,18 +10,19 @@ from threading import Event, Thread
 from typing import Any
 
 from hdcos._version import __version__
-from hdcos.errors import DataMissing, HdcosError, PeerLost
+from hdcos.errors import DataMissing, HdcosError, InputError, PeerLost
 from hdcos.link import Count, Link, Meter
 from hdcos.offline.oblivious import ObliviousSource
 from hdcos.offline.service import DealerClient
 from hdcos.offline.source import MaterialSource
+from hdcos.serve.cost import counts_to_json
 from hdcos.serve.node import Node
 from hdcos.service.config import Config
 from hdcos.service.desk import Desk
 from hdcos.service.leader import Failures
 from hdcos.service.links import DIAL_S, Door, dial, dial_transfers
 from hdcos.service.session import Session
-from hdcos.service.store import ENDED, Store
+from hdcos.service.store import ENDED, Store, StoredJob
 from hdcos.service.worker import Loaded, Progress
 
 log = logging.getLogger("hdcos")
@@ -224,10 +225,31 @@ class Service:
         epochs = len(job.spec["rates"])
         epoch = step // progress.steps_per_epoch if progress else epochs if job.state == "done" else 0
         state = "waiting" if job.state == "running" and progress is None else job.state
+        kept = any(model.version == job.version for model in self.store.models(job.spec["model"]))
+        shown, version = progress.interim if progress else (0, "")
         return {
             **{"id": job.id, "model": job.spec["model"], "state": state, "step": step, "total_steps": total},
             **{"epoch": epoch, "epochs": epochs, "error": job.error},
+            **{"version": job.version if kept else "", "report": self._report(job)},
+            "interim": {"epoch": shown, "model": job.interim, "version": version},
         }
+
+    def _report(self, job: StoredJob) -> dict[str, Any]:
+        """What a job cost so far at this party."""
+        session = self.session
+        try:
+            found = None if session is None else session.worker.report(job.id)
+        except (KeyError, InputError):  # it has just ended, or this session does not work on it
+            found = None
+        return found or {"cost": counts_to_json({"online": Count(), "offline": Count()}), "ended": []} | job.report
+
+    def look(self, job: str, epoch: int) -> None:
+        """A client has seen how the model of a job was after an epoch: training goes on."""
+        progress = self.progress(job)
+        if progress is not None:
+            progress.look(epoch)
+            with self.desk.changed:
+                self.desk.changed.notify_all()
 
 
 def _place(error: BaseException) -> str:

@@ -120,9 +120,9 @@ class Session:
                 told = now
                 self._links.commands.send(Kind.REQUEST, *encode_message({"op": "idle"}))
             self._look_after()
-            if not self.worker.jobs:
+            if not leader.working:
                 with desk.changed:
-                    desk.changed.wait_for(lambda: desk.busy or self._ended.is_set(), HEARTBEAT_S / 4)
+                    desk.changed.wait_for(lambda: desk.busy or leader.working or self._ended.is_set(), HEARTBEAT_S / 4)
 
     def _carry_out(self, command: Command, answered: bool) -> None:
         """Do a command here and have party 1 do it. One that is answered may fail without ending the session."""

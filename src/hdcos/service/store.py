@@ -83,6 +83,15 @@ class StoredJob:
     step: int
     error: str
     cancelled: bool
+    report: dict[str, Any]
+    """What it cost so far, and how long its last epochs took."""
+    version: str
+    """Of the model that it made."""
+
+    @property
+    def interim(self) -> str:
+        """The name of its model as it is after each epoch, for whoever watches it."""
+        return f"job-{self.id}"
 
 
 @dataclass(frozen=True)
@@ -112,8 +121,9 @@ class Store:
         self._seen_version = 0
         self.changes = 0
         """Grows whenever something changes that the other party should hear of."""
-        for row in self._rows("SELECT id FROM jobs WHERE state IN (?, ?, ?)", *ENDED):
-            self._drop_shares(row["id"])  # if the process died before it could
+        for job in self.jobs():
+            if job.state in ENDED:  # if the process died before it could
+                self._drop_shares(job)
 
     def close(self) -> None:
         with self._lock:
@@ -167,7 +177,14 @@ class Store:
     # ---- models
 
     def keep_model(
-        self, name: str, version: str, architecture: Any, phase_bits: int, owner: str, words: Mapping[str, Array]
+        self,
+        name: str,
+        version: str,
+        architecture: Any,
+        phase_bits: int,
+        owner: str,
+        words: Mapping[str, Array],
+        most: float = MOST_MODELS,
     ) -> None:
         """Keep a new version. A name belongs to the client that used it first."""
         with self._changing() as database:
@@ -176,8 +193,8 @@ class Store:
                 raise PolicyRefused(f"a model named {name!r} belongs to another client: choose another name")
             if any(model.version == version for model in known):
                 raise InputError(f"version {version} of {name} is here already: draw a new one")
-            if name not in {m.name for m in self.models()} and self._owned("models", owner) >= MOST_MODELS:
-                raise PolicyRefused(f"{owner} has {MOST_MODELS} models: forget some first")
+            if name not in {m.name for m in self.models()} and self._owned("models", owner) >= most:
+                raise PolicyRefused(f"{owner} has {most} models: forget some first")
             content = to_bytes(dict(words), {"format": "hdcos-model-half", "version": "1"})
             write_whole(self._path("models", name, version), content)
             database.execute(
@@ -320,7 +337,7 @@ class Store:
             self._folder("jobs", job)
             write_whole(self.job_folder(job) / "initial.safetensors", to_bytes(dict(words)))
             database.execute(
-                "INSERT INTO jobs VALUES (?, ?, '[]', ?, 'waiting', 0, '', 0, ?)",
+                "INSERT INTO jobs VALUES (?, ?, '[]', ?, 'waiting', 0, '', 0, ?, '{}', '')",
                 (job, json.dumps(spec), owner, time.time()),
             )
 
@@ -328,6 +345,15 @@ class Store:
         """Note which versions of its data sets a job was begun with: it goes on with these or not at all."""
         with self._changing(heard=False) as database:
             database.execute("UPDATE jobs SET data = ? WHERE id = ?", (json.dumps(versions), job))
+
+    def note_report(self, job: str, report: Mapping[str, Any]) -> None:
+        with self._changing(heard=False) as database:
+            database.execute("UPDATE jobs SET report = ? WHERE id = ?", (json.dumps(report), job))
+
+    def note_version(self, job: str, version: str) -> None:
+        """The model that a job made."""
+        with self._changing(heard=False) as database:
+            database.execute("UPDATE jobs SET version = ? WHERE id = ?", (version, job))
 
     def job_words(self, job: str) -> dict[str, Array]:
         return _read(self.job_folder(job) / "initial.safetensors")
@@ -349,12 +375,14 @@ class Store:
         with self._changing() as database:
             database.execute("UPDATE jobs SET state = ?, step = ?, error = ? WHERE id = ?", (state, step, error, job))
         if state in ENDED:
-            self._drop_shares(job)
+            self._drop_shares(self.job(job))
 
-    def _drop_shares(self, job: str) -> None:
+    def _drop_shares(self, job: StoredJob) -> None:
         """Nobody goes on with a job that ended: its parameters and checkpoints go, its ledger of material stays."""
-        for file in self.job_folder(job).rglob("*.safetensors"):
+        for file in self.job_folder(job.id).rglob("*.safetensors"):
             file.unlink(missing_ok=True)
+        if self.models(job.interim):
+            self.forget_model(job.interim)
 
     def cancel_job(self, job: str) -> None:
         with self._changing() as database:
@@ -459,6 +487,8 @@ def _job(row: sqlite3.Row) -> StoredJob:
         row["step"],
         row["error"],
         bool(row["cancelled"]),
+        json.loads(row["report"]),
+        row["version"],
     )
 
 

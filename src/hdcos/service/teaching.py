@@ -41,6 +41,7 @@ class Teaching:
             self._api.route(job, "GET", self.job, "train"),
             self._api.route(f"{job}/events", "GET", self.events, "train"),
             self._api.route(f"{job}/cancel", "POST", self.cancel, "train"),
+            self._api.route(f"{job}/look", "POST", self.look, "train"),
             self._api.route("/v2/reveals", "POST", self.ask_reveal, "reveal"),
             self._api.route(reveal, "GET", self.reveal, "reveal"),
             self._api.route(f"{reveal}/shares", "GET", self.shares, "reveal"),
@@ -81,6 +82,13 @@ class Teaching:
         await asyncio.to_thread(self._store.cancel_job, job.id)
         self._api.audit(client, "cancel", job.id)
         return reply(self._service.job_status(job.id))
+
+    async def look(self, request: Request, client: str) -> Response:
+        """The client has looked at the model of an epoch: the job need not wait for that any longer."""
+        job = self._own(request, client)
+        meta = asked.json_object(await self._api.gate.body(request))
+        self._service.look(job.id, asked.whole(meta, "epoch", 1, MOST_EPOCHS))
+        return reply({})
 
     async def events(self, request: Request, client: str) -> Response:
         """The job's state whenever it changes, until it ends."""

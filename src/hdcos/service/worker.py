@@ -10,6 +10,7 @@ Security  every execution of a scope is reserved in the ledger on disk before it
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from hdcos.errors import CheckpointMismatch, DataMissing, InputError, PolicyRefused
+from hdcos.link import Count
 from hdcos.nn import Sequential
 from hdcos.nn.private import infer_pieces, layout, pieces
 from hdcos.nn.private.planning import plan_inference
@@ -27,6 +29,7 @@ from hdcos.protocol.party import Party
 from hdcos.protocol.rounds import Rounds
 from hdcos.ring import Array
 from hdcos.serve.checkpoint import Checkpoints
+from hdcos.serve.cost import counts_from_json, counts_to_json
 from hdcos.serve.dataset import Dataset
 from hdcos.serve.engine import Engine
 from hdcos.serve.loading import leaving, load_model, revealed, trained_shares
@@ -36,11 +39,17 @@ from hdcos.serve.trainer import Trainer
 from hdcos.serve.work import ModelWork, fingerprint
 from hdcos.service.desk import Answer, Desk, Request
 from hdcos.service.lane import Lane
-from hdcos.service.store import Store, StoredModel
+from hdcos.service.store import MOST_MODELS, Store, StoredModel
 from hdcos.sharing import Share
 from hdcos.train.form import INPUT_SCALE, TARGET_SCALE
 
 Command = dict[str, Any]
+NOTE_S = 5.0
+"""How often the cost of a job is written down: after a crash it may be short of so much."""
+REMEMBERED = 100
+"""Epochs whose times are kept."""
+PATIENCE_S = 60.0
+"""How long a job waits for a client that asked to see the model of each epoch: loading and predictions included."""
 Rest = Callable[[], None] | None
 
 
@@ -65,11 +74,42 @@ class Progress:
     """A job that this session is working on."""
 
     scope: str
-    version: str = ""
     step: int = 0
     total_steps: int = 0
     steps_per_epoch: int = 1
     rates: list[float] = field(default_factory=list)
+    before: dict[str, Count] = field(default_factory=dict)
+    """What earlier attempts cost."""
+    online: Count = field(default_factory=Count)
+    ended: list[list[float]] = field(default_factory=list)
+    """Number and seconds of the last epochs."""
+    epoch_s: float = 0.0
+    noted: float = 0.0
+    """When its report was last written."""
+    interim: tuple[int, str] = (0, "")
+    """The epoch whose model is there to be looked at, and its version."""
+    until: float = 0.0
+    """How long training waits for that look."""
+    seen: int = 0
+    """The last epoch that was looked at."""
+    watched: bool = True
+    """Whether anybody seems to look."""
+
+    def show(self, epoch: int, version: str) -> None:
+        """The model after an epoch can be looked at: training waits for that, within reason."""
+        self.interim, self.until = (epoch, version), time.monotonic() + PATIENCE_S
+
+    @property
+    def waits(self) -> bool:
+        """Whether somebody may still be looking at the model of the last epoch."""
+        if self.seen >= self.interim[0]:
+            return False
+        self.watched = self.watched and time.monotonic() < self.until
+        return self.watched
+
+    def look(self, epoch: int) -> None:
+        """Somebody has seen how the model was after an epoch."""
+        self.seen, self.watched = max(self.seen, epoch), True
 
 
 class Worker:
@@ -242,8 +282,13 @@ class Worker:
         finally:
             for name in names:
                 self._trainer.forget(name)
+        resumed = command["resume"] or 0
         self.jobs[job] = Progress(
-            command["scope"], "", command["resume"] or 0, settings["total_steps"], steps_per_epoch, spec["rates"]
+            *(command["scope"], resumed, settings["total_steps"], steps_per_epoch, spec["rates"]),
+            before=counts_from_json(known.report.get("cost", {})),
+            ended=known.report.get("ended", []),
+            noted=time.monotonic(),
+            seen=resumed // steps_per_epoch,
         )
         self.store.fix_data(job, command["datasets"])
         self.store.note_job(job, "running", command["resume"] or 0)
@@ -251,30 +296,57 @@ class Worker:
     def _steps(self, command: Command) -> None:
         progress = self.jobs[command["job"]]
         meta = {"scope": progress.scope, "start": command["start"], "steps": command["steps"], "rate": command["rate"]}
+        online, began = self.engine.meter.total("online"), time.monotonic()
         self._trainer.operations()["train"](meta, {})
+        progress.online += self.engine.meter.total("online") - online
+        progress.epoch_s += time.monotonic() - began
         progress.step = command["start"] + command["steps"]
+        if progress.step % progress.steps_per_epoch == 0:
+            epoch = [progress.step // progress.steps_per_epoch, progress.epoch_s]
+            progress.ended = [*progress.ended, epoch][-REMEMBERED:]
+            progress.epoch_s = 0.0
+        if time.monotonic() - progress.noted > NOTE_S:
+            self._note_report(command["job"])
+
+    def report(self, job: str) -> dict[str, Any]:
+        """What a job under way cost so far, at this party, and how long its last epochs took."""
+        progress = self.jobs[job]
+        stock = self._trainer.training(progress.scope).stock
+        now = {"online": progress.online, "offline": Count() if stock is None else stock.cost}
+        cost = {phase: progress.before.get(phase, Count()) + count for phase, count in now.items()}
+        return {"cost": counts_to_json(cost), "ended": progress.ended}
+
+    def _note_report(self, job: str) -> None:
+        self.jobs[job].noted = time.monotonic()
+        self.store.note_report(job, self.report(job))
 
     def _publish(self, command: Command) -> Rest:
-        """Keep the parameters of a job, as they are now, as a version of a model."""
+        """Keep the parameters of a job, as they are now, as a version of its model, or only to be looked at."""
         job = self.store.job(command["job"])
         training = self._trainer.training(self.jobs[command["job"]].scope)
         model = Sequential.outline(job.spec["architecture"]).remembering(training.columns)
         chosen = layout(model, job.spec["phase_bits"])
-        name, spec = job.spec["model"], job.spec
+        interim, spec = command["interim"], job.spec
+        name = job.interim if interim else spec["model"]
         if any(known.owner != job.owner for known in self.store.models(name)):
             raise PolicyRefused(f"a model named {name!r} belongs to another client now")
 
         def rest() -> None:
             shares = trained_shares(self.engine, command["scope"], training, chosen)
             words = {name: share.words for name, share in shares.items()}
-            self.store.keep_model(name, command["version"], model.architecture(), spec["phase_bits"], job.owner, words)
+            most = math.inf if interim else MOST_MODELS
+            kept = (model.architecture(), spec["phase_bits"], job.owner, words)
+            self.store.keep_model(name, command["version"], *kept, most=most)
+            if not interim:
+                self.store.note_version(job.id, command["version"])
 
         return rest
 
     def _close_job(self, command: Command) -> None:
-        progress = self.jobs.pop(command["job"], None)
         step = self.store.job(command["job"]).step
-        if progress is not None:
+        if command["job"] in self.jobs:
+            self._note_report(command["job"])
+            progress = self.jobs.pop(command["job"])
             step = progress.step
             self._trainer.operations()["close_training"]({"scope": progress.scope}, {})
         self.store.note_job(command["job"], command["state"], step, command["error"])

@@ -9,6 +9,9 @@ forward     from rows to logits
 backward    from the loss's derivative to every parameter's step
 step        one step of stochastic gradient descent, as a program of two parties
 convert     a trained state as the shares that inference wants
+targets     rows and targets of a run, checked, and as ring words
+rates       learning rates of a run, none below what the arithmetic can take
+watch       how a run does on the caller's own rows: loss, accuracy, divergence
 plain       the same training in floats, for HD-cos networks
 """
 

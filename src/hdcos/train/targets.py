@@ -1,22 +1,19 @@
-"""Targets of training from labels, and what private predictions for a caller's own rows say about a run."""
+"""What a run is trained on: rows and targets, checked, and as ring words."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hdcos.errors import InputError, RangeError
-from hdcos.nn import Sequential
+from hdcos.errors import InputError
+from hdcos.nn import Flatten, Sequential
 from hdcos.nn.columns import Rows, column_names, numbers
 from hdcos.ring import Array, encode
-from hdcos.train.form import INPUT_SCALE, TARGET_SCALE
-from hdcos.train.loss import LARGEST_LOGIT
+from hdcos.train.form import INPUT_SCALE, TARGET_SCALE, Form
 
-Rate = float | Callable[[int], float]
 LARGEST_TARGET = 128.0
 """Of the squared loss: logits near it fit the ring of every last layer."""
 
@@ -61,12 +58,6 @@ def encoded_rows(x: Rows, y: ArrayLike | None, outputs: int) -> tuple[dict[str, 
     }
 
 
-def learning_rate(lr: Rate, schedule: Callable[[int], float] | None, epoch: int) -> float:
-    """Of one epoch: `lr` is a number or a function of the epoch, and `schedule` multiplies it."""
-    value = lr(epoch) if callable(lr) else lr
-    return float(value * schedule(epoch) if schedule else value)
-
-
 def check_targets(targets: Array, loss: str) -> None:
     """Targets that a loss can be computed for."""
     if loss == "softmax" and not (((targets == 0) | (targets == 1)).all() and (targets.sum(1) == 1).all()):
@@ -76,42 +67,37 @@ def check_targets(targets: Array, loss: str) -> None:
 
 
 @dataclass(frozen=True)
-class Epoch:
-    """What the caller learned about one epoch."""
-
-    number: int
-    seconds: float
-    accuracy: float | None
-    """Of the validation rows, if there are any."""
-
-
-@dataclass(frozen=True)
-class HeldOut:
-    """Rows that the caller owns and the class of each."""
+class OwnRows:
+    """Rows that came with a call, checked: as the network takes them, behind its leading public layers, and targets."""
 
     rows: Array
-    labels: Array
+    shared: Array
+    targets: Array
 
 
-def held_out(model: Sequential, outputs: int, validation: tuple[Rows, ArrayLike]) -> HeldOut:
-    """Validation rows and labels, checked before training starts."""
-    rows, targets = model.rows(validation[0]), one_hot(validation[1], outputs)
-    if len(rows) != len(targets):
-        raise InputError(f"{len(rows)} validation rows and {len(targets)} labels do not belong together")
-    return HeldOut(rows, targets.argmax(1) if outputs > 1 else (targets[:, 0] > 0.5).astype(int))
+def own_rows(form: Form, model: Sequential, x: Rows, y: ArrayLike | None, loss: str) -> OwnRows:
+    if y is None:
+        if isinstance(x, list | tuple) and not x:
+            raise InputError("no data set is named: give rows, or names of uploaded data sets")
+        raise InputError("rows need labels: fit(model, x, y, ...)")
+    rows, targets = model.rows(x), one_hot(y, form.outputs)
+    if len(targets) != len(rows):
+        raise InputError(f"{len(rows)} rows and {len(targets)} labels do not belong together")
+    check_targets(targets, loss)
+    shared = rows
+    for layer in form.front:
+        shared = layer.forward({}, shared)
+    return OwnRows(rows, shared, targets)
 
 
-def accuracy(scores: Array, held: HeldOut, loss: str, epoch: int) -> float:
-    """The accuracy of predictions for held-out rows; RangeError if they show that training diverged."""
-    # Softmax compares logits with one another, the logistic loss each with zero.
-    size = np.ptp(scores, axis=1) if loss == "softmax" else np.abs(scores)
-    limit = 2 * LARGEST_TARGET if loss == "squared" else LARGEST_LOGIT
-    far, largest = float(np.mean(size > limit)), float(size.max(initial=0.0))
-    if far > 0.01:
-        raise RangeError(
-            f"training diverged in epoch {epoch + 1}: {far:.0%} of the logits of the validation rows, up to "
-            f"{largest:.3g}, lie beyond the {limit:g} that the loss is computed for. Use a smaller learning rate."
-        )
-    middle = 0.5 if loss == "squared" else 0.0
-    guesses = scores.argmax(1) if scores.shape[1] > 1 else (scores[:, 0] > middle).astype(int)
-    return float((guesses == held.labels).mean())
+def named_sets(form: Form, x: Any, y: ArrayLike | None) -> tuple[list[str], str] | None:
+    """Names of uploaded data sets and how they are joined, if that is what was passed instead of rows."""
+    if isinstance(x, str):
+        x = [x]
+    if not (isinstance(x, list | tuple) and x and all(isinstance(item, str) for item in x)):
+        return None
+    if y is not None:
+        raise InputError("labels of uploaded data sets were uploaded with them: leave y out")
+    if any(not isinstance(layer, Flatten) for layer in form.front):
+        raise InputError(f"apply the leading {form.front[0].kind} before uploading, and train what follows it")
+    return [str(item) for item in x], "columns" if isinstance(x, tuple) else "rows"
