@@ -272,13 +272,12 @@ def _configurations(shop: Workshop) -> Iterator[Mistake]:
         ('label = "y"', "label = 99", "99"),
         ('label = "y"', "", "label"),
         ('label = "y"', 'label = "y"\nfeatures = 3', "features"),
-        ("sizes = [3, 4, 1]", "sizes = []", "sizes"),
-        ("sizes = [3, 4, 1]", 'sizes = ["a", 1]', "sizes"),
+        ("sizes = [3, 4, 1]", "sizes = []", "[model]"),
+        ("sizes = [3, 4, 1]", 'sizes = ["a", 1]', "[model]"),
         ("sizes = [3, 4, 1]", "sizes = [3, -4, 1]", ""),
         ("sizes = [3, 4, 1]", "sizes = [3, 1.5, 1]", ""),
         ("sizes = [3, 4, 1]", "sizes = [3, 4, 100000000000]", ""),
         ("sizes = [3, 4, 1]", "sizes = [9, 4, 1]", "rows.csv"),
-        ("sizes = [3, 4, 1]", "sizes = [3, 4, 5]", ""),
         ("sizes = [3, 4, 1]", 'sizes = [3, 4, 1]\nactivation = "swish"', "swish"),
         ("sizes = [3, 4, 1]", 'sizes = [3, 4, 1]\nstructure = "sparse"', "sparse"),
         ("sizes = [3, 4, 1]", "sizes = [3, 4, 1]\nseed = -1", "seed"),
@@ -322,7 +321,7 @@ def _clusters(shop: Workshop) -> Iterator[Mistake]:
     for call in calls:
         for _, path in shop.spoilt("cluster.toml", PLACES | CONTENTS):
             yield Mistake((*call, "--cluster", str(path), *secret), 1, path.name)
-    trained = ("train", str(shop.folder / "config.toml"), "--cluster")
+    trained = ("train", str(shop.folder / "config.toml"), *secret[:2], "--cluster")
     for _, path in shop.spoilt("cluster.toml", PLACES | CONTENTS):
         yield Mistake((*trained, str(path)), 1, path.name)
     yield from _file_argument(shop, "cluster.toml", "dealer", "--node", str(shop.site / "dealer"), "--cluster", "{}")

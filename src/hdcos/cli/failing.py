@@ -40,9 +40,9 @@ REMEDIES = {
 }
 
 
-def if_interrupted(text: str) -> None:
+def if_interrupted(advice: Callable[[], str]) -> None:
     """What to tell whoever presses Ctrl-C from now on."""
-    click.get_current_context().meta[_HINT] = text
+    click.get_current_context().meta[_HINT] = advice
 
 
 def told_in_one_line(context: click.Context, work: Callable[[], T]) -> T:
@@ -54,7 +54,7 @@ def told_in_one_line(context: click.Context, work: Callable[[], T]) -> T:
     except (click.exceptions.Exit, click.ClickException, click.Abort, SystemExit):
         raise
     except KeyboardInterrupt:
-        _end(f"Interrupted. {context.meta.get(_HINT, '')}", INTERRUPTED)
+        _end(f"Interrupted. {context.meta.get(_HINT, str)()}", INTERRUPTED)
     except BrokenPipeError as error:
         if isinstance(error, HdcosError):
             _end(_told(error), 1)

@@ -15,13 +15,15 @@ from pathlib import Path
 
 import click
 
-from hdcos.cli.remote import read_secret
+from hdcos.cli.failing import INTERRUPTED
+from hdcos.cli.remote import read_secret, token_option
 from hdcos.client.tokens import ROLES, new_secret, token, token_hash
 from hdcos.errors import InputError
 from hdcos.link import Certificate
 from hdcos.reading import read_text
 from hdcos.serve.node import Node, run_dealer, tune_process
 from hdcos.serve.site import CARD_FILE, PARTIES, SERVERS, Card, Site, make_node
+from hdcos.service.client_doctor import examine_as_client
 from hdcos.service.config import FILE, TEMPLATE
 from hdcos.service.doctor import examine
 from hdcos.service.server import log_to_stderr, serve_party
@@ -148,8 +150,9 @@ def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
         log_to_stderr(log_format)
         site = Site.read(cluster)
         if card.role in PARTIES:
-            serve_party(folder, site, listen, http_listen, timeout_s)
-            os._exit(0)  # the state is closed; a thread that still waits for a lost node must not hold the process
+            told = serve_party(folder, site, listen, http_listen, timeout_s)
+            # The state is closed; a thread that still waits for a lost node must not hold the process.
+            os._exit(INTERRUPTED if told == signal.SIGINT else 0)
         dealing = Node.from_site(folder, site, listen, timeout_s)
         log.info("dealer: listening on %s:%d", *dealing.listener.getsockname()[:2])
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # a dealer holds nothing that could be torn
@@ -163,12 +166,28 @@ party = _server("party", PARTIES, "Run a party of a cluster until it is told to 
 
 
 @click.command()
-@cluster_option
-@folder_option
+@click.option(
+    "--cluster",
+    required=True,
+    envvar="HDCOS_CLUSTER",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The cluster file; $HDCOS_CLUSTER otherwise.",
+)
+@click.option(
+    "--node",
+    "folder",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="The folder of a node of yours; without it, the cluster is looked at as clients see it.",
+)
+@token_option
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
-def doctor(cluster: Path, folder: Path, as_json: bool) -> None:
-    """Look at a cluster from one of its nodes, and say what is wrong and what to do."""
-    findings = list(examine(cluster, folder))
+def doctor(cluster: Path, folder: Path | None, token_file: Path | None, as_json: bool) -> None:
+    """Look at a cluster, as a client or from one of its nodes, and say what is wrong and what to do."""
+    if folder is not None:
+        findings = list(examine(cluster, folder))
+    else:
+        secret = read_secret(token_file) if token_file else os.environ.get("HDCOS_TOKEN")
+        findings = list(examine_as_client(cluster, secret))
     if as_json:
         click.echo(json.dumps([asdict(finding) for finding in findings]))
     else:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,16 @@ from hdcos.cli.files import about, check_output
 from hdcos.client import connect
 from hdcos.client.cluster import RemoteCluster
 from hdcos.data.tables import read_table
-from hdcos.errors import InputError
+from hdcos.errors import DataMissing, InputError
 from hdcos.reading import read_text
+from hdcos.train.form import LOSSES
 
 file_argument = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+token_option = click.option(
+    "--token-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The file of your secret; $HDCOS_TOKEN otherwise.",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 
 
@@ -34,9 +41,7 @@ def connected(command: Callable[..., None]) -> Callable[..., None]:
     """A command that talks to a cluster. It gets a way to reach it, to be used when its own files have been read."""
 
     @click.option("--cluster", envvar="HDCOS_CLUSTER", help="The cluster file; $HDCOS_CLUSTER otherwise.")
-    @click.option(
-        "--token-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The secret's file."
-    )
+    @token_option
     @click.option("--timeout-s", default=30.0, show_default=True)
     @wraps(command)
     def wrapped(cluster: str | None, token_file: Path | None, timeout_s: float, **options: Any) -> None:
@@ -44,6 +49,19 @@ def connected(command: Callable[..., None]) -> Callable[..., None]:
         command(lambda: connect(cluster, secret, timeout_s=timeout_s), **options)
 
     return wrapped
+
+
+@contextmanager
+def shared_name(model: str) -> Iterator[None]:
+    """Where a file is named instead of a model that was shared, say so."""
+    try:
+        yield
+    except (DataMissing, InputError) as error:
+        if not Path(model).is_file():
+            raise
+        raise type(error)(
+            f"{model} is a file, and {error}. Share it first: `hdcos share-model {model} --name NAME`"
+        ) from error
 
 
 def read_secret(path: Path) -> str:
@@ -80,7 +98,8 @@ def predict(
         check_output(output)
     table = read_table(file, label, features)
     with reach() as cluster:
-        private = cluster.model(model)
+        with shared_name(model):
+            private = cluster.model(model)
         with about(file):
             logits = private.predict(table, progress=sys.stderr.isatty() and len(table) > 1000, mode=mode)
     if output is not None and output.suffix == ".npy":
@@ -108,6 +127,7 @@ def share_model(reach: Reach, file: Path, name: str) -> None:
 @click.option("--label", default=None, help="The column with the labels, if this owner has them.")
 @click.option("--features", default=None, help="The array of an NPZ file that holds the rows.")
 @click.option("--outputs", default=1, show_default=True, help="Of the network to be trained: 1 for two classes.")
+@click.option("--loss", type=click.Choice(LOSSES), help="Of the training to come: squared for a regression.")
 @click.option("--allow", multiple=True, help="Another client that may train on it, and so learn of it.")
 @connected
 def upload(
@@ -117,13 +137,14 @@ def upload(
     label: str | None,
     features: str | None,
     outputs: int,
+    loss: str | None,
     allow: tuple[str, ...],
 ) -> None:
     """Split the rows of FILE between the parties, who keep their shares under a NAME."""
     table = read_table(file, label, features)
     with reach() as cluster:
         with about(file):
-            cluster.upload(table, table.y, name=name, outputs=outputs)
+            cluster.upload(table, table.y, name=name, outputs=outputs, loss=loss)
         for client in allow:
             cluster.allow_training(name, client)
     click.echo(f"{name}: {len(table)} rows{'' if table.y is None else ' with labels'}")

@@ -103,6 +103,19 @@ class Party:
         except ValueError as error:  # InputError is one
             raise FrameError(f"party {self.rank} answered with something else than a result: {error}") from None
 
+    def look(self, path: str) -> tuple[int, dict[str, Any]]:
+        """What a resource says, whatever its status: for those who want to know how a party is."""
+        try:
+            answer = self._pool.urlopen("GET", path, headers=self._headers, retries=False)
+            said = json.loads(answer.data)
+        except HTTPError as error:
+            raise PeerLost(f"party {self.rank} at {self.address}: {_plainly(error)}") from None
+        except ValueError:
+            said = None
+        if not isinstance(said, dict):
+            raise FrameError(f"party {self.rank} at {self.address} answers with something else than hdcos would")
+        return answer.status, said
+
     def follow(self, path: str) -> urllib3.BaseHTTPResponse:
         """A stream of server-sent events."""
         try:

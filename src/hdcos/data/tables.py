@@ -48,6 +48,8 @@ def read_table(path: str | Path, label: str | int | None = None, features: str |
     place = Path(path)
     if not place.exists():
         raise DataMissing(f"there is no data file {place}: check its name")
+    if place.is_dir():
+        raise InputError(f"{place} is a folder, not a table: name a file in it")
     suffixes = [suffix.lower() for suffix in place.suffixes]
     kind = suffixes[-2] if suffixes[-1:] == [".gz"] and len(suffixes) > 1 else "".join(suffixes[-1:])
     with named(place, "a table"):

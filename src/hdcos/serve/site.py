@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,6 +129,20 @@ def endpoint(address: str, what: str) -> tuple[str, int]:
     if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
         raise InputError(f"an address is host:port, got {address!r} for {what}")
     return host.strip("[]"), int(port)
+
+
+def listening(address: str, what: str, option: str, backlog: int = 128) -> socket.socket:
+    """A socket that listens on an address; InputError names it, and the option that chooses another, if it cannot."""
+    host, port = endpoint(address, what)
+    try:
+        return socket.create_server(
+            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=backlog
+        )
+    except OSError as error:
+        why = (error.strerror or str(error)).partition(" (while")[0]
+        raise InputError(
+            f"cannot listen on {address} for {what}: {why}. Choose another with {option}, or end what listens there"
+        ) from None
 
 
 def make_node(folder: str | os.PathLike[str], role: str, address: str, http: str = "", authority: str = "") -> Card:
