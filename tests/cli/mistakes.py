@@ -155,10 +155,11 @@ class Workshop:
         return place
 
 
-def mistakes(folder: Path) -> list[Mistake]:
+def mistakes(folder: Path, group: str = "") -> list[Mistake]:
+    """All mistakes, or those of one group; their files are written into a folder."""
     shop = Workshop(folder)
     makers = (_models, _tables, _configurations, _clusters, _secrets, _nodes, _outputs, _paper, _values)
-    return [mistake for maker in makers for mistake in maker(shop)]
+    return [mistake for maker in makers if group in maker.__name__ for mistake in maker(shop)]
 
 
 def _file_argument(shop: Workshop, name: str, *call: str) -> Iterator[Mistake]:

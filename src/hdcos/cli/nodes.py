@@ -32,7 +32,11 @@ from hdcos.service.store import Store
 
 log = logging.getLogger("hdcos")
 folder_option = click.option(
-    "--node", "folder", required=True, type=click.Path(exists=True, file_okay=False, path_type=Path)
+    "--node",
+    "folder",
+    required=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="The folder of the node.",
 )
 cluster_option = click.option(
     "--cluster", required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The cluster file."
@@ -44,9 +48,9 @@ def node() -> None:
     """One node of a cluster."""
 
 
-@node.command("init")
+@node.command("init", short_help="Make a node: key, certificate, card.")
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--role", type=click.Choice(SERVERS), required=True)
+@click.option("--role", type=click.Choice(SERVERS), required=True, help="What the node is.")
 @click.option("--address", required=True, help="Where the other nodes reach this one: host:port.")
 @click.option("--http", default="", help="Where clients reach this party over HTTPS: host:port.")
 @click.option(
@@ -73,7 +77,7 @@ def _new_node(folder: Path, role: str, address: str, http: str = "", authority: 
     return card
 
 
-@click.command("init")
+@click.command("init", short_help="Combine the cards of all nodes.")
 @click.argument("target", type=click.Path(path_type=Path))
 @click.argument("cards", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--single-machine", is_flag=True, help="Make all nodes in the folder TARGET, for trying it out.")
@@ -141,7 +145,9 @@ def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
         "--http-listen", default="", help="host:port to listen on for clients, if not that of the cluster file."
     )
     @click.option("--timeout-s", default=30.0, show_default=True, help="How long another node may be silent.")
-    @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+    @click.option(
+        "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Of stderr."
+    )
     def serve(cluster: Path, folder: Path, listen: str, http_listen: str, timeout_s: float, log_format: str) -> None:
         card = Card.read(folder / CARD_FILE)
         if card.role not in roles:
@@ -158,14 +164,14 @@ def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # a dealer holds nothing that could be torn
         run_dealer(dealing, log.info)
 
-    return click.command(command, help=text)(serve)
+    return click.command(command, help=text, short_help=text.partition(" until")[0] + ".")(serve)
 
 
 dealer = _server("dealer", ("dealer",), "Run the dealer of a cluster until it is told to stop.")
 party = _server("party", PARTIES, "Run a party of a cluster until it is told to stop.")
 
 
-@click.command()
+@click.command(short_help="Say what is wrong with a cluster, and what to do.")
 @click.option(
     "--cluster",
     required=True,
@@ -205,7 +211,7 @@ def tokens() -> None:
     """Clients and what they may ask."""
 
 
-@tokens.command("new")
+@tokens.command("new", short_help="Make a client's secret.")
 @cluster_option
 @click.option("--output", required=True, type=click.Path(path_type=Path), help="Where the client keeps its secret.")
 def token_new(cluster: Path, output: Path) -> None:
@@ -218,11 +224,11 @@ def token_new(cluster: Path, output: Path) -> None:
         click.echo(f"  {role}: hdcos token allow NAME {hashed} --node FOLDER --role predict")
 
 
-@tokens.command("allow")
+@tokens.command("allow", short_help="Let a client in.")
 @click.argument("name")
 @click.argument("fingerprint")
 @folder_option
-@click.option("--role", "roles", type=click.Choice(ROLES), multiple=True, required=True)
+@click.option("--role", "roles", type=click.Choice(ROLES), multiple=True, required=True, help="May be given often.")
 def token_allow(name: str, fingerprint: str, folder: Path, roles: tuple[str, ...]) -> None:
     """Let a client in under a NAME. FINGERPRINT is what `hdcos token new` printed for this party."""
     if len(fingerprint) != 64 or set(fingerprint) - set("0123456789abcdef"):
@@ -243,7 +249,7 @@ def token_list(folder: Path) -> None:
         click.echo(f"{name:<20} {hashed[:12]} {', '.join(roles)}")
 
 
-@tokens.command("revoke")
+@tokens.command("revoke", short_help="Shut a client out.")
 @click.argument("name")
 @folder_option
 def token_revoke(name: str, folder: Path) -> None:
@@ -253,16 +259,21 @@ def token_revoke(name: str, folder: Path) -> None:
         _note(store, "revoke", name)
 
 
-@tokens.command("show")
+@tokens.command("show", short_help="The bearer token for one party.")
 @cluster_option
-@click.option("--token-file", required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--party", "rank", type=click.IntRange(0, 1), required=True)
+@click.option(
+    "--token-file",
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The file of the secret.",
+)
+@click.option("--party", "rank", type=click.IntRange(0, 1), required=True, help="Which party.")
 def token_show(cluster: Path, token_file: Path, rank: int) -> None:
     """The bearer token that the owner of a secret shows to one party: for Prometheus, curl and the like."""
     click.echo(token(read_secret(token_file), Site.read(cluster).id, rank))
 
 
-@click.command()
+@click.command(short_help="Let a model be revealed.")
 @click.argument("reveal")
 @folder_option
 @click.option("--refuse", is_flag=True, help="Say no instead.")

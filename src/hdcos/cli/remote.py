@@ -13,11 +13,10 @@ from typing import Any
 
 import click
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from hdcos import nn
 from hdcos.cli.files import about, check_output
+from hdcos.cli.tables import new_table, show
 from hdcos.client import connect
 from hdcos.client.cluster import RemoteCluster
 from hdcos.data.tables import read_table
@@ -42,7 +41,7 @@ def connected(command: Callable[..., None]) -> Callable[..., None]:
 
     @click.option("--cluster", envvar="HDCOS_CLUSTER", help="The cluster file; $HDCOS_CLUSTER otherwise.")
     @token_option
-    @click.option("--timeout-s", default=30.0, show_default=True)
+    @click.option("--timeout-s", default=30.0, show_default=True, help="How long a party may take.")
     @wraps(command)
     def wrapped(cluster: str | None, token_file: Path | None, timeout_s: float, **options: Any) -> None:
         secret = read_secret(token_file) if token_file else None  # connect looks into $HDCOS_TOKEN
@@ -72,7 +71,7 @@ def read_secret(path: Path) -> str:
     return secret
 
 
-@click.command()
+@click.command(short_help="Private predictions for the rows of a file.")
 @click.argument("model")
 @file_argument
 @click.option(
@@ -80,7 +79,7 @@ def read_secret(path: Path) -> str:
 )
 @click.option("--label", default=None, help="A column to leave out.")
 @click.option("--features", default=None, help="The array of an NPZ file that holds the rows.")
-@click.option("--mode", type=click.Choice(["shares", "masked"]), default=None)
+@click.option("--mode", type=click.Choice(["shares", "masked"]), help="How rows go out; masked takes a round less.")
 @connected
 def predict(
     reach: Reach,
@@ -109,9 +108,9 @@ def predict(
         csv.writer(target).writerows([f"{value:.6g}" for value in row] for row in logits.reshape(len(logits), -1))
 
 
-@click.command("share-model")
+@click.command("share-model", short_help="Split a model between the parties.")
 @file_argument
-@click.option("--name", required=True)
+@click.option("--name", required=True, help="What the parties call the model.")
 @connected
 def share_model(reach: Reach, file: Path, name: str) -> None:
     """Split the model in FILE (saved by `model.save`) between the parties. An older one of that name is replaced."""
@@ -121,9 +120,9 @@ def share_model(reach: Reach, file: Path, name: str) -> None:
     click.echo(f"{name} is ready, {private.rounds['shares']} rounds per prediction")
 
 
-@click.command()
+@click.command(short_help="Split the rows of a file between the parties.")
 @file_argument
-@click.option("--name", required=True)
+@click.option("--name", required=True, help="What the parties call the rows.")
 @click.option("--label", default=None, help="The column with the labels, if this owner has them.")
 @click.option("--features", default=None, help="The array of an NPZ file that holds the rows.")
 @click.option("--outputs", default=1, show_default=True, help="Of the network to be trained: 1 for two classes.")
@@ -150,9 +149,9 @@ def upload(
     click.echo(f"{name}: {len(table)} rows{'' if table.y is None else ' with labels'}")
 
 
-@click.command()
+@click.command(short_help="Ask for a model in plaintext.")
 @click.argument("model")
-@click.option("--output", required=True, type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--output", required=True, type=click.Path(dir_okay=False, path_type=Path), help="Where it is saved.")
 @click.option("--request", default=None, help="A reveal that was asked for before.")
 @click.option("--wait-s", default=2.0, show_default=True, help="How long to wait for the operators.")
 @connected
@@ -164,9 +163,9 @@ def reveal(reach: Reach, model: str, output: Path, request: str | None, wait_s: 
     click.echo(f"{model} was revealed to you and saved as {output}")
 
 
-@click.command()
+@click.command(short_help="Have material made ahead.")
 @click.argument("model")
-@click.option("--rows", required=True, type=click.IntRange(1))
+@click.option("--rows", required=True, type=click.IntRange(1), help="How many.")
 @connected
 def deal(reach: Reach, model: str, rows: int) -> None:
     """Have material for so many rows of MODEL kept in stock."""
@@ -184,7 +183,14 @@ def models(reach: Reach, as_json: bool) -> None:
     """Models that the parties hold."""
     with reach() as cluster:
         found = cluster.models()
-    _show(found, ("name", "version", "ready"), as_json)
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    table = new_table("name", "version", "ready", texts=3)
+    table.columns[1].no_wrap = True
+    for item in found:
+        table.add_row(item["name"], item["version"], str(item["ready"]))
+    show(table)
 
 
 @click.command()
@@ -202,14 +208,14 @@ def jobs(reach: Reach, job: str | None, cancel: bool, as_json: bool) -> None:
         found = [item for item in cluster.jobs() if job in (None, item["id"])]
     if job is not None and not found:
         raise InputError(f"you have no job {job}: `hdcos jobs` lists them")
-    _show(found, ("id", "model", "state", "step", "total_steps", "error"), as_json)
-
-
-def _show(records: list[dict[str, Any]], columns: tuple[str, ...], as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(records))
+        click.echo(json.dumps(found))
         return
-    table = Table(*columns)
-    for record in records:
-        table.add_row(*(str(record[column]) for column in columns))
-    Console().print(table)
+    table = new_table("id", "model", "state", "steps", texts=3)
+    table.columns[0].no_wrap = True
+    for item in found:
+        table.add_row(item["id"], item["model"], item["state"], f"{item['step']}/{item['total_steps']}")
+    show(table)
+    for item in found:
+        if item["error"]:
+            click.echo(f"{item['id']}: {item['error']}")

@@ -19,13 +19,12 @@ from typing import Any
 
 import click
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from hdcos import data, nn
 from hdcos.cli.failing import if_interrupted
 from hdcos.cli.files import about, check_output
 from hdcos.cli.remote import read_secret, token_option
+from hdcos.cli.tables import new_table, show
 from hdcos.client import connect
 from hdcos.data import read_table
 from hdcos.errors import CheckpointMismatch, InputError, ModelError
@@ -59,7 +58,7 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 }
 
 
-@click.command()
+@click.command(short_help="Train a network on shares of your data.")
 @click.argument("config", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--resume", is_flag=True, help="Go on from the newest checkpoint that both parties hold.")
 @click.option(
@@ -220,17 +219,15 @@ def _show(private: Any, saved: str | None, as_json: bool) -> None:
         click.echo(json.dumps({"epochs": epochs, **cost, "model": saved}))
         return
     watched = next((epoch.watched for epoch in private.history if epoch.watched), "your rows")
-    table = Table("epoch", "seconds", "loss", f"accuracy of {watched}")
+    table = new_table("epoch", "seconds", "loss", f"accuracy of {watched}", texts=0)
     for epoch in private.history:
         loss = "-" if epoch.loss is None else f"{epoch.loss:.4g}"
         accuracy = "-" if epoch.accuracy is None else f"{epoch.accuracy:.2%}"
         table.add_row(str(epoch.number), f"{epoch.seconds:.1f}", loss, accuracy)
-    console = Console()
-    console.print(table)
-    console.print(
+    show(table)
+    click.echo(
         f"{online.rounds:,} rounds, {online.bytes_sent[0] / 1e6:,.1f} MB each way between the parties, "
-        f"{sum(offline.bytes_sent) / 1e6:,.1f} MB of material",
-        highlight=False,
+        f"{sum(offline.bytes_sent) / 1e6:,.1f} MB of material"
     )
     if saved:
-        console.print(f"the trained model was revealed to you and saved as {saved}")
+        click.echo(f"the trained model was revealed to you and saved as {saved}")
