@@ -49,6 +49,9 @@ class Mistake:
     found: bool = False
     """`hdcos doctor` says what it found on stdout: that is its answer, not its failure."""
 
+    slow: bool = False
+    """It is noticed only when the processes of a cluster have been started."""
+
     def __str__(self) -> str:
         return " ".join(self.arguments)
 
@@ -253,7 +256,7 @@ def _configurations(shop: Workshop) -> Iterator[Mistake]:
         for name in (*DATA, "words.parquet", "model.safetensors"):
             shutil.copy(shop.folder / name, path.parent)
         path.write_text(CONFIG.replace(old, new, 1))
-        return Mistake(("train", str(path)), 1, names)
+        return Mistake(("train", str(path)), 1, names, slow=old in ("epochs = 1", "batch_size = 2", "lr = 0.1"))
 
     for kind, make in (PLACES | CONTENTS).items():
         for name in ("bad.csv", "bad.npz"):

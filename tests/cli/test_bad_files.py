@@ -17,6 +17,8 @@ GROUPS = ("models", "tables", "configurations", "clusters", "secrets", "nodes", 
 def test_every_mistake_ends_in_one_line_that_names_it(tmp_path, group) -> None:
     wrong, count = [], 0
     for mistake in mistakes(tmp_path, group):
+        if mistake.slow:  # the proof of this runs them all, each in a process of its own
+            continue
         result = CliRunner(env=environment()).invoke(main, list(mistake.arguments))
         unforeseen = "" if result.exception is None or isinstance(result.exception, SystemExit) else "Traceback"
         fault = verdict(mistake, result.exit_code, result.stdout, result.stderr + unforeseen)
@@ -27,6 +29,6 @@ def test_every_mistake_ends_in_one_line_that_names_it(tmp_path, group) -> None:
 
 def test_every_command_is_called_with_bad_files(tmp_path) -> None:
     calls = [mistake for number, group in enumerate(GROUPS) for mistake in mistakes(tmp_path / str(number), group)]
-    assert len(calls) >= 300
+    assert sum(not call.slow for call in calls) >= 300
     called = Counter(call.arguments[0] for call in calls)
     assert set(main.commands) <= set(called)

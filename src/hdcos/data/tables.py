@@ -112,7 +112,8 @@ def _npy(path: Path, label: str | int | None) -> Table:
     if label is not None:
         raise InputError(f"{path} holds one array: labels need another format, such as NPZ with arrays x and y")
     try:
-        values = np.load(path, allow_pickle=False)
+        with path.open("rb") as file:
+            values = np.load(file, allow_pickle=False)
     except BROKEN as error:
         raise InputError(f"{path} is not an NPY file, or is cut off: {error}") from error
     if not isinstance(values, np.ndarray):
@@ -122,10 +123,10 @@ def _npy(path: Path, label: str | int | None) -> Table:
 
 def _npz(path: Path, features: str, label: str | None) -> Table:
     try:
-        arrays = np.load(path, allow_pickle=False)
-        if isinstance(arrays, np.ndarray):
-            raise InputError(f"{path} is not an NPZ file: it holds one array. Name it .npy")
-        with arrays:
+        with path.open("rb") as file:
+            arrays = np.load(file, allow_pickle=False)
+            if isinstance(arrays, np.ndarray):
+                raise InputError(f"{path} is not an NPZ file: it holds one array. Name it .npy")
             for name in [features] if label is None else [features, label]:
                 if name not in arrays:
                     raise InputError(f"{path} has no array {name!r}; it has {sorted(arrays)}")
