@@ -58,6 +58,8 @@ def encoded_rows(
     x: Rows, y: ArrayLike | None, outputs: int, loss: str | None = None
 ) -> tuple[dict[str, Array], dict[str, Any]]:
     """One owner's rows (an array or a table), and labels if it has them, as ring words, and what is public of them."""
+    if loss is not None and loss not in LOSSES:
+        raise InputError(f"no loss is called {loss!r}: choose from {', '.join(LOSSES)}")
     rows, columns = np.asarray(numbers(x), dtype=np.float64), column_names(x)
     if rows.ndim < 2 or not rows.size:
         raise InputError(f"a data set is a table of at least one row, got shape {rows.shape}")
@@ -78,8 +80,6 @@ def encoded_rows(
 
 def check_targets(targets: Array, loss: str) -> None:
     """Targets that a loss can be computed for."""
-    if loss not in LOSSES:
-        raise InputError(f"no loss is called {loss!r}: choose from {', '.join(LOSSES)}")
     if loss == "softmax" and not (((targets == 0) | (targets == 1)).all() and (targets.sum(1) == 1).all()):
         raise InputError("softmax takes one class per row: labels, or rows of zeros with a single one")
     if loss == "logistic" and (targets.min(initial=0) < 0 or targets.max(initial=0) > 1):
