@@ -1,8 +1,9 @@
 """Train and serve neural networks on data that no single machine sees.
 
-local   a cluster of three processes on this machine, for the length of a `with` block
-nn      networks as plain specifications
-data    readers of data sets
+local    a cluster of three processes on this machine, for the length of a `with` block
+connect  a cluster whose nodes run elsewhere
+nn       networks as plain specifications
+data     readers of data sets
 """
 
 from importlib import import_module
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from hdcos.serve.local import local as local
 
 __all__ = ["__version__", "connect", "data", "local", "nn"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
 
 
 def __getattr__(name: str) -> Any:

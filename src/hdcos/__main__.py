@@ -1,5 +1,15 @@
-"""`python -m hdcos`: the same as the command `hdcos`."""
+"""`python -m hdcos`, and the command `hdcos`."""
 
-from hdcos.cli import main
+import sys
 
-main(prog_name="hdcos")
+
+def run() -> None:
+    try:
+        from hdcos.cli import main
+    except KeyboardInterrupt:  # while modules were loaded: nothing was begun
+        sys.exit(130)
+    main(prog_name="hdcos")
+
+
+if __name__ == "__main__":
+    run()

@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 from hdcos import data, nn
 from hdcos.cli import main
+from hdcos.serve.checkpoint import Checkpoints
 
 CONFIG = """
 [data]
@@ -30,6 +31,24 @@ seed = 1
 checkpoint = "kept"
 checkpoint_every = 5
 
+[output]
+model = "trained.safetensors"
+"""
+
+REGRESSION = """
+[data]
+train = "rows.csv"
+test = "rows.csv"
+label = "price"
+[model]
+sizes = [3, 32, 1]
+structure = "dense"
+[training]
+epochs = 8
+batch_size = 20
+lr = 0.1
+loss = "squared"
+seed = 1
 [output]
 model = "trained.safetensors"
 """
@@ -90,6 +109,61 @@ def test_mistakes_are_named(folder, old, new, words) -> None:
     assert result.exit_code == 1
     assert words in result.output
     assert "Traceback" not in result.output
+
+
+def test_a_finished_configuration_is_run_again_and_its_checkpoints_are_kept(folder) -> None:
+    (folder / "config.toml").write_text(CONFIG.replace("epochs = 2", "epochs = 1"))
+    first = run(folder / "config.toml")
+    assert first.exit_code == 0, first.output
+    before = sorted(path.name for path in (folder / "kept" / "party0").iterdir())
+    second = run(folder / "config.toml", "--json")
+    assert second.exit_code == 0, second.output
+    assert len(json.loads(second.stdout)["epochs"]) == 1
+    assert f"Note: the checkpoints of the last run are now in {folder / 'kept.1'}" in second.stderr.splitlines()
+    assert sorted(path.name for path in (folder / "kept.1" / "party0").iterdir()) == before
+    last = sorted((folder / "kept" / "party0").glob("step-*"))[-1]
+    last.unlink()
+    (folder / "kept" / "party1" / last.name).unlink()  # as if it had been cut off
+    refused = run(folder / "config.toml")
+    assert refused.exit_code == 1
+    assert "ended at step 5 of 7" in refused.stderr
+    assert "--resume" in refused.stderr
+    assert run(folder / "config.toml", "--new").exit_code == 0
+    assert (folder / "kept.2").is_dir()
+
+
+def test_a_run_that_is_writing_is_not_set_aside(folder) -> None:
+    words = {"w": np.zeros(1, np.uint64)}
+    parts = [Checkpoints.of(folder / "kept", rank) for rank in (0, 1)]
+    for part in parts:
+        part.lock()
+        part.save(7, words, {"run": "r", "attempt": 1, "settings": {"total_steps": 7}})
+    result = run(folder / "config.toml")
+    for part in parts:
+        part.unlock()
+    assert result.exit_code == 1
+    assert "another run is writing" in result.stderr
+    assert (folder / "kept").is_dir()
+
+
+def test_numbers_are_learned_from_a_file_by_the_squared_loss(folder) -> None:
+    generator = np.random.default_rng(0)
+    x = generator.uniform(-1, 1, (400, 3))
+    y = x @ [1.5, -2.0, 0.5] + 0.25
+    table = np.column_stack([x, y])
+    np.savetxt(folder / "rows.csv", table, delimiter=",", header="a,b,c,price", comments="", fmt="%.6g")
+    (folder / "config.toml").write_text(REGRESSION)
+    result = run(folder / "config.toml", "--json")
+    assert result.exit_code == 0, result.output
+    epochs = json.loads(result.stdout)["epochs"]
+    assert epochs[-1]["accuracy"] is None, "numbers are no classes"
+    trained = nn.load(folder / "trained.safetensors")
+    assert np.mean((trained(x)[:, 0] - y) ** 2) < 0.1 * y.var()
+    assert epochs[-1]["loss"] == pytest.approx(0.5 * np.mean((trained(x)[:, 0] - y) ** 2), abs=0.01)
+    (folder / "config.toml").write_text(REGRESSION.replace('loss = "squared"', ""))
+    refused = run(folder / "config.toml")
+    assert refused.exit_code == 1
+    assert "loss='squared'" in refused.stderr
 
 
 def test_nothing_is_resumed_without_a_folder(folder) -> None:

@@ -36,7 +36,14 @@ def files(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "label"),
-    [("named.csv", "sick"), ("bare.csv", 2), ("bare.csv", -2), ("packed.csv.gz", "sick"), ("table.parquet", "sick")],
+    [
+        ("named.csv", "sick"),
+        ("bare.csv", 2),
+        ("bare.csv", "2"),
+        ("bare.csv", -2),
+        ("packed.csv.gz", "sick"),
+        ("table.parquet", "sick"),
+    ],
 )
 def test_rows_and_labels_come_apart(files, name, label):
     table = read_table(files / name, label)
@@ -56,7 +63,8 @@ def test_npz_files_hold_arrays_by_name(files):
     table = read_table(files / "table.npz")
     np.testing.assert_array_equal(table.x, X)
     np.testing.assert_array_equal(table.y, Y)
-    assert read_table(files / "table.npz", "none", "other").y is None
+    with pytest.raises(InputError, match=r"no array 'none'; it has \['other', 'x', 'y'\]"):
+        read_table(files / "table.npz", "none")
     np.testing.assert_array_equal(read_table(files / "table.npz", "y", "other").x, X + 1)
 
 
@@ -76,8 +84,11 @@ def test_a_table_may_lack_labels(files):
     ("name", "content", "label", "words"),
     [
         ("x.csv", "", None, "empty"),
-        ("x.csv", "a,b\n1,two\n", "a", "not a table of numbers"),
-        ("x.csv", "a,b\n1,2\n3\n", "a", "not a table of numbers"),
+        ("x.csv", "a,b\n1,two\n", "a", "line 2, column b: 'two' is not a number"),
+        ("x.csv", "1,2\n\n3,\n", 0, "line 3, column 2: an empty cell"),
+        ("x.csv", "a,b\n1,2\n3\n", "a", "line 3: 1 cells, where the lines before have 2"),
+        ("x.csv", "a,b\n1,nan\n", "a", "line 2, column b: 'nan'"),
+        ("x.csv", "a,b\n", "a", "no rows"),
         ("x.csv", "a,b\n1,2\n", "c", "no column 'c'"),
         ("x.csv", "1,2\n", "c", "no header"),
         ("x.csv", "1,2\n", 2, "no number 2"),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import save_file
 
 from hdcos.errors import ModelError
@@ -132,3 +134,31 @@ def test_a_huge_declared_layer_costs_no_memory(tmp_path: Path) -> None:
 def test_single_precision_tensors_become_float64(tmp_path: Path) -> None:
     state = {name: array.astype(np.float32) for name, array in models.mlp([5, 8, 3]).state().items()}
     assert {array.dtype for array in load(write(tmp_path / "file", state)).state().values()} == {np.dtype(np.float64)}
+
+
+@pytest.mark.parametrize("name", ["net.pt", "net.pth", "net.bin"])
+def test_a_file_of_pytorch_is_called_by_its_name(tmp_path, name) -> None:
+    torch.save(torch.nn.Linear(3, 2).state_dict(), tmp_path / name)
+    with pytest.raises(ModelError, match=rf"{name} is no model of hdcos, it is a PyTorch file.*from_torch"):
+        load(tmp_path / name)
+    torch.save([1, 2], tmp_path / name, _use_new_zipfile_serialization=False)
+    with pytest.raises(ModelError, match=rf"{name} is no model of hdcos, it is a pickle"):
+        load(tmp_path / name)
+
+
+def test_a_torchscript_program_and_an_onnx_model_are_called_by_their_names(tmp_path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.jit.save(torch.jit.script(torch.nn.Linear(3, 2)), tmp_path / "net.pt")
+    with pytest.raises(ModelError, match="a TorchScript program of PyTorch"):
+        load(tmp_path / "net.pt")
+    # ir_version 8, producer_name "pytorch", producer_version, then the graph: as torch.onnx.export begins a file
+    (tmp_path / "net.bin").write_bytes(b"\x08\x08\x12\x07pytorch\x1a\x052.1.0:\xb4\x01" + bytes(200))
+    with pytest.raises(ModelError, match=r"net\.bin is no model of hdcos, it is an ONNX model"):
+        load(tmp_path / "net.bin")
+
+
+def test_a_partys_share_is_not_mistaken_for_a_model(tmp_path) -> None:
+    save_file({"w": np.zeros(2, np.uint64)}, tmp_path / "half.safetensors", {"format": "hdcos-model-half"})
+    with pytest.raises(ModelError, match="one party's share"):
+        load(tmp_path / "half.safetensors")

@@ -13,6 +13,7 @@ from hdcos import data, nn
 from hdcos.errors import InputError, ModelError, RangeError
 from hdcos.serve.private_training import PrivateTraining
 from hdcos.serve.training import Settings
+from hdcos.train.batches import batches
 from hdcos.train.estimate import plan_step
 from hdcos.train.rates import RateRaised
 from hdcos.train.targets import one_hot
@@ -257,3 +258,36 @@ def test_other_losses_and_layers_train_on_real_processes(cluster, loss) -> None:
     assert accuracy > 0.2 + (model(images).argmax(1) == y).mean()
     revealed = private.reveal()
     assert np.abs(revealed(images) - private.predict(images)).max() < 2e-2
+
+
+def regression():
+    x = np.random.default_rng(0).uniform(-1, 1, (300, 3))
+    return x, np.rint(4 * (x @ [1.5, -2.0, 0.5]))  # whole numbers, and still no classes
+
+
+def test_a_regression_takes_one_number_for_each_row(cluster) -> None:
+    x, y = regression()
+    model, options = nn.models.mlp([3, 16, 1], seed=1), {"epochs": 6, "batch_size": 20, "lr": 0.05, "seed": 2}
+    private = cluster.fit(model, x, y, loss="squared", validation=(x[:50], y[:50]), progress=False, **options)
+    assert private.history[-1].accuracy is None
+    assert private.history[-1].loss < private.history[0].loss
+    twin, rows, targets = model.to_torch(torch.float64), torch.from_numpy(x), torch.from_numpy(y)[:, None]
+    for epoch in range(6):
+        for chosen in batches(2, epoch, len(x), 20):
+            twin.zero_grad()
+            (0.5 * ((twin(rows[chosen]) - targets[chosen]) ** 2).sum() / 20).backward()
+            with torch.no_grad():
+                for parameter in twin.parameters():
+                    parameter -= 0.05 * parameter.grad
+    assert np.abs(private.predict(x) - nn.from_torch(twin)(x)).max() < 0.02
+    column = cluster.fit(model, x, y[:, None], loss="squared", progress=False, **options)
+    assert np.abs(private.predict(x) - column.predict(x)).max() < 0.02
+    cluster.upload(x, y, name="numbers", loss="squared")
+    named = cluster.fit(model, "numbers", loss="squared", progress=False, **options)
+    assert np.abs(private.predict(x) - named.predict(x)).max() < 0.02
+    with pytest.raises(InputError, match="loss='squared'"):
+        cluster.fit(model, x, y, progress=False, **options)
+    with pytest.raises(InputError, match="divide them by their size"):
+        cluster.fit(model, x, 1000 * y, loss="squared", progress=False, **options)
+    with pytest.raises(InputError, match="no loss is called 'hinge'"):
+        cluster.upload(x, y, name="hinged", loss="hinge")

@@ -110,7 +110,6 @@ def test_upload_train_and_jobs(ask, tmp_path, site) -> None:
         (("predict", "none", "{}/rows.csv", "--output", "x.txt"), "neither a .npy nor a .csv"),
         (("predict", "../x", "{}/rows.csv"), "model name"),
         (("jobs", "0" * 32), "you have no job"),
-        (("jobs", "--cancel"), "which job"),
         (("upload", "{}/rows.csv", "--name", "a/b"), "made of up to"),
     ],
 )

@@ -9,8 +9,10 @@ from contextlib import ExitStack
 
 import pytest
 
+from hdcos import nn
 from hdcos.errors import HdcosError, InputError
 from hdcos.link import Identity
+from hdcos.nn.private import layout
 from hdcos.serve.site import Card, Site, make_node
 from hdcos.service.config import FILE, TEMPLATE, Config
 from service.conftest import command, running
@@ -45,7 +47,6 @@ def test_operators_combine_their_cards(tmp_path) -> None:
         (("node", "init", "{}/a", "--role", "dealer", "--address", "h:1"), "never overwritten"),
         (("init", "{}/c.toml", "{}/a/card.toml"), "missing: ['party0', 'party1']"),
         (("init", "{}/c.toml", "{}/a/card.toml", "{}/a/card.toml"), "missing"),
-        (("init", "--single-machine", "{}/s", "{}/a/card.toml"), "leave the cards out"),
         (("party", "--node", "{}/a", "--cluster", "{}/a/card.toml"), "is the node of dealer"),
         (("dealer", "--node", "{}/a", "--cluster", "{}/a/card.toml"), "version None"),
         (("token", "allow", "me", "abc", "--node", "{}/a", "--role", "predict"), "64 hexadecimal digits"),
@@ -145,3 +146,49 @@ def test_mistakes_in_a_nodes_settings_are_named(tmp_path, text) -> None:
     (tmp_path / FILE).write_text(text)
     with pytest.raises(InputError, match=r"node\.toml"):
         Config.read(tmp_path)
+
+
+def test_the_doctor_helps_clients_who_have_no_node(site, tmp_path, monkeypatch) -> None:
+    cluster = ("--cluster", site / "cluster.toml")
+    for _ in range(40):
+        code, output = command("doctor", *cluster, "--token-file", site / "token")
+        if code == 0:
+            break
+        time.sleep(0.25)  # until the parties have found each other
+    assert code == 0, output
+    assert "BAD" not in output
+    for words in (
+        "party0 at",
+        "party1 at",
+        "clock of party1",
+        "your secret at party0: it is known",
+        "are those of the",
+    ):
+        assert words in output
+    monkeypatch.setenv("HDCOS_CLUSTER", str(site / "cluster.toml"))
+    code, output = command("doctor")
+    assert code == 0, output
+    assert "without your secret" in output
+    (tmp_path / "secret").write_text("hdcos-unknown")
+    code, output = command("doctor", "--token-file", tmp_path / "secret")
+    assert code == 1
+    assert output.count("BAD  your secret at") == 2
+    assert "hdcos token allow" in output
+
+
+def test_the_doctor_reports_a_model_that_waits_for_its_other_share(site, raw) -> None:
+    model = nn.models.mlp([6, 8, 3])
+    chosen, state = layout(model), model.state()
+    words = {tensor.name: tensor.words(state[tensor.name]) for tensor in chosen.tensors}
+    known = {"architecture": model.architecture(), "phase_bits": 16, "version": "5" * 32}
+    status, *_ = raw(0, "PUT", "/v2/models/lonely", {"parameters": known}, words)
+    assert status == 201
+    seen = [command("doctor", "--cluster", site / "cluster.toml", "--token-file", site / "token")]
+    seen += [
+        command("doctor", "--cluster", site / "cluster.toml", "--node", site / role)
+        for role in ("party0", "party1", "dealer")
+    ]
+    for code, output in seen:
+        assert code == 1
+        assert "BAD  model lonely: it waits for its other share, which party1 lacks" in output
+    raw(0, "DELETE", "/v2/models/lonely")

@@ -343,3 +343,21 @@ def test_bad_labels_are_refused_before_anything_is_sent(cluster, digits) -> None
     with pytest.raises(InputError, match="leave y out"):
         cluster.fit(network(), "digits", y, epochs=1, batch_size=10, lr=0.1)
     assert json.dumps(cluster.jobs())
+
+
+def test_a_regression_takes_one_number_for_each_row(cluster, site, tmp_path) -> None:
+    x = np.random.default_rng(0).uniform(-1, 1, (200, 3))
+    y = x @ [1.5, -2.0, 0.5]
+    model, options = nn.models.mlp([3, 16, 1], seed=1), {"epochs": 3, "batch_size": 20, "lr": 0.2, "seed": 2}
+    private = cluster.fit(model, x, y, loss="squared", **options)
+    assert private.history[-1].loss < private.history[0].loss
+    table = np.column_stack([x, y])
+    np.savetxt(tmp_path / "rows.csv", table, delimiter=",", header="a,b,c,y", comments="", fmt="%.9g")
+    place = ("--cluster", site / "cluster.toml", "--token-file", site / "token")
+    rows = (tmp_path / "rows.csv", "--label", "y", "--name", "prices", *place)
+    code, output = command("upload", *rows)
+    assert code == 1
+    assert "loss='squared'" in output
+    assert command("upload", *rows, "--loss", "squared") == (0, "prices: 200 rows with labels\n")
+    named = cluster.fit(model, "prices", loss="squared", **options)
+    assert np.abs(private.predict(x) - named.predict(x)).max() < 0.02

@@ -1,6 +1,7 @@
 """The command line.
 
-main        the group of commands and how errors are shown
+main        the group of commands
+failing     how errors become one line and an exit code
 cost        `hdcos cost activations`, and the way to
 model_cost  `hdcos cost MODEL`
 demo        `hdcos demo`

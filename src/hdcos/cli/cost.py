@@ -13,11 +13,11 @@ import numpy as np
 from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
 from hdcos import nn
 from hdcos.cli.model_cost import find_model, show_model_cost
 from hdcos.cli.sources import show_training_cost
+from hdcos.cli.tables import new_table, show
 from hdcos.link import Emulation
 from hdcos.offline.oblivious import traffic
 from hdcos.protocol.catalogue import ACTIVATIONS, find
@@ -83,7 +83,7 @@ def measure_activations(cluster: Cluster, show_progress: bool = False) -> Iterat
         yield measure_activation(cluster, name)
 
 
-@click.command()
+@click.command(short_help="What private inference or training costs.")
 @click.argument("name")
 @click.option("--activation", default="cos", show_default=True, help="Activation of a ready model.")
 @click.option("--structure", default="hadamard", show_default=True, help="Structure of its dense layers.")
@@ -146,19 +146,11 @@ def show_activations(as_json: bool, rtt_ms: float, mbps: float | None) -> None:
 
 
 def _print_table(rows: list[ActivationCost], round_trip_ms: float) -> None:
-    table = Table(title="Activations on secret shares, measured between two processes over TLS")
-    for heading in (
-        "activation",
-        "rounds in\nthe paper",
-        "online\nrounds",
-        "online bytes\nper element",
-        "offline bytes\nper element",
-        "the same, with\nno dealer",
-        "largest\nerror",
-        "on",
-        f"ms for\n{ELEMENTS:,}",
-    ):
-        table.add_column(heading, justify="left" if heading == "activation" else "right")
+    table = new_table(
+        *("\nactivation", "paper's\nrounds", "\nrounds", "online\nbytes", "offline\nbytes", "without\ndealer"),
+        *("largest\nerror", "\non", "\nms"),
+        title=f"Activations on secret shares, between two processes over TLS: bytes per element, ms for {ELEMENTS:,}",
+    )
     for row in rows:
         low, high = row.interval
         table.add_row(
@@ -172,10 +164,10 @@ def _print_table(rows: list[ActivationCost], round_trip_ms: float) -> None:
             f"[{low:g}, {high:g}]",
             f"{row.ms:.2f}",
         )
-    console = Console(width=None if sys.stdout.isatty() else 130)
-    console.print(table)
-    console.print(
-        f"Online bytes are sent by each party to the other, offline bytes by the dealer; with no dealer they are what\n"
-        f"the parties say to each other in all, as planned. Errors are against float64.\n"
-        f"Times are online phases, material in stock; an empty exchange both ways took {round_trip_ms:.3f} ms."
+    show(table)
+    click.echo(
+        "Online bytes are sent by each party to the other, offline bytes by the dealer;\n"
+        "without a dealer they are what the parties say to each other in all, as planned.\n"
+        "Errors are against float64. Times are online phases, material in stock;\n"
+        f"an empty exchange both ways took {round_trip_ms:.3f} ms."
     )

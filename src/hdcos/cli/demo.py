@@ -7,6 +7,7 @@ import time
 import click
 import numpy as np
 from rich.console import Console
+from rich.table import Table
 
 from hdcos import data, nn
 from hdcos.cli.model_cost import show_model_cost
@@ -22,16 +23,16 @@ def rate(epoch: int) -> float:
     return 6.0 / (1 + epoch / 10)
 
 
-@click.command()
+@click.command(short_help="A network learns digits on shares, on this machine.")
 def demo() -> None:
     """Train a network on shared digits, classify others with it, and show what that cost."""
-    console = Console(width=110 if not Console().is_terminal else None)
+    console = Console(highlight=False)
     x, y = data.digits("train")
     images, labels = data.digits("test")
     model = nn.Sequential([nn.HadamardDiagonal(64, 256, bandwidth=4.0), nn.Cos(), nn.HadamardDiagonal(256, 10)])
     console.print(
-        f"An HD-cos network of {model.parameter_count:,} parameters is to learn 8x8 digits. A dealer and two parties\n"
-        f"start as three processes on this machine. {len(x):,} images, their labels and the network are split between\n"
+        f"An HD-cos network of {model.parameter_count:,} parameters is to learn 8x8 digits. A dealer and two parties "
+        f"start as three processes on this machine. {len(x):,} images, their labels and the network are split between "
         f"the parties: neither sees a pixel, a label, a weight, a gradient or an answer.\n"
     )
     with local() as cluster:
@@ -56,8 +57,10 @@ def demo() -> None:
         "inference": f"{online.rounds} rounds, {online.bytes_sent[0] / len(images):,.0f} bytes an image each way, "
         f"{predicted_s * 1e3:.0f} ms for all images",
     }
+    table = Table.grid(padding=(0, 2, 0, 0))
     for name, text in lines.items():
-        console.print(f"{name:<22} {text}", highlight=False)
+        table.add_row(name, text)
+    console.print(table)
     console.print("\nWhat inference with a ready network costs, layer by layer:\n")
     show_model_cost("digits", "cos", "hadamard", 64, Emulation(), as_json=False, measured=True)
     console.print(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from typing import Any
 
@@ -11,24 +10,21 @@ import click
 from hdcos._version import __version__
 from hdcos.cli.cost import cost
 from hdcos.cli.demo import demo
+from hdcos.cli.failing import told_in_one_line
 from hdcos.cli.nodes import approve, dealer, doctor, init, node, party, quota, retry, tokens
 from hdcos.cli.paper import paper
 from hdcos.cli.remote import deal, jobs, models, predict, reveal, share_model, upload
 from hdcos.cli.train import train
-from hdcos.errors import HdcosError, HdcosWarning
+from hdcos.errors import HdcosWarning
 
 
 class _Commands(click.Group):
-    """Shows an error or a warning of ours as its name and message, without a trace: it was written to be read."""
+    """Ends with one line, whatever goes wrong: errors and warnings were written to be read."""
 
     def invoke(self, context: click.Context) -> object:
-        try:
-            with warnings.catch_warnings():
-                warnings.showwarning = _shown
-                return super().invoke(context)
-        except HdcosError as error:
-            click.echo(f"{type(error).__name__}: {error}", err=True)
-            sys.exit(1)
+        with warnings.catch_warnings():
+            warnings.showwarning = _shown
+            return told_in_one_line(context, lambda: super(_Commands, self).invoke(context))
 
 
 def _shown(

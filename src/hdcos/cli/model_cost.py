@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -11,11 +10,10 @@ from typing import Any
 
 import click
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from hdcos import nn
 from hdcos.cli.sources import SourceCost, inference_sources, show_sources
+from hdcos.cli.tables import new_table, show
 from hdcos.errors import ModelError
 from hdcos.link import Emulation
 from hdcos.nn.private.calibrate import Interval, intervals, stated
@@ -124,31 +122,24 @@ def _record(
 
 
 def _print(title: str, layers: list[LayerEstimate], seen: Measured | None, dense: LayerEstimate) -> None:
-    table = Table(title=title)
-    headings = ["layer", "secure\nmultiplications", "online\nrounds", "online\nbytes each way", "online\nms, about"]
-    headings += ["offline\nbytes", "offline\nms, about"]
-    if seen is not None:
-        headings += ["measured\nrounds", "measured\nbytes", "measured\nms"]
-    for heading in headings:
-        table.add_column(heading, justify="left" if heading == "layer" else "right")
-    whole = total(layers)
+    headings = ["\nlayer", "secure\nproducts", "\nrounds", "online\nbytes", "\n~ms", "offline\nbytes", "\n~ms"]
+    table, whole = new_table(*headings, title=title), total(layers)
     for layer in [*layers, whole, dense]:
         name = "the same, dense" if layer is dense else layer.name
         row = [name, f"{layer.multiplications:,}", str(layer.online.rounds), f"{layer.online.bytes_sent:,}"]
-        row += [_ms(layer.online), f"{layer.offline.bytes_sent:,}", _ms(layer.offline)]
-        if seen is not None:
-            amount = seen.online if layer is whole else seen.steps.get(layer.name)
-            if layer is dense or amount is None:
-                row += ["", "", ""]
-            else:
-                row += [str(amount.rounds), f"{amount.bytes_sent:,}", _ms(amount)]
-        table.add_row(*row, end_section=layer is layers[-1])
-    console = Console(width=None if sys.stdout.isatty() else 150)
-    console.print(table)
+        table.add_row(*row, _ms(layer.online), f"{layer.offline.bytes_sent:,}", _ms(layer.offline))
+    show(table)
+    click.echo("Online bytes are sent by each party to the other; times are estimates.")
     if seen is not None:
-        console.print(
-            f"Measured offline: {seen.offline.bytes_sent:,} bytes and {seen.offline.seconds * 1e3:.2f} ms a batch."
-        )
+        _print_measured(seen)
+
+
+def _print_measured(seen: Measured) -> None:
+    table = new_table("layer", "rounds", "online bytes", "ms", title="Measured between two processes")
+    for name, amount in [*seen.steps.items(), ("total", seen.online)]:
+        table.add_row(name, str(amount.rounds), f"{amount.bytes_sent:,}", _ms(amount))
+    show(table)
+    click.echo(f"Offline: {seen.offline.bytes_sent:,} bytes and {seen.offline.seconds * 1e3:.2f} ms a batch.")
 
 
 def _ms(amount: Amount) -> str:

@@ -9,24 +9,34 @@ import signal
 import socket
 import sys
 import time
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
 
 import click
 
+from hdcos.cli.failing import INTERRUPTED
+from hdcos.cli.remote import read_secret, token_option
 from hdcos.client.tokens import ROLES, check_fingerprint, fingerprint, new_secret, token, token_hash
 from hdcos.errors import DataMissing, InputError
+from hdcos.link import Certificate
+from hdcos.reading import read_text
 from hdcos.serve.node import Node, run_dealer, tune_process
 from hdcos.serve.site import CARD_FILE, PARTIES, SERVERS, Card, Site, make_node
+from hdcos.service.client_doctor import examine_as_client
 from hdcos.service.config import FILE, TEMPLATE
 from hdcos.service.doctor import examine
-from hdcos.service.room import STATE
 from hdcos.service.server import log_to_stderr, serve_party
+from hdcos.service.state import state
 from hdcos.service.store import Store
 
 log = logging.getLogger("hdcos")
 folder_option = click.option(
-    "--node", "folder", required=True, type=click.Path(exists=True, file_okay=False, path_type=Path)
+    "--node",
+    "folder",
+    required=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="The folder of the node.",
 )
 cluster_option = click.option(
     "--cluster", required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The cluster file."
@@ -38,9 +48,9 @@ def node() -> None:
     """One node of a cluster."""
 
 
-@node.command("init")
+@node.command("init", short_help="Make a node: key, certificate, card.")
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--role", type=click.Choice(SERVERS), required=True)
+@click.option("--role", type=click.Choice(SERVERS), required=True, help="What the node is.")
 @click.option("--address", required=True, help="Where the other nodes reach this one: host:port.")
 @click.option("--http", default="", help="Where clients reach this party over HTTPS: host:port.")
 @click.option(
@@ -50,7 +60,11 @@ def node() -> None:
 )
 def node_init(folder: Path, role: str, address: str, http: str, authority: Path | None) -> None:
     """Make this node's key, certificate, card and node.toml in FOLDER. The key never leaves it; the card is for all."""
-    card = _new_node(folder, role, address, http, authority.read_text() if authority else "")
+    trusted = ""
+    if authority is not None:
+        Certificate.read(authority)
+        trusted = read_text(authority, "a certificate in PEM")
+    card = _new_node(folder, role, address, http, trusted)
     click.echo(f"{role} at {card.address}: card in {folder / CARD_FILE}")
     click.echo(f"fingerprint {card.certificate.fingerprint}")
     click.echo("Give the card to the other operators, and tell them the fingerprint by another way.")
@@ -63,7 +77,7 @@ def _new_node(folder: Path, role: str, address: str, http: str = "", authority: 
     return card
 
 
-@click.command("init")
+@click.command("init", short_help="Combine the cards of all nodes.")
 @click.argument("target", type=click.Path(path_type=Path))
 @click.argument("cards", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--single-machine", is_flag=True, help="Make all nodes in the folder TARGET, for trying it out.")
@@ -77,7 +91,7 @@ def init(target: Path, cards: tuple[Path, ...], single_machine: bool, no_dealer:
     """Combine the CARDS of all nodes into the cluster file TARGET, which nodes and clients then share."""
     if single_machine:
         if cards:
-            raise InputError("--single-machine makes all nodes itself: leave the cards out")
+            raise click.UsageError("--single-machine makes all nodes itself: leave the cards out")
         _single_machine(target, PARTIES if no_dealer else SERVERS)
         return
     if target.exists():
@@ -104,11 +118,10 @@ def _single_machine(folder: Path, roles: tuple[str, ...]) -> None:
     site, path, secret = Site.of(made, dealer="dealer" in roles), folder / "cluster.toml", new_secret()
     site.write(path)
     for rank, role in enumerate(PARTIES):
-        Store(folder / role / STATE).allow("me", token_hash(token(secret, site.id, rank)), ROLES)
+        with state(folder / role) as store:
+            store.allow("me", token_hash(token(secret, site.id, rank)), ROLES)
     place = folder / "token"
-    handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "w") as file:
-        file.write(f"{secret}\n")
+    _keep_secret(place, secret)
     click.echo(f"A cluster for one machine, which protects nothing from its owner, in {folder}. Start it with\n")
     for role in roles:
         command = "dealer" if role == "dealer" else "party"
@@ -116,6 +129,12 @@ def _single_machine(folder: Path, roles: tuple[str, ...]) -> None:
     click.echo("\nand use it with\n")
     click.echo(f"  export HDCOS_CLUSTER={path} HDCOS_TOKEN=$(cat {place})")
     click.echo("  hdcos models")
+
+
+def _keep_secret(path: Path, secret: str) -> None:
+    """A new file that only its owner can read."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(f"{secret}\n")
 
 
 def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
@@ -126,7 +145,9 @@ def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
         "--http-listen", default="", help="host:port to listen on for clients, if not that of the cluster file."
     )
     @click.option("--timeout-s", default=30.0, show_default=True, help="How long another node may be silent.")
-    @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+    @click.option(
+        "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Of stderr."
+    )
     def serve(cluster: Path, folder: Path, listen: str, http_listen: str, timeout_s: float, log_format: str) -> None:
         card = Card.read(folder / CARD_FILE)
         if card.role not in roles:
@@ -135,27 +156,44 @@ def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
         log_to_stderr(log_format)
         site = Site.read(cluster)
         if card.role in PARTIES:
-            serve_party(folder, site, listen, http_listen, timeout_s)
-            os._exit(0)  # the state is closed; a thread that still waits for a lost node must not hold the process
+            told = serve_party(folder, site, listen, http_listen, timeout_s)
+            # The state is closed; a thread that still waits for a lost node must not hold the process.
+            os._exit(INTERRUPTED if told == signal.SIGINT else 0)
         dealing = Node.from_site(folder, site, listen, timeout_s)
         log.info("dealer: listening on %s:%d", *dealing.listener.getsockname()[:2])
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # a dealer holds nothing that could be torn
         run_dealer(dealing, log.info)
 
-    return click.command(command, help=text)(serve)
+    return click.command(command, help=text, short_help=text.partition(" until")[0] + ".")(serve)
 
 
 dealer = _server("dealer", ("dealer",), "Run the dealer of a cluster until it is told to stop.")
 party = _server("party", PARTIES, "Run a party of a cluster until it is told to stop.")
 
 
-@click.command()
-@cluster_option
-@folder_option
+@click.command(short_help="Say what is wrong with a cluster, and what to do.")
+@click.option(
+    "--cluster",
+    required=True,
+    envvar="HDCOS_CLUSTER",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The cluster file; $HDCOS_CLUSTER otherwise.",
+)
+@click.option(
+    "--node",
+    "folder",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="The folder of a node of yours; without it, the cluster is looked at as clients see it.",
+)
+@token_option
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
-def doctor(cluster: Path, folder: Path, as_json: bool) -> None:
-    """Look at a cluster from one of its nodes, and say what is wrong and what to do."""
-    findings = list(examine(cluster, folder))
+def doctor(cluster: Path, folder: Path | None, token_file: Path | None, as_json: bool) -> None:
+    """Look at a cluster, as a client or from one of its nodes, and say what is wrong and what to do."""
+    if folder is not None:
+        findings = list(examine(cluster, folder))
+    else:
+        secret = read_secret(token_file) if token_file else os.environ.get("HDCOS_TOKEN")
+        findings = list(examine_as_client(cluster, secret))
     if as_json:
         click.echo(json.dumps([asdict(finding) for finding in findings]))
     else:
@@ -173,32 +211,30 @@ def tokens() -> None:
     """Clients and what they may ask."""
 
 
-@tokens.command("new")
+@tokens.command("new", short_help="Make a client's secret.")
 @cluster_option
 @click.option("--output", required=True, type=click.Path(path_type=Path), help="Where the client keeps its secret.")
 def token_new(cluster: Path, output: Path) -> None:
     """Make a client's secret, and what the operators of the two parties need to know of it."""
     site, secret = Site.read(cluster), new_secret()
-    handle = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "w") as file:
-        file.write(f"{secret}\n")
+    _keep_secret(output, secret)
     click.echo(f"The secret is in {output}: keep it, and show it to nobody. Each operator runs, with a name and roles:")
     for rank, role in enumerate(PARTIES):
         line = f"hdcos token allow NAME {fingerprint(secret, site.id, rank)} --node FOLDER --role predict"
         click.echo(f"  {role}: {line}")
 
 
-@tokens.command("allow")
+@tokens.command("allow", short_help="Let a client in.")
 @click.argument("name")
 @click.argument("shown", metavar="FINGERPRINT")
 @folder_option
-@click.option("--role", "roles", type=click.Choice(ROLES), multiple=True, required=True)
+@click.option("--role", "roles", type=click.Choice(ROLES), multiple=True, required=True, help="May be given often.")
 def token_allow(name: str, shown: str, folder: Path, roles: tuple[str, ...]) -> None:
     """Let a client in under a NAME. FINGERPRINT is what `hdcos token new` printed for this party."""
     hashed = check_fingerprint(shown, Card.read(folder / CARD_FILE).role)
-    store = _store(folder)
-    store.allow(name, hashed, roles)
-    _note(store, "allow", name, ", ".join(roles))
+    with _store(folder) as store:
+        store.allow(name, hashed, roles)
+        _note(store, "allow", name, ", ".join(roles))
     click.echo(f"{name} may {', '.join(roles)}")
 
 
@@ -206,74 +242,84 @@ def token_allow(name: str, shown: str, folder: Path, roles: tuple[str, ...]) -> 
 @folder_option
 def token_list(folder: Path) -> None:
     """Clients of a party."""
-    for name, hashed, roles in _store(folder).clients():
+    with _store(folder) as store:
+        clients = store.clients()
+    for name, hashed, roles in clients:
         click.echo(f"{name:<20} {hashed[:12]} {', '.join(roles)}")
 
 
-@tokens.command("revoke")
+@tokens.command("revoke", short_help="Shut a client out.")
 @click.argument("name")
 @folder_option
 def token_revoke(name: str, folder: Path) -> None:
     """Shut a client out; a running party notices within a second."""
-    store = _store(folder)
-    store.revoke(name)
-    _note(store, "revoke", name)
+    with _store(folder) as store:
+        store.revoke(name)
+        _note(store, "revoke", name)
 
 
-@tokens.command("show")
+@tokens.command("show", short_help="The bearer token for one party.")
 @cluster_option
-@click.option("--token-file", required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--party", "rank", type=click.IntRange(0, 1), required=True)
+@click.option(
+    "--token-file",
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The file of the secret.",
+)
+@click.option("--party", "rank", type=click.IntRange(0, 1), required=True, help="Which party.")
 def token_show(cluster: Path, token_file: Path, rank: int) -> None:
     """The bearer token that the owner of a secret shows to one party: for Prometheus, curl and the like."""
-    click.echo(token(token_file.read_text().strip(), Site.read(cluster).id, rank))
+    click.echo(token(read_secret(token_file), Site.read(cluster).id, rank))
 
 
-@click.command()
+@click.command(short_help="Let a model be revealed.")
 @click.argument("reveal")
 @folder_option
 @click.option("--refuse", is_flag=True, help="Say no instead.")
 def approve(reveal: str, folder: Path, refuse: bool) -> None:
     """Let a model be revealed, as far as this party is concerned. `hdcos approve list` shows who asks."""
-    store = _store(folder)
-    if reveal == "list":
-        for item in store.reveals():
-            click.echo(f"{item.id}  {item.state:<9} {item.owner} asks for {item.model}")
-        return
-    store.decide_reveal(reveal, "refused" if refuse else "approved")
-    _note(store, "refuse to reveal" if refuse else "approve to reveal", store.reveal(reveal).model, reveal)
+    with _store(folder) as store:
+        if reveal == "list":
+            for item in store.reveals():
+                click.echo(f"{item.id}  {item.state:<9} {item.owner} asks for {item.model}")
+            return
+        store.decide_reveal(reveal, "refused" if refuse else "approved")
+        _note(store, "refuse to reveal" if refuse else "approve to reveal", store.reveal(reveal).model, reveal)
     click.echo(f"{reveal}: {'refused' if refuse else 'approved'} here; the other party decides for itself")
 
 
-@click.command()
+@click.command(short_help="Rows answered of each model.")
 @click.argument("model", required=False)
 @folder_option
 @click.option("--reset", is_flag=True, help="Allow as many rows again: what was learnt of the weights stays learnt.")
 def quota(model: str | None, folder: Path, reset: bool) -> None:
     """Rows of each MODEL that this party has answered, for all clients together, and how many it will."""
-    store = _store(folder)
-    if reset:
-        if model is None:
-            raise InputError("the quota of which model is to be reset?")
-        answered = store.queries(model)
-        store.forget_queries(model)
-        _note(store, "reset quota", model, f"{answered} rows")
-        click.echo(f"{model}: {answered} rows were answered and are forgotten; the other party counts for itself")
-        return
-    for name, (answered, allowed) in store.all_queries().items():
+    if reset and model is None:
+        raise InputError("the quota of which model is to be reset?")
+    with _store(folder) as store:
+        if reset and model is not None:
+            answered = store.queries(model)
+            store.forget_queries(model)
+            _note(store, "reset quota", model, f"{answered} rows")
+            click.echo(f"{model}: {answered} rows were answered and are forgotten; the other party counts for itself")
+            return
+        counted = store.all_queries()
+    for name, (answered, allowed) in counted.items():
         if model in (None, name):
             click.echo(f"{name:<20} {answered} of {allowed} rows")
 
 
-@click.command()
+@click.command(short_help="Load a model again.")
 @click.argument("model")
 @folder_option
 def retry(model: str, folder: Path) -> None:
     """Have MODEL loaded again, which this party gave up; a running party notices within some seconds."""
-    store = _store(folder)
-    if not store.forgive("load", model):
-        raise DataMissing(f"nothing is held against loading a model named {model!r} here: perhaps at the other party")
-    _note(store, "retry", model)
+    with _store(folder) as store:
+        if not store.forgive("load", model):
+            raise DataMissing(
+                f"nothing is held against loading a model named {model!r} here: perhaps at the other party"
+            )
+        _note(store, "retry", model)
     click.echo(f"{model} will be loaded again; the other party decides for itself")
 
 
@@ -282,8 +328,8 @@ def _note(store: Store, action: str, target: str, detail: str = "") -> None:
     store.audit([(time.time(), "operator", action, target, "ok", detail)])
 
 
-def _store(folder: Path) -> Store:
+def _store(folder: Path) -> AbstractContextManager[Store]:
     role = Card.read(folder / CARD_FILE).role
     if role not in PARTIES:
         raise InputError(f"{folder} is the node of {role}: clients talk to parties only")
-    return Store(folder / STATE)
+    return state(folder)

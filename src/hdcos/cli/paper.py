@@ -19,7 +19,7 @@ def paper() -> None:
     """The paper's tables and figures, made again."""
 
 
-@paper.command("run", epilog=f"NAME is one of {', '.join(NAMES)}.")
+@paper.command("run", short_help="Train the models of an experiment.", epilog=f"NAME is one of {', '.join(NAMES)}.")
 @click.argument("name")
 @click.option("--epochs", type=click.IntRange(min=1), help="Epochs of training; the paper's unless given.")
 @click.option("--trials", type=click.IntRange(min=1), default=5, show_default=True, help="Seeds per learning rate.")
@@ -64,7 +64,7 @@ def run_experiment(
     click.echo(f"{done} {'rows written' if name in UNTRAINED else 'cells trained'}; results are in {out}.")
 
 
-@paper.command()
+@paper.command(short_help="Render the results beside the paper's.")
 @click.option(
     "--results",
     "source",

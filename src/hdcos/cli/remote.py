@@ -6,45 +6,73 @@ import csv
 import json
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from hdcos import nn
-from hdcos.cli.files import about
+from hdcos.cli.files import about, check_output
+from hdcos.cli.tables import new_table, show
 from hdcos.client import connect
 from hdcos.client.cluster import RemoteCluster
 from hdcos.data.tables import read_table
-from hdcos.errors import InputError
+from hdcos.errors import DataMissing, InputError
+from hdcos.reading import read_text
+from hdcos.train.form import LOSSES
 
 file_argument = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+token_option = click.option(
+    "--token-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The file of your secret; $HDCOS_TOKEN otherwise.",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 
 
+Reach = Callable[[], RemoteCluster]
+
+
 def connected(command: Callable[..., None]) -> Callable[..., None]:
-    """A command that talks to a cluster."""
+    """A command that talks to a cluster. It gets a way to reach it, to be used when its own files have been read."""
 
     @click.option("--cluster", envvar="HDCOS_CLUSTER", help="The cluster file; $HDCOS_CLUSTER otherwise.")
-    @click.option(
-        "--token-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The secret's file."
-    )
-    @click.option("--timeout-s", default=30.0, show_default=True)
+    @token_option
+    @click.option("--timeout-s", default=30.0, show_default=True, help="How long a party may take.")
     @wraps(command)
     def wrapped(cluster: str | None, token_file: Path | None, timeout_s: float, **options: Any) -> None:
-        secret = token_file.read_text().strip() if token_file else None  # connect looks into $HDCOS_TOKEN
-        with connect(cluster, secret, timeout_s=timeout_s) as connection:
-            command(connection, **options)
+        secret = read_secret(token_file) if token_file else None  # connect looks into $HDCOS_TOKEN
+        command(lambda: connect(cluster, secret, timeout_s=timeout_s), **options)
 
     return wrapped
 
 
-@click.command()
+@contextmanager
+def shared_name(model: str) -> Iterator[None]:
+    """Where a file is named instead of a model that was shared, say so."""
+    try:
+        yield
+    except (DataMissing, InputError) as error:
+        if not Path(model).is_file():
+            raise
+        raise type(error)(
+            f"{model} is a file, and {error}. Share it first: `hdcos share-model {model} --name NAME`"
+        ) from error
+
+
+def read_secret(path: Path) -> str:
+    """The secret in a client's file."""
+    secret = read_text(path, "the file of a client's secret").strip()
+    if not secret or not secret.isascii() or not secret.isprintable() or " " in secret:
+        raise InputError(f"{path} holds no client's secret, which is one word: `hdcos token new` makes one")
+    return secret
+
+
+@click.command(short_help="Private predictions for the rows of a file.")
 @click.argument("model")
 @file_argument
 @click.option(
@@ -52,10 +80,10 @@ def connected(command: Callable[..., None]) -> Callable[..., None]:
 )
 @click.option("--label", default=None, help="A column to leave out.")
 @click.option("--features", default=None, help="The array of an NPZ file that holds the rows.")
-@click.option("--mode", type=click.Choice(["shares", "masked"]), default=None)
+@click.option("--mode", type=click.Choice(["shares", "masked"]), help="How rows go out; masked takes a round less.")
 @connected
 def predict(
-    cluster: RemoteCluster,
+    reach: Reach,
     model: str,
     file: Path,
     output: Path | None,
@@ -66,10 +94,14 @@ def predict(
     """Private predictions of MODEL for the rows of FILE (CSV, NPY, NPZ, IDX or Parquet): its outputs, row by row."""
     if output is not None and output.suffix not in (".npy", ".csv"):
         raise InputError(f"{output} is neither a .npy nor a .csv file")
-    private = cluster.model(model)
+    if output is not None:
+        check_output(output)
     table = read_table(file, label, features)
-    with about(file):
-        logits = private.predict(table, progress=sys.stderr.isatty() and len(table) > 1000, mode=mode)
+    with reach() as cluster:
+        with shared_name(model):
+            private = cluster.model(model)
+        with about(file):
+            logits = private.predict(table, progress=sys.stderr.isatty() and len(table) > 1000, mode=mode)
     if output is not None and output.suffix == ".npy":
         np.save(output, logits)
         return
@@ -77,9 +109,9 @@ def predict(
         csv.writer(target).writerows([f"{value:.6g}" for value in row] for row in logits.reshape(len(logits), -1))
 
 
-@click.command("share-model")
+@click.command("share-model", short_help="Split a model between the parties.")
 @file_argument
-@click.option("--name", required=True)
+@click.option("--name", required=True, help="What the parties call the model.")
 @click.option(
     "--calibrate",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -89,7 +121,7 @@ def predict(
 @click.option("--features", default=None, help="The array of an NPZ file that holds those rows.")
 @connected
 def share_model(
-    cluster: RemoteCluster, file: Path, name: str, calibrate: Path | None, label: str | None, features: str | None
+    reach: Reach, file: Path, name: str, calibrate: Path | None, label: str | None, features: str | None
 ) -> None:
     """Split the model in FILE (saved by `model.save`) between the parties. An older one of that name is replaced.
 
@@ -104,71 +136,85 @@ def share_model(
             taken = math.prod(model.input_shape)
             raise InputError(f"{calibrate} has {math.prod(rows.shape[1:])} features, the network takes {taken}")
         rows = rows.reshape(len(rows), *model.input_shape)
-    private = cluster.share(model, name, rows)
+    with reach() as cluster:
+        private = cluster.share(model, name, rows)
     if private.calibration is not None and not sys.stderr.isatty():
         click.echo(private.calibration)
     click.echo(f"{name} is ready, {private.rounds['shares']} rounds per prediction")
 
 
-@click.command()
+@click.command(short_help="Split the rows of a file between the parties.")
 @file_argument
-@click.option("--name", required=True)
+@click.option("--name", required=True, help="What the parties call the rows.")
 @click.option("--label", default=None, help="The column with the labels, if this owner has them.")
 @click.option("--features", default=None, help="The array of an NPZ file that holds the rows.")
 @click.option("--outputs", default=1, show_default=True, help="Of the network to be trained: 1 for two classes.")
+@click.option("--loss", type=click.Choice(LOSSES), help="Of the training to come: squared for a regression.")
 @click.option("--allow", multiple=True, help="Another client that may train on it, and so learn of it.")
 @connected
 def upload(
-    cluster: RemoteCluster,
+    reach: Reach,
     file: Path,
     name: str,
     label: str | None,
     features: str | None,
     outputs: int,
+    loss: str | None,
     allow: tuple[str, ...],
 ) -> None:
     """Split the rows of FILE between the parties, who keep their shares under a NAME."""
     table = read_table(file, label, features)
-    with about(file):
-        cluster.upload(table, table.y, name=name, outputs=outputs)
-    for client in allow:
-        cluster.allow_training(name, client)
+    with reach() as cluster:
+        with about(file):
+            cluster.upload(table, table.y, name=name, outputs=outputs, loss=loss)
+        for client in allow:
+            cluster.allow_training(name, client)
     click.echo(f"{name}: {len(table)} rows{'' if table.y is None else ' with labels'}")
 
 
-@click.command()
+@click.command(short_help="Ask for a model in plaintext.")
 @click.argument("model")
-@click.option("--output", required=True, type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--output", required=True, type=click.Path(dir_okay=False, path_type=Path), help="Where it is saved.")
 @click.option("--request", default=None, help="A reveal that was asked for before.")
 @click.option("--wait-s", default=2.0, show_default=True, help="How long to wait for the operators.")
 @connected
-def reveal(cluster: RemoteCluster, model: str, output: Path, request: str | None, wait_s: float) -> None:
+def reveal(reach: Reach, model: str, output: Path, request: str | None, wait_s: float) -> None:
     """Ask both operators for MODEL in the clear, and save it."""
-    cluster.model(model).reveal(wait_s, request).save(output)
+    check_output(output)
+    with reach() as cluster:
+        cluster.model(model).reveal(wait_s, request).save(output)
     click.echo(f"{model} was revealed to you and saved as {output}")
 
 
-@click.command()
+@click.command(short_help="Have material made ahead.")
 @click.argument("model")
-@click.option("--rows", required=True, type=click.IntRange(1))
+@click.option("--rows", required=True, type=click.IntRange(1), help="How many.")
 @connected
-def deal(cluster: RemoteCluster, model: str, rows: int) -> None:
+def deal(reach: Reach, model: str, rows: int) -> None:
     """Have material for so many rows of MODEL kept in stock."""
-    private = cluster.model(model)
-    for mode in ("shares", "masked"):
-        cluster.parties.ask("POST", f"/v2/models/{model}/prepare", {"rows": rows, "mode": mode})
-    click.echo(f"{model}: {private.stock} rows in stock now")
+    with reach() as cluster:
+        private = cluster.model(model)
+        for mode in ("shares", "masked"):
+            cluster.parties.ask("POST", f"/v2/models/{model}/prepare", {"rows": rows, "mode": mode})
+        click.echo(f"{model}: {private.stock} rows in stock now")
 
 
 @click.command()
 @json_option
 @connected
-def models(cluster: RemoteCluster, as_json: bool) -> None:
+def models(reach: Reach, as_json: bool) -> None:
     """Models that the parties hold."""
-    found = cluster.models()
-    for model in found:
-        model["answered"] = f"{model['queries']} of {model['queries_allowed']} rows"
-    _show(found, ("name", "version", "ready", "answered", "error"), as_json)
+    with reach() as cluster:
+        found = cluster.models()
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    table = new_table("name", "version", "ready", "answered", "error", texts=5)
+    table.columns[1].no_wrap = True
+    for item in found:
+        answered = f"{item['queries']} of {item['queries_allowed']}"
+        table.add_row(item["name"], item["version"], str(item["ready"]), answered, item["error"])
+    show(table)
 
 
 @click.command()
@@ -176,23 +222,24 @@ def models(cluster: RemoteCluster, as_json: bool) -> None:
 @click.option("--cancel", is_flag=True, help="End the job.")
 @json_option
 @connected
-def jobs(cluster: RemoteCluster, job: str | None, cancel: bool, as_json: bool) -> None:
+def jobs(reach: Reach, job: str | None, cancel: bool, as_json: bool) -> None:
     """Your training jobs, or one of them."""
-    if cancel:
-        if job is None:
-            raise InputError("which job is to be cancelled?")
-        cluster.job(job).cancel()
-    found = [item for item in cluster.jobs() if job in (None, item["id"])]
+    if cancel and job is None:
+        raise click.UsageError("which job is to be cancelled? `hdcos jobs` lists them")
+    with reach() as cluster:
+        if cancel:
+            cluster.job(str(job)).cancel()
+        found = [item for item in cluster.jobs() if job in (None, item["id"])]
     if job is not None and not found:
-        raise InputError(f"you have no job {job}")
-    _show(found, ("id", "model", "state", "step", "total_steps", "error"), as_json)
-
-
-def _show(records: list[dict[str, Any]], columns: tuple[str, ...], as_json: bool) -> None:
+        raise InputError(f"you have no job {job}: `hdcos jobs` lists them")
     if as_json:
-        click.echo(json.dumps(records))
+        click.echo(json.dumps(found))
         return
-    table = Table(*columns)
-    for record in records:
-        table.add_row(*(str(record[column]) for column in columns))
-    Console().print(table)
+    table = new_table("id", "model", "state", "steps", texts=3)
+    table.columns[0].no_wrap = True
+    for item in found:
+        table.add_row(item["id"], item["model"], item["state"], f"{item['step']}/{item['total_steps']}")
+    show(table)
+    for item in found:
+        if item["error"]:
+            click.echo(f"{item['id']}: {item['error']}")

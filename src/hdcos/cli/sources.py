@@ -6,14 +6,12 @@ Bytes are exact, planned from shapes. Seconds are estimates for one core per par
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import asdict, dataclass
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from hdcos import nn
+from hdcos.cli.tables import new_table, show
 from hdcos.link import Emulation
 from hdcos.nn.private.estimate import DEALT_BYTE_S, ROUND_S, oblivious_traffic
 from hdcos.nn.private.layout import layout
@@ -56,12 +54,10 @@ def inference_sources(model: nn.Sequential, rows: int, network: Emulation) -> li
 
 
 def show_sources(title: str, costs: list[SourceCost]) -> None:
-    table = Table(title=title)
-    for heading in ("made by", "bytes in all", "exchanges", "seconds, about"):
-        table.add_column(heading, justify="left" if heading == "made by" else "right")
+    table = new_table("made by", "bytes in all", "exchanges", "seconds, about", title=title)
     for cost in costs:
         table.add_row(cost.source, f"{cost.bytes:,}", f"{cost.exchanges:,}", f"{cost.seconds:.3g}")
-    Console(width=None if sys.stdout.isatty() else 150).print(table)
+    show(table)
 
 
 def show_training_cost(

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import math
-import tomllib
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,14 +19,18 @@ from typing import Any
 
 import click
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from hdcos import data, nn
-from hdcos.cli.files import about
+from hdcos.cli.failing import if_interrupted
+from hdcos.cli.files import about, check_output
+from hdcos.cli.remote import read_secret, token_option
+from hdcos.cli.tables import new_table, show
 from hdcos.client import connect
 from hdcos.data import read_table
-from hdcos.errors import InputError, ModelError
+from hdcos.errors import CheckpointMismatch, InputError, ModelError
+from hdcos.nn.models import READY
+from hdcos.reading import read_toml
+from hdcos.serve.checkpoint import last_run, set_aside
 from hdcos.serve.local import local
 from hdcos.train.rates import RateRaised
 
@@ -55,13 +58,24 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 }
 
 
-@click.command()
+@click.command(short_help="Train a network on shares of your data.")
 @click.argument("config", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--resume", is_flag=True, help="Go on from the newest checkpoint that both parties hold.")
+@click.option(
+    "--new", "anew", is_flag=True, help="Begin anew; the checkpoints of a run that was cut off are set aside."
+)
 @click.option("--cluster", "site", help="The cluster file of a cluster to train on; else three processes here.")
+@token_option
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def train(config: Path, resume: bool, site: str | None, as_json: bool) -> None:
-    """Train a network on shares of the data that CONFIG names, on this machine or on a cluster ($HDCOS_TOKEN)."""
+def train(config: Path, resume: bool, anew: bool, site: str | None, token_file: Path | None, as_json: bool) -> None:
+    """Train a network on shares of the data that CONFIG names, on this machine or on a cluster.
+
+    A configuration whose run is finished is run again from the beginning.
+    """
+    if resume and (anew or site):
+        raise click.UsageError(
+            "jobs on a cluster go on by themselves" if site else "--resume goes on with a run, --new begins another"
+        )
     settings = read_config(config)
     folder, given, training = config.parent, settings["data"], dict(settings["training"])
     model = build_model(settings["model"], folder)
@@ -79,14 +93,16 @@ def train(config: Path, resume: bool, site: str | None, as_json: bool) -> None:
     if shape not in SCHEDULES:
         raise InputError(f"no schedule is called {shape!r}: choose from {', '.join(SCHEDULES)}")
     kept = training.pop("checkpoint", None)
-    where = {"resume" if resume else "checkpoint": folder / kept} if kept else {}
-    if resume and (not kept or site):
-        raise InputError(
-            "jobs on a cluster go on by themselves"
-            if site
-            else "nothing can be resumed: [training] names no checkpoint folder"
-        )
-    connection: Any = local() if site is None else connect(site)
+    where = {"resume" if resume else "checkpoint": folder / kept} if kept and not site else {}
+    if resume and not kept:
+        raise InputError(f"{config}: nothing can be resumed: [training] names no checkpoint folder")
+    saved = settings["output"].get("model")
+    if saved:
+        check_output(folder / saved)
+    if where and not resume:
+        _make_way(folder / kept, config, anew)
+    if_interrupted(lambda: _next_steps(config, folder / kept if where else None, site))
+    connection: Any = local() if site is None else connect(site, read_secret(token_file) if token_file else None)
     with connection as cluster, _notes():
         private = cluster.fit(
             model,
@@ -94,13 +110,37 @@ def train(config: Path, resume: bool, site: str | None, as_json: bool) -> None:
             y,
             schedule=lambda epoch: SCHEDULES[shape](epoch / epochs),
             validation=validation,
-            **({} if site else where),
+            **where,
             **training,
         )
-        saved = settings["output"].get("model")
         if saved:
             private.reveal().save(folder / saved)
     _show(private, saved, as_json)
+
+
+def _make_way(kept: Path, config: Path, anew: bool) -> None:
+    """Set aside what a finished run left, or any if asked: a run has its checkpoints for itself."""
+    found = last_run(kept)
+    if found is None:
+        return
+    done, steps = found
+    if done < steps and not anew:
+        raise CheckpointMismatch(
+            f"{kept} holds a run that ended at step {done} of {steps}: go on with `hdcos train {config} --resume`, or "
+            f"begin anew with --new, which sets it aside"
+        )
+    click.echo(f"Note: the checkpoints of the last run are now in {set_aside(kept)}", err=True)
+
+
+def _next_steps(config: Path, kept: Path | None, site: str | None) -> str:
+    """What to do after Ctrl-C."""
+    if site:
+        return "A job that was begun goes on at the parties: `hdcos jobs` shows it, --cancel ends it."
+    if kept is None:
+        return "Nothing of the run is kept: a `checkpoint` folder in [training] makes that --resume can go on with it."
+    if last_run(kept) is None:
+        return f"No checkpoint was written yet: begin again with `hdcos train {config}`."
+    return f"Go on from the last checkpoint with `hdcos train {config} --resume`."
 
 
 def _rows(model: nn.Sequential, name: str, table: data.Table) -> tuple[np.ndarray, np.ndarray]:
@@ -116,14 +156,13 @@ def _rows(model: nn.Sequential, name: str, table: data.Table) -> tuple[np.ndarra
 
 def read_config(path: Path) -> dict[str, dict[str, Any]]:
     """The sections of a configuration; InputError names what does not belong there."""
-    try:
-        record = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not a TOML file: {error}") from error
+    record = read_toml(path, "a configuration of training")
     sections: dict[str, dict[str, Any]] = {name: record.pop(name, {}) for name in KEYS}
     if record:
         raise InputError(f"{path}: unknown sections {sorted(record)}; there are {', '.join(KEYS)}")
     for name, section in sections.items():
+        if not isinstance(section, dict):
+            raise InputError(f"{path}: [{name}] is a table, written once")
         unknown = set(section) - set(KEYS[name])
         if unknown:
             raise InputError(f"{path}: [{name}] does not know {sorted(unknown)}; it knows {sorted(KEYS[name])}")
@@ -134,6 +173,9 @@ def read_config(path: Path) -> dict[str, dict[str, Any]]:
     for name, key in (("data", "train"), ("training", "epochs"), ("training", "batch_size"), ("training", "lr")):
         if key not in sections[name]:
             raise InputError(f"{path}: [{name}] lacks `{key}`")
+    names = sections["data"]["train"]
+    if not names or not all(isinstance(name, str) for name in names):
+        raise InputError(f"{path}: `train` in [data] is the name of a file, or a list of names, got {names!r}")
     return sections
 
 
@@ -145,11 +187,12 @@ def build_model(section: dict[str, Any], folder: Path) -> nn.Sequential:
     options = {key: section[key] for key in ("activation", "structure", "seed") if key in section}
     if kinds == ["file"]:
         return nn.load(folder / section["file"])
-    if kinds == ["sizes"]:
-        return nn.models.mlp(section["sizes"], **options)
-    if section["ready"] not in nn.models.READY:
-        raise ModelError(f"no ready model is called {section['ready']!r}: choose from {', '.join(nn.models.READY)}")
-    return nn.models.READY[section["ready"]](**options)
+    if kinds == ["ready"] and section["ready"] not in READY:
+        raise ModelError(f"no ready model is called {section['ready']!r}: choose from {', '.join(READY)}")
+    try:
+        return nn.models.mlp(section["sizes"], **options) if "sizes" in section else READY[section["ready"]](**options)
+    except ModelError as error:
+        raise ModelError(f"[model]: {error}") from error
 
 
 @contextmanager
@@ -176,17 +219,15 @@ def _show(private: Any, saved: str | None, as_json: bool) -> None:
         click.echo(json.dumps({"epochs": epochs, **cost, "model": saved}))
         return
     watched = next((epoch.watched for epoch in private.history if epoch.watched), "your rows")
-    table = Table("epoch", "seconds", "loss", f"accuracy of {watched}")
+    table = new_table("epoch", "seconds", "loss", f"accuracy of {watched}", texts=0)
     for epoch in private.history:
         loss = "-" if epoch.loss is None else f"{epoch.loss:.4g}"
         accuracy = "-" if epoch.accuracy is None else f"{epoch.accuracy:.2%}"
         table.add_row(str(epoch.number), f"{epoch.seconds:.1f}", loss, accuracy)
-    console = Console()
-    console.print(table)
-    console.print(
+    show(table)
+    click.echo(
         f"{online.rounds:,} rounds, {online.bytes_sent[0] / 1e6:,.1f} MB each way between the parties, "
-        f"{sum(offline.bytes_sent) / 1e6:,.1f} MB of material",
-        highlight=False,
+        f"{sum(offline.bytes_sent) / 1e6:,.1f} MB of material"
     )
     if saved:
-        console.print(f"the trained model was revealed to you and saved as {saved}")
+        click.echo(f"the trained model was revealed to you and saved as {saved}")

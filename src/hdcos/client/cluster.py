@@ -98,9 +98,14 @@ class RemoteCluster:
 
     # ---- data sets
 
-    def upload(self, x: Rows, y: ArrayLike | None = None, *, name: str, outputs: int = 1) -> None:
-        """Split one owner's rows, and labels if it has them, between the parties, who keep them."""
-        upload(self.parties, x, y, name, outputs)
+    def upload(
+        self, x: Rows, y: ArrayLike | None = None, *, name: str, outputs: int = 1, loss: str | None = None
+    ) -> None:
+        """Split one owner's rows, and labels if it has them, between the parties, who keep them.
+
+        `outputs` and `loss` are those of the network that will be trained: see `hdcos.serve.cluster.Cluster.upload`.
+        """
+        upload(self.parties, x, y, name, outputs, loss)
 
     def allow_training(self, name: str, client: str) -> None:
         """Let another client train on a data set of yours. It can learn from the model what is in the data."""

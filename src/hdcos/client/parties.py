@@ -10,13 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import ssl
 import time
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 import urllib3
@@ -25,7 +24,8 @@ from urllib3.exceptions import HTTPError
 from hdcos import errors
 from hdcos.client.tensors import LENGTH_HEADER, decode_body, encode_body
 from hdcos.client.tokens import token
-from hdcos.errors import DataMissing, FrameError, HandshakeError, HdcosError, InputError, PeerLost
+from hdcos.errors import FrameError, HandshakeError, HdcosError, InputError, PeerLost
+from hdcos.reading import read_toml
 from hdcos.ring import Array
 
 Tensors = Mapping[str, Array]
@@ -54,8 +54,8 @@ class Party:
 
     def __init__(self, rank: int, record: Mapping[str, Any], shown: str, timeout_s: float) -> None:
         self.rank = rank
-        host, _, port = str(record.get("http", "")).rpartition(":")
-        if not host or not port.isdecimal():
+        host, _, port = str(record.get("http", "") if isinstance(record, Mapping) else "").rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
             raise InputError(f"the cluster file has no HTTPS address of party {rank}")
         self.address = f"{host}:{port}"
         try:
@@ -103,6 +103,19 @@ class Party:
         except ValueError as error:  # InputError is one
             raise FrameError(f"party {self.rank} answered with something else than a result: {error}") from None
 
+    def look(self, path: str) -> tuple[int, dict[str, Any]]:
+        """What a resource says, whatever its status: for those who want to know how a party is."""
+        try:
+            answer = self._pool.urlopen("GET", path, headers=self._headers, retries=False)
+            said = json.loads(answer.data)
+        except HTTPError as error:
+            raise PeerLost(f"party {self.rank} at {self.address}: {_plainly(error)}") from None
+        except ValueError:
+            said = None
+        if not isinstance(said, dict):
+            raise FrameError(f"party {self.rank} at {self.address} answers with something else than hdcos would")
+        return answer.status, said
+
     def follow(self, path: str) -> urllib3.BaseHTTPResponse:
         """A stream of server-sent events."""
         try:
@@ -143,9 +156,12 @@ class Parties:
         self.id = str(record.get("id", ""))
         self.has_dealer = record.get("dealer") != "none"
         self.timeout_s = timeout_s
-        self.both = [
-            Party(rank, record.get(f"party{rank}", {}), token(secret, self.id, rank), timeout_s) for rank in (0, 1)
-        ]
+        try:
+            self.both = [
+                Party(rank, record.get(f"party{rank}", {}), token(secret, self.id, rank), timeout_s) for rank in (0, 1)
+            ]
+        except InputError as error:
+            raise InputError(f"{cluster}: {error}") from None
         zero, one = self.both
         if zero.address == one.address or zero.fingerprint == one.fingerprint:
             raise InputError("the cluster file names one party twice: both shares would go to the same place")
@@ -215,12 +231,9 @@ class Parties:
 
 
 def _read(cluster: str | os.PathLike[str]) -> dict[str, Any]:
-    try:
-        record = tomllib.loads(Path(cluster).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise DataMissing(f"there is no file {cluster}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{cluster} is not a TOML file: {error}") from error
+    record = read_toml(cluster, "a cluster file")
     if record.get("version") != 1:
         raise InputError(f"{cluster} is not a cluster file of version 1")
+    if not re.fullmatch("[0-9a-f]{32}", str(record.get("id"))):
+        raise InputError(f"{cluster} has no id of 32 hexadecimal digits")
     return record

@@ -32,9 +32,9 @@ ENDED = ("done", "failed", "cancelled")
 POLL_S = 0.5
 
 
-def upload(parties: Parties, x: Rows, y: ArrayLike | None, name: str, outputs: int) -> None:
+def upload(parties: Parties, x: Rows, y: ArrayLike | None, name: str, outputs: int, loss: str | None = None) -> None:
     """Split one owner's rows between the parties, chunk by chunk; a chunk that got lost is sent again."""
-    words, shape = encoded_rows(x, y, outputs)
+    words, shape = encoded_rows(x, y, outputs, loss)
     version, flat = secrets.token_hex(16), np.concatenate([part.reshape(-1) for part in words.values()])
     path = f"/v2/datasets/{check_name(name)}/{version}"
     try:

@@ -9,8 +9,9 @@ IDX            features in one file, labels in another
 
 from __future__ import annotations
 
-import csv
-import io
+import struct
+import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hdcos.data.folder import opened
+from hdcos.data.csv_file import read_csv
 from hdcos.data.idx import read_idx
 from hdcos.errors import DataMissing, InputError
+from hdcos.reading import named
 
 Array = npt.NDArray[Any]
 
@@ -45,59 +47,43 @@ def read_table(path: str | Path, label: str | int | None = None, features: str |
     """The table in a file; `label` names its column, its array or its own IDX file, by the file's format."""
     place = Path(path)
     if not place.exists():
-        raise DataMissing(f"there is no data file {place}")
+        raise DataMissing(f"there is no data file {place}: check its name")
+    if place.is_dir():
+        raise InputError(f"{place} is a folder, not a table: name a file in it")
     suffixes = [suffix.lower() for suffix in place.suffixes]
     kind = suffixes[-2] if suffixes[-1:] == [".gz"] and len(suffixes) > 1 else "".join(suffixes[-1:])
+    with named(place, "a table"):
+        return _checked(place, _read(place, kind, label, features))
+
+
+def _read(path: Path, kind: str, label: str | int | None, features: str | None) -> Table:
     if kind == ".csv":
-        return _csv(place, label)
+        header, values = read_csv(path)
+        return _split(path, values, label, header)
     if kind == ".npy":
-        return _npy(place, label)
+        return _npy(path, label)
     if kind == ".npz":
-        return _npz(place, features or "x", "y" if label is None else str(label))
+        return _npz(path, features or "x", None if label is None else str(label))
     if kind in (".parquet", ".pq"):
-        return _parquet(place, label)
-    if kind in (".idx", "") or "ubyte" in place.name:
-        return _idx(place, None if label is None else str(label))
-    raise InputError(f"{place} is none of the formats CSV, NPY, NPZ, IDX and Parquet, by its name")
+        return _parquet(path, label)
+    if kind in (".idx", "") or "ubyte" in path.name:
+        return _idx(path, None if label is None else str(label))
+    raise InputError(f"{path} is none of the formats CSV, NPY, NPZ, IDX and Parquet, by its name")
 
 
-def _csv(path: Path, label: str | int | None) -> Table:
-    with opened(path) as stream, io.TextIOWrapper(stream, encoding="utf-8-sig", newline="") as text:
-        first = next(csv.reader(io.StringIO(text.readline())), [])
-        if not first:
-            raise InputError(f"{path} is empty")
-        header = None if all(_is_number(cell) for cell in first) else _header(path, first)
-        if header is None:
-            text.seek(0)
-        try:
-            values = np.loadtxt(text, np.float64, delimiter=",", comments=None, ndmin=2)
-        except ValueError as error:
-            raise InputError(f"{path} is not a table of numbers: {error}") from error
-    return _split(path, values, label, header)
-
-
-def _header(path: Path, cells: list[str]) -> list[str]:
-    names = list[str]()
-    known = set[str]()
-    for number, name in enumerate(cell.strip() for cell in cells):
-        if not name:
-            raise InputError(
-                f"{path}: column {number + 1} has no name in the first line; give it one, or leave the column out "
-                f"(pandas writes its index so, unless told index=False)"
-            )
-        if name in known:
-            raise InputError(f"{path}: two columns are called {name!r}; rename one of them")
-        names.append(name)
-        known.add(name)
-    return names
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
+def _checked(path: Path, table: Table) -> Table:
+    """Numbers in rows, a label for each if there are labels; else InputError says what the file holds."""
+    x, y = table.x, table.y
+    if x.ndim < 2 or x.dtype.kind not in "iubf" or not x.size:
+        raise InputError(f"{path} is not a table of numbers: it holds {x.dtype} of shape {x.shape}")
+    if y is not None and (y.dtype.kind not in "iubf" or y.shape[:1] != x.shape[:1]):
+        raise InputError(f"{path}: {len(x)} rows cannot have labels of {y.dtype} and shape {y.shape}")
+    for values, what in ((x, "column"), (y, "label")):
+        if values is not None and values.dtype.kind == "f" and not np.isfinite(values).all():
+            row, *rest = np.argwhere(~np.isfinite(values))[0].tolist()
+            name = table.columns[rest[0]] if what == "column" and table.columns and rest else rest
+            raise InputError(f"{path}, row {row} (from 0), {what} {name}: the number is missing or not finite")
+    return table
 
 
 def _split(path: Path, values: Array, label: str | int | None, header: list[str] | None) -> Table:
@@ -106,6 +92,8 @@ def _split(path: Path, values: Array, label: str | int | None, header: list[str]
         raise InputError(f"{path}: the first line names {len(header)} columns, its rows have {values.shape[1]}")
     if label is None:
         return Table(values, None, None if header is None else tuple(header))
+    if isinstance(label, str) and header is None and label.removeprefix("-").isdecimal():
+        label = int(label)  # as commands pass it
     if isinstance(label, str):
         if header is None or label not in header:
             raise InputError(f"{path} has no column {label!r}; it has {header or 'no header: give its number'}")
@@ -116,33 +104,47 @@ def _split(path: Path, values: Array, label: str | int | None, header: list[str]
     return Table(np.delete(values, label, axis=1), values[:, label], columns)
 
 
+BROKEN = (ValueError, EOFError, zipfile.BadZipFile, zlib.error, MemoryError, struct.error, KeyError)
+"""What NumPy raises for files that are truncated, damaged or something else."""
+
+
 def _npy(path: Path, label: str | int | None) -> Table:
     if label is not None:
-        raise InputError(f"{path} holds one array: labels need another format")
+        raise InputError(f"{path} holds one array: labels need another format, such as NPZ with arrays x and y")
     try:
-        values = np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} is not an NPY file: {error}") from error
-    if values.ndim < 2 or values.dtype.kind not in "iubf":
-        raise InputError(f"{path} is not a table of numbers: it holds {values.dtype} of shape {values.shape}")
+        with path.open("rb") as file:
+            values = np.load(file, allow_pickle=False)
+    except BROKEN as error:
+        raise InputError(f"{path} is not an NPY file, or is cut off: {error}") from error
+    if not isinstance(values, np.ndarray):
+        raise InputError(f"{path} is not an NPY file: it is an archive. Name it .npz if it is one of NumPy's")
     return Table(values, None)
 
 
-def _npz(path: Path, features: str, label: str) -> Table:
+def _npz(path: Path, features: str, label: str | None) -> Table:
     try:
-        with np.load(path, allow_pickle=False) as arrays:
-            if features not in arrays:
-                raise InputError(f"{path} has no array {features!r}; it has {sorted(arrays)}")
-            return Table(arrays[features], arrays.get(label))
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{path} is not an NPZ file of plain arrays: {error}") from error
+        with path.open("rb") as file:
+            arrays = np.load(file, allow_pickle=False)
+            if isinstance(arrays, np.ndarray):
+                raise InputError(f"{path} is not an NPZ file: it holds one array. Name it .npy")
+            for name in [features] if label is None else [features, label]:
+                if name not in arrays:
+                    raise InputError(f"{path} has no array {name!r}; it has {sorted(arrays)}")
+            return Table(arrays[features], arrays.get("y" if label is None else label))
+    except InputError:
+        raise
+    except BROKEN as error:
+        raise InputError(f"{path} is not an NPZ file of plain arrays, or is cut off: {error}") from error
 
 
 def _idx(path: Path, label: str | None) -> Table:
     x = read_idx(path)
     if x.dtype == np.uint8 and x.ndim > 1:
         x = x / 255.0
-    return Table(x, None if label is None else read_idx(path.parent / label))
+    if label is None:
+        return Table(x, None)
+    with named(path.parent / label, f"an IDX file with the labels of {path.name}"):
+        return Table(x, read_idx(path.parent / label))
 
 
 def _parquet(path: Path, label: str | int | None) -> Table:
@@ -152,7 +154,14 @@ def _parquet(path: Path, label: str | int | None) -> Table:
         raise InputError("Parquet files need pyarrow: pip install 'hdcos[parquet]'") from None
     try:
         table = parquet.read_table(path)
-        values = np.stack([np.asarray(column.to_numpy(), dtype=np.float64) for column in table.columns], axis=1)
-    except (OSError, ValueError, TypeError) as error:
-        raise InputError(f"{path} is not a Parquet table of numbers: {error}") from error
-    return _split(path, values, label, list(table.column_names))
+    except (ValueError, TypeError, NotImplementedError) as error:
+        raise InputError(f"{path} is not a Parquet file, or is cut off: {error}") from error
+    names = list(table.column_names)
+    return _split(path, np.stack([_column(path, table, name) for name in names], axis=1), label, names)
+
+
+def _column(path: Path, table: Any, name: str) -> Array:
+    try:
+        return np.asarray(table.column(name).to_numpy(), dtype=np.float64)
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(f"{path}, column {name}: it does not hold numbers only: {error}") from error

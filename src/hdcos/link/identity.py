@@ -17,11 +17,13 @@ from hashlib import sha256
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from hdcos.errors import DataMissing, HandshakeError, InputError, PolicyRefused
+from hdcos.reading import read_bytes
 
 KEY_FILE = "key.pem"
 CERTIFICATE_FILE = "certificate.pem"
@@ -39,11 +41,14 @@ class Certificate:
         try:
             return cls(x509.load_pem_x509_certificate(data).public_bytes(serialization.Encoding.DER))
         except ValueError as error:
-            raise InputError(f"not a PEM certificate: {error}") from None
+            raise InputError("not a PEM certificate, which begins with -----BEGIN CERTIFICATE-----") from error
 
     @classmethod
     def read(cls, path: str | Path) -> Certificate:
-        return cls.from_pem(_read(Path(path)))
+        try:
+            return cls.from_pem(_read(Path(path)))
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from None
 
     @cached_property
     def fingerprint(self) -> str:
@@ -130,9 +135,15 @@ class Identity:
         mode = (folder / KEY_FILE).stat().st_mode & 0o777
         if mode & 0o077:
             raise PolicyRefused(f"{folder / KEY_FILE} has mode {mode:o}: others can read it. Run `chmod 600` on it.")
+        try:
+            key = serialization.load_pem_private_key(pem, None)
+        except (ValueError, TypeError, UnsupportedAlgorithm):
+            raise InputError(f"{folder / KEY_FILE} is not a key in PEM: restore it from a backup") from None
         certificate = Certificate.read(folder / CERTIFICATE_FILE)
-        common = certificate._parsed.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value
-        return cls(str(common).removeprefix("hdcos "), certificate, pem)
+        if key.public_key() != certificate._parsed.public_key():
+            raise InputError(f"{folder / KEY_FILE} is not the key of {CERTIFICATE_FILE} beside it: restore it")
+        names = certificate._parsed.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        return cls(str(names[0].value if names else "").removeprefix("hdcos "), certificate, pem)
 
     def require_valid(self) -> None:
         """HandshakeError if this node's own certificate has expired: peers would refuse it."""
@@ -154,10 +165,9 @@ class Identity:
 
 
 def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise DataMissing(f"{path} does not exist. Make an identity with `hdcos node init`.") from None
+    if not path.exists():
+        raise DataMissing(f"{path} does not exist. Make an identity with `hdcos node init`.")
+    return read_bytes(path, "a key or certificate in PEM")
 
 
 def _write_new(path: Path, data: bytes, mode: int) -> None:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from hdcos.errors import ModelError
+from hdcos.nn.foreign import recognised
 from hdcos.nn.sequential import Sequential
 from hdcos.ring import Array
 
@@ -56,8 +57,11 @@ def load(path: str | os.PathLike[str]) -> Sequential:
     except OSError as error:
         raise ModelError(f"no model can be read from {path}: {error.strerror or error}") from error
     except (SafetensorError, TypeError) as error:
+        what = recognised(Path(path))
         raise ModelError(
-            f"{path} is truncated, damaged or not a model file ({error}). Copy it again, or save the model anew."
+            f"{path} is no model of hdcos, it is {what}."
+            if what
+            else f"{path} is truncated, damaged or not a model file ({error}). Copy it again, or save the model anew."
         ) from error
     try:
         return Sequential.from_architecture(architecture, state=state)
@@ -66,6 +70,8 @@ def load(path: str | os.PathLike[str]) -> Sequential:
 
 
 def _architecture(path: str | os.PathLike[str], metadata: dict[str, str]) -> object:
+    if metadata.get("format") in ("hdcos-checkpoint", "hdcos-model-half"):
+        raise ModelError(f"{path} is one party's share: both together make a model, by `reveal` or by resuming")
     if metadata.get("format") != FORMAT:
         raise ModelError(
             f"{path} holds tensors but no hdcos model. Save one with `model.save(path)`; a PyTorch module becomes "

@@ -11,8 +11,14 @@ from typing import Any
 
 from hdcos.errors import InputError
 from hdcos.paper.cells import Cell
+from hdcos.reading import read_text
 
 Row = dict[str, Any]
+ALWAYS = {
+    *("experiment", "dataset", "activation", "structure", "optimizer", "depth", "lr", "seed", "epochs"),
+    *("train_rows", "test_rows", "metric", "value"),
+}
+"""What every row has."""
 Key = tuple[Any, ...]
 """A cell's fields and the epochs: what a run is, whichever experiment asked for it."""
 
@@ -22,12 +28,15 @@ def read(path: Path) -> list[Row]:
     if not path.exists():
         return []
     rows = []
-    for number, line in enumerate(path.read_text().splitlines(), 1):
+    for number, line in enumerate(read_text(path, "a file of results").splitlines(), 1):
         try:
-            rows.append(json.loads(line))
+            row = json.loads(line)
+            if not isinstance(row, dict) or not set(row) >= ALWAYS:
+                raise ValueError(f"an object with {', '.join(sorted(ALWAYS))} is expected")
+            rows.append(row)
         except ValueError as error:
             raise InputError(
-                f"line {number} of {path} is not JSON: {error}. Delete it; its run is then made again."
+                f"line {number} of {path} is not a result in JSON: {error}. Delete it; its run is then made again."
             ) from error
     return rows
 

@@ -21,6 +21,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
@@ -171,3 +172,27 @@ class Checkpoints:
 
     def _path(self, step: int) -> Path:
         return self.folder / f"step-{step:08d}.safetensors"
+
+
+def last_run(folder: str | os.PathLike[str]) -> tuple[int, int] | None:
+    """How far the run got whose checkpoints are in a folder, and its steps in all; None if there are none."""
+    both = [Checkpoints.of(folder, rank).records() for rank in (0, 1)]
+    totals = [record["settings"]["total_steps"] for records in both for record in records.values()]
+    if not totals:
+        return None
+    return max(set(both[0]) & set(both[1]), default=0), max(totals)
+
+
+def set_aside(folder: str | os.PathLike[str]) -> Path:
+    """Give a folder of checkpoints another name, so that a new run can have its own; a run under way is left alone."""
+    place = Path(folder)
+    free = next(path for number in count(1) if not (path := place.with_name(f"{place.name}.{number}")).exists())
+    parts = [Checkpoints.of(place, rank) for rank in (0, 1)]
+    try:
+        for part in parts:
+            part.lock()
+        place.rename(free)
+    finally:
+        for part in parts:
+            part.unlock()
+    return free

@@ -80,12 +80,15 @@ class Cluster:
         private.calibration = calibration
         return private
 
-    def upload(self, x: Rows, y: ArrayLike | None = None, *, name: str, outputs: int = 1) -> None:
+    def upload(
+        self, x: Rows, y: ArrayLike | None = None, *, name: str, outputs: int = 1, loss: str | None = None
+    ) -> None:
         """Split one owner's rows, and labels if it has them, between the parties.
 
         `outputs` is the number of outputs of the network that will be trained: 1 for two classes, else one per class.
+        With loss="squared" and one output, `y` holds the numbers of a regression instead of classes.
         """
-        upload(self, x, y, name, outputs)
+        upload(self, x, y, name, outputs, loss)
 
     @overload
     def fit(

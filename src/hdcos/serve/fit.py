@@ -34,9 +34,9 @@ OWN = "rows of this call"
 Data = Rows | str | list[str] | tuple[str, ...]
 
 
-def upload(cluster: Cluster, x: Rows, y: ArrayLike | None, name: str, outputs: int) -> None:
+def upload(cluster: Cluster, x: Rows, y: ArrayLike | None, name: str, outputs: int, loss: str | None = None) -> None:
     """Split one owner's rows between the parties."""
-    words, record = encoded_rows(x, y, outputs)
+    words, record = encoded_rows(x, y, outputs, loss)
     cluster.ask({"operation": "upload", "name": name, **record}, halves(words))
 
 

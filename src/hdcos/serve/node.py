@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from hdcos._version import __version__
-from hdcos.errors import HandshakeError, HdcosError, InputError, PeerLost, PolicyRefused
+from hdcos.errors import HandshakeError, HdcosError, PeerLost, PolicyRefused
 from hdcos.link import Certificate, Emulation, Hello, Identity, Link, Listener, Meter, connect, handshake
 from hdcos.offline import Dealer
 from hdcos.offline.oblivious import ObliviousSource
@@ -32,7 +32,7 @@ from hdcos.ring import keep_memory, table_hash
 from hdcos.serve.engine import Engine
 from hdcos.serve.party import PartyNode
 from hdcos.serve.policy import OPEN, Policy
-from hdcos.serve.site import CARD_FILE, Card, Site, endpoint
+from hdcos.serve.site import CARD_FILE, Card, Site, listening
 
 SOFTWARE = hashlib.sha256(f"hdcos {__version__}".encode()).digest()
 """The program that links which carry many programs agree on: the software itself."""
@@ -83,18 +83,12 @@ class Node:
         known = site.servers[role]
         if known.certificate != identity.certificate:
             raise PolicyRefused(f"the cluster file has another certificate for {role} than {folder} has a key for")
-        host, port = endpoint(listen or known.address, role)
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        try:
-            listener = socket.create_server((host, port), family=family)
-        except OSError as error:
-            raise InputError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
         return cls(
             role,
             identity,
             {name: (server.certificate,) for name, server in site.servers.items()},
             {name: server.endpoint for name, server in site.servers.items()},
-            listener,
+            listening(listen or known.address, role, "--listen"),
             site.run,
             timeout_s,
             None,

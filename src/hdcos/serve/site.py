@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import os
 import secrets
-import tomllib
+import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hdcos.errors import DataMissing, InputError
+from hdcos.errors import InputError
 from hdcos.link import Certificate, Identity
+from hdcos.reading import read_toml
 from hdcos.serve.files import private_folder
 
 VERSION = 1
@@ -61,7 +62,7 @@ class Card:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Card:
-        return cls._from(_toml(Path(path)), os.fspath(path))
+        return cls._from(read_toml(path, "a node's card"), os.fspath(path))
 
     @classmethod
     def _from(cls, record: Mapping[str, Any], path: str) -> Card:
@@ -69,7 +70,10 @@ class Card:
         known = {*needed, "http", "authority"}
         if not needed <= set(record) <= known or not all(isinstance(v, str) for v in record.values()):
             raise InputError(f"{path} is not a node's card: it has {sorted(record)}")
-        return cls(**{**record, "certificate": Certificate.from_pem(record["certificate"])})
+        try:
+            return cls(**{**record, "certificate": Certificate.from_pem(record["certificate"])})
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -105,7 +109,7 @@ class Site:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Site:
-        record, where = _toml(Path(path)), os.fspath(path)
+        record, where = read_toml(path, "a cluster file"), os.fspath(path)
         if record.get("version") != VERSION:
             raise InputError(
                 f"{where} is a cluster file of version {record.get('version')}, this hdcos reads {VERSION}"
@@ -128,6 +132,20 @@ def endpoint(address: str, what: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+def listening(address: str, what: str, option: str, backlog: int = 128) -> socket.socket:
+    """A socket that listens on an address; InputError names it, and the option that chooses another, if it cannot."""
+    host, port = endpoint(address, what)
+    try:
+        return socket.create_server(
+            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=backlog
+        )
+    except OSError as error:
+        why = (error.strerror or str(error)).partition(" (while")[0]
+        raise InputError(
+            f"cannot listen on {address} for {what}: {why}. Choose another with {option}, or end what listens there"
+        ) from None
+
+
 def make_node(folder: str | os.PathLike[str], role: str, address: str, http: str = "", authority: str = "") -> Card:
     """A new key, certificate and card in a folder of their own; nothing there is ever overwritten."""
     place = Path(folder)
@@ -137,12 +155,3 @@ def make_node(folder: str | os.PathLike[str], role: str, address: str, http: str
     identity.save(place)
     card.write(place)
     return card
-
-
-def _toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise DataMissing(f"there is no file {path}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not a TOML file: {error}") from error

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from hdcos.errors import InputError
+from hdcos.reading import read_toml
 
 FILE = "node.toml"
 TEMPLATE = """\
@@ -92,10 +92,7 @@ class Config:
         path = folder / FILE
         if not path.exists():
             return cls()
-        try:
-            record = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise InputError(f"{path} is not a TOML file: {error}") from error
+        record = read_toml(path, "an operator's settings")
         tables = {"http": Http, "policy": Rules, "limits": Limits, "stock": StockRules}
         unknown = sorted(set(record) - set(tables))
         if unknown:

@@ -1,4 +1,4 @@
-"""What is wrong with a cluster, seen from one of its nodes, and what to do about it.
+"""What is wrong with a cluster, seen from one of its nodes, and what to do about it (a client's view: client_doctor).
 
 Looks only: the key is read to speak TLS, nothing is written, and the nodes that are asked say how they are.
 """
@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import datetime
 import socket
+import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,10 +22,14 @@ from hdcos.ring import backend, table_hash
 from hdcos.serve.node import SOFTWARE
 from hdcos.serve.site import CARD_FILE, PARTIES, Card, Site, endpoint
 from hdcos.service.room import SPARE_BYTES, STATE, Room
-from hdcos.service.store import recorded_failures
+from hdcos.service.store import BUSY_S, recorded_failures
 
 SOON_DAYS = 30
 MOST_SKEW_S = 30.0
+
+
+Held = dict[str, bool | None]
+"""The models of a party by name, and whether each is ready, where that is known."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +57,16 @@ def examine(cluster: Path, folder: Path, timeout_s: float = 5.0) -> Iterator[Fin
         state = folder / STATE  # a disk of its own, perhaps; not there before the first start
         yield _disk(card.role, Room(state if state.exists() else folder).free_bytes)
     for node in site.servers.values():
-        yield _expiry(node.role, node.certificate)
+        yield expiry(node.role, node.certificate)
+    held: dict[str, Held] = {}
     for role, node in site.servers.items():
         if role != card.role:
-            yield from _reached(site, card, identity, node, timeout_s)
+            yield from _reached(site, card, identity, node, timeout_s, held)
+        elif role in PARTIES:
+            yield from _own_models(role, folder / STATE / "hdcos.sqlite", held)
         if role in PARTIES:
             yield _https(node, timeout_s)
+    yield from halves_that_wait(held)
 
 
 def _own_certificate(site: Site, card: Card, identity: Identity) -> Finding:
@@ -70,7 +80,7 @@ def _own_certificate(site: Site, card: Card, identity: Identity) -> Finding:
     )
 
 
-def _expiry(name: str, certificate: Certificate) -> Finding:
+def expiry(name: str, certificate: Certificate) -> Finding:
     left = certificate.expires - datetime.datetime.now(datetime.UTC)
     text = f"valid until {certificate.expires:%Y-%m-%d}, fingerprint {certificate.fingerprint}"
     if left.days < SOON_DAYS:
@@ -78,29 +88,36 @@ def _expiry(name: str, certificate: Certificate) -> Finding:
     return Finding(f"certificate of {name}", left.days >= SOON_DAYS, text)
 
 
-def _reached(site: Site, card: Card, identity: Identity, node: Card, timeout_s: float) -> Iterator[Finding]:
+def _reached(
+    site: Site, card: Card, identity: Identity, node: Card, timeout_s: float, held: dict[str, Held]
+) -> Iterator[Finding]:
     what, (host, port) = f"{node.role} at {node.address}", node.endpoint
     started = time.perf_counter()
     try:
         allowed = {node.certificate: node.role}
         with connect(identity, allowed, host, port, timeout_s, retry=False, link_timeout_s=timeout_s) as link:
             handshake(link, Hello(card.role, SOFTWARE, table_hash(), site.run))
-            yield Finding(what, True, f"same version, table and cluster; TLS and hello took {_ms(started)}")
+            yield Finding(what, True, f"same version, table and cluster; TLS and hello took {took(started)}")
             asked = time.time()
             said, _ = request(link, {"operation": "look", "purpose": "look"}, timeout_s=timeout_s)
             skew_s = abs(float(said["time"]) - (asked + time.time()) / 2)
     except HdcosError as error:
         yield Finding(what, False, str(error))
         return
-    text = f"{skew_s:.1f} s from this one"
-    if skew_s > MOST_SKEW_S:
-        text += ": set both by NTP, certificates and records depend on it"
-    yield Finding(f"clock of {node.role}", skew_s <= MOST_SKEW_S, text)
+    yield skew(node.role, skew_s)
     if node.role in PARTIES:
+        held[node.role] = {model["name"]: bool(model["ready"]) for model in said["models"]}
         yield _disk(node.role, int(said["storage"]["free_bytes"]))
         yield Finding(f"{node.role} is ready", bool(said["ready"]), said["reason"] or _stock(said["models"]))
         for model in said["models"]:
             yield from _model(node.role, model)
+
+
+def skew(role: str, skew_s: float) -> Finding:
+    text = f"{skew_s:.1f} s from this one"
+    if skew_s > MOST_SKEW_S:
+        text += ": set both by NTP, certificates and records depend on it"
+    return Finding(f"clock of {role}", skew_s <= MOST_SKEW_S, text)
 
 
 def _disk(role: str, free_bytes: int) -> Finding:
@@ -108,6 +125,39 @@ def _disk(role: str, free_bytes: int) -> Finding:
     if free_bytes < SPARE_BYTES:
         text += ": nothing new is kept. Make room on its disk; what is stored is safe, and predictions go on meanwhile"
     return Finding(f"disk of {role}", free_bytes >= SPARE_BYTES, text)
+
+
+def _own_models(role: str, database: Path, held: dict[str, Held]) -> Iterator[Finding]:
+    """The names of the models in this node's own state, which is read and left as it is."""
+    if not database.exists():  # it was never started
+        return
+    try:
+        with closing(sqlite3.connect(f"{database.resolve().as_uri()}?mode=ro", uri=True, timeout=BUSY_S)) as state:
+            held[role] = {str(name): None for (name,) in state.execute("SELECT DISTINCT name FROM models")}
+    except sqlite3.Error as error:
+        yield Finding("state", False, f"{database} cannot be used ({error}): restore it from a backup")
+
+
+def halves_that_wait(held: Mapping[str, Held]) -> Iterator[Finding]:
+    """Models of which one party has its share and the other has none, or that are not ready though both have one."""
+    if set(held) != set(PARTIES):
+        return
+    for name in sorted(set(held["party0"]) | set(held["party1"])):
+        lacking = [role for role in PARTIES if name not in held[role]]
+        if lacking:
+            yield Finding(
+                f"model {name}",
+                False,
+                f"it waits for its other share, which {lacking[0]} lacks: share it again with "
+                f"`hdcos share-model FILE --name {name}`",
+            )
+        elif False in (held["party0"][name], held["party1"][name]):
+            yield Finding(
+                f"model {name}",
+                False,
+                "both parties hold a share, but it is not ready: if it stays so, the shares are of different versions; "
+                f"share it again with `hdcos share-model FILE --name {name}`",
+            )
 
 
 def _stock(models: list[dict[str, Any]]) -> str:
@@ -131,10 +181,10 @@ def _https(node: Card, timeout_s: float) -> Finding:
     started = time.perf_counter()
     try:
         socket.create_connection(endpoint(node.http, what), timeout=timeout_s).close()
-        return Finding(what, True, f"its port answers in {_ms(started)}")
+        return Finding(what, True, f"its port answers in {took(started)}")
     except OSError as error:
         return Finding(what, False, f"out of reach ({error.strerror or error}). Is it running, and is its port open?")
 
 
-def _ms(started: float) -> str:
+def took(started: float) -> str:
     return f"{(time.perf_counter() - started) * 1e3:.0f} ms"

@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import socket
+import ssl
 import sys
 import time
 from collections.abc import Iterator
@@ -23,16 +24,15 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from hdcos.errors import DataMissing, InputError, PeerLost
 from hdcos.link.identity import CERTIFICATE_FILE, KEY_FILE
 from hdcos.serve.node import Node
-from hdcos.serve.site import Site, endpoint
+from hdcos.serve.site import Site, listening
 from hdcos.service.app import make_app
-from hdcos.service.config import Config
+from hdcos.service.config import FILE, Config
 from hdcos.service.connections import Acceptor, Connection, Connections
 from hdcos.service.desk import Refused
 from hdcos.service.gate import CONNECTION
 from hdcos.service.replies import reply_error
-from hdcos.service.room import STATE
 from hdcos.service.service import Service
-from hdcos.service.store import Store
+from hdcos.service.state import open_state
 
 log = logging.getLogger("hdcos")
 GRACE_S = 5
@@ -155,30 +155,40 @@ async def _crowded(scope: Any, receive: Any, send: Any) -> None:
     await answer(scope, receive, send)
 
 
-def serve_party(folder: Path, site: Site, listen: str, http_listen: str, timeout_s: float) -> None:
-    """Run a party until it is told to stop."""
+def serve_party(folder: Path, site: Site, listen: str, http_listen: str, timeout_s: float) -> signal.Signals:
+    """Run a party until it is told to stop; the signal that told it."""
     config = Config.read(folder)
     node = Node.from_site(folder, site, listen, timeout_s)
     card = site.servers[node.role]
-    host, port = endpoint(http_listen or config.http.listen or card.http, f"HTTPS of {node.role}")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        sock = socket.create_server((host, port), family=family, backlog=1024)
-    except OSError as error:
-        raise InputError(f"cannot listen on {host}:{port} for HTTPS: {error.strerror or error}") from None
-    with sock, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(node, folder, config, sock))
+    address = http_listen or config.http.listen or card.http
+    with (
+        node.listener,
+        listening(address, f"HTTPS of {node.role}", "--http-listen", 1024) as sock,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        return runner.run(_serve(node, folder, config, sock))
 
 
-async def _serve(node: Node, folder: Path, config: Config, sock: socket.socket) -> None:
+def _https_files(folder: Path, config: Config) -> tuple[str, str]:
+    """Certificate and key for HTTPS, checked: uvicorn would only say that something is wrong."""
+    if bool(config.http.certificate) != bool(config.http.key):
+        raise InputError(f"[http] of {folder / FILE}: certificate and key come together")
     certificate = config.http.certificate or str(folder / CERTIFICATE_FILE)
     key = config.http.key or str(folder / KEY_FILE)
-    if bool(config.http.certificate) != bool(config.http.key):
-        raise InputError("[http] certificate and key come together")
     for path in (certificate, key):
         if not os.access(path, os.R_OK):
-            raise DataMissing(f"{path}, for HTTPS, cannot be read")
-    store = Store(folder / STATE)
+            raise DataMissing(f"{path}, for HTTPS, cannot be read: [http] of {folder / FILE} names it")
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+    except OSError as error:  # ssl.SSLError is one
+        why = getattr(error, "reason", None) or error.strerror
+        raise InputError(f"{certificate} and {key} are not a certificate and its key in PEM: {why}") from None
+    return certificate, key
+
+
+async def _serve(node: Node, folder: Path, config: Config, sock: socket.socket) -> signal.Signals:
+    certificate, key = _https_files(folder, config)
+    store = open_state(folder)
     store.sweep()
     service = Service(node, store, config, asyncio.get_running_loop())
     settings = uvicorn.Config(
@@ -197,11 +207,14 @@ async def _serve(node: Node, folder: Path, config: Config, sock: socket.socket) 
     )
     server = _Server(settings, service.connections)
 
-    def stop() -> None:
+    told = [signal.SIGTERM]
+
+    def stop(number: signal.Signals) -> None:
         server.should_exit = True
+        told.append(number)
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop)
+        asyncio.get_running_loop().add_signal_handler(number, stop, number)
     service.start()
     host, port = sock.getsockname()[:2]
     link_host, link_port = node.listener.getsockname()[:2]
@@ -211,3 +224,4 @@ async def _serve(node: Node, folder: Path, config: Config, sock: socket.socket) 
     finally:
         await asyncio.to_thread(service.stop)
         log.info("%s: stopped", node.role)
+    return told[-1]

@@ -59,7 +59,7 @@ class Watch:
     @classmethod
     def validation(cls, model: Sequential, loss: str, given: tuple[Rows, ArrayLike]) -> Watch:
         """Rows that are not trained on, checked before training starts."""
-        rows, targets = model.rows(given[0]), one_hot(given[1], model.output_shape[0])
+        rows, targets = model.rows(given[0]), one_hot(given[1], model.output_shape[0], loss)
         if len(rows) != len(targets):
             raise InputError(f"{len(rows)} validation rows and {len(targets)} labels do not belong together")
         return cls(rows, targets, "validation rows", loss, mean_loss(model(rows), targets, loss))

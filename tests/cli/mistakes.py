@@ -1,0 +1,555 @@
+"""Every command with every kind of file that it cannot use: how it is called, and how it must end.
+
+A *spoilt* file is one of a kind below, at a place where a command expects something else. `mistakes(folder)` writes all
+of them into a folder and lists the calls. `verdict` says what is wrong with how one of them ended.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import pickle
+import random
+import shutil
+import struct
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from click.testing import CliRunner
+
+from hdcos import nn
+from hdcos.cli import main
+
+USAGE = 2
+PORT = "127.0.0.1:1"
+CONFIG = """
+[data]
+train = "rows.csv"
+label = "y"
+[model]
+sizes = [3, 4, 1]
+[training]
+epochs = 1
+batch_size = 2
+lr = 0.1
+"""
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A call that cannot succeed: its exit code, and what its one line must name."""
+
+    arguments: tuple[str, ...]
+    code: int
+    names: str = ""
+    found: bool = False
+    """`hdcos doctor` says what it found on stdout: that is its answer, not its failure."""
+
+    slow: bool = False
+    """It is noticed only when the processes of a cluster have been started."""
+
+    def __str__(self) -> str:
+        return " ".join(self.arguments)
+
+
+# ---- files that are something else
+
+
+def _link(path: Path, target: str | Path) -> None:
+    path.symlink_to(target)
+
+
+def _torch_like(path: Path) -> None:
+    """What torch.save writes: an archive with a pickle in it."""
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("model/data.pkl", pickle.dumps({"weight": [1.0, 2.0]}))
+        archive.writestr("model/version", "3\n")
+
+
+def _onnx_like(path: Path) -> None:
+    """The first fields of an ONNX model: ir_version 8, producer "pytorch", an empty graph."""
+    path.write_bytes(b"\x08\x08\x12\x07pytorch\x1a\x052.1.0:\x00B\x02\x10\x11")
+
+
+PLACES: dict[str, Callable[[Path], None]] = {
+    "missing": lambda path: None,
+    "folder": lambda path: path.mkdir(),
+    "dangling": lambda path: _link(path, "nowhere"),
+    "loop": lambda path: _link(path, path.name),
+}
+"""There is no file at all: click refuses these where an argument must be a file."""
+
+CONTENTS: dict[str, Callable[[Path], None]] = {
+    "unreadable": lambda path: _link(path, "/proc/self/mem"),  # even for root: reading at 0 is an input/output error
+    "empty": lambda path: path.write_bytes(b"") and None,
+    "binary": lambda path: path.write_bytes(random.Random(1).randbytes(3000)) and None,
+    "zeros": lambda path: path.write_bytes(bytes(1000)) and None,
+    "utf16": lambda path: path.write_text("a,b\n1,2\n", encoding="utf-16") and None,
+    "png": lambda path: path.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(256))) and None,
+    "html": lambda path: path.write_text("<!doctype html>\n<title>404</title>\n") and None,
+    "json": lambda path: path.write_text('{"a": [1, 2, {"b": null}]}') and None,
+    "torch": _torch_like,
+    "onnx": _onnx_like,
+}
+
+
+class Workshop:
+    """Good files, spoilt ones, and calls with them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._number = 0
+        self.site = folder / "site"
+        for arguments in (
+            ("init", "--single-machine", self.site),
+            ("token", "new", "--cluster", self.site / "cluster.toml", "--output", folder / "secret"),
+        ):
+            result = CliRunner().invoke(main, [str(item) for item in arguments])
+            assert result.exit_code == 0, result.output
+        x, y = np.arange(12.0).reshape(4, 3), np.array([0.0, 1, 1, 0])
+        table = np.column_stack([x, y])
+        np.savetxt(folder / "rows.csv", table, delimiter=",", header="a,b,c,y", comments="", fmt="%g")
+        (folder / "rows.csv.gz").write_bytes(gzip.compress((folder / "rows.csv").read_bytes()))
+        np.save(folder / "rows.npy", x)
+        np.savez(folder / "rows.npz", x=x, y=y)
+        np.savez_compressed(folder / "packed.npz", x=np.random.default_rng(0).normal(size=(500, 3)), y=np.zeros(500))
+        import pyarrow
+        from pyarrow import parquet
+
+        parquet.write_table(pyarrow.table({"a": x[:, 0], "b": x[:, 1], "y": y}), folder / "rows.parquet")
+        words = pyarrow.table({"a": ["x", "y"], "b": [[1.0], [2.0]], "y": [0, None]})
+        parquet.write_table(words, folder / "words.parquet")
+        (folder / "rows.idx").write_bytes(struct.pack(">BBBBII", 0, 0, 8, 2, 4, 3) + bytes(12))
+        nn.models.mlp([3, 4, 1]).save(folder / "model.safetensors")
+        (folder / "config.toml").write_text(CONFIG)
+        self.reach = ("--cluster", str(self.site / "cluster.toml"), "--token-file", str(folder / "secret"))
+        self.reach += ("--timeout-s", "0.2")  # no cluster runs: whoever tries to reach it should not wait long
+
+    def place(self, name: str) -> Path:
+        """A new folder, and a path in it of this name."""
+        self._number += 1
+        place = self.folder / "spoilt" / str(self._number)
+        place.mkdir(parents=True)
+        return place / name
+
+    def spoilt(self, name: str, kinds: dict[str, Callable[[Path], None]]) -> Iterator[tuple[str, Path]]:
+        for kind, make in kinds.items():
+            path = self.place(name)
+            make(path)
+            yield kind, path
+
+    def truncated(self, name: str) -> Iterator[Path]:
+        """A good file with its end, or almost everything, cut off."""
+        whole = (self.folder / name).read_bytes()
+        for length in (len(whole) // 2, 10):
+            path = self.place(name)
+            path.write_bytes(whole[:length])
+            yield path
+
+    def node(self, role: str = "party0") -> Path:
+        """A copy of a node's folder that may be spoilt."""
+        place = self.place(role)
+        shutil.copytree(self.site / role, place)
+        return place
+
+
+def mistakes(folder: Path, group: str = "") -> list[Mistake]:
+    """All mistakes, or those of one group; their files are written into a folder."""
+    shop = Workshop(folder)
+    makers = (_models, _tables, _configurations, _clusters, _secrets, _nodes, _outputs, _paper, _values)
+    return [mistake for maker in makers if group in maker.__name__ for mistake in maker(shop)]
+
+
+def _file_argument(shop: Workshop, name: str, *call: str) -> Iterator[Mistake]:
+    """Calls in which {} stands for a file that click looks for before the command runs."""
+    for kinds, code in ((PLACES, USAGE), (CONTENTS, 1)):
+        for _, path in shop.spoilt(name, kinds):
+            yield Mistake(tuple(part.replace("{}", str(path)) for part in call), code, path.name)
+
+
+def _models(shop: Workshop) -> Iterator[Mistake]:
+    share = ("share-model", "{}", "--name", "m", *shop.reach)
+    yield from _file_argument(shop, "model.safetensors", *share)
+    for path in shop.truncated("model.safetensors"):
+        yield Mistake(("share-model", str(path), *share[2:]), 1, path.name)
+        yield Mistake(("cost", str(path)), 1, path.name)
+    for name in ("net.pt", "net.pth", "net.onnx", "net.safetensors"):
+        for _, path in shop.spoilt(name, PLACES | CONTENTS):
+            yield Mistake(("cost", str(path)), 1, path.name)
+
+
+DATA = ("rows.csv", "rows.csv.gz", "rows.npy", "rows.npz", "packed.npz", "rows.parquet", "rows.idx")
+
+
+def _tables(shop: Workshop) -> Iterator[Mistake]:
+    cluster = shop.reach
+    for name in DATA:
+        yield from _file_argument(shop, name, "predict", "m", "{}", *cluster)
+        for path in shop.truncated(name):
+            if name != "rows.csv":  # half a CSV file of numbers is a CSV file
+                yield Mistake(("upload", str(path), "--name", "d", *cluster), 1, path.name)
+    for name in ("rows.csv", "rows.npz"):
+        yield from _file_argument(shop, name, "upload", "{}", "--name", "d", *cluster)
+    yield Mistake(("upload", str(shop.folder / "words.parquet"), "--name", "d", *cluster), 1, "words.parquet")
+    for text, names in (
+        ("a,b\n1,two\n", "line 2, column b"),
+        ("a,b\n1,2\n\n3,4,5\n", "line 4"),
+        ("a,b\n1,\n", "line 2, column b"),
+        ("a,b\n", "rows.csv"),
+        ("1;2\n3;4\n", "rows.csv"),
+        ("a,b\n1,nan\n", "line 2, column b"),
+        ("a,b\n1,1e400\n", "line 2, column b"),
+        ("x" * 200_000, "rows.csv"),
+        ('"a\n1,2\n', "rows.csv"),
+    ):
+        path = shop.place("rows.csv")
+        path.write_text(text)
+        yield Mistake(("upload", str(path), "--name", "d", *cluster), 1, names)
+    for label, source in (
+        ("z", "rows.csv"),
+        ("9", "rows.npz"),
+        ("z", "rows.parquet"),
+        ("z", "rows.npy"),
+        ("z", "rows.idx"),
+    ):
+        yield Mistake(("upload", str(shop.folder / source), "--name", "d", "--label", label, *cluster), 1, source)
+    arrays: dict[str, dict[str, object]] = {
+        "text": {"x": np.array([["a", "b"]])},
+        "number": {"x": np.array(3.0)},
+        "objects": {"x": np.array([None, 1], dtype=object)},
+        "line": {"x": np.arange(3.0)},
+        "complex": {"x": np.ones((2, 2)) * 1j},
+        "none": {"x": np.ones((0, 3))},
+        "labels": {"x": np.ones((3, 2)), "y": np.array(["a", "b", "c"])},
+        "uneven": {"x": np.ones((3, 2)), "y": np.zeros(2)},
+        "infinite": {"x": np.full((2, 2), np.inf), "y": np.zeros(2)},
+        "other": {"z": np.ones((2, 2))},
+    }
+    for name, content in arrays.items():
+        path = shop.place(f"{name}.npz")
+        np.savez(path, **content)  # type: ignore[arg-type]
+        yield Mistake(("upload", str(path), "--name", "d", *cluster), 1, path.name)
+        if "x" in content and name not in ("labels", "uneven"):
+            path = shop.place(f"{name}.npy")
+            np.save(path, np.asarray(content["x"]))
+            yield Mistake(("upload", str(path), "--name", "d", *cluster), 1, path.name)
+    huge = shop.place("huge.npy")
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (10**9, 10**6)})
+    huge.write_bytes(header.getvalue() + bytes(100))
+    yield Mistake(("upload", str(huge), "--name", "d", *cluster), 1, huge.name)
+    with gzip.open(shop.place("bomb.idx.gz"), "wb") as file:
+        file.write(struct.pack(">BBBBII", 0, 0, 8, 2, 1 << 31, 1 << 31))
+    yield Mistake(("upload", str(file.name), "--name", "d", *cluster), 1, "bomb.idx")
+
+
+def _configurations(shop: Workshop) -> Iterator[Mistake]:
+    yield from _file_argument(shop, "config.toml", "train", "{}")
+
+    def changed(old: str, new: str, names: str) -> Mistake:
+        path = shop.place("config.toml")
+        for name in (*DATA, "words.parquet", "model.safetensors"):
+            shutil.copy(shop.folder / name, path.parent)
+        path.write_text(CONFIG.replace(old, new, 1))
+        return Mistake(("train", str(path)), 1, names, slow=old in ("epochs = 1", "batch_size = 2", "lr = 0.1"))
+
+    for kind, make in (PLACES | CONTENTS).items():
+        for name in ("bad.csv", "bad.npz"):
+            yield _prepared(changed('"rows.csv"', f'"{name}"', name), make, name)
+        yield _prepared(changed('label = "y"', 'label = "y"\ntest = "bad.parquet"', "bad.parquet"), make, "bad.parquet")
+        if kind != "missing":
+            yield _prepared(changed("sizes = [3, 4, 1]", 'file = "bad.safetensors"', "bad.safetensors"), make)
+    for old, new, names in (
+        ('"rows.csv"', '"rows.xlsx"', "rows.xlsx"),
+        ('"rows.csv"', "[]", "train"),
+        ('"rows.csv"', "[3]", "train"),
+        ('"rows.csv"', '["rows.csv", "rows.csv", "none.csv"]', "none.csv"),
+        ('"rows.csv"', r'"a\u0000b.csv"', "csv"),
+        ('"rows.csv"', '"' + "x" * 300 + '.csv"', "xxx.csv"),
+        ('"rows.csv"', '"rows.npy"', "rows.npy"),
+        ('label = "y"', 'label = "Y"', "'Y'"),
+        ('label = "y"', "label = 99", "99"),
+        ('label = "y"', "", "label"),
+        ('label = "y"', 'label = "y"\nfeatures = 3', "features"),
+        ("sizes = [3, 4, 1]", "sizes = []", "[model]"),
+        ("sizes = [3, 4, 1]", 'sizes = ["a", 1]', "[model]"),
+        ("sizes = [3, 4, 1]", "sizes = [3, -4, 1]", ""),
+        ("sizes = [3, 4, 1]", "sizes = [3, 1.5, 1]", ""),
+        ("sizes = [3, 4, 1]", "sizes = [3, 4, 100000000000]", ""),
+        ("sizes = [3, 4, 1]", "sizes = [9, 4, 1]", "rows.csv"),
+        ("sizes = [3, 4, 1]", 'sizes = [3, 4, 1]\nactivation = "swish"', "swish"),
+        ("sizes = [3, 4, 1]", 'sizes = [3, 4, 1]\nstructure = "sparse"', "sparse"),
+        ("sizes = [3, 4, 1]", "sizes = [3, 4, 1]\nseed = -1", "seed"),
+        ("sizes = [3, 4, 1]", 'file = "rows.csv"', "rows.csv"),
+        ("sizes = [3, 4, 1]", 'file = "none.safetensors"', "none.safetensors"),
+        ("epochs = 1", "epochs = 0", "epochs"),
+        ("epochs = 1", "epochs = 1.5", "epochs"),
+        ("epochs = 1", "epochs = true", "epochs"),
+        ("batch_size = 2", "batch_size = 0", "batch"),
+        ("batch_size = 2", "batch_size = 2000", "2000"),
+        ("lr = 0.1", "lr = nan", ""),
+        ("lr = 0.1", "lr = inf", ""),
+        ("lr = 0.1", "lr = 0", ""),
+        ("lr = 0.1", 'lr = 0.1\nloss = "hinge"', "hinge"),
+        ("lr = 0.1", "lr = 0.1\nmomentum = 2", "momentum"),
+        ("lr = 0.1", "lr = 0.1\nweight_decay = -1", "decay"),
+        ("lr = 0.1", "lr = 0.1\ncheckpoint_every = 0\ncheckpoint = 'kept'", "checkpoint"),
+        ("lr = 0.1", "lr = 0.1\ncheckpoint = 'rows.csv'", "rows.csv"),
+        ("[data]", "data = 3\n[date]", "date"),
+        ("[training]", "[[training]]", "training"),
+        ("lr = 0.1", "lr = 0.1\n[output]\nmodel = 'none/trained.safetensors'", "none"),
+        ("lr = 0.1", "lr = 0.1\n[output]\nmodel = '.'", "output"),
+    ):
+        yield changed(old, new, names)
+    yield Mistake(("train", str(shop.folder / "config.toml"), "--resume"), 1, "checkpoint")
+
+
+def _prepared(mistake: Mistake, make: Callable[[Path], None], name: str = "bad.safetensors") -> Mistake:
+    make(Path(mistake.arguments[1]).parent / name)
+    return mistake
+
+
+CLUSTERED = (("models",), ("jobs",), ("reveal", "m", "--output", "x"), ("deal", "m", "--rows", "1"))
+
+
+def _clusters(shop: Workshop) -> Iterator[Mistake]:
+    """Cluster files: of clients, whose option is a plain text, and of nodes."""
+    good = (shop.site / "cluster.toml").read_text()
+    secret = ("--token-file", str(shop.folder / "secret"), "--timeout-s", "0.2")
+    calls = (*CLUSTERED, ("predict", "m", str(shop.folder / "rows.csv")))
+    for call in calls:
+        for _, path in shop.spoilt("cluster.toml", PLACES | CONTENTS):
+            yield Mistake((*call, "--cluster", str(path), *secret), 1, path.name)
+    trained = ("train", str(shop.folder / "config.toml"), *secret[:2], "--cluster")
+    for _, path in shop.spoilt("cluster.toml", PLACES | CONTENTS):
+        yield Mistake((*trained, str(path)), 1, path.name)
+    yield from _file_argument(shop, "cluster.toml", "dealer", "--node", str(shop.site / "dealer"), "--cluster", "{}")
+    yield from _file_argument(shop, "cluster.toml", "party", "--node", str(shop.site / "party1"), "--cluster", "{}")
+    yield from _file_argument(
+        shop, "cluster.toml", "token", "new", "--output", str(shop.place("new")), "--cluster", "{}"
+    )
+    yield from _file_argument(shop, "cluster.toml", "token", "show", *secret[:2], "--party", "0", "--cluster", "{}")
+    for old, new in (
+        ("version = 1", "version = 2"),
+        ("version = 1", ""),
+        ('id = "', 'id = "z'),
+        ("[party1]", "[party2]"),
+        ("[party0]", "party0 = 3\n[other]"),
+        ("BEGIN CERTIFICATE", "BEGIN CERTIFICAT"),
+        ("MII", "MI"),
+        ('http = "127', 'htp = "127'),
+        ('http = "127.0.0.1:', 'http = "127.0.0.1:x'),
+    ):
+        path = shop.place("cluster.toml")
+        changed = good.replace(old, new)
+        assert changed != good, old
+        path.write_text(changed)
+        yield Mistake(("models", "--cluster", str(path), *secret), 1, path.name)
+        yield Mistake(("party", "--node", str(shop.site / "party0"), "--cluster", str(path)), 1, path.name)
+        yield Mistake(("doctor", "--node", str(shop.site / "party0"), "--cluster", str(path)), 1, path.name, True)
+    for _, path in shop.spoilt("cluster.toml", CONTENTS):
+        yield Mistake(("doctor", "--node", str(shop.site / "dealer"), "--cluster", str(path)), 1, path.name, True)
+        yield Mistake(("doctor", "--cluster", str(path)), 1, path.name, True)
+    for call in (*calls, ("share-model", str(shop.folder / "model.safetensors"), "--name", "m")):
+        yield Mistake((*call, *shop.reach), 1, "out of reach")
+
+
+def _secrets(shop: Workshop) -> Iterator[Mistake]:
+    cluster = ("--cluster", str(shop.site / "cluster.toml"))
+    for call in (("models",), ("token", "show", "--party", "1")):
+        yield from _file_argument(shop, "secret", *call, *cluster, "--token-file", "{}")
+    for call in CLUSTERED:
+        yield Mistake((*call, *cluster), 1, "HDCOS_TOKEN")
+        yield Mistake(call, 1, "HDCOS_CLUSTER")
+
+
+NODE_CALLS = (
+    ("token", "list"),
+    ("token", "revoke", "me"),
+    ("token", "allow", "me2", "0" * 64, "--role", "predict"),
+    ("approve", "list"),
+)
+
+
+def _nodes(shop: Workshop) -> Iterator[Mistake]:
+    cluster = ("--cluster", str(shop.site / "cluster.toml"))
+    served = (("party", *cluster), ("doctor", *cluster))
+    for call in (*served, *NODE_CALLS, ("dealer", *cluster)):
+        for _, path in shop.spoilt("node", {"missing": PLACES["missing"], "binary": CONTENTS["binary"]}):
+            yield Mistake((*call, "--node", str(path)), USAGE, path.name)
+        empty = shop.place("node")
+        empty.mkdir()
+        yield Mistake((*call, "--node", str(empty)), 1, "card.toml", call[0] == "doctor")
+    for file, calls in (
+        ("card.toml", (*served, *NODE_CALLS[:2])),
+        ("key.pem", served),
+        ("certificate.pem", served),
+        ("node.toml", served[:1]),
+    ):
+        for call in calls:
+            for kind, make in (PLACES | CONTENTS).items():
+                if file == "node.toml" and kind in ("missing", "dangling", "loop", "empty"):
+                    continue  # then the defaults hold
+                node = shop.node()
+                (node / file).unlink()
+                make(node / file)
+                if file == "key.pem" and kind not in PLACES and kind != "unreadable":
+                    (node / file).chmod(0o600)
+                yield Mistake((*call, "--node", str(node)), 1, file, call[0] == "doctor")
+    for call in (("party", *cluster), *NODE_CALLS):
+        for kind in ("folder", "binary", "html", "png"):
+            node = shop.node()
+            for left in (node / "state").iterdir():
+                left.unlink()
+            (PLACES | CONTENTS)[kind](node / "state" / "hdcos.sqlite")
+            yield Mistake((*call, "--node", str(node)), 1, "hdcos.sqlite")
+        node = shop.node()
+        shutil.rmtree(node / "state")
+        (node / "state").write_text("a file")
+        yield Mistake((*call, "--node", str(node)), 1, "state")
+    dealer = str(shop.site / "dealer")
+    party = str(shop.site / "party0")
+    yield Mistake(("party", *cluster, "--node", dealer), 1, "dealer")
+    yield Mistake(("dealer", *cluster, "--node", party), 1, "party0")
+    yield Mistake(("token", "list", "--node", dealer), 1, "dealer")
+    yield Mistake(("token", "revoke", "nobody", "--node", party), 1, "nobody")
+    yield Mistake(("approve", "nothing", "--node", party), 1, "nothing")
+    for option in ("--listen", "--http-listen"):
+        for address in ("nowhere", "127.0.0.1:99999", "no.such.host.invalid:1", "256.0.0.1:80"):
+            yield Mistake(("party", *cluster, "--node", party, option, address), 1, address)
+    for address in ("nowhere", "no.such.host.invalid:1"):
+        yield Mistake(("dealer", *cluster, "--node", dealer, "--listen", address), 1, address)
+    for old, new, names in (
+        ("[limits]", "[limit]", "limit"),
+        ("rows = 4096", "rows = -1", "rows"),
+        ("reveal = false", "reveal = 1", "reveal"),
+        ("cors = []", "cors = 3", "cors"),
+        ("[http]", "[http]\nkey = 'x.pem'", "key"),
+        ("[http]", "[http]\nkey = 'x.pem'\ncertificate = 'y.pem'", "y.pem"),
+    ):
+        node = shop.node()
+        text = (node / "node.toml").read_text()
+        assert old in text, old
+        (node / "node.toml").write_text(text.replace(old, new, 1))
+        yield Mistake(("party", *cluster, "--node", str(node)), 1, names)
+    node = shop.node()
+    (node / "key.pem").chmod(0o644)
+    yield Mistake(("party", *cluster, "--node", str(node)), 1, "chmod 600")
+    yield Mistake(("party", *cluster, "--node", str(_swapped(shop))), 1, "certificate")
+
+
+def _swapped(shop: Workshop) -> Path:
+    """A node of one cluster whose key belongs to another."""
+    node = shop.node()
+    for name in ("key.pem", "certificate.pem"):
+        shutil.copy(shop.site / "party1" / name, node / name)
+    return node
+
+
+def _outputs(shop: Workshop) -> Iterator[Mistake]:
+    """Things that are to be written where something is, or where nothing can be."""
+    cluster = str(shop.site / "cluster.toml")
+    cards = tuple(str(shop.site / role / "card.toml") for role in ("dealer", "party0", "party1"))
+    occupied, here = shop.place("occupied"), shop.place("folder")
+    occupied.write_text("something")
+    here.mkdir()
+    nowhere = shop.place("none") / "file"
+    for target in (occupied, here, nowhere, occupied / "file"):
+        yield Mistake(("init", str(target), *cards), 1, target.name)
+        yield Mistake(("token", "new", "--cluster", cluster, "--output", str(target)), 1, target.name)
+    for target in (occupied, occupied / "file", shop.site):
+        yield Mistake(("init", "--single-machine", str(target)), 1, target.name)
+        yield (
+            Mistake(("node", "init", str(target), "--role", "dealer", "--address", PORT), 1, target.name)
+            if (target != shop.site)
+            else Mistake(
+                ("node", "init", str(shop.site / "dealer"), "--role", "dealer", "--address", PORT), 1, "key.pem"
+            )
+        )
+    yield Mistake(("init", str(shop.place("c.toml")), *cards, "--single-machine"), USAGE, "--single-machine")
+    yield Mistake(("init", str(shop.place("c.toml")), *cards[:2]), 1, "party1")
+    yield Mistake(("init", str(shop.place("c.toml")), *cards, cards[0]), 1, "one card")
+    yield from _file_argument(shop, "card.toml", "init", str(shop.place("c.toml")), *cards[:2], "{}")
+    yield from _file_argument(shop, "old.toml", "init", str(shop.place("c.toml")), *cards, "--replaces", "{}")
+    node = ("node", "init", str(shop.place("n")), "--role", "party0", "--address", PORT, "--http", PORT)
+    yield from _file_argument(shop, "authority.pem", *node, "--authority", "{}")
+    yield Mistake(("node", "init", str(shop.place("n")), "--role", "party0", "--address", PORT), 1, "HTTPS")
+    yield Mistake(("node", "init", str(shop.place("n")), "--role", "dealer", "--address", "here"), 1, "'here'")
+    rows = str(shop.folder / "rows.csv")
+    reach = shop.reach
+    yield Mistake(("predict", "m", rows, "--output", str(here), *reach), USAGE, "folder")
+    yield Mistake(("predict", "m", rows, "--output", str(nowhere.with_suffix(".csv")), *reach), 1, "file.csv")
+    yield Mistake(("predict", "m", rows, "--output", str(occupied / "file.npy"), *reach), 1, "file.npy")
+    yield Mistake(("predict", "m", rows, "--output", str(here / "x.txt"), *reach), 1, "x.txt")
+    yield Mistake(("reveal", "m", "--output", str(here), *reach), USAGE, "folder")
+    yield Mistake(("reveal", "m", "--output", str(nowhere), *reach), 1, "file")
+
+
+def _paper(shop: Workshop) -> Iterator[Mistake]:
+    here = str(shop.place("report").parent)
+    for _, path in shop.spoilt("paper.jsonl", CONTENTS):
+        if path.is_symlink() or path.stat().st_size:  # no results yet are a fine beginning
+            yield Mistake(("paper", "run", "rounds", "--out", str(path)), 1, path.name)
+        yield Mistake(("paper", "report", "--results", str(path), "--out", here), 1, path.name)
+    for kind, path in shop.spoilt("paper.jsonl", PLACES):
+        code = USAGE if kind == "folder" else 1
+        yield Mistake(("paper", "report", "--results", str(path), "--out", here), code, path.name)
+    for text in ("[]\n", "3\n", '{"lr": 1}\n', '{"lr": null}\n', '{"experiment": "dense", "lr": 0.1, "seed": 0}\n'):
+        path = shop.place("paper.jsonl")
+        path.write_text(text)
+        yield Mistake(("paper", "report", "--results", str(path), "--out", here), 1, path.name)
+    occupied = shop.place("occupied")
+    occupied.write_text("something")
+    yield Mistake(("paper", "run", "rounds", "--out", str(occupied / "x.jsonl")), 1, "occupied")
+    yield Mistake(("paper", "run", "nothing"), 1, "nothing")
+
+
+def _values(shop: Workshop) -> Iterator[Mistake]:
+    """Names and numbers that nothing can be done with."""
+    for call, code, names in (
+        (("cost", "nothing"), 1, "nothing"),
+        (("cost", "lenet5", "--activation", "swish"), 1, "swish"),
+        (("cost", "lenet5", "--structure", "sparse"), 1, "sparse"),
+        (("cost", "lenet5", "--batch", "0"), USAGE, "--batch"),
+        (("cost", "activations", "--batch", "3"), USAGE, "--batch"),
+        (("nothing",), USAGE, "nothing"),
+        (("train",), USAGE, "CONFIG"),
+        (("predict", "m"), USAGE, "FILE"),
+        (("demo", "extra"), USAGE, "extra"),
+        (("token", "allow", "x", "abc", "--node", str(shop.site / "party0"), "--role", "predict"), 1, "64"),
+        (("token", "allow", "x", "0" * 64, "--node", str(shop.site / "party0"), "--role", "rule"), USAGE, "rule"),
+        (("jobs", "--cancel"), USAGE, "cancelled"),
+    ):
+        yield Mistake(call, code, names)
+
+
+# ---- how a call ended
+
+
+def verdict(mistake: Mistake, code: int, stdout: str, stderr: str) -> str:
+    """What is wrong with how a call ended; nothing if it ended as it should."""
+    said = stdout if mistake.found else stderr
+    lines = said.splitlines()
+    if "Traceback" in stdout + stderr or "mistake in hdcos" in stderr:
+        return f"a traceback or an unforeseen error: {(stdout + stderr)[-400:]}"
+    if code != mistake.code:
+        return f"exit code {code} instead of {mistake.code}: {(stdout + stderr)[-300:]}"
+    usage = code == USAGE and stderr.startswith("Usage:")
+    if not mistake.found and not usage and len(lines) != 1:
+        return f"{len(lines)} lines instead of one: {said[-300:]}"
+    if mistake.found and (stderr or not lines):
+        return f"nothing found, or something on stderr: {stderr[-300:]}"
+    flat = said if not usage else " ".join(said.replace("│", " ").split())
+    if mistake.names not in flat and mistake.names not in flat.replace(" ", ""):
+        return f"does not name {mistake.names!r}: {said[-300:]}"
+    return ""
+
+
+def environment() -> dict[str, str | None]:
+    """Variables that would change how a call ends are not there."""
+    return {name: None for name in os.environ if name.startswith("HDCOS_") and name != "HDCOS_DATA"}

@@ -1,0 +1,34 @@
+"""No command ends in a traceback, whatever files it is given."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from click.testing import CliRunner
+
+from cli.mistakes import environment, mistakes, verdict
+from hdcos.cli import main
+
+GROUPS = ("models", "tables", "configurations", "clusters", "secrets", "nodes", "outputs", "paper", "values")
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_every_mistake_ends_in_one_line_that_names_it(tmp_path, group) -> None:
+    wrong, count = [], 0
+    for mistake in mistakes(tmp_path, group):
+        if mistake.slow:  # the proof of this runs them all, each in a process of its own
+            continue
+        result = CliRunner(env=environment()).invoke(main, list(mistake.arguments))
+        unforeseen = "" if result.exception is None or isinstance(result.exception, SystemExit) else "Traceback"
+        fault = verdict(mistake, result.exit_code, result.stdout, result.stderr + unforeseen)
+        wrong += [f"{mistake}\n    {fault}"] if fault else []
+        count += 1
+    assert not wrong, f"{len(wrong)} of {count}:\n" + "\n".join(wrong)
+
+
+def test_every_command_is_called_with_bad_files(tmp_path) -> None:
+    calls = [mistake for number, group in enumerate(GROUPS) for mistake in mistakes(tmp_path / str(number), group)]
+    assert sum(not call.slow for call in calls) >= 300
+    called = Counter(call.arguments[0] for call in calls)
+    assert set(main.commands) <= set(called)
