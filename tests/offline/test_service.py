@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from hdcos.errors import FrameError, HdcosError, InputError, MaterialReused
+from hdcos.errors import DataMissing, FrameError, HdcosError, InputError, MaterialReused, PeerLost
 from hdcos.link import Kind
 from hdcos.link.message import encode_message, request
 from hdcos.offline import Dealer, Mask, Need, Plan, Stock, TrigPair, material
@@ -143,7 +143,7 @@ def test_a_dealer_that_fails_between_two_chunks_says_why(monkeypatch: pytest.Mon
 def test_a_refused_order_leaves_the_link_as_it_was() -> None:
     dealer = Dealer()
     with served(dealer, 1) as client:
-        with pytest.raises(InputError, match="no material is open"):
+        with pytest.raises(DataMissing, match="no material is open"):
             client.fill(Stock("unknown", PLAN, 1, bytes(32)), 10)
         stock = client.open("known", PLAN)
         with pytest.raises(MaterialReused, match="next to deal is 0"):
@@ -162,3 +162,10 @@ def test_of_material_that_is_not_dealt_nothing_is_asked_for() -> None:
         assert stock.available == 3
         with pytest.raises(InputError, match="nothing of this material is dealt"):
             request(client.link, {"operation": "deal", "scope": "masks", "start": 0, "executions": 2**62}, timeout_s=5)
+
+
+def test_a_dealer_that_was_started_anew_loses_the_run_and_is_no_mistake_of_it() -> None:
+    with served(Dealer(), 1) as before:
+        stock = before.open("work", PLAN)
+    with served(Dealer(), 1) as after, pytest.raises(PeerLost, match="started anew"):
+        after.fill(stock, 4)

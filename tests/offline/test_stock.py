@@ -8,7 +8,15 @@ import time
 import numpy as np
 import pytest
 
-from hdcos.errors import FrameError, HandshakeError, InputError, MaterialExhausted, MaterialReused, PeerLost
+from hdcos.errors import (
+    DataMissing,
+    FrameError,
+    HandshakeError,
+    InputError,
+    MaterialExhausted,
+    MaterialReused,
+    PeerLost,
+)
 from hdcos.offline import Dealer, Mask, Need, Plan, Reference, Stock, TrigPair
 from hdcos.offline.kinds import MaskProduct
 
@@ -200,7 +208,7 @@ def test_a_closed_scope_deals_nothing_and_cannot_be_opened_again() -> None:
     dealer.close("test", 0)
     assert len(dealer.deal("test", 0, 1))  # the other party still needs it
     dealer.close("test", 1)
-    with pytest.raises(InputError, match="no material is open"):
+    with pytest.raises(DataMissing, match="no material is open"):
         dealer.deal("test", 0, 1)
     with pytest.raises(MaterialReused):
         dealer.open("test", PLAN, 1)

@@ -22,7 +22,7 @@ from threading import Lock
 
 import numpy as np
 
-from hdcos.errors import HandshakeError, InputError, MaterialReused
+from hdcos.errors import DataMissing, HandshakeError, InputError, MaterialReused
 from hdcos.offline import limits
 from hdcos.offline.halves import LAYOUTS, Halves
 from hdcos.offline.layout import Corrections
@@ -173,7 +173,7 @@ class Dealer:
     def _known(self, name: str) -> _Scope:
         scope = self._scopes.get(name)
         if scope is None:
-            raise InputError(f"no material is open under the name {name}")
+            raise DataMissing(f"no material is open under the name {name}")
         return scope
 
     def _plain(self, scope: _Scope, position: int, executions: int, uniform: Values, known: Sequence[Values]) -> Values:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hdcos.errors import FrameError, InputError
+from hdcos.errors import DataMissing, FrameError, InputError, PeerLost
 from hdcos.link import Kind, Link, Meter
 from hdcos.link.frame import MAX_ABORT
 from hdcos.link.message import decode_message, decode_reply, encode_message, integer, reply_error, request, text
@@ -135,7 +135,11 @@ class DealerClient:
             # What is still on its way must not be taken for an answer to a later request.
             link.abort(error)
             raise
-        decode_reply(payload)  # raises what the dealer reports; nothing is on its way then
+        try:
+            decode_reply(payload)  # raises what the dealer reports; nothing is on its way then
+        except DataMissing as error:
+            # This party opened the scope, so it was another process that knew it: the run is lost, not wrong.
+            raise PeerLost(f"the dealer was started anew and has forgotten what it dealt ({error})") from error
         lie = FrameError("the dealer answered with something else than material")
         link.abort(lie)
         raise lie
