@@ -31,7 +31,9 @@ from hdcos.nn.private import answers, layout
 from hdcos.nn.private import simulate as private_simulation
 from hdcos.nn.private.layout import Layout
 from hdcos.nn.private.program import infer
+from hdcos.nn.private.stages import Fourier
 from hdcos.offline import Dealer, kinds
+from hdcos.protocol.fourier import COEFFICIENT_SCALE, FINEST
 from hdcos.protocol.hadamard import HadamardCosine
 from hdcos.protocol.party import Party
 from hdcos.protocol.plan import plan
@@ -369,6 +371,66 @@ class VarianceAttack:
         mean = self._sum / self.count
         slope = (self._both - mean * self._square) / (self._known - self.count * mean**2)
         return correlation(np.asarray(slope), self._attack._weight**2)
+
+
+class SeriesAttack:
+    """The table channel of a series: the public factors of every harmonic are rounded, by how much is known.
+
+    It tells w cos ky and w sin ky of each harmonic k; the least over all of them counts.
+    """
+
+    def __init__(self, queries: Queries) -> None:
+        self.queries, self.count = queries, 0
+        model = queries.model
+        (self._stage,) = [stage for stage in queries.layout.stages if isinstance(stage, Fourier)]
+        last = model.layers[-1]
+        assert isinstance(last, nn.HadamardDiagonal)
+        self._columns = sylvester(last.size)[: last.out_features, : last.in_features].astype(np.float64)
+        self._weight = model.state()[f"{len(model.layers) - 1}.diagonal"]
+        self._sums: dict[tuple[int, str], Array] = {}
+        self._angle: Array | None = None
+
+    def ask(self, queries: int) -> None:
+        centre = np.concatenate([self.queries.batch().seen for _ in range(4)]).mean(0)
+        series, precision = self._stage.series, self._stage.precision
+        bits, mask = precision.phase_bits, (1 << precision.phase_bits) - 1
+        shift = COEFFICIENT_SCALE + FINEST - precision.table
+        for _ in range(queries // BATCH):
+            batch = self.queries.batch()
+            d = batch.opened[0].astype(np.int64)
+            outputs = (batch.seen - centre) @ self._columns
+            for k, a, b in zip(series.harmonics, series.cos, series.sin, strict=True):
+                turned = d * k & mask
+                words = trig_words(turned.astype(np.uint32), bits, FINEST)
+                angle = 2 * np.pi * turned / 2.0**bits
+                exact = np.cos(angle), np.sin(angle)
+                # The factors of cos kr and sin kr as they are rounded, less what they should be.
+                pairs = ((a, b), (b, -a))
+                wrong = [
+                    ((p * words[0] + q * words[1] + (1 << shift - 1) >> shift) / 2.0**precision.table)
+                    - (p * exact[0] + q * exact[1]) / 2.0**COEFFICIENT_SCALE
+                    for p, q in pairs
+                ]
+                known = {
+                    "cos": wrong[0] * exact[0] - wrong[1] * exact[1],
+                    "sin": wrong[0] * exact[1] + wrong[1] * exact[0],
+                }
+                for name, factor in known.items():
+                    self._sums[k, name] = self._sums.get((k, name), 0.0) + (outputs * factor).sum(0)
+            if self._angle is None:
+                self._angle = 2 * np.pi * batch.openings[0].value / 1.0
+            self.count += BATCH
+
+    def needed(self) -> tuple[float, bool]:
+        """Queries for a correlation of one half with the easiest harmonic; False if that is only a lower bound."""
+        assert self._angle is not None
+        found = {}
+        for k, name in self._sums:
+            secret = np.cos(k * self._angle) if name == "cos" else np.sin(k * self._angle)
+            found[k, name] = abs(correlation(self._sums[k, name], self._weight * secret))
+        best, error = max(found.values()), 1 / np.sqrt(len(self._weight))
+        sure = best > 4 * error
+        return queries_for_half(best if sure else best + 2 * error, self.count), bool(sure)
 
 
 def _rounded(phase, bits: int, scale: int, angle: Array):  # type: ignore[no-untyped-def]

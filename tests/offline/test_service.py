@@ -143,7 +143,7 @@ def test_a_dealer_that_fails_between_two_chunks_says_why(monkeypatch: pytest.Mon
 def test_a_refused_order_leaves_the_link_as_it_was() -> None:
     dealer = Dealer()
     with served(dealer, 1) as client:
-        with pytest.raises(DataMissing, match="no material is open"):
+        with pytest.raises(PeerLost, match="no material is open"):
             client.fill(Stock("unknown", PLAN, 1, bytes(32)), 10)
         stock = client.open("known", PLAN)
         with pytest.raises(MaterialReused, match="next to deal is 0"):

@@ -34,6 +34,8 @@ from hdcos.sharing import Share
 COEFFICIENT_SCALE = 20
 TRIG_SCALE = 24
 DEFAULT = even(PHASE_BITS, TRIG_SCALE)
+FINEST = 30
+"""Fraction bits of the table that public factors are made of, before they are rounded."""
 
 
 @dataclass(frozen=True)
@@ -101,11 +103,11 @@ def series_of(
     if first.harmonics == (1,):
         cos_r, sin_r = cos_r[..., None], sin_r[..., None]
     phase, phase_bits = table_phase(d, precision.phase_bits)
+    # From the finest table: coefficients are large, and the error of a coarse one would be as many times as large.
+    shift = COEFFICIENT_SCALE + FINEST - precision.table
     results = []
     for series in several:
-        words = trig_combine(
-            phase, cos_r, sin_r, phase_bits, precision.table, *series.integers, coefficient_shift=COEFFICIENT_SCALE
-        )
+        words = trig_combine(phase, cos_r, sin_r, phase_bits, FINEST, *series.integers, coefficient_shift=shift)
         if party.rank == 0:
             words = words + _constant(series.constant, precision.scale)
         results.append(Share(words, precision.scale, ring))

@@ -45,6 +45,8 @@ RANGE_BITS = 10
 """Values that feed anything but a cosine may reach 2**10."""
 LIFT_BITS = OPENED_SCALE + RANGE_BITS + 4
 SQUARE_SCALE = 18
+SERIES_SCALE = 37
+"""Fraction bits of a series' result: as many as a product with dense weights leaves room for."""
 MOST_PHASE_BITS = 28
 PUBLIC = (nn.Flatten, nn.AvgPool2d, nn.RandomProjection)
 
@@ -421,8 +423,8 @@ class _Builder:
     def _series(self, name: str, series: Series, phase_bits: int) -> None:
         trig = self._trig(VALUE)
         if self.dealer:  # the coefficients multiply the noise of dealt cosines
-            extra = max(0, round(log2(series.size)))
-            trig = Trig(trig.table - extra, trig.dealt + extra)
+            dealt = trig.dealt + max(0, round(log2(series.size)))
+            trig = Trig(SERIES_SCALE - dealt, dealt)
         precision = self._precision(trig, self.scale + series.period_bits, phase_bits)
         self.made.append(stages.Fourier(name=name, series=series, precision=precision))
         self.scale = precision.scale
