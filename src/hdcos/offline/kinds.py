@@ -34,8 +34,8 @@ def check_phase(kind: TrigPair | FusedTrig | GrowingTrig) -> None:
 
 
 def trig_work(angles: int) -> Work:
-    """To look up so many cosines and sines: about as long as 256 multiplications each."""
-    return Work(4 * angles, 256 * angles)
+    """To look up so many cosines and sines: about as long as 512 multiplications each."""
+    return Work(4 * angles, 512 * angles)
 
 
 def _is_harmonic(number: object) -> bool:
