@@ -19,34 +19,32 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.load import Connection
 from benchmarks.nodes import ROLES, Nodes, cluster_of_nodes, wait_until_ready
 from benchmarks.record import Line, at_least, at_most, exactly
 from hdcos import nn
 from hdcos.client.cluster import RemoteCluster
 from hdcos.client.parties import Party
-from hdcos.client.tensors import encode_body
+from hdcos.client.tensors import LENGTH_HEADER, encode_body
 from hdcos.client.tokens import new_secret, token, token_hash
 from hdcos.errors import HdcosError, ModelError
 from hdcos.link import Hello, Identity, Kind, Link, connect, handshake
 from hdcos.link.message import decode_reply, encode_message, request
-from hdcos.nn.limits import MOST_MATRICES, MOST_ROW
 from hdcos.offline.limits import MOST_BYTES
 from hdcos.offline.material import Kind as Material
 from hdcos.ring import table_hash
 from hdcos.serve.node import SOFTWARE
 from hdcos.serve.site import Site
+from hdcos.service.config import Limits
 from hdcos.service.room import STATE
 from hdcos.service.store import Store
 
 ARCHITECTURES, PLANS = 10_000, 10_000
 CLIENTS, BODIES = 64, 4
+PIECE_BYTES = 1 << 18
 HANG_S, BOMB_S, BOMB_MB = 5.0, 1.0, 50.0
 BODY_MB, CLIENT_MB, WAITING_MB = 16, 64, 256
-SLACK_MB = 64
-"""Of connections, TLS and the answers to others."""
-REFUSED_MB = 400
-"""What measuring architectures may cost a party: the largest matrices that follow from a seed, and small models."""
+SLACK_MB = CLIENTS * BODIES // 2
+"""Half a megabyte for each connection: buffers of TLS and HTTP."""
 SERVED = nn.models.mlp([64, 64, 10])
 ROWS = np.random.default_rng(0).uniform(-1, 1, (8, 64))
 
@@ -271,10 +269,8 @@ def _architectures(draw: random.Random, nodes: Nodes, cluster: RemoteCluster) ->
     yield at_most("longest of these answers, seconds", tried.longest_s, HANG_S)
     yield at_least(f"random architectures shared, loaded and asked ({shared})", shared.names["accepted"], 1)
     grown = max(after[role] - before[role] for role in ROLES)
-    line = (
-        f"largest growth of a node over all of them, MB (at most 2**{MOST_ROW.bit_length() - 1} numbers of a row and "
-    )
-    yield at_most(f"{line}2**{MOST_MATRICES.bit_length() - 1} of matrices)", grown, REFUSED_MB)
+    budget = Limits().model_mb
+    yield at_most("largest growth of a node over all of them, MB (limit: [limits] model_mb)", grown, budget)
 
 
 def _share(cluster: RemoteCluster, record: Mapping[str, Any]) -> None:
@@ -441,19 +437,36 @@ async def _flood(folder: Path, words: Mapping[str, Any]) -> Counter[int]:
     store.close()
     await asyncio.sleep(1.5)  # until the party has read its clients again
 
-    async def one(secret: str) -> int:
-        body, headers = encode_body({"parameters": {"request_id": secrets.token_hex(16)}}, words, "inputs")
-        length = int(headers["inference-header-content-length"])
-        connection = Connection(card.http, settings, secret)
-        try:
-            status, _, _ = await connection.post("/v2/models/wide/infer", body[:length], body[length:])
-            return status
-        except (OSError, asyncio.IncompleteReadError):
-            return 0
-        finally:
-            connection.close()
+    body, headers = encode_body({"parameters": {"request_id": "0" * 32}}, words, "inputs")
+    length = int(headers[LENGTH_HEADER])
+    head, tail = body[:length], memoryview(body)[length:]
+    statuses = await asyncio.gather(
+        *(_sent(card.http, settings, secret, head, tail) for secret in shown for _ in range(BODIES))
+    )
+    return Counter(statuses)
 
-    return Counter(await asyncio.gather(*(one(secret) for secret in shown for _ in range(BODIES))))
+
+async def _sent(address: str, settings: ssl.SSLContext, secret: str, head: bytes, tail: memoryview) -> int:
+    """The status of one request, which goes on being sent until it is answered; 0 if it is not."""
+    host, port = address.rsplit(":", 1)
+    reader, writer = await asyncio.open_connection(host, int(port), ssl=settings, server_hostname="")
+    lines = ("POST /v2/models/wide/infer HTTP/1.1", f"host: {host}", f"authorization: Bearer {secret}")
+    sizes = (f"{LENGTH_HEADER}: {len(head)}", f"content-length: {len(head) + len(tail)}")
+    answer = asyncio.create_task(reader.readline())
+    try:
+        writer.write(
+            "\r\n".join((*lines, *sizes, "", "")).encode() + head.replace(b"0" * 32, secrets.token_hex(16).encode())
+        )
+        for first in range(0, len(tail), PIECE_BYTES):
+            if answer.done():
+                break
+            writer.write(tail[first : first + PIECE_BYTES])
+            await writer.drain()
+        return int((await answer)[9:12] or 0)
+    except OSError:
+        return 0
+    finally:
+        writer.close()
 
 
 if __name__ == "__main__":

@@ -54,6 +54,10 @@ BOMBS = {
     "channels": ([IMAGE, mask(1, 5, 3, 3), product("conv2d", [1, 6, 6])], "do not make up"),
     "matrix": ([mask(8), mask(1000, 3), product("matmul", [3])], "do not make up"),
     "circulant": ([mask(1 << 16), mask(1 << 20), product("circulant", [1 << 20])], "use a smaller network or batch"),
+    "circulant by rows": (
+        [mask(1 << 13), mask(1 << 13), product("circulant", [1 << 10], right={"position": 1})],
+        "its right one whole",
+    ),
     "outer product": ([mask(1 << 14, 1), mask(1 << 14), product("multiply", [1 << 14, 1 << 14])], "do not make up"),
     "work": (
         [mask(1 << 13, units=1 << 10), mask(1 << 13, 1 << 13), product("matmul", [1 << 13], units=1 << 10)],

@@ -34,8 +34,8 @@ def check_phase(kind: TrigPair | FusedTrig | GrowingTrig) -> None:
 
 
 def trig_work(angles: int) -> Work:
-    """To look up so many cosines and sines: about as long as 256 multiplications each."""
-    return Work(4 * angles, 256 * angles)
+    """To look up so many cosines and sines: about as long as 512 multiplications each."""
+    return Work(4 * angles, 512 * angles)
 
 
 def _is_harmonic(number: object) -> bool:
@@ -215,8 +215,9 @@ class MaskProduct(Kind):
         check_range(self, 0, MOST_STRIDE, "padding")
         if not self.left.rows == self.right.rows == self.product.over_rows:
             raise InputError(f"mask_product: {self.operation} takes all rows of both factors, or of neither")
-        if self.left.whole and not self.elementwise:
-            raise InputError(f"mask_product: {self.operation} takes its left factor row by row")
+        by_rows = not self.elementwise and not self.product.over_rows
+        if by_rows and (self.left.whole or self.left.scope or not (self.right.whole or self.right.scope)):
+            raise InputError(f"mask_product: {self.operation} takes its left factor row by row, its right one whole")
 
     def fits(self, *masks: Shape) -> bool:
         return self.product.fits(*masks)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hdcos.offline.material import Need, Plan, Reference
 
 MOST_POSITIONS = 10_000
-MOST_BYTES = 1 << 32
+MOST_BYTES = 3 << 30
 """In memory at once while one execution is dealt."""
 MOST_MULTIPLICATIONS = 1 << 33
 """To deal one execution: some seconds of one core."""
