@@ -171,3 +171,19 @@ def test_nothing_is_resumed_without_a_folder(folder) -> None:
     result = run(folder / "config.toml", "--resume")
     assert result.exit_code == 1
     assert "names no checkpoint folder" in result.output
+
+
+def test_a_schedule_that_falls_to_nothing_is_noted_once_and_trains_to_its_end(tmp_path) -> None:
+    """The README's configuration for forty epochs: its last rates are below what the arithmetic can take."""
+    rows = np.random.default_rng(0).uniform(-1, 1, (128, 30))
+    table = np.column_stack([rows, rows[:, 0] > 0])
+    header = ",".join([*(f"x{number}" for number in range(30)), "sick"])
+    np.savetxt(tmp_path / "rows.csv", table, delimiter=",", header=header, comments="")
+    (tmp_path / "config.toml").write_text(
+        '[data]\ntrain = "rows.csv"\nlabel = "sick"\n[model]\nsizes = [30, 64, 64, 1]\n[training]\nepochs = 40\n'
+        'batch_size = 128\nlr = 0.5\nmomentum = 0.9\nschedule = "cosine"\nwatch = 32\n'
+    )
+    result = run(tmp_path / "config.toml")
+    assert result.exit_code == 0, result.output
+    assert result.output.count("Note: the learning rate falls to 0.00077 and is kept at 0.0012") == 1
+    assert "accuracy of training rows" in result.output

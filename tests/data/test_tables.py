@@ -51,6 +51,14 @@ def test_rows_and_labels_come_apart(files, name, label):
     np.testing.assert_array_equal(table.y, Y)
 
 
+@pytest.mark.parametrize("name", ["named.csv", "packed.csv.gz", "table.parquet"])
+def test_a_table_knows_the_names_of_its_columns(files, name):
+    assert read_table(files / name, "sick").columns == ("age", "size", "pulse")
+    assert read_table(files / name).columns == ("age", "size", "sick", "pulse")
+    assert read_table(files / "bare.csv", 2).columns is None
+    assert read_table(files / "table.npz").columns is None
+
+
 def test_npz_files_hold_arrays_by_name(files):
     table = read_table(files / "table.npz")
     np.testing.assert_array_equal(table.x, X)
@@ -84,6 +92,9 @@ def test_a_table_may_lack_labels(files):
         ("x.csv", "a,b\n1,2\n", "c", "no column 'c'"),
         ("x.csv", "1,2\n", "c", "no header"),
         ("x.csv", "1,2\n", 2, "no number 2"),
+        ("x.csv", "a,b,a\n1,2,3\n", "b", "two columns are called 'a'"),
+        ("x.csv", ",a,b\n0,1,2\n", "b", "column 1 has no name.*index=False"),
+        ("x.csv", "a,b\n1,2,3\n", "b", "names 2 columns, its rows have 3"),
         ("x.npz", "not a zip", None, "NPZ"),
         ("x.parquet", "not parquet", None, "Parquet"),
         ("x.xlsx", "sheet", None, "none of the formats"),

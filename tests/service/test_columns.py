@@ -86,6 +86,18 @@ def test_owners_whose_columns_differ_are_told_both_sides(cluster, name) -> None:
         cluster.fit(network(), [north, south], **OPTIONS)
 
 
+def test_a_model_that_is_replaced_by_one_of_other_columns_is_not_asked_by_position(site) -> None:
+    model = network()
+    with connected(site) as cluster:
+        cluster.share(model.with_feature_names(NAMES), "replaced")
+        held = cluster.model("replaced")
+        held.predict(TABLE)
+        cluster.share(model.with_feature_names(SHUFFLED), "replaced")
+        with pytest.raises(InputError, match="ask again"):
+            held.predict(TABLE)
+        assert np.abs(held.predict(TABLE) - model(TABLE[SHUFFLED].to_numpy())).max() < 1e-2
+
+
 def test_what_a_service_keeps_of_names_is_bounded(site, raw) -> None:
     known = {"name": "named", "version": secrets.token_hex(16), "rows": 2, "features": 2, "outputs": 0}
     for columns in (["a"], ["a", "a"], ["a", 7], "ab", ["a", "b" * 201]):

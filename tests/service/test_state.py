@@ -18,6 +18,7 @@ from hdcos.service.desk import Refused
 from hdcos.service.gate import Gate
 from hdcos.service.schema import MIGRATIONS, migrate
 from hdcos.service.store import Store
+from hdcos.service.worker import PATIENCE_S, Progress
 from service.conftest import command
 
 
@@ -64,6 +65,38 @@ def test_state_is_there_again_after_a_restart(tmp_path) -> None:
     (version,) = again._rows("PRAGMA user_version")[0]
     assert version == len(MIGRATIONS)
     again.close()
+
+
+def test_state_of_the_first_release_is_read(tmp_path) -> None:
+    """Data sets and jobs that know nothing of columns and reports."""
+    (tmp_path / "state").mkdir()
+    database = sqlite3.connect(tmp_path / "state" / "hdcos.sqlite", isolation_level=None)
+    migrate(database, MIGRATIONS[:1])
+    database.execute("INSERT INTO datasets VALUES ('d', 'v', 2, 3, 1, 1, 'me', 0.0)")
+    database.execute("INSERT INTO jobs VALUES ('j', '{}', '[]', 'me', 'done', 5, '', 0, 0.0)")
+    database.close()
+    store = Store(tmp_path / "state")
+    assert store.datasets("d")[0].columns is None
+    assert (store.job("j").report, store.job("j").version) == ({}, "")
+    store.close()
+
+
+def test_a_job_waits_for_whoever_watches_it_but_not_for_ever(monkeypatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("hdcos.service.worker.time.monotonic", lambda: now[0])
+    progress = Progress("scope", steps_per_epoch=10)
+    assert not progress.waits, "nothing was shown yet"
+    progress.show(1, "v1")
+    assert progress.waits
+    progress.look(1)
+    assert not progress.waits
+    progress.show(2, "v2")
+    assert progress.waits
+    now[0] += PATIENCE_S + 1
+    assert not progress.waits
+    assert not progress.watched, "nobody looks: no more models are made for looking at"
+    progress.look(2)
+    assert progress.watched
 
 
 def test_a_party_whose_certificate_has_expired_does_not_start(folder) -> None:

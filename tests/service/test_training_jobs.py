@@ -9,6 +9,7 @@ import secrets
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import numpy as np
@@ -151,19 +152,22 @@ def test_every_epoch_is_shown_however_short(cluster, digits) -> None:
     assert all(epoch.loss is None and 0 < epoch.seconds < 10 for epoch in unwatched.history)
 
 
-def test_a_model_in_use_is_not_replaced_before_training_has_ended(cluster, digits) -> None:
+def test_a_model_in_use_is_not_replaced_before_training_has_ended(cluster, site, digits) -> None:
     x, y = digits
     older, rows = network(), x[:5]
     served = cluster.share(older, "in-use")
-    job = cluster.fit(network(), x, y, epochs=400, batch_size=20, lr=0.5, name="in-use", wait=False)
-    while job.step < 40:
-        assert np.abs(served.predict(rows) - older(rows)).max() < 1e-2
-        job._look()
-    job.cancel()
-    job.wait(20)
-    trained = cluster.fit(network(), x, y, epochs=2, batch_size=20, lr=1.0, seed=1, name="in-use", progress=False)
-    plain = plain_fit(network(), x, one_hot(y, 10), 2, 20, lambda epoch: 1.0, 1)
-    assert np.abs(trained.predict(rows) - plain(rows)).max() < 0.05, "the model that was trained, not the older one"
+    options = {"epochs": 6, "batch_size": 20, "lr": 1.0, "seed": 1, "name": "in-use", "progress": False}
+    with ThreadPoolExecutor(1) as pool, connected(site) as other:
+        training, looked = pool.submit(other.fit, network(), x, y, validation=(x[:50], y[:50]), **options), 0
+        while not training.done():
+            answer, epochs = served.predict(rows), [job["epoch"] for job in cluster.jobs() if job["model"] == "in-use"]
+            if epochs and 1 <= epochs[-1] < 6:
+                assert np.abs(answer - older(rows)).max() < 1e-2
+                looked += 1
+        trained = training.result().predict(rows)
+    assert looked
+    plain = plain_fit(network(), x, one_hot(y, 10), 6, 20, lambda epoch: 1.0, 1)
+    assert np.abs(trained - plain(rows)).max() < 0.05, "the model that was trained, not the older one"
 
 
 def test_a_job_knows_its_own_cost(cluster, digits) -> None:

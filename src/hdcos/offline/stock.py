@@ -15,7 +15,6 @@ from threading import Condition
 import numpy as np
 
 from hdcos.errors import FrameError, HdcosError, InputError, MaterialExhausted, MaterialReused, PeerLost
-from hdcos.link import Count
 from hdcos.offline.halves import LAYOUTS, Halves, field_stream
 from hdcos.offline.layout import Corrections
 from hdcos.offline.material import Fields, Finish, Kind, Plan
@@ -67,8 +66,6 @@ class Stock:
         self._filled = self._used = self._ordered = 0
         self._failure: HdcosError | None = None
         self._changed = Condition()
-        self.cost = Count()
-        """What filling it took on the links, as whoever fills it metered."""
 
     @property
     def finished(self) -> frozenset[int]:

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from time import perf_counter
 from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 from hdcos.errors import HdcosError, PeerLost
-from hdcos.link import Link, Meter
+from hdcos.link import Count, Link, Meter
 from hdcos.offline import Ration, Stock
 from hdcos.offline.source import MaterialSource
 from hdcos.protocol.drive import run
@@ -43,6 +44,7 @@ class Engine:
         """Why material stopped coming, if it did."""
         self.pair_seed = b""
         """Known to the two parties alone; new with every link."""
+        self._filling: WeakKeyDictionary[Stock, Count] = WeakKeyDictionary()
         self._connect_peer = connect_peer
         self._peer: Link | None = None
         # The dealer's link belongs to this one thread, which fills stocks while rounds go on.
@@ -62,6 +64,10 @@ class Engine:
     def open(self, scope: str, planned: Planned, singly: bool = False) -> Stock:
         """A new stock for a plan; `singly` says that its executions will be spent one by one."""
         return self._supply.submit(self.dealer.open, scope, planned.material, planned.finishes, singly).result()
+
+    def material_cost(self, stock: Stock) -> Count:
+        """What filling a stock took so far, at this party."""
+        return self._filling.get(stock, Count())
 
     def close(self, stock: Stock) -> None:
         self._supply.submit(self.dealer.close, stock.name).result()
@@ -135,4 +141,4 @@ class Engine:
                 self.shortage = error
             raise
         self.offline_s += perf_counter() - started
-        stock.cost += self.dealer.meter.total("offline") - before
+        self._filling[stock] = self.material_cost(stock) + self.dealer.meter.total("offline") - before

@@ -126,6 +126,11 @@ class Leader:
     def informed(self) -> bool:
         return self._theirs is not None
 
+    @property
+    def has_news(self) -> bool:
+        """Whether either party holds something else than before."""
+        return self.informed and (self._fresh or self._store.changes != self._looked)
+
     def commands(self) -> Iterator[tuple[Command, bool]]:
         """What can be done now, most urgent first, and whether party 1 must say how it went."""
         desk = self._worker.desk

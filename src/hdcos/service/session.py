@@ -56,6 +56,8 @@ class Session:
         self._ended = Event()
         self._failure: BaseException | None = None
         self._looked = self._pinged = time.monotonic()
+        self._told = -1
+        """What party 0 knows of: the store's count of changes then."""
 
     @staticmethod
     def _no_other_link(meter: Meter) -> tuple[Link, bytes]:
@@ -122,7 +124,9 @@ class Session:
             self._look_after()
             if not leader.working:
                 with desk.changed:
-                    desk.changed.wait_for(lambda: desk.busy or leader.working or self._ended.is_set(), HEARTBEAT_S / 4)
+                    desk.changed.wait_for(
+                        lambda: desk.busy or leader.working or leader.has_news or self._ended.is_set(), HEARTBEAT_S / 4
+                    )
 
     def _carry_out(self, command: Command, answered: bool) -> None:
         """Do a command here and have party 1 do it. One that is answered may fail without ending the session."""
@@ -171,6 +175,8 @@ class Session:
             meta, _ = decode_message(payload)
             if "inventory" in meta:
                 self._leader.heard(meta["inventory"])
+                with self._desk.changed:
+                    self._desk.changed.notify_all()
             if meta.get("requests"):
                 self._desk.heard(meta["requests"])
 
@@ -182,7 +188,11 @@ class Session:
             _, payload = commands.receive(Kind.REQUEST, timeout_s=self._timeout_s)
             command, _ = decode_message(payload)
             if command["op"] != "idle":
+                held = self._store.changes
                 self._obey(command)
+                if self._store.changes != held:  # which party 0 waits to hear
+                    with self._desk.changed:
+                        self._desk.changed.notify_all()
             self._look_after()
 
     def _obey(self, command: Command) -> None:
@@ -211,17 +221,19 @@ class Session:
 
     def _report(self) -> None:
         """Tell party 0 what arrives here and what is held here."""
-        desk, store, told, said = self._desk, self._store, -1, 0.0
+        desk, store, said = self._desk, self._store, 0.0
         while not self._ended.is_set():
             message: Command = {"requests": desk.news()}
-            if store.changes != told:
-                told = store.changes
+            if store.changes != self._told:
+                self._told = store.changes
                 message["inventory"] = inventory(store, 1)
             if message["requests"] or "inventory" in message or time.monotonic() - said > HEARTBEAT_S:
                 said = time.monotonic()
                 self._links.arrivals.send(Kind.REQUEST, *encode_message(message))
             with desk.changed:
-                desk.changed.wait_for(lambda: desk.has_news or self._ended.is_set(), HEARTBEAT_S / 4)
+                desk.changed.wait_for(
+                    lambda: desk.has_news or store.changes != self._told or self._ended.is_set(), HEARTBEAT_S / 4
+                )
 
     # ---- both
 

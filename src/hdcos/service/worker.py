@@ -312,7 +312,7 @@ class Worker:
         """What a job under way cost so far, at this party, and how long its last epochs took."""
         progress = self.jobs[job]
         stock = self._trainer.training(progress.scope).stock
-        now = {"online": progress.online, "offline": Count() if stock is None else stock.cost}
+        now = {"online": progress.online, "offline": self.engine.material_cost(stock) if stock else Count()}
         cost = {phase: progress.before.get(phase, Count()) + count for phase, count in now.items()}
         return {"cost": counts_to_json(cost), "ended": progress.ended}
 

@@ -102,14 +102,15 @@ class Watch:
 
 def mean_loss(scores: Array, targets: Array, loss: str) -> float:
     """The loss that training minimises, in plaintext, averaged over rows."""
-    if loss == "squared":
-        each = 0.5 * (scores - targets) ** 2
-    elif loss == "logistic":
-        each = np.logaddexp(0, scores) - targets * scores
-    else:  # one against each: the label's own term is no part of it
-        label = (scores * targets).sum(1, keepdims=True)
-        each = np.logaddexp(0, scores - label) * (1 - targets)
-    return float(each.sum(1).mean())
+    with np.errstate(over="ignore", invalid="ignore"):  # a loss that is not finite is told as such
+        if loss == "squared":
+            each = 0.5 * (scores - targets) ** 2
+        elif loss == "logistic":
+            each = np.logaddexp(0, scores) - targets * scores
+        else:  # one against each: the label's own term is no part of it
+            label = (scores * targets).sum(1, keepdims=True)
+            each = np.logaddexp(0, scores - label) * (1 - targets)
+        return float(each.sum(1).mean())
 
 
 def class_accuracy(scores: Array, targets: Array, loss: str) -> float | None:
