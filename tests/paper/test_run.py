@@ -73,9 +73,11 @@ def test_nothing_is_begun_that_would_end_too_late(tmp_path: Path) -> None:
 
 def test_a_line_that_is_no_json_is_named(tmp_path: Path) -> None:
     out = tmp_path / "paper.jsonl"
-    out.write_text(json.dumps({"a": 1}) + "\n{\n")
-    with pytest.raises(InputError, match="line 2"):
-        results.read(out)
+    whole = json.dumps(dict.fromkeys(results.ALWAYS, 1))
+    for other in ("{", "3", json.dumps({"a": 1})):
+        out.write_text(f"{whole}\n{other}\n")
+        with pytest.raises(InputError, match="line 2"):
+            results.read(out)
 
 
 def test_an_unknown_experiment_is_named(tmp_path: Path) -> None:
