@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from hdcos.errors import DataMissing, FrameError, HdcosError, InputError, MaterialReused, PeerLost
+from hdcos.errors import FrameError, HdcosError, InputError, MaterialReused, PeerLost
 from hdcos.link import Kind
 from hdcos.link.message import encode_message, request
 from hdcos.offline import Dealer, Mask, Need, Plan, Stock, TrigPair, material
