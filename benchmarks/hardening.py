@@ -1,9 +1,13 @@
-"""Attacks, exhaustion and long runs: what a party, a client or a full disk can do."""
+"""Attacks, exhaustion, bad input and long runs: what a party, a client, a full disk or a hurried user can do."""
 
 from __future__ import annotations
 
-from benchmarks import hardening_leakage
+from benchmarks import hardening_bombs, hardening_cli, hardening_exhaust, hardening_leakage, hardening_series
 
 PARTS = {
     "leakage": hardening_leakage.prove,
+    "bombs": hardening_bombs.prove,
+    "exhaust": hardening_exhaust.prove,
+    "series": hardening_series.prove,
+    "cli": hardening_cli.prove,
 }

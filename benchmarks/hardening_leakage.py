@@ -16,11 +16,20 @@ from unittest import mock
 
 import numpy as np
 
-from benchmarks.leakage import LAYOUT, Attack, OpeningAttack, Queries, Setting, VarianceAttack, network
+from benchmarks.leakage import (
+    LAYOUT,
+    Attack,
+    OpeningAttack,
+    Queries,
+    SeriesAttack,
+    Setting,
+    VarianceAttack,
+    network,
+)
 from benchmarks.record import Line, at_least, at_most, exactly
 from hdcos import nn
 from hdcos.nn.private import layout
-from hdcos.nn.private.layout import DITHERED, OPENED_SCALE, PHASE_BITS, SQUARE_SCALE
+from hdcos.nn.private.layout import DITHERED, OPENED_SCALE, PHASE_BITS, SERIES_SCALE, SQUARE_SCALE
 from hdcos.nn.private.simulate import simulate_private
 from hdcos.nn.private.stages import Product
 
@@ -77,6 +86,7 @@ def _tasks() -> Iterator[tuple[Any, ...]]:
         (_opening, "square", nn.Square(), 0, 1, "SQUARE_SCALE", SQUARE_SCALE),
         (_opening, "a Hadamard-Diagonal layer behind it", nn.Square(), 1, 2, "OPENED_SCALE", OPENED_SCALE),
         *((_opening, layer.kind, layer, 0, 1, "", PHASE_BITS) for layer in (nn.Sigmoid(), nn.Tanh(), nn.ExpM1())),
+        *((_series, layer) for layer in (nn.Sigmoid(), nn.Tanh(), nn.ExpM1())),
         (_exception, nn.PolyReLU3(), 1),
         (_exception, nn.GrowingCos(), 2),
         (_without_dealer,),
@@ -171,6 +181,20 @@ def _opening(name: str, layer: nn.Layer, opening: int, index: int, knob: str, re
         needed, sure = attack.needed()
     text = "" if sure else "more than "
     yield Line(f"{name}: {text}so many queries, extended from {bits} bits", extended(needed, 4), "reported", True)
+
+
+def _series(layer: nn.Layer) -> Iterator[Line]:
+    """The table of a series, at coarser settings; extended by four bits from the finest."""
+    model = nn.Sequential([nn.HadamardDiagonal(256, 256), layer, nn.HadamardDiagonal(256, 10)], seed=1)
+    for fewer, queries in ((10, 20_000), (7, 100_000), (4, 200_000)):
+        with mock.patch(f"{LAYOUT}.SERIES_SCALE", SERIES_SCALE - fewer):
+            attack = SeriesAttack(Queries(model, Setting(), ROW))
+        attack.ask(queries)
+        needed, sure = attack.needed()
+    text = "" if sure else "more than "
+    yield Line(
+        f"table of {layer.kind}: {text}so many queries, extended by 4 bits", extended(needed, 4), "reported", True
+    )
 
 
 def _without_dealer() -> Iterator[Line]:
