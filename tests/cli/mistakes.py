@@ -371,8 +371,10 @@ def _secrets(shop: Workshop) -> Iterator[Mistake]:
 NODE_CALLS = (
     ("token", "list"),
     ("token", "revoke", "me"),
-    ("token", "allow", "me2", "0" * 64, "--role", "predict"),
+    ("token", "allow", "me2", "party0-" + "0" * 64, "--role", "predict"),
     ("approve", "list"),
+    ("quota",),
+    ("retry", "m"),
 )
 
 
@@ -522,7 +524,11 @@ def _values(shop: Workshop) -> Iterator[Mistake]:
         (("predict", "m"), USAGE, "FILE"),
         (("demo", "extra"), USAGE, "extra"),
         (("token", "allow", "x", "abc", "--node", str(shop.site / "party0"), "--role", "predict"), 1, "64"),
-        (("token", "allow", "x", "0" * 64, "--node", str(shop.site / "party0"), "--role", "rule"), USAGE, "rule"),
+        (
+            ("token", "allow", "x", "party0-" + "0" * 64, "--node", str(shop.site / "party0"), "--role", "rule"),
+            USAGE,
+            "rule",
+        ),
         (("jobs", "--cancel"), USAGE, "cancelled"),
     ):
         yield Mistake(call, code, names)

@@ -20,7 +20,8 @@ JOBS = [
     | {"total_steps": 400_000, "epoch": 1, "epochs": 2}
     for number in range(2)
 ]
-MODELS = [{"name": "m" * 100, "version": f"{number:032x}", "ready": True} for number in range(2)]
+COUNTED = {"queries": 999_999, "queries_allowed": 1_000_000, "error": ""}
+MODELS = [{"name": "m" * 100, "version": f"{number:032x}", "ready": True, **COUNTED} for number in range(2)]
 
 
 class FakeCluster:

@@ -39,6 +39,8 @@ def new_file(path: Path) -> BinaryIO:
 def private_folder(place: Path) -> Path:
     """A folder that only its owner enters. Those above it that do not exist yet are made likewise."""
     if not place.is_dir():
+        if place.parent.exists() and not place.parent.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(place))
         private_folder(place.parent)
         place.mkdir(mode=0o700, exist_ok=True)
         place.chmod(0o700)

@@ -106,7 +106,8 @@ def _reached(
         return
     yield skew(node.role, skew_s)
     if node.role in PARTIES:
-        held[node.role] = {model["name"]: bool(model["ready"]) for model in said["models"]}
+        # Of a model that was given up the reason is told instead.
+        held[node.role] = {model["name"]: None if model["error"] else bool(model["ready"]) for model in said["models"]}
         yield _disk(node.role, int(said["storage"]["free_bytes"]))
         yield Finding(f"{node.role} is ready", bool(said["ready"]), said["reason"] or _stock(said["models"]))
         for model in said["models"]:

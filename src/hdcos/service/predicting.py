@@ -101,9 +101,9 @@ class Predicting:
         name, rows = loaded.counted, wanted.rows
         request.scope[HELD].more(ANSWER_COPIES * 8 * rows * prod(loaded.work.layout.output_shape))
         if service.quota.covers(name, rows):
-            service.quota.take(name, rows)
+            service.quota.take(name, rows, loaded.allowed)
         else:
-            await asyncio.to_thread(service.quota.take, name, rows)
+            await asyncio.to_thread(service.quota.take, name, rows, loaded.allowed)
         try:
             if wanted.mode == "masked":
                 loaded.lanes["masked"].claim([first + i for first, count in wanted.runs for i in range(count)], client)

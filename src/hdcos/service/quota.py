@@ -10,52 +10,33 @@ Security  answers tell a party that is also a client a little about hidden activ
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Callable
-from functools import lru_cache
 from threading import Lock
 
-from hdcos.errors import HdcosError, PolicyRefused
-from hdcos.nn import Sequential
-from hdcos.nn.private import layout
-from hdcos.nn.private.disclosure import MOST, stated_queries
+from hdcos.errors import PolicyRefused
+from hdcos.nn.private import Layout
+from hdcos.nn.private.disclosure import stated_queries
 from hdcos.service.store import Store
 
-BLOCK = 1024
-"""Rows that are set aside on disk at once: what a crash leaves of them counts as answered."""
+BLOCK, LEAST_BLOCKS = 1024, 16
+"""Rows that are set aside on disk at once, and a quota's least number of such blocks: what a crash leaves of a block
+counts as answered."""
 
 
 PART = 1000
 """Of the queries that an attack takes, as docs/security.md states them, this part is answered by default."""
 
 
-def allowed_queries(store: Store, configured: int, has_dealer: bool) -> Callable[[str], int]:
+def allowed_queries(chosen: Layout, configured: int) -> int:
     """How many rows of a model are answered: what the operator says, or a part of what is stated for its network."""
-
-    def allowed(model: str) -> int:
-        known = store.models(model)
-        if configured or not known:
-            return configured or int(MOST) // PART
-        return _default(json.dumps(known[-1].architecture), known[-1].phase_bits, has_dealer)
-
-    return allowed
-
-
-@lru_cache(256)
-def _default(architecture: str, phase_bits: int, has_dealer: bool) -> int:
-    try:
-        chosen = layout(Sequential.outline(json.loads(architecture)), phase_bits, has_dealer)
-    except HdcosError:
-        return 1  # it will not load either
-    return max(1, int(stated_queries(chosen)) // PART)
+    return configured or max(1, int(stated_queries(chosen)) // PART)
 
 
 class Quota:
     """The counts of one party. Any thread may use it."""
 
-    def __init__(self, store: Store, allowed: Callable[[str], int]) -> None:
-        self._store, self.allowed = store, allowed
+    def __init__(self, store: Store) -> None:
+        self._store = store
         self._left: Counter[str] = Counter()
         """Rows that are set aside on disk and not answered yet."""
         self._lock = Lock()
@@ -64,15 +45,16 @@ class Quota:
         """Whether `take` needs no disk."""
         return self._left[model] >= rows
 
-    def take(self, model: str, rows: int) -> None:
-        """Count rows that are about to be answered; PolicyRefused if they are too many."""
+    def take(self, model: str, rows: int, allowed: int) -> None:
+        """Count rows that are about to be answered; PolicyRefused if they are more than is allowed in all."""
         with self._lock:
             missing = rows - self._left[model]
             if missing > 0:
-                self._left[model] += self._store.set_aside(model, max(missing, BLOCK), self.allowed(model))
+                block = min(BLOCK, allowed // LEAST_BLOCKS)
+                self._left[model] += self._store.set_aside(model, max(missing, block), allowed)
             if self._left[model] < rows:
                 raise PolicyRefused(
-                    f"{self._used(model)} of the {self.allowed(model)} rows that this party answers for {model} are "
+                    f"{self._used(model)} of the {allowed} rows that this party answers for {model} are "
                     f"used up, {rows} more are too many. Its operator may raise [policy] queries_per_model, or allow "
                     f"as many again with `hdcos quota {model} --reset`"
                 )
@@ -94,5 +76,5 @@ class Quota:
         """In good order nothing is lost: what was set aside and not used is free again."""
         with self._lock:
             for model, rows in self._left.items():
-                self._store.set_aside(model, -rows, self.allowed(model))
+                self._store.set_aside(model, -rows)
             self._left.clear()

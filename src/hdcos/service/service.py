@@ -23,7 +23,7 @@ from hdcos.service.connections import Connections, descriptors
 from hdcos.service.desk import Desk
 from hdcos.service.failures import Failures
 from hdcos.service.links import DIAL_S, Door, dial, dial_transfers
-from hdcos.service.quota import Quota, allowed_queries
+from hdcos.service.quota import Quota
 from hdcos.service.session import Session
 from hdcos.service.store import ENDED, Store, StoredJob
 from hdcos.service.worker import Loaded, Progress
@@ -48,7 +48,7 @@ class Service:
         self.connections = Connections(descriptors())
         self.failures = Failures(store)
         self.budget = Budget(config, store, node.dealt)
-        self.quota = Quota(store, allowed_queries(store, config.policy.queries_per_model, node.dealt))
+        self.quota = Quota(store)
         self._before = {"online": Count(), "offline": Count()}
         self._batches = self._rows = 0
         self._stop = Event()
@@ -192,16 +192,17 @@ class Service:
             return 1e3 * latencies[int(part * (len(latencies) - 1))] if latencies else None
 
         models = []
-        newest = {model.name: model for model in self.store.models()}
+        newest, counted = {model.name: model for model in self.store.models()}, self.store.all_queries()
         for name in sorted(newest):
             loaded = worker.models.get(name) if worker else None
             known: dict[str, Any] = {"name": name, "version": "", "ready": loaded is not None}
             known |= {"stock": 0, "mark": 0, "rows": 0}
-            known |= {"queries": self.quota.used(name), "queries_allowed": self.quota.allowed(name)}
+            known |= {"queries": self.quota.used(name), "queries_allowed": counted.get(name, (0, 0))[1]}
             known |= {"error": self.failures.final("load", name, newest[name].version)}
             if loaded is not None:
                 lane = loaded.lanes["shares"]
                 mark = int(self.config.stock.mark * lane.ahead)
+                known["queries_allowed"] = loaded.allowed
                 known |= {"version": loaded.stored.version, "stock": lane.free, "mark": mark, "rows": loaded.rows}
             models.append(known)
         return {

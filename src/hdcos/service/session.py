@@ -52,7 +52,7 @@ class Session:
         self.rank, self._links, self._store, self._desk = rank, links, store, desk
         self.engine = Engine(rank, self._no_other_link, source, links.meter, timeout_s)
         self.engine.adopt(links.rounds, links.pair_seed)
-        self.worker = Worker(self.engine, store, desk, budget)
+        self.worker = Worker(self.engine, store, desk, budget, config.policy.queries_per_model)
         self._leader = Leader(self.worker, config, failures, dealt)
         self._failures = failures
         self._timeout_s = timeout_s

@@ -544,7 +544,7 @@ class Store:
 
     # ---- queries and failures
 
-    def set_aside(self, model: str, rows: int, most: int) -> int:
+    def set_aside(self, model: str, rows: int, most: int = 0) -> int:
         """Count up to so many more rows of a model as answered, while there are fewer than `most`; returns how many.
 
         A negative number of rows was counted too much.
@@ -554,7 +554,7 @@ class Store:
             granted = min(rows, max(0, most - before)) if rows > 0 else max(rows, -before)
             database.execute(
                 "INSERT INTO queries VALUES (?1, ?2, ?3) "
-                "ON CONFLICT (model) DO UPDATE SET set_aside = ?2, allowed = ?3",
+                "ON CONFLICT (model) DO UPDATE SET set_aside = ?2, allowed = iif(?3, ?3, allowed)",
                 (model, before + granted, most),
             )
             return granted

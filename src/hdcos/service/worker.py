@@ -40,6 +40,7 @@ from hdcos.serve.work import ModelWork, fingerprint
 from hdcos.service.budget import Budget
 from hdcos.service.desk import Answer, Desk, Request
 from hdcos.service.lane import Lane
+from hdcos.service.quota import allowed_queries
 from hdcos.service.store import MOST_MODELS, Store, StoredModel
 from hdcos.sharing import Share
 from hdcos.train.form import INPUT_SCALE, TARGET_SCALE
@@ -58,11 +59,19 @@ class Loaded:
     """A model that is ready, with material of its own for each way in which rows come."""
 
     def __init__(
-        self, stored: StoredModel, work: ModelWork, lanes: Mapping[str, Lane], row_bytes: int, counted: str
+        self,
+        stored: StoredModel,
+        work: ModelWork,
+        lanes: Mapping[str, Lane],
+        row_bytes: int,
+        counted: str,
+        allowed: int,
     ) -> None:
         self.stored, self.work, self.lanes = stored, work, lanes
         self.counted = counted
         """The model whose quota its answers count for."""
+        self.allowed = allowed
+        """Rows that are answered in all."""
         self.row_bytes = row_bytes
         """Memory for each row that material is kept for."""
         self.rows = 0
@@ -122,8 +131,10 @@ class Progress:
 class Worker:
     """Carries out commands at one party for the length of a session."""
 
-    def __init__(self, engine: Engine, store: Store, desk: Desk, budget: Budget) -> None:
+    def __init__(self, engine: Engine, store: Store, desk: Desk, budget: Budget, queries: int) -> None:
         self.engine, self.store, self.desk, self._budget = engine, store, desk, budget
+        self._queries = queries
+        """Rows of each model that the operator allows; 0 leaves it to the network."""
         self.rank = engine.rank
         self.models: dict[str, Loaded] = {}
         self.jobs: dict[str, Progress] = {}
@@ -196,7 +207,8 @@ class Worker:
                 for mode, stock in (("shares", work.stock), ("masked", masked))
             }
             self._unload({"model": name})
-            self.models[name] = Loaded(stored, work, lanes, demand.row, self.store.counted_as(name))
+            counted, allowed = self.store.counted_as(name), allowed_queries(chosen, self._queries)
+            self.models[name] = Loaded(stored, work, lanes, demand.row, counted, allowed)
             for lane in lanes.values():
                 self.engine.order(lane.stock, lane.ahead)
 

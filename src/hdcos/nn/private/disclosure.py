@@ -16,7 +16,7 @@ from hdcos.protocol.precision import Precision
 
 MOST = 1e9
 """Stated of any network."""
-CARRY, TABLE, MADE = 5e8, 5e8, 7e4
+CARRY, TABLE, MADE = 3e8, 3e8, 7e4
 """With as many outputs as hidden units: phases of PHASE_BITS, tables of DITHERED.table; without a dealer."""
 SQUARE, CUBIC, GROWING = 1e7, 1e3, 2e3
 
