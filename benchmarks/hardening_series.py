@@ -55,7 +55,7 @@ def imported(seed: int) -> Iterator[Line]:
     bound = error_bound(private.calibration.model, x[ROWS:])
     yield exactly("warnings with the assumed interval, from from_torch and share, and others", (told, silent), (2, 0))
     yield at_least("tanh reached by 30, assumed interval of 4: largest error of a logit", float(folded), 0.5)
-    yield at_most("the same calibrated on other rows: largest error of a logit", float(error.max()), 5e-3)
+    yield at_most("the same calibrated on other rows: largest error of a logit", float(error.max()), 2e-2)
     yield exactly("logits outside their bound", int((error > bound).sum()), 0)
 
 

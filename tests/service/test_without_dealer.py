@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from contextlib import ExitStack
 
 import numpy as np
@@ -39,7 +40,11 @@ def test_two_parties_serve_train_and_recover_without_a_dealer(tmp_path) -> None:
             nodes["party1"].wait()
             stack.enter_context(running(folder, "party1"))
             assert np.abs(private.predict(x) - model(x)).max() < 1e-2
-        code, output = command("doctor", "--cluster", folder / "cluster.toml", "--node", folder / "party0")
+        for _ in range(60):  # party 1 came back a moment ago: its material is being made
+            code, output = command("doctor", "--cluster", folder / "cluster.toml", "--node", folder / "party0")
+            if code == 0:
+                break
+            time.sleep(0.5)
         assert code == 0, output
 
 
