@@ -64,9 +64,11 @@ static void look_up(Chunk& chunk, std::size_t count, const Trig& trig) {
     const int drop = 2 * SPLIT_SCALE - trig.scale;
     const i64 half = i64{1} << (drop - 1);
     for (std::size_t i = 0; i < count; ++i) {
-        const i64 ch = cos_of(row[i]), sh = sin_of(row[i]), cl = cos_of(low[i]), sl = sin_of(low[i]);
-        chunk.cos[i] = (ch * cl - sh * sl + half) >> drop;
-        chunk.sin[i] = (sh * cl + ch * sl + half) >> drop;
+        // Products of 32-bit numbers, which every vector unit has; those of 64 bits AVX2 has not.
+        const std::int32_t ch = static_cast<std::int32_t>(row[i]), sh = static_cast<std::int32_t>(row[i] >> 32);
+        const std::int32_t cl = static_cast<std::int32_t>(low[i]), sl = static_cast<std::int32_t>(low[i] >> 32);
+        chunk.cos[i] = (i64{ch} * cl - i64{sh} * sl + half) >> drop;
+        chunk.sin[i] = (i64{sh} * cl + i64{ch} * sl + half) >> drop;
     }
 }
 
