@@ -54,7 +54,8 @@ def proof(suite: str, part: str = "", without: str = "") -> str:
         missed = "" if record["ok"] else ", not reached"
         rows.append(f"| {record['line']} | {shown} | {record['limit']}{missed} |")
     rows.append("")
-    rows.append(f"Measured on {records[0]['machine']}, by `make prove SUITE={suite}{' ' + part if part else ''}`.")
+    machines = "; ".join(dict.fromkeys(record["machine"] for record in records))
+    rows.append(f"Measured on {machines}, by `make prove SUITE={suite}{' ' + part if part else ''}`.")
     return "\n".join(rows)
 
 
