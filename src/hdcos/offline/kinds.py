@@ -17,6 +17,7 @@ from hdcos.errors import InputError
 from hdcos.offline.bilinear import Bilinear
 from hdcos.offline.material import Field, Kind, Reference, Values, Work, check_pool, check_range, check_shape
 from hdcos.ring import Array, dither, spread, table_phase, trig_words
+from hdcos.ring.trig import SPLIT_SCALE
 
 RING_BITS = 64
 Shape = tuple[int, ...]
@@ -30,7 +31,7 @@ MOST_STRIDE = 1 << 16
 def check_phase(kind: TrigPair | FusedTrig | GrowingTrig) -> None:
     """What the tables of cosines can do."""
     check_range(kind, 1, RING_BITS, "phase_bits")
-    check_range(kind, 0, FINEST_SCALE, "scale")
+    check_range(kind, 0, SPLIT_SCALE, "scale")
 
 
 def trig_work(angles: int) -> Work:
@@ -127,7 +128,6 @@ class Powers(Kind):
 
 COIN_BITS = 16
 """Dithered cosines are computed with so many bits more than are dealt."""
-FINEST_SCALE = 30
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ class TrigPair(Kind):
         if not self.dither:
             cos, sin = trig_words(r, bits, self.scale)
             return {"cos": cos.view(np.uint64), "sin": sin.view(np.uint64)}
-        drop = min(COIN_BITS, FINEST_SCALE - self.scale)
+        drop = min(COIN_BITS, SPLIT_SCALE - self.scale)
         cos, sin = trig_words(r, bits, self.scale + drop)
         return {"cos": dither(cos, uniform["cos coins"], drop), "sin": dither(sin, uniform["sin coins"], drop)}
 

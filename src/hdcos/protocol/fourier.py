@@ -29,12 +29,13 @@ from hdcos.protocol.precision import Precision, even
 from hdcos.protocol.price import Price
 from hdcos.protocol.rounds import Rounds
 from hdcos.ring import Array, encode, packed_size, table_phase, trig_combine
+from hdcos.ring.trig import SPLIT_SCALE
 from hdcos.sharing import Share
 
 COEFFICIENT_SCALE = 20
 TRIG_SCALE = 24
 DEFAULT = even(PHASE_BITS, TRIG_SCALE)
-FINEST = 30
+FINEST = SPLIT_SCALE
 """Fraction bits of the table that public factors are made of, before they are rounded."""
 
 

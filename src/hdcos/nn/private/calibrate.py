@@ -145,7 +145,7 @@ def stated(model: Sequential) -> Sequential:
     layers: list[Layer] = list(model.layers)
     for index, layer in _series(model):
         layers[index] = replace(layer, interval=layer.reach)
-    return Sequential._assemble(layers, model.input_shape, model.state())
+    return Sequential._assemble(layers, model.input_shape, model.state(), model.feature_names)
 
 
 def _series(model: Sequential, assumed: bool = False) -> Iterator[tuple[int, SeriesActivation]]:
