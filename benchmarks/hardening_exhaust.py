@@ -34,6 +34,7 @@ import uvloop
 from benchmarks.load import Connection, pinned
 from benchmarks.nodes import HDCOS, ROLES, Nodes, cluster_of_nodes, wait_until_ready
 from benchmarks.record import Line, at_least, at_most, exactly
+from benchmarks.small_disk import fill, mounted
 from hdcos import nn
 from hdcos.client.cluster import RemoteCluster
 from hdcos.client.tensors import LENGTH_HEADER, decode_body, encode_body
@@ -48,7 +49,7 @@ from hdcos.serve.site import Site
 from hdcos.service.store import Store
 
 PARTIES = ROLES[1:]
-DISK_BYTES, FILE_BYTES = 8 << 20, 1 << 20
+FILE_BYTES = 1 << 20
 DESCRIPTORS, STRANGERS, HELD_S = 256, 1000, 30.0
 SOAK_ROWS = 3_000_000
 AT_ONCE, REQUESTS, MOST_ROWS = 16, 8, 64
@@ -121,9 +122,7 @@ def small_disks(stack: ExitStack) -> Iterator[Callable[[Path], None]]:
             state, before = folder / role / "state", folder / role / "before"
             state.rename(before)
             state.mkdir()
-            asked = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "hdcos", str(state)]
-            if subprocess.run(asked, capture_output=True).returncode == 0:
-                stack.callback(subprocess.run, ["umount", "--lazy", str(state)], check=True)
+            stack.enter_context(mounted(state))
             shutil.copytree(before, state, dirs_exist_ok=True)
 
     yield prepare
@@ -135,11 +134,7 @@ def _fill(nodes: Nodes) -> list[Path]:
     for role in PARTIES:
         state = nodes.folder / role / "state"
         if os.path.ismount(state):
-            found = os.statvfs(state)
-            path = state.parent / "state" / "somebody-elses"
-            with path.open("wb") as file:
-                os.posix_fallocate(file.fileno(), 0, max(1, found.f_bavail * found.f_frsize))
-            made.append(path)
+            made.append(fill(state))
         else:
             resource.prlimit(nodes.processes[role].pid, resource.RLIMIT_FSIZE, (FILE_BYTES, resource.RLIM_INFINITY))
     return made

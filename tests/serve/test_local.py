@@ -304,7 +304,7 @@ def test_a_party_killed_while_the_other_waits_in_a_round_is_named_within_the_tim
 
 @pytest.mark.parametrize("silent", ["party0", "party1"])
 def test_a_party_that_stays_silent_is_named_within_the_timeout(silent: str) -> None:
-    with hdcos.local(timeout_s=1) as running:
+    with hdcos.local(timeout_s=2) as running:
         cos = running.function("cos", (1, 4))
         cos.prepare(2)
         cos(np.ones((1, 4)))

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 
 import numpy as np
 import pytest
+from benchmarks.small_disk import fill, mounted, said_to_be_small
 
 from hdcos import nn
 from hdcos.errors import HdcosError, InputError, PeerLost, StorageFull
@@ -24,7 +25,6 @@ from hdcos.service.replies import reply_error
 from hdcos.service.room import SPARE_BYTES
 from hdcos.service.store import Store, StoredDataset
 from service.conftest import Raw, command, connected, make_site, running
-from service.small_disk import fill, mounted, said_to_be_small
 
 WORDS = {"w": np.arange(1 << 17, dtype=np.uint64)}  # a megabyte
 

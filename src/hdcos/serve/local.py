@@ -29,7 +29,7 @@ from hdcos.serve.cluster import Cluster
 from hdcos.serve.node import SOFTWARE
 
 ROLES = ("dealer", "party0", "party1")
-STOP_S = 5.0
+START_S, STOP_S = 30.0, 5.0
 
 
 @contextmanager
@@ -77,7 +77,8 @@ def local(
         for role in ("party0", "party1"):
             host, port = addresses[role]
             allowed = {identities[role].certificate: role}
-            link = connect(identities["client"], allowed, host, port, timeout_s, link_timeout_s=timeout_s)
+            within_s = max(timeout_s, START_S)  # a process takes its time to start, however short silences may be
+            link = connect(identities["client"], allowed, host, port, within_s, link_timeout_s=timeout_s)
             stack.callback(link.close)
             handshake(link, Hello("client", SOFTWARE, table_hash(), run))
             links.append(link)

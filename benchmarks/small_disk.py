@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import subprocess
@@ -38,9 +39,15 @@ def said_to_be_small(place: Path, statvfs=os.statvfs):
 
 
 def fill(place: Path, leave: int = 0) -> Path:
-    """Take up all room but so much, as somebody else on this disk would."""
-    found = os.statvfs(place)
+    """Take up all room but so much, as somebody else on this disk would, while others go on writing to it."""
     path = place / f"somebody-elses-{secrets.token_hex(4)}"
     with path.open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, found.f_bavail * found.f_frsize - leave)
-    return path
+        while True:
+            found = os.statvfs(place)
+            if (free := found.f_bavail * found.f_frsize - leave) <= 0:
+                return path
+            try:
+                os.posix_fallocate(file.fileno(), os.fstat(file.fileno()).st_size, free)
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
