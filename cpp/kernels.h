@@ -9,12 +9,14 @@ namespace hdcos {
 using u64 = std::uint64_t;
 using i64 = std::int64_t;
 
-// Rows of (cos, sin). A direct table has low == nullptr and the scale asked for; split tables have scale 30.
+constexpr int MAX_BITS = 32;     // of a phase
+constexpr int DIRECT_BITS = 16;  // phases of more bits are split
+constexpr int HIGH_BITS = 11;    // of them are looked up then
+
+// Rows of (cos, sin) of all phases at the scale asked for; of split phases, of their highest bits at scale 30.
 struct Trig {
-    const std::int32_t* high;
-    const std::int32_t* low;
+    const std::int32_t* rows;
     int bits;
-    int low_bits;
     int scale;
 };
 

@@ -133,18 +133,14 @@ static void expand(In<std::uint8_t> keys, Row offsets, Row starts, Row counts, R
     expand_fields(fields.data(), fields.size(), data);
 }
 
-// The tables of a phase, as Python keeps them.
-struct Tables {
-    In<std::int32_t> high;
-    std::optional<In<std::int32_t>> low;
+// The table of a phase, as Python keeps it.
+struct Table {
+    In<std::int32_t> rows;
     Trig trig;
 
-    Tables(In<std::int32_t> high_rows, nb::object low_rows, int bits, int scale) : high(high_rows) {
-        if (!low_rows.is_none()) low = nb::cast<In<std::int32_t>>(low_rows);
-        trig = {high.data(), low ? low->data() : nullptr, bits, low ? bits / 2 : 0, scale};
-        const std::size_t rows = low ? std::size_t{1} << (bits - bits / 2) : std::size_t{1} << bits;
-        if (high.size() != 2 * rows || (low && low->size() != std::size_t{2} << (bits / 2)))
-            throw std::invalid_argument("tables do not match the number of bits");
+    Table(In<std::int32_t> rows_, int bits, int scale) : rows(rows_), trig{rows.data(), bits, scale} {
+        if (bits < 1 || bits > MAX_BITS || rows.size() != std::size_t{2} << (bits > DIRECT_BITS ? HIGH_BITS : bits))
+            throw std::invalid_argument("the table does not match the number of bits");
     }
 };
 
@@ -228,10 +224,10 @@ struct Bound {
                            item_bytes(width), count, width);
         }
     }
-    void trig_words(InAny phase, Out<i64> cos, Out<i64> sin, const Tables& tables) const {
+    void trig_words(InAny phase, Out<i64> cos, Out<i64> sin, const Table& table) const {
         const std::size_t count = phase.size();
         Release release;
-        kernels.trig_words(compact(phase), cos.data(), sin.data(), count, tables.trig);
+        kernels.trig_words(compact(phase), cos.data(), sin.data(), count, table.trig);
     }
     void dither(In<i64> x, In<u64> coins, Out<u64> out, int drop) const {
         const std::size_t count = x.size();
@@ -239,48 +235,48 @@ struct Bound {
         Release release;
         kernels.dither(x.data(), coins.data(), out.data(), count, drop);
     }
-    void trig_combine(InAny phase, In<u64> cos_share, In<u64> sin_share, Out<u64> out, const Tables& tables,
+    void trig_combine(InAny phase, In<u64> cos_share, In<u64> sin_share, Out<u64> out, const Table& table,
                       In<i64> cos, In<i64> sin, In<i64> harmonics, int shift) const {
         const std::size_t count = phase.size(), terms = harmonics.size();
-        expect(holds(phase, tables.trig.bits) && shift >= 0 && shift < 64);
+        expect(holds(phase, table.trig.bits) && shift >= 0 && shift < 64);
         expect(shaped(cos, {terms}) && shaped(sin, {terms}) && shaped(harmonics, {terms}));
         expect(extends(cos_share, phase, terms) && extends(sin_share, phase, terms) && alike(phase, out));
         const Series series{cos.data(), sin.data(), harmonics.data(), terms, shift};
         Release release;
-        kernels.trig_combine(compact(phase), cos_share.data(), sin_share.data(), out.data(), count, tables.trig,
+        kernels.trig_combine(compact(phase), cos_share.data(), sin_share.data(), out.data(), count, table.trig,
                              series);
     }
     void rotate(InAny phase, In<u64> a, In<u64> b, std::optional<Out<u64>> cosine, std::optional<Out<u64>> sine,
-                const Tables& tables) const {
+                const Table& table) const {
         const std::size_t count = phase.size();
         u64* to_cosine = cosine ? cosine->data() : nullptr;
         u64* to_sine = sine ? sine->data() : nullptr;
         Release release;
-        kernels.rotate(compact(phase), a.data(), b.data(), to_cosine, to_sine, count, tables.trig);
+        kernels.rotate(compact(phase), a.data(), b.data(), to_cosine, to_sine, count, table.trig);
     }
     void hadamard_cos(InAny phase, In<u64> a, In<u64> b, std::optional<In<u64>> bias, Out<u64> out,
-                      const Tables& tables, std::size_t size, std::array<std::size_t, 4> pool,
+                      const Table& table, std::size_t size, std::array<std::size_t, 4> pool,
                       const std::vector<In<u64>>& weight) const {
-        const HadamardLayer shape = layer(phase, a, b, bias, out, tables, size, pool, weight);
+        const HadamardLayer shape = layer(phase, a, b, bias, out, table, size, pool, weight);
         const u64* biases = bias ? bias->data() : nullptr;
         Release release;
-        kernels.hadamard_cos(cosine(phase, a, b, weight), biases, out.data(), shape, tables.trig);
+        kernels.hadamard_cos(cosine(phase, a, b, weight), biases, out.data(), shape, table.trig);
     }
     void hadamard_cos_open(InAny phase, In<u64> a, In<u64> b, std::optional<In<u64>> bias, OutAny out,
-                           const Tables& tables, std::size_t size, std::array<std::size_t, 4> pool,
+                           const Table& table, std::size_t size, std::array<std::size_t, 4> pool,
                            std::optional<InAny> mask, int drop, int bits, bool ties_up,
                            const std::vector<In<u64>>& weight) const {
-        const HadamardLayer shape = layer(phase, a, b, bias, out, tables, size, pool, weight);
+        const HadamardLayer shape = layer(phase, a, b, bias, out, table, size, pool, weight);
         expect(opens(drop, bits) && holds(out, bits) && (!mask || (holds(*mask, bits) && alike(*mask, out))));
         const u64* biases = bias ? bias->data() : nullptr;
         const Opening opening{mask ? mask->data() : nullptr, out.itemsize(), drop, bits, ties_up};
         Release release;
-        kernels.hadamard_cos_open(cosine(phase, a, b, weight), biases, out.data(), shape, tables.trig, opening);
+        kernels.hadamard_cos_open(cosine(phase, a, b, weight), biases, out.data(), shape, table.trig, opening);
     }
 
     void hadamard_back(InAny opened, In<u64> b, int bits, bool with_public, InAny phase,
                        const std::vector<In<u64>>& terms, In<u64> weight, u64 step, int step_shift, i64 slope,
-                       int slope_shift, Out<u64> total, Out<u64> steps, OutAny out, const Tables& tables, InAny mask,
+                       int slope_shift, Out<u64> total, Out<u64> steps, OutAny out, const Table& table, InAny mask,
                        int drop, int out_bits, bool ties_up) const {
         expect(terms.size() == 12 && phase.ndim() == 2 && b.ndim() == 2 && alike(opened, b));
         for (const In<u64>& term : terms) expect(alike(term, phase));
@@ -288,7 +284,7 @@ struct Bound {
         expect(b.shape(0) == rows && units <= b.shape(1) && units <= size && power_of_two(size));
         expect(shaped(weight, {units}) && shaped(out, {rows, size}) && alike(mask, out));
         expect(shaped(total, {b.shape(1)}) && shaped(steps, {units}) && bits >= 17 && bits <= 62);
-        expect(holds(opened, bits) && holds(phase, tables.trig.bits));
+        expect(holds(opened, bits) && holds(phase, table.trig.bits));
         expect(opens(drop, out_bits) && holds(mask, out_bits) && holds(out, out_bits));
         const LiftedRows x{compact(opened), nullptr, b.data(), bits, with_public};
         const auto at = [&](std::size_t i) { return terms[i].data(); };
@@ -298,7 +294,7 @@ struct Bound {
         const BackShape shape{b.shape(0), b.shape(1), steps.shape(0), out.shape(1)};
         const Opening opening{mask.data(), out.itemsize(), drop, out_bits, ties_up};
         Release release;
-        kernels.hadamard_back(x, fused, factors, total.data(), steps.data(), out.data(), shape, tables.trig, opening);
+        kernels.hadamard_back(x, fused, factors, total.data(), steps.data(), out.data(), shape, table.trig, opening);
     }
     void spread(In<u64> x, Out<u64> out, std::array<std::size_t, 4> pool) const {
         const std::size_t rows = out.size() / (pool[0] * pool[1] * pool[2]);
@@ -355,10 +351,10 @@ struct Bound {
     }
     template <class Array>
     static HadamardLayer layer(const InAny& phase, const In<u64>& a, const In<u64>& b,
-                               const std::optional<In<u64>>& bias, const Array& out, const Tables& tables,
+                               const std::optional<In<u64>>& bias, const Array& out, const Table& table,
                                std::size_t size, const std::array<std::size_t, 4>& pool,
                                const std::vector<In<u64>>& weight) {
-        expect(a.ndim() == 2 && out.ndim() == 2 && alike(phase, a) && alike(b, a) && holds(phase, tables.trig.bits));
+        expect(a.ndim() == 2 && out.ndim() == 2 && alike(phase, a) && alike(b, a) && holds(phase, table.trig.bits));
         const std::size_t units = a.shape(1), outputs = out.shape(1);
         expect(pools(pool, units) && power_of_two(size) && units / (pool[3] * pool[3]) <= size);
         expect(out.shape(0) == a.shape(0) && outputs >= 1 && outputs <= size && (!bias || shaped(*bias, {outputs})));
@@ -381,8 +377,7 @@ NB_MODULE(_native, m) {
           "counts"_a.noconvert(), "bits"_a.noconvert(), "out"_a.noconvert(),
           "The halves of many fields, each from its own stream, each at its own place.");
     bind_oblivious(m);
-    nb::class_<Tables>(m, "Tables").def(nb::init<In<std::int32_t>, nb::object, int, int>(), "high"_a, "low"_a.none(),
-                                        "bits"_a, "scale"_a);
+    nb::class_<Table>(m, "Table").def(nb::init<In<std::int32_t>, int, int>(), "rows"_a, "bits"_a, "scale"_a);
     const auto any = nb::arg();
     const auto as_is = nb::arg().noconvert();
     const auto or_none = nb::arg().noconvert().none();
@@ -402,7 +397,7 @@ NB_MODULE(_native, m) {
         .def("trig_words", &Bound::trig_words)
         .def("dither", &Bound::dither)
         .def("trig_combine", &Bound::trig_combine, as_is, as_is, as_is, as_is, any, as_is, as_is, as_is, any)
-        .def("rotate", &Bound::rotate, "phase"_a, "a"_a, "b"_a, "cosine"_a.none(), "sine"_a.none(), "tables"_a)
+        .def("rotate", &Bound::rotate, "phase"_a, "a"_a, "b"_a, "cosine"_a.none(), "sine"_a.none(), "table"_a)
         .def("hadamard_cos", &Bound::hadamard_cos, as_is, as_is, as_is, or_none, as_is, any, any, any, as_is)
         .def("hadamard_cos_open", &Bound::hadamard_cos_open, as_is, as_is, as_is, or_none, as_is, any, any, any,
              or_none, any, any, any, as_is)

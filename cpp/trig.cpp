@@ -9,6 +9,8 @@ namespace hdcos::HDCOS_ISA {
 
 constexpr std::size_t CHUNK = 256;
 constexpr int SPLIT_SCALE = 30;
+constexpr int HALF_PI_SCALE = 29;
+constexpr u64 HALF_PI = 843314857;
 
 struct Chunk {
     alignas(64) u64 angle[CHUNK];
@@ -35,7 +37,7 @@ static void look_up_mirrored(Chunk& chunk, std::size_t count, const Trig& trig) 
         const u64 within = chunk.angle[i] & (quarter - 1);
         row[i] = within > quarter / 2 ? quarter - within : within;
     }
-    for (std::size_t i = 0; i < count; ++i) row[i] = row_of(trig.high, row[i]);
+    for (std::size_t i = 0; i < count; ++i) row[i] = row_of(trig.rows, row[i]);
     for (std::size_t i = 0; i < count; ++i) {
         const u64 turned = chunk.angle[i] >> quarter_bits, within = chunk.angle[i] & (quarter - 1);
         const i64 swapped = -static_cast<i64>((((quarter / 2 - within) >> 63) ^ turned) & 1);
@@ -46,29 +48,39 @@ static void look_up_mirrored(Chunk& chunk, std::size_t count, const Trig& trig) 
     }
 }
 
+// cos(h + l) and sin(h + l), where h is a row of the table and l the signed rest of the angle: sin l is l, and cos l is
+// 1 - l * l / 2, which is exact enough for so small a rest. Every product is of 32-bit numbers, which vector units have.
+static void look_up_split(Chunk& chunk, std::size_t count, const Trig& trig) {
+    alignas(64) u64 row[CHUNK];
+    const int rest_bits = trig.bits - HIGH_BITS, finer = MAX_BITS - trig.bits, drop = 2 * SPLIT_SCALE - trig.scale;
+    const u64 keep = (u64{1} << rest_bits) - 1, middle = u64{1} << (rest_bits - 1), last = (u64{1} << HIGH_BITS) - 1;
+    for (std::size_t i = 0; i < count; ++i)
+        row[i] = row_of(trig.rows, (chunk.angle[i] + middle) >> rest_bits & last);
+    // A constant is added before each shift, so that what is shifted is positive, and taken away behind it.
+    constexpr u64 lifted = u64{1} << (MAX_BITS - HIGH_BITS);
+    constexpr u64 to_radians = (lifted << HALF_PI_SCALE) + (u64{1} << (HALF_PI_SCALE - 1)) - HALF_PI * (lifted / 2);
+    const u64 to_scale = (u64{1} << (2 * SPLIT_SCALE + 1)) + (u64{1} << (drop - 1)), above = u64{2} << trig.scale;
+    for (std::size_t i = 0; i < count; i += LANES) {
+        const Vec rest = ((load(chunk.angle + i) + middle) & keep) << finer;
+        const Vec s = (((product(rest, splat(HALF_PI)) + to_radians) >> HALF_PI_SCALE) - lifted);
+        const Vec c = (u64{1} << SPLIT_SCALE) - ((signed_product(s, s) + (u64{1} << SPLIT_SCALE)) >> (SPLIT_SCALE + 1));
+        const Vec high = load(row + i), turned = high >> 32;
+        const Vec cos = signed_product(high, c) - signed_product(turned, s);
+        const Vec sin = signed_product(turned, c) + signed_product(high, s);
+        store(reinterpret_cast<u64*>(chunk.cos) + i, ((cos + to_scale) >> drop) - above);
+        store(reinterpret_cast<u64*>(chunk.sin) + i, ((sin + to_scale) >> drop) - above);
+    }
+}
+
 // Cosine and sine of the first `count` angles; angles are below 2**bits.
 static void look_up(Chunk& chunk, std::size_t count, const Trig& trig) {
-    if (!trig.low && trig.bits >= MIRRORED_BITS) return look_up_mirrored(chunk, count, trig);
-    alignas(64) u64 row[CHUNK], low[CHUNK];
-    if (!trig.low) {
-        for (std::size_t i = 0; i < count; ++i) row[i] = row_of(trig.high, chunk.angle[i]);
-        for (std::size_t i = 0; i < count; ++i) {
-            chunk.cos[i] = cos_of(row[i]);
-            chunk.sin[i] = sin_of(row[i]);
-        }
-        return;
-    }
-    const u64 keep = (u64{1} << trig.low_bits) - 1;
-    for (std::size_t i = 0; i < count; ++i) row[i] = row_of(trig.high, chunk.angle[i] >> trig.low_bits);
-    for (std::size_t i = 0; i < count; ++i) low[i] = row_of(trig.low, chunk.angle[i] & keep);
-    const int drop = 2 * SPLIT_SCALE - trig.scale;
-    const i64 half = i64{1} << (drop - 1);
+    if (trig.bits > DIRECT_BITS) return look_up_split(chunk, count, trig);
+    if (trig.bits >= MIRRORED_BITS) return look_up_mirrored(chunk, count, trig);
+    alignas(64) u64 row[CHUNK];
+    for (std::size_t i = 0; i < count; ++i) row[i] = row_of(trig.rows, chunk.angle[i]);
     for (std::size_t i = 0; i < count; ++i) {
-        // Products of 32-bit numbers, which every vector unit has; those of 64 bits AVX2 has not.
-        const std::int32_t ch = static_cast<std::int32_t>(row[i]), sh = static_cast<std::int32_t>(row[i] >> 32);
-        const std::int32_t cl = static_cast<std::int32_t>(low[i]), sl = static_cast<std::int32_t>(low[i] >> 32);
-        chunk.cos[i] = (i64{ch} * cl - i64{sh} * sl + half) >> drop;
-        chunk.sin[i] = (i64{sh} * cl + i64{ch} * sl + half) >> drop;
+        chunk.cos[i] = cos_of(row[i]);
+        chunk.sin[i] = sin_of(row[i]);
     }
 }
 
@@ -115,11 +127,18 @@ void dither(const i64* x, const u64* coins, u64* out, std::size_t count, int dro
 template <bool COSINE, bool SINE>
 static void turn(const u64* cos, const u64* sin, const u64* a, const u64* b, u64* cosine, u64* sine,
                  std::size_t count) {
+    // Cosines and sines have fewer than 32 bits: made positive, each takes two products of halves, not three.
+    constexpr int above = 31;
     std::size_t i = 0;
     for (; i + LANES <= count; i += LANES) {
-        const Vec c = load(cos + i), s = load(sin + i), x = load(a + i), y = load(b + i);
-        if constexpr (COSINE) store(cosine + i, c * x - s * y);
-        if constexpr (SINE) store(sine + i, s * x + c * y);
+        const Vec c = load(cos + i) + (u64{1} << above), s = load(sin + i) + (u64{1} << above);
+        const Vec x = load(a + i), y = load(b + i), x_high = x >> 32, y_high = y >> 32;
+        if constexpr (COSINE)
+            store(cosine + i, product(c, x) - product(s, y) + ((product(c, x_high) - product(s, y_high)) << 32) -
+                                  ((x - y) << above));
+        if constexpr (SINE)
+            store(sine + i, product(s, x) + product(c, y) + ((product(s, x_high) + product(c, y_high)) << 32) -
+                                ((x + y) << above));
     }
     for (; i < count; ++i) {
         const u64 x = a[i], y = b[i];

@@ -10,6 +10,10 @@
 #include <cstring>
 #include <new>
 
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 #ifndef HDCOS_ISA
 #error "HDCOS_ISA names the namespace: baseline, v3 or v4"
 #endif
@@ -30,6 +34,23 @@ typedef u64 LooseVec __attribute__((vector_size(8 * LANES), aligned(8), may_alia
 static inline Vec load(const u64* p) { return *reinterpret_cast<const LooseVec*>(p); }
 static inline void store(u64* p, Vec v) { *reinterpret_cast<LooseVec*>(p) = v; }
 static inline Vec splat(u64 value) { return Vec{} + value; }
+
+// Products of the low halves of words, as unsigned and as signed numbers.
+#if defined(__AVX512DQ__)
+static inline Vec product(Vec a, Vec b) { return (Vec)_mm512_maskz_mul_epu32(0xff, (__m512i)a, (__m512i)b); }
+static inline Vec signed_product(Vec a, Vec b) { return (Vec)_mm512_maskz_mul_epi32(0xff, (__m512i)a, (__m512i)b); }
+#elif defined(__AVX2__)
+static inline Vec product(Vec a, Vec b) { return (Vec)_mm256_mul_epu32((__m256i)a, (__m256i)b); }
+static inline Vec signed_product(Vec a, Vec b) { return (Vec)_mm256_mul_epi32((__m256i)a, (__m256i)b); }
+#else
+static inline Vec product(Vec a, Vec b) { return (a & 0xffffffffu) * (b & 0xffffffffu); }
+static inline Vec signed_product(Vec a, Vec b) {
+    Vec c;
+    for (int i = 0; i < LANES; ++i)
+        c[i] = static_cast<u64>(i64{static_cast<std::int32_t>(a[i])} * static_cast<std::int32_t>(b[i]));
+    return c;
+}
+#endif
 
 // The lanes of a and b, counted through, at the given places.
 #if defined(__clang__)

@@ -88,13 +88,13 @@ def test_nothing_is_written_past_the_result(kernels, words):
     fused = getattr(kernels, "_kernels", None)
     if fused is None:
         return
-    from hdcos.ring.native import _tables
+    from hdcos.ring.native import _table
 
     for outputs in range(1, 70):
         phase, a, b = words(2, 60, bits=16).astype(np.uint16), words(2, 60), words(2, 60)
         memory = np.full(2 * outputs + 16, 0xA5A5, np.uint16)
         out = memory[: 2 * outputs].reshape(2, outputs)
-        fused.hadamard_cos_open(phase, a, b, None, out, _tables(16, 16), 128, (60, 1, 1, 1), None, 9, 16, True, [])
+        fused.hadamard_cos_open(phase, a, b, None, out, _table(16, 16), 128, (60, 1, 1, 1), None, 9, 16, True, [])
         assert (memory[2 * outputs :] == 0xA5A5).all()
 
 

@@ -6,7 +6,7 @@ import pytest
 from hdcos.ring import compact_dtype, table_hash, trig, trig_words
 
 # The tables are part of the wire format: parties compare this hash before they talk.
-TABLE_HASH = "24de8ace55e9430c675fd8dd4ac4a3079fd86864af78b952bd3cda150e1a8c3f"
+TABLE_HASH = "8d9e02eba490578b0ed383171adb097a94183631947c3845cec4a3cbfa9e6d8d"
 
 
 def test_the_tables_have_not_changed():

@@ -19,8 +19,8 @@ def has_keystream() -> bool: ...
 def keystream(key: bytes, block: int, keep: int, out: Bytes, /) -> None: ...
 def expand(keys: Bytes, offsets: Words, starts: Words, counts: Words, bits: Words, out: Bytes, /) -> None: ...
 
-class Tables:
-    def __init__(self, high: Rows, low: Rows | None, bits: int, scale: int) -> None: ...
+class Table:
+    def __init__(self, rows: Rows, bits: int, scale: int) -> None: ...
 
 class Kernels:
     def __init__(self, level: str) -> None: ...
@@ -51,7 +51,7 @@ class Kernels:
         /,
     ) -> None: ...
     def unpack_sum(self, buffer: Bytes, values: Compact, out: Compact, bits: int, /) -> None: ...
-    def trig_words(self, phase: Compact, cos: Signed, sin: Signed, tables: Tables, /) -> None: ...
+    def trig_words(self, phase: Compact, cos: Signed, sin: Signed, table: Table, /) -> None: ...
     def dither(self, x: Signed, coins: Words, out: Words, drop: int, /) -> None: ...
     def trig_combine(
         self,
@@ -59,7 +59,7 @@ class Kernels:
         cos_share: Words,
         sin_share: Words,
         out: Words,
-        tables: Tables,
+        table: Table,
         cos: Signed,
         sin: Signed,
         harmonics: Signed,
@@ -67,7 +67,7 @@ class Kernels:
         /,
     ) -> None: ...
     def rotate(
-        self, phase: Compact, a: Words, b: Words, cosine: Words | None, sine: Words | None, tables: Tables
+        self, phase: Compact, a: Words, b: Words, cosine: Words | None, sine: Words | None, table: Table
     ) -> None: ...
     def hadamard_cos(
         self,
@@ -76,7 +76,7 @@ class Kernels:
         b: Words,
         bias: Words | None,
         out: Words,
-        tables: Tables,
+        table: Table,
         size: int,
         pool: tuple[int, int, int, int],
         weight: Sequence[Words],
@@ -89,7 +89,7 @@ class Kernels:
         b: Words,
         bias: Words | None,
         out: Compact,
-        tables: Tables,
+        table: Table,
         size: int,
         pool: tuple[int, int, int, int],
         mask: Compact | None,
@@ -115,7 +115,7 @@ class Kernels:
         total: Words,
         steps: Words,
         out: Compact,
-        tables: Tables,
+        table: Table,
         mask: Compact,
         drop: int,
         out_bits: int,

@@ -78,7 +78,7 @@ class Native:
 
     def trig_words(self, phase: Compact, bits: int, scale: int) -> tuple[Signed, Signed]:
         cos, sin = np.empty(phase.shape, np.int64), np.empty(phase.shape, np.int64)
-        self._kernels.trig_words(phase, cos, sin, _tables(bits, scale))
+        self._kernels.trig_words(phase, cos, sin, _table(bits, scale))
         return cos, sin
 
     def dither(self, x: Signed, coins: Words, drop: int) -> Words:
@@ -100,7 +100,7 @@ class Native:
     ) -> Words:
         out = np.empty(phase.shape, UINT64)
         series = cos_coefficients, sin_coefficients, harmonics, coefficient_shift
-        self._kernels.trig_combine(phase, cos_share, sin_share, out, _tables(bits, scale), *series)
+        self._kernels.trig_combine(phase, cos_share, sin_share, out, _table(bits, scale), *series)
         return out
 
     def rotate(
@@ -123,7 +123,7 @@ class Native:
             to_sine = None
         elif to_sine is None:
             to_sine = np.empty(a.shape, UINT64)
-        self._kernels.rotate(phase, a, b, to_cosine, to_sine, _tables(bits, scale))
+        self._kernels.rotate(phase, a, b, to_cosine, to_sine, _table(bits, scale))
         return to_cosine, to_sine
 
     def hadamard_cos(
@@ -141,7 +141,7 @@ class Native:
     ) -> Words:
         out = np.empty((a.shape[0], outputs), UINT64)
         whole = pool or (a.shape[1], 1, 1, 1)
-        self._kernels.hadamard_cos(phase, a, b, bias, out, _tables(bits, scale), size, whole, weight)
+        self._kernels.hadamard_cos(phase, a, b, bias, out, _table(bits, scale), size, whole, weight)
         return out
 
     def hadamard_cos_open(
@@ -162,7 +162,7 @@ class Native:
         weight: Sequence[Words] = (),
     ) -> Compact:
         out = np.empty((a.shape[0], outputs), compact_dtype(opened_bits))
-        layer = _tables(bits, scale), size, pool or (a.shape[1], 1, 1, 1)
+        layer = _table(bits, scale), size, pool or (a.shape[1], 1, 1, 1)
         self._kernels.hadamard_cos_open(phase, a, b, bias, out, *layer, mask, drop, opened_bits, ties_up, weight)
         return out
 
@@ -187,10 +187,10 @@ class Native:
     ) -> tuple[Words, Words, Compact]:
         total, steps = np.empty(b.shape[1], UINT64), np.empty(phase.shape[1], UINT64)
         out = np.empty((b.shape[0], size), compact_dtype(bits))
-        tables = _tables(phase_bits, scale)
+        table = _table(phase_bits, scale)
         self._kernels.hadamard_back(
             opened, b, opened_bits, with_public, phase, terms, weight, *step, *slope, total, steps, out,
-            tables, mask, drop, bits, ties_up,
+            table, mask, drop, bits, ties_up,
         )  # fmt: skip
         return total, steps, out
 
@@ -245,8 +245,6 @@ class Native:
 
 
 @cache
-def _tables(bits: int, scale: int) -> _native.Tables:
+def _table(bits: int, scale: int) -> _native.Table:
     check_trig(bits, scale)
-    if bits <= trig.DIRECT_BITS:
-        return _native.Tables(trig.direct_table(bits, scale), None, bits, scale)
-    return _native.Tables(*trig.split_tables(bits), bits, scale)
+    return _native.Table(trig.direct_table(bits, scale) if bits <= trig.DIRECT_BITS else trig.high_table(), bits, scale)

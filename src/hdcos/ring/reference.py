@@ -95,14 +95,14 @@ def trig_words(phase: Compact, bits: int, scale: int) -> tuple[Signed, Signed]:
     if bits <= trig.DIRECT_BITS:
         rows = trig.direct_table(bits, scale).astype(np.int64)[index]
         return np.ascontiguousarray(rows[..., 0]), np.ascontiguousarray(rows[..., 1])
-    high, low = trig.split_tables(bits)
-    low_bits = bits // 2
-    h = high.astype(np.int64)[index >> low_bits]
-    l = low.astype(np.int64)[index & (2**low_bits - 1)]  # noqa: E741
+    rest_bits = bits - trig.HIGH_BITS
+    from_first = index + (1 << (rest_bits - 1))
+    rows = trig.high_table().astype(np.int64)[from_first >> rest_bits & (2**trig.HIGH_BITS - 1)]
+    c, s = trig.small_rotation(((from_first & (2**rest_bits - 1)) - (1 << (rest_bits - 1))) << (trig.MAX_BITS - bits))
     drop = 2 * trig.SPLIT_SCALE - scale
     half = 1 << (drop - 1)
-    cos = h[..., 0] * l[..., 0] - h[..., 1] * l[..., 1]
-    sin = h[..., 1] * l[..., 0] + h[..., 0] * l[..., 1]
+    cos = rows[..., 0] * c - rows[..., 1] * s
+    sin = rows[..., 1] * c + rows[..., 0] * s
     return (cos + half) >> drop, (sin + half) >> drop
 
 

@@ -3,9 +3,10 @@
 Base   four tables of 256 rotations, by multiples of 2**-8, 2**-16, 2**-24 and 2**-32 of a turn, as integers
        with PRECISION fractional bits: Machin's pi, a Taylor series, then powers by complex multiplication.
 Direct up to 16 bits of phase: one table at the scale asked for, each entry rounded from the base.
-Split  17 to 32 bits of phase: a table for the high half and one for the low half of the bits, at SPLIT_SCALE;
+Split  17 to 32 bits of phase: the nearest of 2**HIGH_BITS rotations h from a table at SPLIT_SCALE, which stays in the
+       fastest cache, and the rest l, below 2**-9, by sin l = l and cos l = 1 - l**2 / 2 in integers;
        cos(h + l) = cos h cos l - sin h sin l in int64, then one rounding shift.
-Error  at most half a unit of the scale, plus 2**-28.
+Error  at most half a unit of the scale, plus 2**-28 (a fifth of it is l**3 / 6, the rest roundings at SPLIT_SCALE).
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ PRECISION = 96
 SPLIT_SCALE = 30
 DIRECT_BITS = 16
 MAX_BITS = 32
+HIGH_BITS = 11
+HALF_PI_SCALE = 29
 
 Rotation = tuple[int, int]
 Table = npt.NDArray[np.int32]
@@ -32,17 +35,31 @@ def direct_table(bits: int, scale: int) -> Table:
 
 
 @cache
-def split_tables(bits: int) -> tuple[Table, Table]:
-    """Tables of the high (bits + 1) // 2 and of the low bits of a phase, both at SPLIT_SCALE."""
-    low = bits // 2
-    return _frozen(_whole_turn(bits - low, SPLIT_SCALE)), _frozen(_rows(1 << low, bits, SPLIT_SCALE))
+def high_table() -> Table:
+    """Rows of cos and sin of all multiples of 2**-HIGH_BITS of a turn, at SPLIT_SCALE."""
+    return _frozen(_whole_turn(HIGH_BITS, SPLIT_SCALE))
+
+
+def small_rotation(angle: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """cos and sin at SPLIT_SCALE of angle / 2**MAX_BITS turns, for a few thousandths of a radian at most."""
+    # Half pi, because one turn is 2 pi radians and MAX_BITS is two more than SPLIT_SCALE.
+    sin = (angle * half_pi() + (1 << (HALF_PI_SCALE - 1))) >> HALF_PI_SCALE
+    return (1 << SPLIT_SCALE) - ((sin * sin + (1 << SPLIT_SCALE)) >> (SPLIT_SCALE + 1)), sin
+
+
+@cache
+def half_pi() -> int:
+    """Pi / 2 at HALF_PI_SCALE."""
+    drop = PRECISION + 1 - HALF_PI_SCALE
+    return (_pi() + (1 << (drop - 1))) >> drop
 
 
 @cache
 def table_hash() -> bytes:
     """SHA-256 of the base tables and of the parameters of what is derived from them."""
     digest = hashlib.sha256(
-        f"hdcos trig 1: precision {PRECISION}, direct up to {DIRECT_BITS}, split at {SPLIT_SCALE}\n".encode()
+        f"hdcos trig 2: precision {PRECISION}, direct up to {DIRECT_BITS}, split at {SPLIT_SCALE}, "
+        f"{HIGH_BITS} bits looked up, {half_pi()}\n".encode()
     )
     for level in _base():
         for rotation in level:
