@@ -52,6 +52,8 @@ UPLOAD_S, SILENT_S = 24 * 3600.0, 600.0
 """An upload to which nothing came for so long is forgotten: in any case, and where its room is needed."""
 LOG_PAGES = 128
 """Of the write-ahead log, before it goes into the database: half a megabyte, so that it fits into the reserve."""
+CACHE_KIB = 256
+"""Of the database in memory: the tables that are asked again and again are small, those that grow are asked rarely."""
 
 
 @dataclass(frozen=True)
@@ -145,6 +147,7 @@ class Store:
             self._database.execute("PRAGMA journal_mode = WAL")
             self._database.execute("PRAGMA synchronous = FULL")
             self._database.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
+            self._database.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
             migrate(self._database)
         self._seen_version = 0
         self.changes = 0
