@@ -38,7 +38,7 @@ demo: $(VENV)/.demo
 	$(BIN)/hdcos demo
 
 test: $(VENV)/.dev
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

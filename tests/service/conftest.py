@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from resource import RLIMIT_NOFILE, setrlimit
 
@@ -34,35 +34,49 @@ def command(*arguments):
     return result.exit_code, result.output
 
 
+ROLES = ("dealer", "party0", "party1")
+
+
+@contextmanager
+def running_all(folder, roles=ROLES, timeout_s=10, descriptors=None):
+    """Nodes started by their commands, with so many descriptors; ready when they say that they listen."""
+    logs = {role: folder / f"{role}.log" for role in roles}
+    said = {role: log.read_text().count("listening on") if log.exists() else 0 for role, log in logs.items()}
+    processes = {}
+    for role, log in logs.items():
+        kind = "dealer" if role == "dealer" else "party"
+        with log.open("a") as errors:
+            processes[role] = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "hdcos", kind, "--node", folder / role),
+                    *("--cluster", folder / "cluster.toml", "--timeout-s", str(timeout_s)),
+                ],
+                stderr=errors,
+                preexec_fn=descriptors and (lambda: setrlimit(RLIMIT_NOFILE, (descriptors, descriptors))),
+            )
+    try:
+        for role, process in processes.items():
+            for _ in range(400):
+                if logs[role].read_text().count("listening on") > said[role] or process.poll() is not None:
+                    break
+                time.sleep(0.05)
+        yield processes
+    finally:
+        for process in processes.values():
+            process.send_signal(signal.SIGTERM)
+        for role, process in processes.items():
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                raise AssertionError(f"{role} did not stop when it was told to") from None
+
+
 @contextmanager
 def running(folder, role, timeout_s=10, descriptors=None):
-    """A node started by its command, with so many descriptors; ready when it says that it listens."""
-    kind = "dealer" if role == "dealer" else "party"
-    log = folder / f"{role}.log"
-    said = log.read_text().count("listening on") if log.exists() else 0
-    with log.open("a") as errors:
-        process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "hdcos", kind, "--node", folder / role, "--cluster", folder / "cluster.toml"),
-                *("--timeout-s", str(timeout_s)),
-            ],
-            stderr=errors,
-            preexec_fn=descriptors and (lambda: setrlimit(RLIMIT_NOFILE, (descriptors, descriptors))),
-        )
-    try:
-        for _ in range(400):
-            if log.read_text().count("listening on") > said or process.poll() is not None:
-                break
-            time.sleep(0.05)
-        yield process
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            raise AssertionError(f"{role} did not stop when it was told to") from None
+    with running_all(folder, (role,), timeout_s, descriptors) as processes:
+        yield processes[role]
 
 
 def secret(folder) -> str:
@@ -91,9 +105,7 @@ def folder(tmp_path):
 def site(tmp_path_factory):
     """A running cluster that the tests of a module share."""
     folder = make_site(tmp_path_factory.mktemp("cluster") / "site")
-    with ExitStack() as stack:
-        for role in ("dealer", "party0", "party1"):
-            stack.enter_context(running(folder, role))
+    with running_all(folder):
         yield folder
 
 

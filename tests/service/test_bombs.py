@@ -19,7 +19,7 @@ from hdcos.service.doctor import examine
 from hdcos.service.room import STATE
 from hdcos.service.store import Failure, Store
 from nn.test_limits import BOMBS
-from service.conftest import Raw, command, connected, make_site, running
+from service.conftest import Raw, command, connected, make_site, running, running_all
 
 MODEL = nn.models.mlp([6, 8, 3])
 ROWS = np.random.default_rng(0).uniform(-1, 1, (10, 6))
@@ -53,9 +53,7 @@ def another_client(folder):
 def tight(tmp_path_factory):
     folder = make_site(tmp_path_factory.mktemp("tight") / "site")
     set_limits(folder, queries_per_model=QUOTA, client_mb=1, waiting_mb=1.5)
-    with ExitStack() as stack:
-        for role in ("dealer", *PARTIES):
-            stack.enter_context(running(folder, role))
+    with running_all(folder):
         yield folder
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlencode
@@ -17,7 +16,7 @@ from hdcos.client.tokens import token
 from hdcos.serve.site import Site
 from hdcos.service import pages
 from service.browser import chromium, missing
-from service.conftest import connected, make_site, running, secret
+from service.conftest import connected, make_site, running_all, secret
 from service.hand import logits, predicted
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
@@ -40,9 +39,7 @@ def trusted_site(tmp_path_factory, authority):
     pem = authority.path.read_text()
     known = {role: replace(card, authority=pem if card.http else "") for role, card in site.servers.items()}
     Site(site.id, known).write(folder / "cluster.toml")
-    with ExitStack() as stack:
-        for role in ("dealer", "party0", "party1"):
-            stack.enter_context(running(folder, role))
+    with running_all(folder):
         with connected(folder, timeout_s=40) as cluster:
             cluster.share(MODEL, "lenet5_mnist")
         yield folder

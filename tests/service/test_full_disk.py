@@ -24,7 +24,7 @@ from hdcos.service.failures import Failures
 from hdcos.service.replies import reply_error
 from hdcos.service.room import SPARE_BYTES
 from hdcos.service.store import Store, StoredDataset
-from service.conftest import Raw, command, connected, make_site, running
+from service.conftest import Raw, command, connected, make_site, running_all
 
 WORDS = {"w": np.arange(1 << 17, dtype=np.uint64)}  # a megabyte
 
@@ -229,8 +229,7 @@ def crowded(tmp_path):
         if not stack.enter_context(mounted(state)):
             pytest.skip("mounting is refused here")
         shutil.copytree(folder / "party1" / "before", state, dirs_exist_ok=True)
-        for role in ("dealer", "party0", "party1"):
-            stack.enter_context(running(folder, role))
+        stack.enter_context(running_all(folder))
         yield folder
     logs = "".join((folder / f"{role}.log").read_text() for role in ("dealer", "party0", "party1"))
     assert "internal error" not in logs

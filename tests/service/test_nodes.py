@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import time
-from contextlib import ExitStack
 
 import pytest
 
@@ -15,7 +14,7 @@ from hdcos.link import Identity
 from hdcos.nn.private import layout
 from hdcos.serve.site import Card, Site, make_node
 from hdcos.service.config import FILE, TEMPLATE, Config
-from service.conftest import command, running
+from service.conftest import command, running_all
 
 
 def test_operators_combine_their_cards(tmp_path) -> None:
@@ -93,9 +92,7 @@ def test_the_doctor_sees_what_is_wrong(folder, tmp_path) -> None:
     code, output = command("doctor", "--cluster", cluster, "--node", folder / "party0")
     assert code == 1
     assert output.count("out of reach") == 4  # two nodes and two HTTPS ports
-    with ExitStack() as stack:
-        for role in ("dealer", "party0", "party1"):
-            stack.enter_context(running(folder, role))
+    with running_all(folder):
         for role in ("party0", "party1", "dealer"):
             for _ in range(20):
                 code, output = command("doctor", "--cluster", cluster, "--node", folder / role)

@@ -23,7 +23,7 @@ from hdcos.service.store import Store
 from hdcos.train.estimate import plan_step
 from hdcos.train.plain import plain_fit
 from hdcos.train.targets import one_hot
-from service.conftest import Raw, command, connected, running
+from service.conftest import Raw, command, connected, running, running_all
 
 
 @pytest.fixture(scope="module")
@@ -260,7 +260,7 @@ def test_everything_survives_killed_nodes(folder, digits) -> None:
     model = nn.models.mlp([6, 8, 3])
     rows = np.random.default_rng(0).uniform(-1, 1, (5, 6))
     with ExitStack() as stack:
-        nodes = {role: stack.enter_context(running(folder, role, 5)) for role in ("dealer", "party0", "party1")}
+        nodes = stack.enter_context(running_all(folder, timeout_s=5))
         with connected(folder, timeout_s=40) as cluster:
             private = cluster.share(model, "kept")
             job = cluster.fit(
@@ -299,7 +299,7 @@ def test_requests_under_way_when_a_party_dies_fail_retryably(folder) -> None:
     model = nn.models.mlp([6, 8, 3])
     row = np.ones((1, 6))
     with ExitStack() as stack:
-        nodes = {role: stack.enter_context(running(folder, role, 5)) for role in ("dealer", "party0", "party1")}
+        nodes = stack.enter_context(running_all(folder, timeout_s=5))
         with connected(folder, timeout_s=40) as cluster:
             private = cluster.share(model, "kept")
             wrong, stop, answered = [], threading.Event(), []

@@ -13,7 +13,7 @@ import pytest
 from hdcos import nn
 from hdcos.errors import HdcosError, InputError
 from hdcos.serve.site import Card, Site
-from service.conftest import command, connected, running
+from service.conftest import command, connected, running, running_all
 
 
 def test_two_parties_serve_train_and_recover_without_a_dealer(tmp_path) -> None:
@@ -29,7 +29,7 @@ def test_two_parties_serve_train_and_recover_without_a_dealer(tmp_path) -> None:
     model = nn.models.mlp([6, 8, 3], "cos", "hadamard")
     x = np.random.default_rng(0).uniform(-1, 1, (4, 6))
     with ExitStack() as stack:
-        nodes = {role: stack.enter_context(running(folder, role)) for role in ("party0", "party1")}
+        nodes = stack.enter_context(running_all(folder, ("party0", "party1")))
         with connected(folder, timeout_s=60) as cluster:
             private = cluster.share(model, "tiny")
             assert np.abs(private.predict(x) - model(x)).max() < 1e-2

@@ -1,7 +1,7 @@
 """The last ten minutes of a party, for the charts of its status page.
 
-Kept in memory alone and bounded: a fixed number of samples of a few hundred bytes, whatever clients do. A sample is kept
-as text, which takes a tenth of the memory of its objects.
+Kept in memory alone and bounded: a fixed number of samples of a few hundred bytes, whatever clients do. A sample is
+kept as text, which takes a tenth of the memory of its objects.
 """
 
 from __future__ import annotations
