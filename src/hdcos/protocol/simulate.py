@@ -6,6 +6,7 @@ link. It can record every opened value, which no production process can.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -40,6 +41,8 @@ class Transcript:
 
     rounds: list[list[Opened]] = field(default_factory=list)
     sent_bytes: list[int] = field(default_factory=list)
+    words: Any = field(default_factory=hashlib.sha256, repr=False)
+    """A hash of all payloads, party 0's of a round before party 1's."""
 
     def record(self, messages: tuple[Message, Message]) -> None:
         sums = []
@@ -111,4 +114,6 @@ def drive_pair(protocol0: Rounds[Any], protocol1: Rounds[Any]) -> tuple[tuple[An
         if payloads[0].size != payloads[1].size:
             raise HandshakeError(f"the parties sent {payloads[0].size} and {payloads[1].size} bytes in one round")
         transcript.record((messages[0], messages[1]))
+        for payload in payloads:
+            transcript.words.update(payload)
         replies = [cut((part.nbytes for part in packed[rank]), payloads[1 - rank]) for rank in (0, 1)]

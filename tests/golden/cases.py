@@ -1,0 +1,135 @@
+"""Everything two parties can be asked to compute, once, with all randomness drawn from a public stream.
+
+`python tests/golden/cases.py` writes golden.json: rounds, bytes and a hash of all messages of each case.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+
+from hdcos import nn
+from hdcos.nn.private.layout import WHOLE_TURN
+from hdcos.nn.private.simulate import simulate_transcript
+from hdcos.protocol.catalogue import FUNCTIONS, Call
+from hdcos.protocol.simulate import Transcript, share_pair, simulate
+from hdcos.ring import encode
+from hdcos.train import Rule, sgd_step, training_form
+from hdcos.train.form import INPUT_SCALE
+
+FILE = Path(__file__).with_name("golden.json")
+SHAPES = {
+    "multiply": ((3, 5), (3, 5)),
+    "matmul": ((3, 5), (5, 2)),
+    "conv2d": ((2, 3, 6, 6), (4, 3, 3, 3)),
+}
+ACTIVATIONS = ("cos", "square", "expm1", "polyfit3", "growing_cos", "sigmoid", "tanh")
+STRUCTURES = tuple(nn.models.STRUCTURES)
+LOSSES = ("logistic", "softmax", "squared")
+
+
+@contextmanager
+def public_randomness(label: str) -> Iterator[None]:
+    """Every secret of this process comes from a stream that anybody can compute."""
+    drawn = 0
+
+    def draw(size: int) -> bytes:
+        nonlocal drawn
+        drawn += 1
+        return hashlib.shake_256(f"{label} {drawn}".encode()).digest(size)
+
+    with mock.patch.object(os, "urandom", draw), mock.patch.object(secrets, "token_hex", lambda size: draw(size).hex()):
+        yield
+
+
+def _rows(*shape: int) -> np.ndarray:
+    """Numbers between -1 and 1 that are exact in few bits: no library decides how they round."""
+    count = int(np.prod(shape))
+    return ((np.arange(count) * 37 % 255) / 128.0 - 1.0).reshape(shape)
+
+
+def _exact(model: nn.Sequential) -> nn.Sequential:
+    """The network with weights of few bits."""
+    return model.with_state({name: np.rint(values * 256) / 256 for name, values in model.state().items()})
+
+
+def _function(name: str) -> Transcript:
+    call = Call.of(name)
+    scale = FUNCTIONS[name].input_scale
+    inputs = [share_pair(encode(_rows(*shape), scale), scale) for shape in SHAPES.get(name, ((4, 6),))]
+    _, transcript = simulate(call.program, *inputs)
+    return transcript
+
+
+def _inference(model: nn.Sequential, rows: int = 2, **options: object) -> Transcript:
+    _, transcript = simulate_transcript(_exact(model), _rows(rows, *model.input_shape), **options)
+    return transcript
+
+
+def _step(model: nn.Sequential, loss: str, rows: int = 4) -> Transcript:
+    model = _exact(model)
+    form, state = training_form(model, loss), model.state()
+    pairs = {
+        tensor.name: share_pair(tensor.words(state[tensor.name]), tensor.scale, tensor.bits) for tensor in form.tensors
+    }
+    x = share_pair(encode(_rows(rows, *model.input_shape).reshape(rows, -1), INPUT_SCALE), INPUT_SCALE)
+    outputs = form.outputs
+    wanted = share_pair(
+        encode(np.eye(max(outputs, 2))[np.arange(rows) % 2, :outputs], form.target_scale), form.target_scale
+    )
+    names, rule = list(pairs), Rule(0.125)
+
+    def program(party, *shares):
+        after = yield from sgd_step(party, form, dict(zip(names, shares, strict=False)), shares[-2], shares[-1], rule)
+        return tuple(after.values())
+
+    _, transcript = simulate(program, *pairs.values(), x, wanted)
+    return transcript
+
+
+def cases() -> Iterator[tuple[str, Callable[[], Transcript]]]:
+    models = nn.models
+    for name in FUNCTIONS:
+        yield f"function {name}", lambda name=name: _function(name)
+    for structure in STRUCTURES:
+        for activation in ACTIVATIONS:
+            model = models.mlp([12, 16, 16, 3], activation, structure)
+            yield f"infer {structure} {activation}", lambda model=model: _inference(model)
+    for masked in (True, False):
+        mode = "masked" if masked else "shares"
+        for name, make in models.READY.items():
+            yield f"infer {name} {mode}", lambda make=make, masked=masked: _inference(make(), masked=masked)
+        for name in models.PRETRAINED:
+            model = models.pretrained(name)
+            yield f"infer {name} {mode}", lambda model=model, masked=masked: _inference(model, masked=masked)
+    exact = models.mlp([12, 16, 16, 3])
+    yield "infer exact", lambda: _inference(exact, phase_bits=WHOLE_TURN)
+    for structure in STRUCTURES:
+        for loss in LOSSES:
+            model = models.mlp([12, 16, 3], "cos", structure)
+            yield f"step {structure} {loss}", lambda model=model, loss=loss: _step(model, loss)
+    yield "step lenet5", lambda: _step(models.lenet5(), "softmax")
+    yield "step higgs_mlp", lambda: _step(models.higgs_mlp(), "logistic")
+
+
+def measured(name: str, run: Callable[[], Transcript]) -> dict[str, object]:
+    with public_randomness(name):
+        transcript = run()
+    return {
+        "rounds": len(transcript.sent_bytes),
+        "bytes": sum(transcript.sent_bytes),
+        "sha256": transcript.words.hexdigest()[:32],
+    }
+
+
+if __name__ == "__main__":
+    kept = {name: measured(name, run) for name, run in cases()}
+    FILE.write_text(json.dumps(kept, indent=1) + "\n")
