@@ -46,7 +46,7 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m benchmarks.tables --check
-	$(BIN)/hdcos paper report --check
+	$(BIN)/python -m paper report --check
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.core

@@ -19,13 +19,13 @@ import hdcos
 from benchmarks import ring
 from benchmarks.record import RESULTS, Line, at_least, at_most, exactly, write
 from hdcos.cli.cost import measure_activations
+from hdcos.cluster.cluster import Cluster
 from hdcos.protocol import cosine
 from hdcos.protocol.catalogue import ACTIVATIONS, FUNCTIONS
 from hdcos.protocol.opening import open_masked, round_lift
-from hdcos.protocol.simulate import share_pair, simulate
 from hdcos.ring import decode
-from hdcos.serve.cluster import Cluster
 from hdcos.sharing import Share, join
+from hdcos.testing.pair import share_pair, simulate
 
 VALUES = 10**8
 CHUNK = (1000, 1000)

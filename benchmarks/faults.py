@@ -25,13 +25,13 @@ import hdcos
 from benchmarks.record import Line, at_least, at_most, exactly
 from hdcos import data, nn
 from hdcos.errors import PeerLost
-from hdcos.protocol.clear import run_clear
-from hdcos.protocol.simulate import share_pair, simulate
+from hdcos.party.checkpoint import Checkpoints
 from hdcos.ring import encode
-from hdcos.serve.checkpoint import Checkpoints
+from hdcos.secure.training import Rule, sgd_step, training_form
+from hdcos.secure.training.form import INPUT_SCALE
 from hdcos.sharing import Share, join
-from hdcos.train import Rule, sgd_step, training_form
-from hdcos.train.form import INPUT_SCALE
+from hdcos.testing.pair import share_pair, simulate
+from hdcos.testing.plaintext import run_clear
 
 CASES = 50
 TIMEOUT_S = 5.0

@@ -20,16 +20,16 @@ import numpy as np
 
 from benchmarks.record import Line, exactly
 from hdcos import nn
-from hdcos.client.tensors import encode_body
-from hdcos.client.tokens import token
+from hdcos.api.tensors import encode_body
+from hdcos.api.tokens import token
 from hdcos.errors import HdcosError, InputError
 from hdcos.link import Hello, Identity, Kind, Link, connect, handshake
+from hdcos.link.cluster_file import Site
 from hdcos.link.frame import encode
-from hdcos.link.memory import memory_transports
 from hdcos.link.message import decode_message, encode_message
+from hdcos.party.node import SOFTWARE
 from hdcos.ring import table_hash
-from hdcos.serve.node import SOFTWARE
-from hdcos.serve.site import Site
+from hdcos.testing.memory_link import memory_transports
 
 FRAMES, LINKS, REQUESTS = 100_000, 2_000, 10_000
 ANSWER_S = 10.0

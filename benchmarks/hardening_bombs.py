@@ -22,21 +22,21 @@ import numpy as np
 from benchmarks.nodes import ROLES, Nodes, cluster_of_nodes, wait_until_ready
 from benchmarks.record import Line, at_least, at_most, exactly
 from hdcos import nn
-from hdcos.client.cluster import RemoteCluster
-from hdcos.client.parties import Party
-from hdcos.client.tensors import LENGTH_HEADER, encode_body
-from hdcos.client.tokens import new_secret, token, token_hash
+from hdcos.api.tensors import LENGTH_HEADER, encode_body
+from hdcos.api.tokens import new_secret, token, token_hash
+from hdcos.cluster.https import Party
+from hdcos.cluster.remote import RemoteCluster
 from hdcos.errors import HdcosError, ModelError
 from hdcos.link import Hello, Identity, Kind, Link, connect, handshake
+from hdcos.link.cluster_file import Site
 from hdcos.link.message import decode_reply, encode_message, request
 from hdcos.offline.limits import MOST_BYTES
 from hdcos.offline.material import Kind as Material
+from hdcos.party.config import Limits
+from hdcos.party.node import SOFTWARE
+from hdcos.party.room import STATE
+from hdcos.party.store import Store
 from hdcos.ring import table_hash
-from hdcos.serve.node import SOFTWARE
-from hdcos.serve.site import Site
-from hdcos.service.config import Limits
-from hdcos.service.room import STATE
-from hdcos.service.store import Store
 
 ARCHITECTURES, PLANS = 10_000, 10_000
 CLIENTS, BODIES = 64, 4

@@ -36,17 +36,17 @@ from benchmarks.nodes import HDCOS, ROLES, Nodes, cluster_of_nodes, wait_until_r
 from benchmarks.record import Line, at_least, at_most, exactly
 from benchmarks.small_disk import fill, mounted
 from hdcos import nn
-from hdcos.client.cluster import RemoteCluster
-from hdcos.client.tensors import LENGTH_HEADER, decode_body, encode_body
-from hdcos.client.tokens import new_secret, token, token_hash
+from hdcos.api.tensors import LENGTH_HEADER, decode_body, encode_body
+from hdcos.api.tokens import new_secret, token, token_hash
+from hdcos.cluster.remote import RemoteCluster
 from hdcos.errors import HdcosError, StorageFull
+from hdcos.link.cluster_file import Site
 from hdcos.nn import Sequential
-from hdcos.nn.private import layout
+from hdcos.party.checkpoint import Checkpoints
+from hdcos.party.node import TRIM_S
+from hdcos.party.store import Store
 from hdcos.ring import Array, decode, encode, modulo
-from hdcos.serve.checkpoint import Checkpoints
-from hdcos.serve.node import TRIM_S
-from hdcos.serve.site import Site
-from hdcos.service.store import Store
+from hdcos.secure import layout
 
 PARTIES = ROLES[1:]
 FILE_BYTES = 1 << 20

@@ -28,10 +28,10 @@ from benchmarks.leakage import (
 )
 from benchmarks.record import Line, at_least, at_most, exactly
 from hdcos import nn
-from hdcos.nn.private import layout
-from hdcos.nn.private.layout import DITHERED, OPENED_SCALE, PHASE_BITS, SERIES_SCALE, SQUARE_SCALE
-from hdcos.nn.private.simulate import simulate_private
-from hdcos.nn.private.stages import Product
+from hdcos.secure import layout
+from hdcos.secure.layout import DITHERED, OPENED_SCALE, PHASE_BITS, SERIES_SCALE, SQUARE_SCALE
+from hdcos.secure.stages import Product
+from hdcos.testing.networks import simulate_private
 
 ENOUGH = 1e9
 ROW = np.random.default_rng(5).uniform(0, 1, 256)

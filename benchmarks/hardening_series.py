@@ -12,9 +12,9 @@ import hdcos
 from benchmarks.record import Line, at_least, at_most, exactly
 from hdcos import nn
 from hdcos.errors import HdcosWarning
-from hdcos.nn.private.bounds import error_bound
-from hdcos.nn.private.calibrate import MARGIN, intervals
-from hdcos.nn.private.simulate import simulate_private
+from hdcos.secure.calibrate import MARGIN, intervals
+from hdcos.testing.bounds import error_bound
+from hdcos.testing.networks import simulate_private
 
 NETWORKS = 600
 ROWS = 2000

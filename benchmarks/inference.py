@@ -16,11 +16,11 @@ import torch
 import hdcos
 from benchmarks.record import Line, at_least, at_most, exactly, write
 from hdcos import data, nn
-from hdcos.nn.private.bounds import error_bound
-from hdcos.nn.private.estimate import estimate, total
-from hdcos.nn.private.simulate import simulate_private
-from hdcos.serve.cluster import Cluster
-from hdcos.serve.model import PrivateModel
+from hdcos.cluster.cluster import Cluster
+from hdcos.cluster.model import PrivateModel
+from hdcos.secure.estimate import estimate, total
+from hdcos.testing.bounds import error_bound
+from hdcos.testing.networks import simulate_private
 
 REPEATS = 40
 STRUCTURES = ("hadamard", "dense", "low_rank", "phd", "circulant")

@@ -27,23 +27,23 @@ from scipy.special import ndtr
 
 from hdcos import nn
 from hdcos.nn.hadamard import sylvester
-from hdcos.nn.private import answers, layout
-from hdcos.nn.private import simulate as private_simulation
-from hdcos.nn.private.layout import Layout
-from hdcos.nn.private.program import infer
-from hdcos.nn.private.stages import Fourier
 from hdcos.offline import Dealer, kinds
 from hdcos.protocol.fourier import COEFFICIENT_SCALE, FINEST
 from hdcos.protocol.hadamard import HadamardCosine
 from hdcos.protocol.party import Party
 from hdcos.protocol.plan import plan
-from hdcos.protocol.simulate import deal, drive_pair
 from hdcos.ring import encode, modulo, trig_words
+from hdcos.secure import answers, layout
+from hdcos.secure import simulate as private_simulation
+from hdcos.secure.layout import Layout
+from hdcos.secure.program import infer
+from hdcos.secure.stages import Fourier
 from hdcos.sharing import Share, Stream, derive, refresh
+from hdcos.testing.pair import deal, drive_pair
 
 Array = npt.NDArray[np.float64]
 BATCH = 1000
-LAYOUT = "hdcos.nn.private.layout"
+LAYOUT = "hdcos.secure.layout"
 
 
 def network(width: int = 256, outputs: int = 10, depth: int = 1, seed: int = 1) -> nn.Sequential:

@@ -21,11 +21,11 @@ from pathlib import Path
 import numpy as np
 import uvloop
 
-from hdcos.client.tokens import token
+from hdcos.api.tokens import token
+from hdcos.link.cluster_file import Site
 from hdcos.nn import Sequential
-from hdcos.nn.private import layout
 from hdcos.ring import encode
-from hdcos.serve.site import Site
+from hdcos.secure import layout
 
 LENGTH = b"inference-header-content-length: "
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import hdcos
-from hdcos.client.cluster import RemoteCluster
+from hdcos.cluster.remote import RemoteCluster
 from hdcos.errors import HdcosError
 
 ROLES = ("dealer", "party0", "party1")

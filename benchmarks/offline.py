@@ -21,9 +21,6 @@ import hdcos
 from benchmarks.record import Line, at_least, at_most, exactly
 from benchmarks.two_parties import aes_bytes_per_second, run_both
 from hdcos import data, nn
-from hdcos.nn.private.estimate import oblivious_traffic
-from hdcos.nn.private.layout import layout
-from hdcos.nn.private.planning import plan_inference
 from hdcos.offline import (
     FusedTrig,
     GrowingTrig,
@@ -40,10 +37,13 @@ from hdcos.offline import (
     RoundingMask,
     TrigPair,
 )
-from hdcos.offline.oblivious import ObliviousSource, traffic
-from hdcos.offline.oblivious.pair import Pair, joined, wrong_fields
-from hdcos.offline.oblivious.product import Product
-from hdcos.offline.oblivious.wire import over_link
+from hdcos.offline.ot import ObliviousSource, traffic
+from hdcos.offline.ot.product import Product
+from hdcos.offline.ot.wire import over_link
+from hdcos.secure.estimate import oblivious_traffic
+from hdcos.secure.layout import layout
+from hdcos.secure.planning import plan_inference
+from hdcos.testing.ot_pair import Pair, joined, wrong_fields
 
 TRANSFERS = 1 << 22
 PAIRS = 100_000
@@ -275,7 +275,7 @@ def failures(seed: int) -> Iterator[Line]:
     """Peers that stop, lie about counts or repeat themselves, and a flipped bit."""
     paths = ["tests/offline/test_oblivious.py", "tests/offline/test_oblivious_source.py"]
     yield from _pytest(
-        "tests of transfers and of their failures: failed", [*paths, "tests/serve/test_without_dealer.py"]
+        "tests of transfers and of their failures: failed", [*paths, "tests/cluster/test_without_dealer.py"]
     )
 
 

@@ -1,6 +1,6 @@
 """The paper, reproduced: what the committed results show, and that the report is theirs.
 
-The training itself is not repeated here: it took a data-centre GPU. `hdcos paper run NAME` trains what
+The training itself is not repeated here: it took a data-centre GPU. `python -m paper run NAME` trains what
 results/paper.jsonl lacks, and every line below is computed from that file, or from results/speed.json where it says so.
 """
 
@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.record import Line, at_least, at_most, exactly
-from hdcos.paper import results
-from hdcos.paper.cells import Cell
-from hdcos.paper.experiments import ACTIVATIONS, EXPERIMENTS, STRUCTURES
-from hdcos.paper.report.build import stale, write
-from hdcos.paper.report.differences import unexplained
-from hdcos.paper.report.scores import Scores
-from hdcos.paper.report.tables import NAMES, cell_of_table
+from paper import results
+from paper.cells import Cell
+from paper.experiments import ACTIVATIONS, EXPERIMENTS, STRUCTURES
+from paper.report.build import stale, write
+from paper.report.differences import unexplained
+from paper.report.scores import Scores
+from paper.report.tables import NAMES, cell_of_table
 
 RESULTS = Path("results")
 LEAST_EPOCHS, LEAST_TRIALS = 40, 3

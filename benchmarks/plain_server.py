@@ -24,7 +24,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from hdcos import nn
-from hdcos.client.tokens import token_hash
+from hdcos.api.tokens import token_hash
 
 MOST_ROWS = 4096
 

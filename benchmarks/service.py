@@ -28,12 +28,12 @@ from benchmarks.record import Line, at_least, at_most, exactly
 from benchmarks.training import cpu_seconds
 from benchmarks.two_hosts import two_hosts
 from hdcos import data, nn
-from hdcos.client.tokens import token_hash
-from hdcos.serve.checkpoint import Checkpoints
-from hdcos.serve.site import Site
-from hdcos.service.store import Store
-from hdcos.train.plain import plain_fit
-from hdcos.train.targets import one_hot
+from hdcos.api.tokens import token_hash
+from hdcos.link.cluster_file import Site
+from hdcos.party.checkpoint import Checkpoints
+from hdcos.party.store import Store
+from hdcos.secure.training.plain import plain_fit
+from hdcos.secure.training.targets import one_hot
 
 ROOT = Path(__file__).parent.parent
 CLIENTS, LOAD_S = 64, 60.0

@@ -22,8 +22,8 @@ from benchmarks import faults
 from benchmarks.record import Line, at_least, at_most, exactly
 from benchmarks.twins import Outcome, Run, fixed_point, floating, private
 from hdcos import data, nn
-from hdcos.serve.private_training import PrivateTraining
-from hdcos.serve.training import Settings
+from hdcos.api.settings import Settings
+from hdcos.cluster.private_training import PrivateTraining
 
 HIGGS_TEST_ROWS = 10_000
 TURNS = 5

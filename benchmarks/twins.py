@@ -11,13 +11,13 @@ import torch
 
 import hdcos
 from hdcos import nn
-from hdcos.protocol.clear import Counter, run_clear
 from hdcos.ring import encode
+from hdcos.secure.training import Rule, sgd_step, training_form
+from hdcos.secure.training.batches import batches
+from hdcos.secure.training.form import INPUT_SCALE
+from hdcos.secure.training.targets import one_hot
 from hdcos.sharing import Share
-from hdcos.train import Rule, sgd_step, training_form
-from hdcos.train.batches import batches
-from hdcos.train.form import INPUT_SCALE
-from hdcos.train.targets import one_hot
+from hdcos.testing.plaintext import Counter, run_clear
 
 WARM_UP = 3
 """Epochs until a rate that falls has its full size."""

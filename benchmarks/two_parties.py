@@ -11,7 +11,7 @@ from typing import Any
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from hdcos.link import Identity, Link, Listener, Meter, connect
-from hdcos.offline.oblivious import ObliviousSource
+from hdcos.offline.ot import ObliviousSource
 from hdcos.ring import keep_memory
 
 Work = Callable[[ObliviousSource, dict[str, Any]], Any]

@@ -85,7 +85,7 @@ activations and with dense layers.""",
     ),
     (
         "code",
-        """from hdcos.nn.private.estimate import estimate, total
+        """from hdcos.secure.estimate import estimate, total
 
 for structure in ("hadamard", "dense"):
     for activation in ("cos", "square", "expm1"):

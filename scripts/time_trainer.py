@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 
-from hdcos.paper.cells import LEARNING_RATES, Cell
-from hdcos.paper.experiments import EXPERIMENTS
-from hdcos.paper.tasks import Task
-from hdcos.paper.trainer import train
+from paper.cells import LEARNING_RATES, Cell
+from paper.experiments import EXPERIMENTS
+from paper.tasks import Task
+from paper.trainer import train
 
 BATCH = 128
 CASES = [

@@ -12,12 +12,12 @@ import click
 import pytest
 
 from hdcos import nn
+from hdcos.api.tokens import ROLES
 from hdcos.cli.main import main
-from hdcos.client.tokens import ROLES
-from hdcos.nn.private.estimate import estimate, total
-from hdcos.service import metrics, pages
-from hdcos.service import service as service_module
-from hdcos.service.config import Limits, StockRules
+from hdcos.party import service as service_module
+from hdcos.party.config import Limits, StockRules
+from hdcos.party.http import metrics, pages
+from hdcos.secure.estimate import estimate, total
 
 ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"

@@ -28,6 +28,6 @@ def test_the_error_tree_is_the_one_that_is_drawn() -> None:
 
 
 def test_a_part_of_the_package_does_not_load_the_rest() -> None:
-    program = "import sys, hdcos.ring; print('hdcos.serve' in sys.modules, 'cryptography' in sys.modules)"
+    program = "import sys, hdcos.ring; print('hdcos.cluster' in sys.modules, 'cryptography' in sys.modules)"
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert finished.stdout.split() == ["False", "False"]

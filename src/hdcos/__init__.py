@@ -14,8 +14,8 @@ from hdcos._version import __version__ as __version__
 if TYPE_CHECKING:
     from hdcos import data as data
     from hdcos import nn as nn
-    from hdcos.client import connect as connect
-    from hdcos.serve.local import local as local
+    from hdcos.cluster.local import local as local
+    from hdcos.cluster.remote import connect as connect
 
 __all__ = ["__version__", "connect", "data", "local", "nn"]
 
@@ -27,9 +27,9 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> Any:
     """Load what is asked for when it is asked for: a part of the package is quick to import by itself."""
     if name == "local":
-        return import_module("hdcos.serve.local").local
+        return import_module("hdcos.cluster.local").local
     if name == "connect":
-        return import_module("hdcos.client").connect
+        return import_module("hdcos.cluster.remote").connect
     if name in ("data", "nn"):
         return import_module(f"hdcos.{name}")
     raise AttributeError(f"module 'hdcos' has no attribute {name!r}")

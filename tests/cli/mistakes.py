@@ -161,7 +161,7 @@ class Workshop:
 def mistakes(folder: Path, group: str = "") -> list[Mistake]:
     """All mistakes, or those of one group; their files are written into a folder."""
     shop = Workshop(folder)
-    makers = (_models, _tables, _configurations, _clusters, _secrets, _nodes, _outputs, _paper, _values)
+    makers = (_models, _tables, _configurations, _clusters, _secrets, _nodes, _outputs, _values)
     return [mistake for maker in makers if group in maker.__name__ for mistake in maker(shop)]
 
 
@@ -490,25 +490,6 @@ def _outputs(shop: Workshop) -> Iterator[Mistake]:
     yield Mistake(("predict", "m", rows, "--output", str(here / "x.txt"), *reach), 1, "x.txt")
     yield Mistake(("reveal", "m", "--output", str(here), *reach), USAGE, "folder")
     yield Mistake(("reveal", "m", "--output", str(nowhere), *reach), 1, "file")
-
-
-def _paper(shop: Workshop) -> Iterator[Mistake]:
-    here = str(shop.place("report").parent)
-    for _, path in shop.spoilt("paper.jsonl", CONTENTS):
-        if path.is_symlink() or path.stat().st_size:  # no results yet are a fine beginning
-            yield Mistake(("paper", "run", "rounds", "--out", str(path)), 1, path.name)
-        yield Mistake(("paper", "report", "--results", str(path), "--out", here), 1, path.name)
-    for kind, path in shop.spoilt("paper.jsonl", PLACES):
-        code = USAGE if kind == "folder" else 1
-        yield Mistake(("paper", "report", "--results", str(path), "--out", here), code, path.name)
-    for text in ("[]\n", "3\n", '{"lr": 1}\n', '{"lr": null}\n', '{"experiment": "dense", "lr": 0.1, "seed": 0}\n'):
-        path = shop.place("paper.jsonl")
-        path.write_text(text)
-        yield Mistake(("paper", "report", "--results", str(path), "--out", here), 1, path.name)
-    occupied = shop.place("occupied")
-    occupied.write_text("something")
-    yield Mistake(("paper", "run", "rounds", "--out", str(occupied / "x.jsonl")), 1, "occupied")
-    yield Mistake(("paper", "run", "nothing"), 1, "nothing")
 
 
 def _values(shop: Workshop) -> Iterator[Mistake]:

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from cli.mistakes import environment, mistakes, verdict
 from hdcos.cli import main
 
-GROUPS = ("models", "tables", "configurations", "clusters", "secrets", "nodes", "outputs", "paper", "values")
+GROUPS = ("models", "tables", "configurations", "clusters", "secrets", "nodes", "outputs", "values")
 
 
 @pytest.mark.parametrize("group", GROUPS)

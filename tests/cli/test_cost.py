@@ -7,8 +7,8 @@ import subprocess
 import sys
 
 from hdcos import __version__, nn
-from hdcos.nn.private.calibrate import intervals
 from hdcos.protocol.catalogue import ACTIVATIONS
+from hdcos.secure.calibrate import intervals
 from serve_nodes import command
 
 HDCOS = [sys.executable, "-c", "from hdcos.cli import main; main()"]

@@ -128,6 +128,6 @@ def test_every_option_says_what_it_is_for() -> None:
 
 def test_the_package_shows_its_public_names_and_no_others() -> None:
     assert dir(hdcos) == sorted(hdcos.__all__)
-    program = "import hdcos, hdcos.cli, hdcos.serve; print(*dir(hdcos))"
+    program = "import hdcos, hdcos.cli, hdcos.cluster; print(*dir(hdcos))"
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     assert shown == ["__version__", "connect", "data", "local", "nn"]

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from hdcos import data, nn
 from hdcos.cli import main
-from hdcos.serve.checkpoint import Checkpoints
+from hdcos.party.checkpoint import Checkpoints
 
 CONFIG = """
 [data]

@@ -17,13 +17,13 @@ from unittest import mock
 import numpy as np
 
 from hdcos import nn
-from hdcos.nn.private.layout import WHOLE_TURN
-from hdcos.nn.private.simulate import simulate_transcript
 from hdcos.protocol.catalogue import FUNCTIONS, Call
-from hdcos.protocol.simulate import Transcript, share_pair, simulate
 from hdcos.ring import encode
-from hdcos.train import Rule, sgd_step, training_form
-from hdcos.train.form import INPUT_SCALE
+from hdcos.secure.layout import WHOLE_TURN
+from hdcos.secure.training import Rule, sgd_step, training_form
+from hdcos.secure.training.form import INPUT_SCALE
+from hdcos.testing.networks import simulate_transcript
+from hdcos.testing.pair import Transcript, share_pair, simulate
 
 FILE = Path(__file__).with_name("golden.json")
 SHAPES = {

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from hdcos.errors import InputError, PeerLost
-from hdcos.link import Kind, memory_pair
+from hdcos.link import Kind
 from hdcos.link.tls import wire_bytes
+from hdcos.testing.memory_link import memory_pair
 
 SIZES = [0, 1, 100, 16383 - 32, 16384 - 32, 16385 - 32, 16383, 16384, 16385, 1 << 20]
 

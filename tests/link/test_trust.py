@@ -15,8 +15,9 @@ from dataclasses import replace
 import pytest
 
 from hdcos.errors import DataMissing, HandshakeError, InputError, PeerLost, PolicyRefused
-from hdcos.link import Certificate, Hello, Identity, Kind, Listener, connect, handshake, memory_pair
+from hdcos.link import Certificate, Hello, Identity, Kind, Listener, connect, handshake
 from hdcos.link.pinning import pinned
+from hdcos.testing.memory_link import memory_pair
 
 HELLO = Hello("party 0", b"p" * 32, b"t" * 32, b"r" * 16, 3)
 

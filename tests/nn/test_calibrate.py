@@ -12,12 +12,12 @@ import torch
 from hdcos import nn
 from hdcos.errors import HdcosWarning, InputError, ModelError, RangeError
 from hdcos.nn.activations import SeriesActivation
-from hdcos.nn.private.bounds import error_bound
-from hdcos.nn.private.calibrate import MARGIN, intervals
-from hdcos.nn.private.estimate import estimate, total
-from hdcos.nn.private.layout import layout
-from hdcos.nn.private.simulate import simulate_private
 from hdcos.protocol import fit
+from hdcos.secure.calibrate import MARGIN, intervals
+from hdcos.secure.estimate import estimate, total
+from hdcos.secure.layout import layout
+from hdcos.testing.bounds import error_bound
+from hdcos.testing.networks import simulate_private
 
 X = np.random.default_rng(0).uniform(-1, 1, (60, 12))
 SERIES = [(kind, interval) for kind in (nn.Tanh, nn.Sigmoid, nn.ExpM1) for interval in kind().intervals]

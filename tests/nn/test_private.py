@@ -7,9 +7,9 @@ import pytest
 
 from hdcos import nn
 from hdcos.errors import ModelError
-from hdcos.nn.private.bounds import error_bound
-from hdcos.nn.private.layout import layout
-from hdcos.nn.private.simulate import simulate_private, simulate_transcript
+from hdcos.secure.layout import layout
+from hdcos.testing.bounds import error_bound
+from hdcos.testing.networks import simulate_private, simulate_transcript
 
 STRUCTURES = ("hadamard", "dense", "low_rank", "phd", "circulant")
 ACTIVATIONS = ("none", "cos", "sin", "square", "expm1", "polyfit3", "sigmoid", "tanh", "growing_cos")

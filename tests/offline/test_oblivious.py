@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hdcos.errors import FrameError
-from hdcos.offline.oblivious import reference, tree
-from hdcos.offline.oblivious.base import BaseReceiver, BaseSender
-from hdcos.offline.oblivious.kernels import loops
-from hdcos.offline.oblivious.pair import Pair
-from hdcos.offline.oblivious.product import BATCH_TRANSFERS, Product, batches, exchanges
-from hdcos.offline.oblivious.session import SETUP_BYTES, Session
-from hdcos.offline.oblivious.wire import in_lockstep
+from hdcos.offline.ot import reference, tree
+from hdcos.offline.ot.base import BaseReceiver, BaseSender
+from hdcos.offline.ot.kernels import loops
+from hdcos.offline.ot.product import BATCH_TRANSFERS, Product, batches, exchanges
+from hdcos.offline.ot.session import SETUP_BYTES, Session
+from hdcos.offline.ot.wire import in_lockstep
 from hdcos.ring import Blank
+from hdcos.testing.ot_pair import Pair
 
 SESSION = bytes(range(32))
 RNG = np.random.default_rng(7)

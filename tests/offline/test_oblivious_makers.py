@@ -28,8 +28,8 @@ from hdcos.offline import (
     RoundingMask,
     TrigPair,
 )
-from hdcos.offline.oblivious.makers import _MAKERS
-from hdcos.offline.oblivious.pair import Pair, joined, wrong_fields
+from hdcos.offline.ot.kinds import _MAKERS
+from hdcos.testing.ot_pair import Pair, joined, wrong_fields
 
 ROWS = 6
 LIMITS = {size: stats.chi2.isf(1e-10, (1 << size) - 1) for size in range(1, 6)}
@@ -101,7 +101,7 @@ def test_every_kind_has_a_maker_and_is_covered_here() -> None:
 def test_without_compiled_loops_the_same_material_is_made() -> None:
     code = (
         "from hdcos.offline import *\n"
-        "from hdcos.offline.oblivious.pair import Pair, joined, wrong\n"
+        "from hdcos.testing.ot_pair import Pair, joined, wrong\n"
         "plan = Plan((Need(Mask((3,)), 1), Need(FusedTrig((3,), 16, 16, Reference(0, whole=True)), 4),"
         " Need(RoundingMask((3,), 20, summed=True), 4), Need(Powers((2,), 3), 4)))\n"
         "print(wrong(plan, joined(plan, Pair().deal(plan))))"

@@ -16,8 +16,8 @@ import pytest
 from hdcos.errors import FrameError, HandshakeError, HdcosError, InputError, MaterialExhausted, MaterialReused, PeerLost
 from hdcos.link import Kind, Link, Listener, Meter, connect
 from hdcos.offline import FusedTrig, Mask, MaskProduct, Need, Plan, Reference, RoundingMask, Stock, TrigPair
-from hdcos.offline.oblivious import ObliviousSource, traffic
-from hdcos.offline.oblivious.pair import joined, wrong
+from hdcos.offline.ot import ObliviousSource, traffic
+from hdcos.testing.ot_pair import joined, wrong
 from tls_pair import identities
 
 PLAN = Plan((Need(Mask((8,)), 3), Need(TrigPair((50,), 16, 16), 3), Need(RoundingMask((8,), 26), 3)))
@@ -118,8 +118,8 @@ def test_material_comes_in_chunks_over_several_fills_and_refers_to_other_scopes(
 
 
 def test_a_link_that_has_carried_enough_is_replaced_between_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hdcos.offline.oblivious.source.LINK_BYTES", 100_000)
-    monkeypatch.setattr("hdcos.offline.oblivious.estimate.CHUNK_BYTES", 200_000)
+    monkeypatch.setattr("hdcos.offline.ot.source.LINK_BYTES", 100_000)
+    monkeypatch.setattr("hdcos.offline.ot.estimate.CHUNK_BYTES", 200_000)
     with parties() as sources:
         stocks = opened(sources, "work")
         assert both(*(partial(getattr, source, "link") for source in sources)) == [None, None]

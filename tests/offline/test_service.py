@@ -13,7 +13,7 @@ from hdcos.errors import FrameError, HdcosError, InputError, MaterialReused, Pee
 from hdcos.link import Kind
 from hdcos.link.message import encode_message, request
 from hdcos.offline import Dealer, Mask, Need, Plan, Stock, TrigPair, material
-from hdcos.offline.service import DealerClient, serve_dealer
+from hdcos.offline.dealer_link import DealerClient, serve_dealer
 from tls_pair import tls_pair
 
 PLAN = Plan((Need(TrigPair((1024,), 16, 16), 64),))

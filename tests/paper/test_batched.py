@@ -8,10 +8,10 @@ import torch
 
 from hdcos.errors import ModelError
 from hdcos.nn import models
-from hdcos.paper.batched import Batch
-from hdcos.paper.cells import Cell
-from hdcos.paper.experiments import ACTIVATIONS
-from hdcos.paper.trainer import loss_slopes
+from paper.batched import Batch
+from paper.cells import Cell
+from paper.experiments import ACTIVATIONS
+from paper.trainer import loss_slopes
 
 STRUCTURES = ("dense", "low_rank", "hadamard", "phd", "circulant")
 CELLS = [Cell("mnist", activation, structure) for activation in ACTIVATIONS for structure in STRUCTURES] + [

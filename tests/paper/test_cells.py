@@ -11,11 +11,11 @@ import torch
 
 from hdcos.errors import InputError
 from hdcos.nn import HadamardDiagonal, RandomProjection
-from hdcos.nn.private.estimate import estimate, total
-from hdcos.paper import results
-from hdcos.paper.cells import Cell
-from hdcos.paper.tasks import Task
-from hdcos.paper.trainer import Training
+from hdcos.secure.estimate import estimate, total
+from paper import results
+from paper.cells import Cell
+from paper.tasks import Task
+from paper.trainer import Training
 
 PLAIN = Cell("mnist", "cos", "hadamard")
 

@@ -9,8 +9,8 @@ import pytest
 from sklearn.metrics import average_precision_score
 
 from hdcos.data import synthetic
-from hdcos.paper import criteo, results
-from hdcos.paper.criteo import SYNTHETIC, average_precision
+from paper import criteo, results
+from paper.criteo import SYNTHETIC, average_precision
 
 
 @pytest.fixture(autouse=True)

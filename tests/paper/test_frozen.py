@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hdcos.paper import frozen, results, splits
-from hdcos.paper.frozen import LAYERS, bandwidth_of, features, kernel
 from hdcos.ring import Array
+from paper import frozen, results, splits
+from paper.frozen import LAYERS, bandwidth_of, features, kernel
 
 
 def clusters(rows: int, seed: int) -> tuple[Array, Array]:

@@ -10,9 +10,9 @@ PROGRAM = f"""
 import sys
 for name in {BLOCKED!r}:
     sys.modules[name] = None
-import hdcos.paper.__main__
-from hdcos.paper.cells import Cell
-from hdcos.paper.batched import Batch
+import paper.__main__
+from paper.cells import Cell
+from paper.batched import Batch
 import torch
 Batch([Cell("mnist", "polyfit3", "phd").network(0)], "cpu")(torch.zeros(1, 1, 28, 28))
 """
@@ -21,7 +21,7 @@ Batch([Cell("mnist", "polyfit3", "phd").network(0)], "cpu")(torch.zeros(1, 1, 28
 REPORT = """
 import sys
 sys.modules["torch"] = None
-import hdcos.paper.report.build
+import paper.report.build
 """
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hdcos.paper import kernel, results
-from hdcos.paper.kernel import STRUCTURES, differences, estimate, squared_error
+from paper import kernel, results
+from paper.kernel import STRUCTURES, differences, estimate, squared_error
 
 UNBIASED = ("gaussian", "hadamard", "hadamard3", "fastfood", "circulant")
 

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from hdcos.nn import models
-from hdcos.paper import batched, lenet_stem
-from hdcos.paper.cells import Cell
-from hdcos.paper.lenet_stem import ACTIVATIONS, compiled, stem_of
-from hdcos.paper.trainer import loss_slopes
+from paper import batched, lenet_stem
+from paper.cells import Cell
+from paper.lenet_stem import ACTIVATIONS, compiled, stem_of
+from paper.trainer import loss_slopes
 
 COMPILER = shutil.which("c++") or shutil.which("g++")
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from hdcos.nn import models
-from hdcos.paper import rounds as rounds_experiment
-from hdcos.paper.cells import LEARNING_RATES, Cell
-from hdcos.paper.kernel import DIMENSIONS
-from hdcos.paper.report.claims import claims
-from hdcos.paper.report.costs import ADAM, adam_extra, costs, sgd_price
-from hdcos.paper.report.document import Part, Table, Text, markdown
-from hdcos.paper.report.rounds import rounds
-from hdcos.paper.report.scores import Scores
-from hdcos.paper.report.secure import secure
-from hdcos.paper.report.svg import _round_ticks
-from hdcos.paper.report.varied import SYNTHETIC, generated, projections, starts
+from paper import rounds as rounds_experiment
+from paper.cells import LEARNING_RATES, Cell
+from paper.kernel import DIMENSIONS
+from paper.report.claims import claims
+from paper.report.costs import ADAM, adam_extra, costs, sgd_price
+from paper.report.document import Part, Table, Text, markdown
+from paper.report.rounds import rounds
+from paper.report.scores import Scores
+from paper.report.secure import secure
+from paper.report.svg import _round_ticks
+from paper.report.varied import SYNTHETIC, generated, projections, starts
 
 Row = dict[str, Any]
 PLAIN = Cell("fashion_mnist", "cos", "hadamard")

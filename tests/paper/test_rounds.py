@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hdcos.paper import activations, results, rounds
-from hdcos.paper.report.figures import figures
-from hdcos.paper.report.scores import Scores
 from hdcos.protocol.catalogue import ACTIVATIONS, find
+from paper import activations, results, rounds
+from paper.report.figures import figures
+from paper.report.scores import Scores
 
 
 def test_every_activation_has_the_rounds_and_bytes_that_its_protocol_declares(tmp_path: Path) -> None:

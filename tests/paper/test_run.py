@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from hdcos.errors import InputError
-from hdcos.paper import results, tasks
-from hdcos.paper.cells import LEARNING_RATES, Cell
-from hdcos.paper.experiments import ACTIVATIONS, EXPERIMENTS
-from hdcos.paper.run import run
-from hdcos.paper.tasks import Task
+from paper import results, tasks
+from paper.cells import LEARNING_RATES, Cell
+from paper.experiments import ACTIVATIONS, EXPERIMENTS
+from paper.run import run
+from paper.tasks import Task
 
 INTERFACE = {
     *("experiment", "dataset", "activation", "structure", "optimizer", "lr", "depth", "seed", "epochs"),

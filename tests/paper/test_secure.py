@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hdcos.nn.private.estimate import estimate, total
-from hdcos.paper import results, secure, splits
-from hdcos.paper.cells import Cell
+from hdcos.secure.estimate import estimate, total
+from paper import results, secure, splits
+from paper.cells import Cell
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     x = generator.standard_normal((400, 28)).astype(np.float32)
     y = (x[:, 0] + x[:, 1] > 0).astype(np.int64)
     monkeypatch.setattr(splits, "split", lambda dataset: (x[:300], y[:300], x[300:], y[300:]))
-    monkeypatch.setattr("hdcos.paper.tasks.split", lambda dataset: (x[:300], y[:300], x[300:], y[300:]))
+    monkeypatch.setattr("paper.tasks.split", lambda dataset: (x[:300], y[:300], x[300:], y[300:]))
     monkeypatch.setattr(secure, "IMAGES", ())
     monkeypatch.setattr(secure, "HIGGS_EPOCHS", 3)
 

@@ -9,8 +9,8 @@ import pytest
 
 from hdcos import data
 from hdcos.errors import InputError
-from hdcos.paper import splits
-from hdcos.paper.tasks import load
+from paper import splits
+from paper.tasks import load
 
 
 @pytest.fixture(autouse=True)

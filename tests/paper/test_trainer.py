@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from hdcos.errors import InputError
-from hdcos.paper.cells import Cell
-from hdcos.paper.optimizers import optimizer
-from hdcos.paper.tasks import Task
-from hdcos.paper.trainer import train
+from paper.cells import Cell
+from paper.optimizers import optimizer
+from paper.tasks import Task
+from paper.trainer import train
 
 
 @pytest.fixture

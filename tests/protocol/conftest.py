@@ -11,8 +11,8 @@ from functools import cache
 
 import pytest
 
-from hdcos.offline.oblivious.pair import Pair
-from hdcos.protocol import simulate
+from hdcos.testing import pair as simulate
+from hdcos.testing.ot_pair import Pair
 
 
 @cache

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hdcos.protocol.simulate import share_pair, simulate
 from hdcos.ring import decode, encode
 from hdcos.sharing import Share, join
+from hdcos.testing.pair import share_pair, simulate
 from protocol_cases import CASES, Case
 
 

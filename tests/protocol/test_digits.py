@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from hdcos.protocol.catalogue import FUNCTIONS, Call
-from hdcos.protocol.simulate import share_pair, simulate
 from hdcos.ring import decode, encode
 from hdcos.sharing import join
+from hdcos.testing.pair import share_pair, simulate
 
 APPROXIMATE = ("cos", "sin", "cos_paper", "sigmoid", "tanh", "expm1", "growing_cos")
 

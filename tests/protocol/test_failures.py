@@ -12,8 +12,8 @@ from hdcos.link import Link
 from hdcos.protocol.drive import cut, packed_parts, run
 from hdcos.protocol.party import Party
 from hdcos.protocol.plan import blank_share, plan
-from hdcos.protocol.simulate import deal, share_pair
 from hdcos.ring import encode
+from hdcos.testing.pair import deal, share_pair
 from protocol_cases import CASES, Case
 from tls_pair import tls_pair
 

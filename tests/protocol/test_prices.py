@@ -11,8 +11,8 @@ from hdcos.protocol.drive import run
 from hdcos.protocol.party import Party
 from hdcos.protocol.plan import blank_share, plan
 from hdcos.protocol.precision import even
-from hdcos.protocol.simulate import deal, share_pair, simulate
 from hdcos.ring import encode
+from hdcos.testing.pair import deal, share_pair, simulate
 from protocol_cases import CASES, Case
 from tls_pair import tls_pair
 

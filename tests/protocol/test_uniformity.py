@@ -17,7 +17,7 @@ from scipy import stats
 
 from hdcos.offline import Kind, Ration
 from hdcos.protocol.plan import plan
-from hdcos.protocol.simulate import Opened, deal, share_pair, simulate
+from hdcos.testing.pair import Opened, deal, share_pair, simulate
 from protocol_cases import CASES, Case
 
 SAMPLES = 20_000

@@ -10,11 +10,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from benchmarks.leakage import Attack, OpeningAttack, Queries, Setting, VarianceAttack, network
 
+from benchmarks.leakage import Attack, OpeningAttack, Queries, Setting, VarianceAttack, network
 from hdcos import nn
-from hdcos.nn.private import layout
-from hdcos.nn.private.stages import Product
+from hdcos.secure import layout
+from hdcos.secure.stages import Product
 
 WIDTH = 32
 ROW = np.random.default_rng(5).uniform(0, 1, WIDTH)

@@ -7,7 +7,6 @@ model_cost  `hdcos cost MODEL`
 demo        `hdcos demo`
 train       `hdcos train CONFIG.toml`
 nodes       `hdcos node init`, `init`, `dealer`, `party`, `doctor`
-paper       `hdcos paper run`, `hdcos paper report`
 """
 
 from hdcos.cli.main import main as main

@@ -18,11 +18,11 @@ from hdcos import nn
 from hdcos.cli.model_cost import find_model, show_model_cost
 from hdcos.cli.sources import show_training_cost
 from hdcos.cli.tables import new_table, show
+from hdcos.cluster.cluster import Cluster
+from hdcos.cluster.local import local
 from hdcos.link import Emulation
-from hdcos.offline.oblivious import traffic
+from hdcos.offline.ot import traffic
 from hdcos.protocol.catalogue import ACTIVATIONS, find
-from hdcos.serve.cluster import Cluster
-from hdcos.serve.local import local
 
 ROWS, COLUMNS = 128, 1024
 ELEMENTS = ROWS * COLUMNS

@@ -11,10 +11,10 @@ from rich.table import Table
 
 from hdcos import data, nn
 from hdcos.cli.model_cost import show_model_cost
+from hdcos.cluster.local import local
 from hdcos.link import Emulation
-from hdcos.serve.local import local
-from hdcos.train.plain import plain_fit
-from hdcos.train.targets import one_hot
+from hdcos.secure.training.plain import plain_fit
+from hdcos.secure.training.targets import one_hot
 
 EPOCHS, BATCH, SEED = 20, 50, 0
 

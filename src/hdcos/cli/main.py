@@ -12,7 +12,6 @@ from hdcos.cli.cost import cost
 from hdcos.cli.demo import demo
 from hdcos.cli.failing import told_in_one_line
 from hdcos.cli.nodes import approve, dealer, doctor, init, node, party, quota, retry, tokens
-from hdcos.cli.paper import paper
 from hdcos.cli.remote import deal, jobs, models, predict, reveal, share_model, upload
 from hdcos.cli.train import train
 from hdcos.errors import HdcosWarning
@@ -49,4 +48,3 @@ for command in (node, init, dealer, party, doctor, tokens, approve, quota, retry
 for command in (predict, share_model, upload, reveal, deal, models, jobs):
     main.add_command(command)
 main.add_command(train)
-main.add_command(paper)

@@ -14,11 +14,11 @@ import numpy as np
 from hdcos import nn
 from hdcos.cli.sources import SourceCost, inference_sources, show_sources
 from hdcos.cli.tables import new_table, show
+from hdcos.cluster.local import local
 from hdcos.errors import ModelError
 from hdcos.link import Emulation
-from hdcos.nn.private.calibrate import Interval, intervals, stated
-from hdcos.nn.private.estimate import Amount, LayerEstimate, dense_twin, estimate, total
-from hdcos.serve.local import local
+from hdcos.secure.calibrate import Interval, intervals, stated
+from hdcos.secure.estimate import Amount, LayerEstimate, dense_twin, estimate, total
 
 REPEATS = 5
 

@@ -15,20 +15,20 @@ from pathlib import Path
 
 import click
 
+from hdcos.api.tokens import ROLES, check_fingerprint, fingerprint, new_secret, token, token_hash
 from hdcos.cli.failing import INTERRUPTED
 from hdcos.cli.remote import read_secret, token_option
-from hdcos.client.tokens import ROLES, check_fingerprint, fingerprint, new_secret, token, token_hash
+from hdcos.cluster.doctor import examine_as_client
 from hdcos.errors import DataMissing, InputError
 from hdcos.link import Certificate
+from hdcos.link.cluster_file import CARD_FILE, PARTIES, SERVERS, Card, Site, make_node
+from hdcos.party.config import FILE, TEMPLATE
+from hdcos.party.doctor import examine
+from hdcos.party.http.server import log_to_stderr, serve_party
+from hdcos.party.node import Node, run_dealer, tune_process
+from hdcos.party.state import state
+from hdcos.party.store import Store
 from hdcos.reading import read_text
-from hdcos.serve.node import Node, run_dealer, tune_process
-from hdcos.serve.site import CARD_FILE, PARTIES, SERVERS, Card, Site, make_node
-from hdcos.service.client_doctor import examine_as_client
-from hdcos.service.config import FILE, TEMPLATE
-from hdcos.service.doctor import examine
-from hdcos.service.server import log_to_stderr, serve_party
-from hdcos.service.state import state
-from hdcos.service.store import Store
 
 log = logging.getLogger("hdcos")
 folder_option = click.option(

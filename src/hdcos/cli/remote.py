@@ -18,12 +18,11 @@ import numpy as np
 from hdcos import nn
 from hdcos.cli.files import about, check_output
 from hdcos.cli.tables import new_table, show
-from hdcos.client import connect
-from hdcos.client.cluster import RemoteCluster
+from hdcos.cluster.remote import RemoteCluster, connect
 from hdcos.data.tables import read_table
 from hdcos.errors import DataMissing, InputError
 from hdcos.reading import read_text
-from hdcos.train.form import LOSSES
+from hdcos.secure.training.form import LOSSES
 
 file_argument = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 token_option = click.option(

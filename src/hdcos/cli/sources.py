@@ -13,11 +13,11 @@ import click
 from hdcos import nn
 from hdcos.cli.tables import new_table, show
 from hdcos.link import Emulation
-from hdcos.nn.private.estimate import DEALT_BYTE_S, ROUND_S, oblivious_traffic
-from hdcos.nn.private.layout import layout
-from hdcos.nn.private.planning import plan_inference
-from hdcos.offline.oblivious import Traffic, traffic
-from hdcos.train.estimate import plan_step
+from hdcos.offline.ot import Traffic, traffic
+from hdcos.secure.estimate import DEALT_BYTE_S, ROUND_S, oblivious_traffic
+from hdcos.secure.layout import layout
+from hdcos.secure.planning import plan_inference
+from hdcos.secure.training.estimate import plan_step
 
 TRANSFER_S = 40e-9
 TRANSFER_BYTE_S = 4e-9

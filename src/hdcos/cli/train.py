@@ -25,14 +25,14 @@ from hdcos.cli.failing import if_interrupted
 from hdcos.cli.files import about, check_output
 from hdcos.cli.remote import read_secret, token_option
 from hdcos.cli.tables import new_table, show
-from hdcos.client import connect
+from hdcos.cluster.local import local
+from hdcos.cluster.remote import connect
 from hdcos.data import read_table
 from hdcos.errors import CheckpointMismatch, InputError, ModelError
 from hdcos.nn.models import READY
+from hdcos.party.checkpoint import last_run, set_aside
 from hdcos.reading import read_toml
-from hdcos.serve.checkpoint import last_run, set_aside
-from hdcos.serve.local import local
-from hdcos.train.rates import RateRaised
+from hdcos.secure.training.rates import RateRaised
 
 NUMBER, TEXT = (int, float), (str,)
 KEYS: dict[str, dict[str, tuple[type, ...]]] = {

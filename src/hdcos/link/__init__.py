@@ -1,6 +1,6 @@
 """Links between nodes: mutual TLS 1.3 with pinned certificates, framed, metered, and honest about failures.
 
-Modules, each using only those before it: frame, meter, emulation, identity, transport, base (Link), memory,
+Modules, each using only those before it: frame, meter, emulation, identity, transport, base (Link),
 pinning, tcp, tls, listener (Listener, connect), handshake.
 """
 
@@ -14,7 +14,6 @@ from hdcos.link.identity import Certificate as Certificate
 from hdcos.link.identity import Identity as Identity
 from hdcos.link.listener import Listener as Listener
 from hdcos.link.listener import connect as connect
-from hdcos.link.memory import memory_pair as memory_pair
 from hdcos.link.meter import Count as Count
 from hdcos.link.meter import Meter as Meter
 from hdcos.link.meter import Snapshot as Snapshot

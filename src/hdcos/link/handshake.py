@@ -18,15 +18,19 @@ offset  bytes  field     little-endian
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from dataclasses import dataclass, field
 from os import urandom
 
+from hdcos._version import __version__
 from hdcos.errors import FrameError, HandshakeError, InputError
 from hdcos.link.base import Link
 from hdcos.link.frame import Kind
 
 PROTOCOL_VERSION = 1
+SOFTWARE = hashlib.sha256(f"hdcos {__version__}".encode()).digest()
+"""The program that nodes and callers of the same release mean."""
 _HELLO = struct.Struct("<HHHHQ32s32s32s")
 MAX_HELLO = _HELLO.size + 64 + 32
 

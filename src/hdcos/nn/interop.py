@@ -31,7 +31,7 @@ def from_torch(module: torch.nn.Module, input_shape: Sequence[int] | None = None
     intervals will be assumed for tanh and sigmoid; `calibrate` of the model, or of `share`, chooses them.
     """
     model: Sequential = torch_twin().from_torch(module, input_shape)
-    from hdcos.nn.private.calibrate import warn_of_assumed
+    from hdcos.secure.calibrate import warn_of_assumed
 
     warn_of_assumed(model)
     return model

@@ -25,7 +25,7 @@ from hdcos.ring import Array
 if TYPE_CHECKING:
     import torch
 
-    from hdcos.nn.private.calibrate import Calibration
+    from hdcos.secure.calibrate import Calibration
 
 
 class Sequential:
@@ -145,7 +145,7 @@ class Sequential:
 
         Everything is measured here, in plaintext; printing the result shows it.
         """
-        from hdcos.nn.private.calibrate import calibrate
+        from hdcos.secure.calibrate import calibrate
 
         return calibrate(self, rows, stacklevel=2)
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from hdcos.link import Meter
 from hdcos.offline.material import Finish, Plan
-from hdcos.offline.stock import Stock
+from hdcos.offline.pool import Stock
 
 
 class MaterialSource(Protocol):

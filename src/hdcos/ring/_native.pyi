@@ -11,7 +11,7 @@ Bytes = npt.NDArray[np.uint8]
 Rows = npt.NDArray[np.int32]
 
 oblivious: Any
-"""The loops of oblivious transfer: see hdcos.offline.oblivious.native."""
+"""The loops of oblivious transfer: see hdcos.offline.ot.native."""
 
 def levels() -> list[str]: ...
 def keep_memory() -> None: ...

@@ -1,0 +1,89 @@
+"""The tables and figures of the paper as lists of cells. A cell that several of them share is trained once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from paper.cells import HIGGS_DEPTH, IMAGES, Cell
+
+ACTIVATIONS = ("cos", "expm1", "none", "polyfit3", "square", "relu")
+STRUCTURES = ("dense", "low_rank", "hadamard")
+DEPTHS = (0, 1, 2, 3, 4)
+DEPTH_ACTIVATIONS = ("cos", "relu", "square", "expm1")
+PROJECTIONS = (256, 128, 64)
+"""Of the 400 features that the convolutions of LeNet-5 make."""
+
+
+def _table(
+    structures: Iterable[str], activations: Iterable[str] = ACTIVATIONS, datasets: Iterable[str] = (*IMAGES, "higgs")
+) -> list[Cell]:
+    structures = tuple(structures)
+    return [
+        Cell(dataset, activation, structure, depth=HIGGS_DEPTH if dataset == "higgs" else None)
+        for dataset in datasets
+        for activation in activations
+        for structure in structures
+    ]
+
+
+def _depths(structures: Iterable[str]) -> list[Cell]:
+    """Without hidden layers there is no activation: one cell stands for all of them."""
+    cells = [
+        Cell("higgs", activation if depth else "none", structure, optimizer, depth)
+        for structure in structures
+        for optimizer in ("sgd", "adam")
+        for activation in DEPTH_ACTIVATIONS
+        for depth in DEPTHS
+    ]
+    return list(dict.fromkeys(cells))
+
+
+EXPERIMENTS: dict[str, list[Cell]] = {
+    "dense": _table(["dense"]),
+    "structured": _table(STRUCTURES, ["cos"]),
+    "combined": _table(STRUCTURES, datasets=["fashion_mnist"]),
+    "hadamard": _table(["hadamard"]),
+    "lowrank": _table(["low_rank"]),
+    "phd-circulant": _table(["hadamard", "phd", "circulant"], datasets=["fashion_mnist"]),
+    "mnist-optimizers": [
+        Cell("mnist", activation, "dense", optimizer) for optimizer in ("sgd", "adam") for activation in ACTIVATIONS
+    ],
+    "higgs-depth": _depths(["hadamard"]),
+    "higgs-depth-all": _depths(STRUCTURES),
+    "blocks": [
+        Cell(dataset, "cos", "hadamard", depth=HIGGS_DEPTH if dataset == "higgs" else None, blocks=blocks)
+        for dataset in (*IMAGES, "higgs")
+        for blocks in (1, 3)
+    ],
+    "inputs": [
+        Cell("fashion_mnist", activation, structure, inputs=inputs)
+        for inputs in ("unit", "standardised")
+        for activation in ACTIVATIONS
+        for structure in ("dense", "hadamard")
+    ],
+    "starts": [
+        Cell("fashion_mnist", "cos", "hadamard", initial="signs"),
+        Cell("fashion_mnist", "cos", "hadamard", initial="phases"),
+        Cell("fashion_mnist", "cos", "hadamard", reduction="sum"),
+        Cell("fashion_mnist", "cos", "dense", initial="phases"),
+        Cell("fashion_mnist", "cos", "dense", reduction="sum"),
+    ],
+    "projection": [
+        Cell(dataset, "cos", "hadamard", projection=features) for dataset in IMAGES for features in PROJECTIONS
+    ],
+    "tables": _table(STRUCTURES),
+}
+"""By name. `tables` is all of dense, hadamard and lowrank; `inputs` varies the scale of the inputs, `starts` the
+initial values and the reduction of the loss."""
+
+UNTRAINED = {
+    "rounds": "rounds",
+    "activations": "activations",
+    "kernel": "kernel",
+    "frozen-features": "frozen",
+    "secure": "secure",
+}
+"""Experiments that are no list of cells: the module whose `run` appends what the file lacks and counts the rows."""
+CRITEO = "criteo"
+NAMES = (*EXPERIMENTS, CRITEO, *UNTRAINED)
+"""All of them."""

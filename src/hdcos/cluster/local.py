@@ -1,0 +1,141 @@
+"""A cluster on this machine: a dealer and two parties as three processes, and the caller's end of them.
+
+The processes talk over loopback with mutual TLS and certificates made for this cluster alone. They end with the
+`with` block, with an exception, with Ctrl-C, and with the calling process itself, even if it is killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hdcos.cluster.cluster import Cluster
+from hdcos.errors import PeerLost
+from hdcos.link import Emulation, Hello, Identity, connect, handshake
+from hdcos.link.handshake import SOFTWARE
+from hdcos.ring import table_hash
+from hdcos.ring.backend import implementation
+from hdcos.secure.layout import chosen_bits
+
+ROLES = ("dealer", "party0", "party1")
+START_S, STOP_S = 30.0, 5.0
+
+
+@contextmanager
+def local(
+    dealer: bool = True,
+    phase_bits: int | None = None,
+    rtt_ms: float = 0.0,
+    mbps: float | None = None,
+    timeout_s: float = 30.0,
+    *,
+    exact: bool = False,
+) -> Iterator[Cluster]:
+    """Three real processes on this machine for the length of a `with` block; two without a dealer.
+
+    Without a dealer the two parties make their material between them, with oblivious transfer: nobody else is trusted,
+    and it takes far more time and traffic (`hdcos cost` says how much).
+    `rtt_ms` and `mbps` emulate a slower network between them; `phase_bits` is the precision of cosines, by default 26
+    in networks and 16 in single functions. With `exact` the cosines of networks open their phases unrounded, for two
+    to three times the bytes: docs/security.md says why.
+    """
+    phase_bits = chosen_bits(phase_bits, exact)
+    implementation()  # warns here, where somebody sees it, if the kernels were not compiled
+    emulation = Emulation(rtt_ms, mbps) if rtt_ms or mbps else None
+    roles = ROLES if dealer else ROLES[1:]
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hdcos-")))
+        run = secrets.token_bytes(16)
+        identities = {role: Identity.create(role) for role in (*roles, "client")}
+        listeners = {role: stack.enter_context(socket.create_server(("127.0.0.1", 0))) for role in roles}
+        addresses = {role: sock.getsockname()[:2] for role, sock in listeners.items()}
+        processes = []
+        for role in roles:
+            config = {
+                "role": role,
+                "key": identities[role].key_pem.decode(),
+                "certificates": {name: identity.certificate.pem for name, identity in identities.items()},
+                "addresses": addresses,
+                "listener_fd": listeners[role].fileno(),
+                "run": run.hex(),
+                "timeout_s": timeout_s,
+                "emulation": {"rtt_ms": rtt_ms, "mbps": mbps} if emulation else None,
+            }
+            processes.append(stack.enter_context(_process(role, config, folder / f"{role}.log")))
+        links = []
+        for role in ("party0", "party1"):
+            host, port = addresses[role]
+            allowed = {identities[role].certificate: role}
+            within_s = max(timeout_s, START_S)  # a process takes its time to start, however short silences may be
+            link = connect(identities["client"], allowed, host, port, within_s, link_timeout_s=timeout_s)
+            stack.callback(link.close)
+            handshake(link, Hello("client", SOFTWARE, table_hash(), run))
+            links.append(link)
+        pids = {process.role: process.popen.pid for process in processes}
+        cluster = Cluster(links, phase_bits, dealer, timeout_s, pids, lambda error: _explained(error, processes))
+        stack.callback(cluster.end)
+        yield cluster
+        cluster.shutdown()
+
+
+@dataclass(frozen=True)
+class _Process:
+    role: str
+    popen: subprocess.Popen[bytes]
+    log: Path
+
+
+@contextmanager
+def _process(role: str, config: Mapping[str, Any], log: Path) -> Iterator[_Process]:
+    """A node process that does not outlive the block, nor the calling process."""
+    with log.open("wb") as errors:
+        popen = subprocess.Popen(
+            [sys.executable, "-m", "hdcos.party"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            pass_fds=[config["listener_fd"]],
+            start_new_session=True,
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+        )
+    assert popen.stdin is not None
+    try:
+        popen.stdin.write(json.dumps(config).encode() + b"\n")
+        popen.stdin.flush()
+        yield _Process(role, popen, log)
+    finally:
+        popen.stdin.close()
+        try:
+            popen.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            popen.kill()
+            popen.wait()
+
+
+def _explained(error: PeerLost, processes: Sequence[_Process]) -> PeerLost:
+    """A lost peer with the last words of the process that died, if one did."""
+    for process in processes:
+        status = process.popen.poll()
+        if status is not None:
+            # Only what the node wrote for people: the last line of a trace might quote anything.
+            lines = process.log.read_text(errors="replace").splitlines() if process.log.exists() else []
+            said = [line for line in lines if line.startswith(process.role)]
+            if said:
+                last = said[-1]
+            elif status == -signal.SIGKILL:
+                last = "killed, perhaps for want of memory"
+            else:
+                last = f"exit status {status}"
+            return PeerLost(f"{error} {process.role} has ended: {last}")
+    return error

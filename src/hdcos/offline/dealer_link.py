@@ -1,0 +1,145 @@
+"""A dealer behind a link, and the party's end of that link.
+
+The dealer answers four requests: open a scope (a root seed comes back), deal executions (their corrections come
+back chunk by chunk, for party 1), close a scope, and look (its clock comes back). It receives plans and counts, nothing
+that depends on a secret.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from hdcos.errors import DataMissing, FrameError, InputError, PeerLost
+from hdcos.link import Kind, Link, Meter
+from hdcos.link.frame import MAX_ABORT
+from hdcos.link.message import decode_message, decode_reply, encode_message, integer, reply_error, request, text
+from hdcos.offline.dealer import Dealer
+from hdcos.offline.material import Finish, Plan
+from hdcos.offline.pool import Stock
+from hdcos.ring import Array
+
+MOST_REQUEST_BYTES = 1 << 22
+"""The longest plan has some hundred bytes for each of its positions."""
+
+
+def serve_dealer(dealer: Dealer, link: Link, rank: int, closing: bool = False) -> None:
+    """Answer one party's requests until it says goodbye; a request that cannot be met is answered by name.
+
+    With `closing` the scopes that the party opened on this link are closed with it: nobody will ask for them again.
+    """
+    opened: set[str] = set()
+    try:
+        while True:
+            _, payload = link.receive(Kind.REQUEST, timeout_s=None, limit=MOST_REQUEST_BYTES)
+            try:
+                meta, _ = decode_message(payload)
+                _answer(dealer, link, rank, meta)
+                if meta.get("operation") == "open":
+                    opened.add(meta["scope"])
+            except Exception as error:
+                # Plans come from outside: one that makes no sense, in whatever way, must not end the dealer.
+                if link.closed:
+                    raise
+                reply_error(link, error)
+    finally:
+        for name in opened if closing else ():
+            dealer.close(name, rank)
+
+
+def _answer(dealer: Dealer, link: Link, rank: int, meta: dict[str, Any]) -> None:
+    operation = meta.get("operation")
+    if operation == "look":
+        link.send(Kind.REPLY, *encode_message({"time": time.time()}))
+        return
+    name = text(meta, "scope")
+    if operation == "open":
+        root = dealer.open(name, Plan.from_json(meta.get("plan")), rank)
+        link.send(Kind.REPLY, *encode_message({}, {"root": np.frombuffer(root, np.uint8)}))
+    elif operation == "deal":
+        if rank != 1:
+            raise InputError("only party 1 is sent corrections: party 0 expands all its halves")
+        start, executions = integer(meta, "start"), integer(meta, "executions")
+        with link.meter.phase("offline"):
+            for corrections in dealer.chunks(name, start, executions):
+                link.send(Kind.MATERIAL, corrections)
+    elif operation == "close":
+        dealer.close(name, rank)
+        link.send(Kind.REPLY, *encode_message({}))
+    else:
+        raise InputError(f"a dealer does not know the request {operation!r}")
+
+
+class DealerClient:
+    """A party's connection to the dealer: opens scopes and fills stocks. Dials again after a failure."""
+
+    has_dealer = True
+
+    def __init__(self, dial: Callable[[Meter], Link], rank: int) -> None:
+        self._dial, self.rank = dial, rank
+        self.meter = Meter()
+        self._link = dial(self.meter)
+
+    @property
+    def link(self) -> Link:
+        if self._link.closed:
+            self._link = self._dial(self.meter)
+        return self._link
+
+    def leave(self) -> None:
+        self._link.close()
+
+    def open(self, name: str, plan: Plan, finishes: Mapping[int, Finish] | None = None, singly: bool = False) -> Stock:
+        """A new, empty stock; `singly` says that its executions will be spent one by one."""
+        meta = {"operation": "open", "scope": name, "plan": plan.to_json()}
+        _, arrays = self._ask(meta)
+        return Stock(name, plan, self.rank, arrays["root"].tobytes(), finishes, singly)
+
+    def look(self) -> float:
+        """Whether the dealer answers on this link, which must be the old one; its clock."""
+        meta, _ = request(self._link, {"operation": "look"}, timeout_s=self._link.timeout_s)
+        return float(meta["time"])
+
+    def close(self, name: str) -> None:
+        self._ask({"operation": "close", "scope": name})
+
+    def _ask(self, meta: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Array]]:
+        link = self.link
+        return request(link, meta, timeout_s=link.timeout_s)
+
+    def fill(self, stock: Stock, executions: int) -> None:
+        """Deal so many more executions into the stock, chunk by chunk; the dealer makes the next meanwhile."""
+        if self.rank == 0 or not stock.plan.corrected:
+            for count in stock.plan.chunks(executions):
+                stock.fill(stock.filled, count, None)
+        elif executions:
+            self._receive(self.link, stock, executions)
+
+    def _receive(self, link: Link, stock: Stock, executions: int) -> None:
+        meta = {"operation": "deal", "scope": stock.name, "start": stock.filled, "executions": executions}
+        link.send(Kind.REQUEST, *encode_message(meta))
+        try:
+            for count in stock.plan.chunks(executions):
+                size = stock.corrections(count).size
+                with link.meter.phase("offline"):
+                    kind, payload = link.receive((Kind.MATERIAL, Kind.REPLY), limit=max(size, MAX_ABORT))
+                if kind is Kind.REPLY:
+                    break
+                stock.fill(stock.filled, count, payload)
+            else:
+                return
+        except BaseException as error:
+            # What is still on its way must not be taken for an answer to a later request.
+            link.abort(error)
+            raise
+        try:
+            decode_reply(payload)  # raises what the dealer reports; nothing is on its way then
+        except DataMissing as error:
+            # This party opened the scope, so it was another process that knew it: the run is lost, not wrong.
+            raise PeerLost(f"the dealer was started anew and has forgotten what it dealt ({error})") from error
+        lie = FrameError("the dealer answered with something else than material")
+        link.abort(lie)
+        raise lie

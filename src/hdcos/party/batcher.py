@@ -1,0 +1,259 @@
+"""Requests of clients at one party: matched with their twins at the other party, then merged into batches.
+
+A client sends the same request id to both parties. Party 1 reports what arrived there; party 0 starts a request when it
+has both halves, so a batch never waits for a client. What both halves must agree on (model, version, mode, rows, masks)
+is compared first: a request that is not the same on both sides is refused on both, and touches no material.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from threading import Condition
+from typing import Any
+
+from hdcos.errors import HdcosError, InputError, MaterialReused, PeerLost
+from hdcos.party.remembered import Remembered
+from hdcos.party.shelf import Run
+from hdcos.ring import Array
+
+
+class Refused(Exception):
+    """How a request ended that was not answered: the error a client sees, and whether it may ask again."""
+
+    def __init__(self, error: HdcosError, status: int | None = None, retryable: bool = False) -> None:
+        super().__init__(str(error))
+        self.error, self.status, self.retryable = error, status, retryable
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A party's share of the outputs of one request."""
+
+    words: Array = field(repr=False)
+    scale: int
+    bits: int
+
+
+@dataclass(eq=False)
+class Request:
+    """Rows of one client, as this party got them."""
+
+    id: str
+    model: str
+    version: str
+    mode: str
+    runs: tuple[Run, ...]
+    """The masks of a masked request."""
+    words: Array = field(repr=False)
+    future: asyncio.Future[Answer] = field(repr=False)
+    arrived: float = field(default_factory=time.monotonic)
+    begun: bool = False
+    """Whether it is or was computed: from then on its rows count as answered."""
+
+    @property
+    def rows(self) -> int:
+        return len(self.words)
+
+    @property
+    def said(self) -> list[Any]:
+        """What must be the same at both parties: of masked rows, which both know, the rows themselves."""
+        opened = hashlib.sha256(self.words.tobytes()).hexdigest() if self.mode == "masked" else ""
+        return [self.model, self.version, self.mode, self.rows, [list(run) for run in self.runs], opened]
+
+
+class Desk:
+    """The waiting requests of one party. The event loop adds, the session's threads match, take and settle."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, rank: int, patience_s: float, waiting: int) -> None:
+        self._loop, self._rank, self._patience_s, self._most = loop, rank, patience_s, waiting
+        self.changed = Condition()
+        self._open = False
+        self._mine: OrderedDict[str, Request] = OrderedDict()
+        self._theirs: OrderedDict[str, tuple[list[Any], float]] = OrderedDict()
+        self._matched: OrderedDict[str, None] = OrderedDict()
+        self._running: dict[str, Request] = {}
+        """In the batch that runs now: if the session ends, these are refused as well."""
+        self._news: list[list[Any]] = []
+        self._refusals: list[list[str]] = []
+        self._seen = Remembered()
+
+    def __len__(self) -> int:
+        return len(self._mine)
+
+    def add(self, request: Request) -> None:
+        """A request that a client just sent here."""
+        with self.changed:
+            if not self._open:
+                raise PeerLost("this party is not connected to the other one and the dealer now: try again later")
+            if len(self._mine) >= self._most:
+                raise PeerLost("too many requests are waiting here: try again later")
+            if request.id in self._seen or request.id in self._mine or request.id in self._running:
+                raise MaterialReused(f"the request id {request.id} was used before: draw a new one")
+            self._seen.add(request.id)
+            self._mine[request.id] = request
+            if self._rank == 0:
+                self._match(request.id)
+            else:
+                self._news.append([request.id, request.said])
+            self.changed.notify_all()
+
+    # ---- a session's beginning and end
+
+    def open(self) -> None:
+        with self.changed:
+            self._open = True
+
+    def close(self, reason: str) -> None:
+        """The session is over: nothing that waits will be answered."""
+        with self.changed:
+            self._open = False
+            waiting = [*self._mine.values(), *self._running.values()]
+            for known in (self._mine, self._theirs, self._matched, self._running):
+                known.clear()
+            self._news.clear()
+            self._refusals.clear()
+            self.changed.notify_all()
+        self.refuse(waiting, Refused(PeerLost(f"{reason} Send it again under a new request id."), retryable=True))
+
+    # ---- party 1
+
+    def news(self) -> list[list[Any]]:
+        """What arrived since the last call: id and what must agree."""
+        with self.changed:
+            fresh, self._news = self._news, []
+            return fresh
+
+    @property
+    def has_news(self) -> bool:
+        return bool(self._news)
+
+    def take(self, ids: Sequence[str]) -> list[Request]:
+        """The requests of a batch that party 0 decided on."""
+        with self.changed:
+            missing = [number for number in ids if number not in self._mine]
+            if missing:
+                raise InputError(f"party 0 wants request {missing[0]}, which is not waiting here")
+            taken = {number: self._mine.pop(number) for number in ids}
+            self._running |= taken
+            return list(taken.values())
+
+    def drop(self, refusals: Iterable[Sequence[str]]) -> None:
+        """Requests that party 0 refused."""
+        for number, reason in refusals:
+            with self.changed:
+                request = self._mine.pop(number, None)
+            if request is not None:
+                self.refuse([request], Refused(InputError(reason), 409, retryable=True))
+
+    # ---- party 0
+
+    def heard(self, arrivals: Iterable[Sequence[Any]]) -> None:
+        """What arrived at party 1."""
+        now = time.monotonic()
+        with self.changed:
+            for number, said in arrivals:
+                self._theirs[number] = (said, now)
+                self._match(number)
+            self.changed.notify_all()
+
+    def _match(self, number: str) -> None:
+        mine, theirs = self._mine.get(number), self._theirs.get(number)
+        if mine is None or theirs is None:
+            return
+        del self._theirs[number]
+        if mine.said == theirs[0]:
+            self._matched[number] = None
+            return
+        del self._mine[number]
+        what = "model, version, mode, rows, masks or masked rows"
+        reason = f"the halves of request {number} differ in {what}: send both the same"
+        self._refusals.append([number, reason])
+        self.refuse([mine], Refused(InputError(reason), 409, retryable=True))
+
+    def batch(self, most_rows: Callable[[str, str], int]) -> list[Request]:
+        """The next requests to run together: those of one model, version and mode, oldest first."""
+        with self.changed:
+            chosen: list[Request] = []
+            rows = most = 0
+            for number in self._matched:
+                request = self._mine[number]
+                most = most or most_rows(request.model, request.mode)
+                if chosen and (request.model, request.version, request.mode) != (
+                    chosen[0].model,
+                    chosen[0].version,
+                    chosen[0].mode,
+                ):
+                    continue
+                if chosen and rows + request.rows > most:
+                    break
+                chosen.append(request)
+                rows += request.rows
+            for request in chosen:
+                del self._matched[request.id], self._mine[request.id]
+                self._running[request.id] = request
+            return chosen
+
+    @property
+    def busy(self) -> bool:
+        """Whether a batch can be made."""
+        return bool(self._matched)
+
+    def refusals(self) -> list[list[str]]:
+        """What party 1 must be told to refuse."""
+        with self.changed:
+            fresh, self._refusals = self._refusals, []
+            return fresh
+
+    # ---- both
+
+    def expire(self) -> None:
+        """Give up on requests whose twin did not come. Party 0 does, for both: it knows which are matched."""
+        if self._rank == 1:
+            return
+        limit = time.monotonic() - self._patience_s
+        with self.changed:
+            late = [
+                request
+                for request in self._mine.values()
+                if request.arrived < limit and request.id not in self._matched
+            ]
+            for request in late:
+                del self._mine[request.id]
+            reason = f"party 1 got no request with this id within {self._patience_s:g} s: send it to both"
+            lost = [number for number, (_, at) in self._theirs.items() if at < limit]
+            for number in lost:
+                del self._theirs[number]
+                self._refusals.append([number, reason.replace("party 1", "party 0")])
+        self.refuse(late, Refused(InputError(reason), 409, retryable=True))
+
+    def settle(self, answers: Sequence[tuple[Request, Answer]]) -> None:
+        self._end([request for request, _ in answers])
+        self._call([(request.future, answer) for request, answer in answers])
+
+    def refuse(self, requests: Sequence[Request], refused: Refused) -> None:
+        self._end(requests)
+        self._call([(request.future, refused) for request in requests])
+
+    def _end(self, requests: Sequence[Request]) -> None:
+        with self.changed:
+            for request in requests:
+                self._running.pop(request.id, None)
+
+    def _call(self, results: Sequence[tuple[asyncio.Future[Answer], Answer | Refused]]) -> None:
+        """Hand results to the event loop, many at once."""
+        if results and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(_resolve, results)
+
+
+def _resolve(results: Sequence[tuple[asyncio.Future[Answer], Answer | Refused]]) -> None:
+    for future, result in results:
+        if not future.done():
+            if isinstance(result, Refused):
+                future.set_exception(result)
+            else:
+                future.set_result(result)

@@ -1,0 +1,221 @@
+"""A node as a process of its own.
+
+Of a local cluster: `python -m hdcos.party.node`, configured by one line of JSON on its input. The process ends when its
+input does: whoever started it is gone then, however it went. Nodes of a cluster on several machines are configured by
+their folder and the cluster file: the dealer is `run_dealer` as well, a party is `hdcos.party.service`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hdcos._version import __version__
+from hdcos.errors import HdcosError, PeerLost, PolicyRefused
+from hdcos.link import Certificate, Emulation, Hello, Identity, Link, Listener, Meter, connect, handshake
+from hdcos.link.cluster_file import CARD_FILE, Card, Site, listening
+from hdcos.link.handshake import SOFTWARE
+from hdcos.offline import Dealer
+from hdcos.offline.dealer_link import DealerClient, serve_dealer
+from hdcos.offline.ot import ObliviousSource
+from hdcos.offline.source import MaterialSource
+from hdcos.party.engine import Engine
+from hdcos.party.operations import PartyNode
+from hdcos.party.policy import OPEN, Policy
+from hdcos.ring import keep_memory, table_hash
+
+"""The program that links which carry many programs agree on: the software itself."""
+TRANSFERS = hashlib.sha256(f"hdcos {__version__} material without a dealer".encode()).digest()
+"""What the parties agree on for the link over which they make material."""
+
+TRIM_S = 10.0
+
+
+@dataclass(frozen=True)
+class Node:
+    """Who this process is and how it reaches the others."""
+
+    role: str
+    identity: Identity
+    certificates: dict[str, tuple[Certificate, ...]]
+    """Of each role; clients may be several."""
+    addresses: dict[str, tuple[str, int]]
+    listener: socket.socket
+    run: bytes
+    timeout_s: float
+    emulation: Emulation | None
+    policy: Policy = OPEN
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> Node:
+        emulation = record["emulation"]
+        certificates: dict[str, tuple[Certificate, ...]] = {
+            role: (Certificate.from_pem(pem),) for role, pem in record["certificates"].items()
+        }
+        return cls(
+            record["role"],
+            Identity(record["role"], certificates[record["role"]][0], record["key"].encode()),
+            certificates,
+            {role: (host, port) for role, (host, port) in record["addresses"].items()},
+            socket.socket(fileno=record["listener_fd"]),
+            bytes.fromhex(record["run"]),
+            record["timeout_s"],
+            Emulation(**emulation) if emulation else None,
+        )
+
+    @classmethod
+    def from_site(cls, folder: Path, site: Site, listen: str, timeout_s: float) -> Node:
+        """A node of a cluster on several machines; its own certificate must be the one in the cluster file."""
+        identity = Identity.load(folder)
+        identity.require_valid()
+        role = Card.read(folder / CARD_FILE).role
+        known = site.servers[role]
+        if known.certificate != identity.certificate:
+            raise PolicyRefused(f"the cluster file has another certificate for {role} than {folder} has a key for")
+        return cls(
+            role,
+            identity,
+            {name: (server.certificate,) for name, server in site.servers.items()},
+            {name: server.endpoint for name, server in site.servers.items()},
+            listening(listen or known.address, role, "--listen"),
+            site.run,
+            timeout_s,
+            None,
+        )
+
+    @property
+    def dealt(self) -> bool:
+        """Whether this cluster has a dealer."""
+        return "dealer" in self.addresses
+
+    def greet(self, link: Link, mine: Hello | None = None) -> Hello:
+        """Compare versions, tables and runs with whoever is at the other end; returns its hello."""
+        return handshake(link, mine or self.hello())
+
+    def hello(self, program: bytes = SOFTWARE) -> Hello:
+        return Hello(self.role, program, table_hash(), self.run)
+
+    def listen(self, *roles: str) -> Listener:
+        return Listener(
+            self.identity,
+            {certificate: role for role in roles for certificate in self.certificates[role]},
+            sock=self.listener,
+            link_timeout_s=self.timeout_s,
+            emulation=self.emulation,
+        )
+
+    def dial(self, role: str, meter: Meter | None = None, within_s: float | None = None) -> Link:
+        host, port = self.addresses[role]
+        return connect(
+            self.identity,
+            dict.fromkeys(self.certificates[role], role),
+            host,
+            port,
+            within_s or self.timeout_s,
+            link_timeout_s=self.timeout_s,
+            emulation=self.emulation,
+            meter=meter,
+        )
+
+
+def run_dealer(node: Node, say: Callable[[str], None] | None = None) -> None:
+    """Serve whichever party connects, each connection in a thread of its own, for as long as the process lives.
+
+    With `say`, as a node of its own: a party's material ends with its connection, since parties begin anew then.
+    """
+    dealer = Dealer()
+    with node.listen("party0", "party1") as listener:
+        while True:
+            link = listener.accept(None)
+            threading.Thread(target=_deal_until_goodbye, args=(node, dealer, link, say), daemon=True).start()
+
+
+def _to_stderr(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _deal_until_goodbye(node: Node, dealer: Dealer, link: Link, say: Callable[[str], None] | None) -> None:
+    closing = say is not None
+    try:
+        node.greet(link)
+        serve_dealer(dealer, link, int(link.peer == "party1"), closing)
+    except HdcosError as error:
+        (say or _to_stderr)(f"dealer: {error}")
+
+
+def run_party(node: Node, rank: int) -> None:
+    """Serve one client until it leaves."""
+    peer = f"party{1 - rank}"
+    # For programs party 1 dials party 0; for material without a dealer it is the other way round, so that nobody
+    # mistakes one link for the other.
+    expected = ("client", peer) if rank == 0 or not node.dealt else ("client",)
+    with node.listen(*expected) as listener:
+        waiting: list[Link] = []
+
+        def accept(role: str, meter: Meter | None = None) -> Link:
+            """The next link from a role; one that is not wanted yet waits."""
+            while not any(link.peer == role for link in waiting):
+                waiting.append(listener.accept(node.timeout_s, meter))
+            found = next(link for link in waiting if link.peer == role)
+            waiting.remove(found)
+            return found
+
+        def connect_peer(meter: Meter) -> tuple[Link, bytes]:
+            link = accept(peer, meter) if rank == 0 else node.dial(peer, meter)
+            return link, _greeted(link, node.hello())
+
+        def connect_transfers(meter: Meter) -> tuple[Link, bytes]:
+            link = accept(peer, meter) if rank == 1 else node.dial(peer, meter)
+            return link, _greeted(link, node.hello(TRANSFERS))
+
+        def dial_dealer(meter: Meter) -> Link:
+            link = node.dial("dealer", meter)
+            node.greet(link)
+            return link
+
+        client = accept("client")
+        node.greet(client)
+        source: MaterialSource = (
+            DealerClient(dial_dealer, rank) if node.dealt else ObliviousSource(connect_transfers, rank)
+        )
+        engine = Engine(rank, connect_peer, source, Meter(), node.timeout_s)
+        try:
+            PartyNode(engine, node.policy).serve(client)
+        except PeerLost as error:
+            print(f"{node.role}: {error}", file=sys.stderr, flush=True)
+        finally:
+            engine.stop()
+
+
+def _greeted(link: Link, mine: Hello) -> bytes:
+    """Compare hellos; what both nonces make is known to the two parties alone and new with every link."""
+    theirs = handshake(link, mine)
+    nonces = sorted([(mine.role, mine.nonce), (theirs.role, theirs.nonce)])
+    return hashlib.sha256(b"".join(nonce for _, nonce in nonces)).digest()
+
+
+def tune_process() -> None:
+    """What every node process wants: memory kept, and rounds that do not wait while material is unpacked."""
+    keep_memory()
+    sys.setswitchinterval(0.0005)
+    threading.Thread(target=_return_memory, name="memory", daemon=True).start()
+
+
+def _return_memory() -> None:
+    """Give the system back, now and then, the pages that nothing is left on.
+
+    Kept memory is cut into pieces of all sizes, so its use creeps through ever more pages while no more is in use. That
+    takes a millisecond; pages that are wanted again come back one fault at a time.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc; other libraries see to it by themselves
+    while trim is not None:
+        time.sleep(TRIM_S)
+        trim(0)

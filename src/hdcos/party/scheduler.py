@@ -1,0 +1,306 @@
+"""What is to be done next: party 0 decides, from what both parties hold.
+
+Party 1 tells what it has (an *inventory*) whenever that changes. Only what both hold in the same version can be used:
+a model or data set that one party lacks, or anything that they were told differently, waits.
+
+What fails belongs to a model or a job, and is given up after a while (`failures`): one client's mistake must not keep
+the parties from serving the others. What fails for want of room on a disk is nobody's mistake: it waits, longer each
+time, and goes on when there is room.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from hdcos.errors import HdcosError
+from hdcos.nn import Sequential
+from hdcos.party.allotment import LEAST_AHEAD
+from hdcos.party.batcher import Refused
+from hdcos.party.budget import Demand
+from hdcos.party.checkpoint import Checkpoints
+from hdcos.party.config import Config
+from hdcos.party.failures import Failures
+from hdcos.party.store import ENDED, Store, StoredJob, StoredModel
+from hdcos.party.work import fingerprint
+from hdcos.party.worker import Command, Worker
+from hdcos.secure import layout
+from hdcos.secure.estimate import oblivious_traffic
+from hdcos.secure.planning import plan_inference
+
+Inventory = dict[str, Any]
+MASKED_PART = 0.25
+"""Of the stock of a model, what is kept for rows that come masked."""
+SLICE_S, BUSY_SLICE_S = 0.4, 0.05
+"""How long training may keep predictions waiting: when none came lately, and when some did."""
+INTERIM_ROWS = 512
+"""Rows of material for the model of an epoch, which is looked at once."""
+TIDY_S = 5.0
+JOBS_AT_ONCE, MOST_ATTEMPTS = 2, 20
+
+
+def inventory(store: Store, rank: int, failures: Failures) -> Inventory:
+    """What a party holds and can use, as it tells the other one."""
+    jobs = []
+    for job in store.jobs():
+        known: dict[str, Any] = {"state": job.state, "cancelled": job.cancelled, "said": fingerprint(job.spec).hex()}
+        known["why"] = failures.final("job", job.id)
+        if job.state not in ENDED:
+            found = Checkpoints.of(store.job_folder(job.id), rank)
+            known["attempt"] = found.attempt
+            known["checkpoints"] = [
+                [step, record["run"], record["attempt"]] for step, record in found.records().items()
+            ]
+        jobs.append([job.id, known])
+    return {
+        "models": [
+            [item.name, item.version, fingerprint(item.architecture, item.phase_bits).hex()]
+            for item in store.models()
+            if not failures.final("load", item.name, item.version)
+        ],
+        "datasets": [
+            [item.name, item.version, [item.rows, item.features, item.outputs, fingerprint(item.columns).hex()]]
+            for item in store.datasets()
+            if item.complete
+        ],
+        "jobs": jobs,
+        "reveals": [[item.id, [item.model, item.version, item.state]] for item in store.reveals()],
+    }
+
+
+class Leader:
+    """Chooses commands, one at a time."""
+
+    def __init__(self, worker: Worker, config: Config, failures: Failures, dealt: bool) -> None:
+        self._worker, self._store, self._config, self._dealt = worker, worker.store, config, dealt
+        self._failures = failures
+        self._theirs: Inventory | None = None
+        self._looked, self._looked_at = -1, time.monotonic()
+        self._mine: Inventory = {}
+        self._fresh = False
+        self._tidied, self._turn = time.monotonic(), 0
+        self._predicted = 0.0
+        self._step_s: dict[str, float] = {}
+
+    def heard(self, theirs: Inventory) -> None:
+        """Party 1 holds this now."""
+        self._theirs = theirs
+        self._fresh = True
+
+    @property
+    def informed(self) -> bool:
+        return self._theirs is not None
+
+    @property
+    def has_news(self) -> bool:
+        """Whether either party holds something else than before."""
+        return self.informed and (self._fresh or self._store.changes != self._looked)
+
+    def commands(self) -> Iterator[tuple[Command, bool]]:
+        """What can be done now, most urgent first, and whether party 1 must say how it went."""
+        desk = self._worker.desk
+        desk.expire()
+        refusals = desk.refusals()
+        if refusals:
+            yield {"op": "refuse", "refusals": refusals}, False
+        if desk.busy:
+            yield from self._batch()
+        for command in self._administration():
+            yield command, True
+        if self.informed and not self._worker.settled:
+            yield {"op": "settled"}, False
+        yield from self._orders()
+        yield from self._training()
+
+    # ---- predictions
+
+    def _batch(self) -> Iterator[tuple[Command, bool]]:
+        worker = self._worker
+        requests = worker.desk.batch(self._most_rows)
+        if not requests:
+            return
+        name, mode = requests[0].model, requests[0].mode
+        loaded = worker.models.get(name)
+        ids = [request.id for request in requests]
+        try:
+            if loaded is None or loaded.stored.version != requests[0].version:
+                raise HdcosError(f"{name} has just been replaced or forgotten: ask again")
+            lane, rows = loaded.lanes[mode], sum(request.rows for request in requests)
+            if mode == "shares" and lane.allotted + rows > lane.stock.expected:
+                more = {"op": "order", "model": name, "mode": mode, "ordered": lane.allotted + rows + lane.ahead // 2}
+                yield more, False
+            start = lane.allot(rows) if mode == "shares" else 0
+        except HdcosError as error:
+            worker.desk.refuse(requests, Refused(error, 503, retryable=True))
+            yield {"op": "refuse", "refusals": [[number, str(error)] for number in ids]}, False
+            return
+        self._predicted = time.monotonic()
+        command = {"op": "infer", "model": name, "mode": mode, "ids": ids, "start": start}
+        yield {**command, "ordered": lane.wanted(), "requests": requests}, False
+
+    def _most_rows(self, name: str, mode: str) -> int:
+        loaded = self._worker.models.get(name)
+        return min(self._config.limits.rows, loaded.lanes[mode].most_rows) if loaded else self._config.limits.rows
+
+    def _orders(self) -> Iterator[tuple[Command, bool]]:
+        for name, loaded in list(self._worker.models.items()):
+            for mode, lane in loaded.lanes.items():
+                if lane.wanted() > lane.stock.expected:
+                    yield {"op": "order", "model": name, "mode": mode, "ordered": lane.wanted()}, False
+                if time.monotonic() - self._tidied > TIDY_S:
+                    yield {"op": "burn", "model": name, "mode": mode, "before": lane.expired_before()}, False
+        if time.monotonic() - self._tidied > TIDY_S:
+            self._tidied = time.monotonic()
+
+    # ---- models, reveals and the beginnings of jobs
+
+    def _administration(self) -> Iterator[Command]:
+        if self._theirs is None:
+            return
+        if self._store.changes != self._looked or self._fresh or self._failures.waited_since(self._looked_at):
+            self._fresh, self._looked_at = False, time.monotonic()
+            self._looked = self._store.changes
+            self._mine = inventory(self._store, 0, self._failures)
+            yield from self._models()
+            yield from self._reveals()
+            yield from self._jobs()
+
+    def _common(self, kind: str) -> set[tuple[str, str]]:
+        assert self._theirs is not None
+        theirs = {(name, version): what for name, version, what in self._theirs[kind]}
+        return {(name, version) for name, version, what in self._mine[kind] if theirs.get((name, version)) == what}
+
+    def _models(self) -> Iterator[Command]:
+        """Load the newest version that both hold, then forget the older ones."""
+        common, newest = self._common("models"), dict[str, StoredModel]()
+        for model in self._store.models():
+            if (model.name, model.version) in common:
+                newest[model.name] = model
+        for name in list(self._worker.models):
+            if name not in newest:
+                yield {"op": "unload", "model": name}
+        for name, model in newest.items():
+            loaded_now = self._worker.models.get(name)
+            if self._failures.waits("load", name, model.version):
+                continue
+            if loaded_now is None or loaded_now.stored.version != model.version:
+                yield self._load(model)
+            older = [known.version for known in self._store.models(name) if known.created < model.created]
+            kept = {item.version for item in self._store.reveals() if item.state in ("waiting", "approved")}
+            dropped = [version for version in older if version not in kept]
+            if dropped:
+                yield {"op": "drop", "model": name, "versions": dropped}
+
+    def _load(self, model: StoredModel) -> Command:
+        network = Sequential.outline(model.architecture)
+        chosen = layout(network, model.phase_bits, self._dealt)
+        megabytes = self._config.stock.megabytes
+        rows = Demand.of(network, plan_inference(chosen).material, megabytes).rows
+        if not self._dealt:
+            # Two parties without a dealer say far more to each other than they keep: what they say is what counts.
+            rows = min(rows, max(LEAST_AHEAD, int(megabytes * 1e6 / oblivious_traffic(chosen).bytes)))
+        if model.name in {self._store.job(job).interim for job in self._worker.jobs}:
+            rows = min(rows, INTERIM_ROWS)
+        rows_masked = max(1, int(MASKED_PART * rows))
+        return {
+            **{"op": "load", "model": model.name, "version": model.version, "scope": _scope("model", model.name)},
+            "ahead": {"shares": rows - rows_masked or 1, "masked": rows_masked},
+        }
+
+    def _reveals(self) -> Iterator[Command]:
+        assert self._theirs is not None
+        theirs = dict(self._theirs["reveals"])
+        for number, said in self._mine["reveals"]:
+            if said[2] == "approved" and theirs.get(number) == said:
+                yield {"op": "release", "reveal": number}
+
+    def _jobs(self) -> Iterator[Command]:
+        """Begin jobs that both were told alike and whose data sets both hold; end those that were cancelled."""
+        assert self._theirs is not None
+        theirs, mine = dict(self._theirs["jobs"]), dict(self._mine["jobs"])
+        for job in self._store.jobs():
+            other, own = theirs.get(job.id), mine.get(job.id)
+            if other is None or own is None or other["said"] != own["said"]:
+                continue
+            if job.state in ENDED:
+                if other["state"] not in ENDED:  # it died before it could note that
+                    yield end_of(job.id, job.state, job.error)
+            elif other["state"] in ENDED:
+                yield end_of(job.id, other["state"], "the other party ended it")
+            elif why := own["why"] or other["why"]:
+                yield end_of(job.id, "failed", why)
+            elif job.cancelled or other["cancelled"]:
+                yield end_of(job.id, "cancelled")
+            elif self._failures.waits("job", job.id):
+                continue
+            elif job.id not in self._worker.jobs and len(self._worker.jobs) < JOBS_AT_ONCE:
+                yield from self._begin(job, own, other)
+
+    def _begin(self, job: StoredJob, own: dict[str, Any], other: dict[str, Any]) -> Iterator[Command]:
+        common = self._common("datasets")
+        newest = {dataset.name: dataset.version for dataset in self._store.datasets() if dataset.complete}
+        chosen = job.data or [[name, newest.get(name, "")] for name in job.spec["datasets"]]
+        if not all((name, version) in common for name, version in chosen):
+            return
+        held = [item for item in own.get("checkpoints", []) if item in other.get("checkpoints", [])]
+        newest_step = max(held, key=lambda item: (item[2], item[0]), default=None)
+        attempt = 1 + max(own.get("attempt", 0), other.get("attempt", 0))
+        if attempt - (0 if newest_step is None else newest_step[2]) > MOST_ATTEMPTS:
+            yield end_of(job.id, "failed", f"{MOST_ATTEMPTS} attempts in a row did not reach a checkpoint")
+            return
+        yield {
+            **{"op": "open_job", "job": job.id, "scope": _scope("training", job.id), "datasets": chosen},
+            **{"attempt": attempt, "resume": None if newest_step is None else newest_step[0]},
+        }
+
+    # ---- training, between predictions
+
+    def _training(self) -> Iterator[tuple[Command, bool]]:
+        """A slice of the job whose turn it is."""
+        jobs = [item for item in self._worker.jobs.items() if not self._failures.waits("job", item[0])]
+        self._turn += 1
+        for job, progress in jobs[self._turn % len(jobs) :][:1] if jobs else ():
+            if progress.waits:
+                return
+            if progress.step >= progress.total_steps:
+                yield _publish(job), True
+                if job in self._worker.jobs and not self._failures.waits("job", job):  # unless that failed
+                    yield end_of(job, "done"), True
+                self._fresh = True  # the next job may begin
+                return
+            busy = time.monotonic() - self._predicted < 1.0
+            at_once = max(1, int((BUSY_SLICE_S if busy else SLICE_S) / self._step_s.get(job, SLICE_S)))
+            epoch, done = divmod(progress.step, progress.steps_per_epoch)
+            steps = min(at_once, progress.steps_per_epoch - done)
+            started = time.monotonic()
+            command = {"op": "steps", "job": job, "start": progress.step, "steps": steps}
+            yield {**command, "rate": progress.rates[epoch]}, False
+            self._step_s[job] = max(1e-4, (time.monotonic() - started) / steps)
+            ended = done + steps == progress.steps_per_epoch and progress.step < progress.total_steps
+            if ended and progress.watched and self._store.job(job).spec["publish"] == "epoch":
+                publish = _publish(job, interim=True)
+                yield publish, True
+                progress.show(epoch + 1, publish["version"])
+            return
+
+    @property
+    def working(self) -> bool:
+        """Whether a job can go on now."""
+        return any(
+            not progress.waits and not self._failures.waits("job", job) for job, progress in self._worker.jobs.items()
+        )
+
+
+def _scope(what: str, name: str) -> str:
+    return f"{what} {name} {secrets.token_hex(16)}"
+
+
+def _publish(job: str, interim: bool = False) -> Command:
+    version, scope = secrets.token_hex(16), _scope("job", job)
+    return {"op": "publish", "job": job, "version": version, "scope": scope, "interim": interim}
+
+
+def end_of(job: str, state: str, error: str = "") -> Command:
+    return {"op": "close_job", "job": job, "state": state, "error": error}

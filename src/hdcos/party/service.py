@@ -1,0 +1,273 @@
+"""A party for as long as its process lives: sessions one after another, and what clients need to know of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from threading import Event, Thread
+from typing import Any
+
+from hdcos._version import __version__
+from hdcos.api.cost import counts_to_json
+from hdcos.errors import DataMissing, HdcosError, InputError, PeerLost
+from hdcos.link import Count, Link, Meter
+from hdcos.offline.dealer_link import DealerClient
+from hdcos.offline.ot import ObliviousSource
+from hdcos.offline.source import MaterialSource
+from hdcos.party.batcher import Desk
+from hdcos.party.budget import Budget
+from hdcos.party.config import Config
+from hdcos.party.failures import Failures
+from hdcos.party.http.connections import Connections, descriptors
+from hdcos.party.links import DIAL_S, Door, dial, dial_transfers
+from hdcos.party.node import Node
+from hdcos.party.quota import Quota
+from hdcos.party.session import Session
+from hdcos.party.store import ENDED, Store, StoredJob
+from hdcos.party.worker import Loaded, Progress
+
+log = logging.getLogger("hdcos")
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
+LASTING_S = 10.0
+
+
+class Service:
+    """One party. `start` begins to look for the others; whatever fails, it begins again."""
+
+    def __init__(self, node: Node, store: Store, config: Config, loop: asyncio.AbstractEventLoop) -> None:
+        self.node, self.store, self.config = node, store, config
+        self.rank = int(node.role[-1])
+        self.desk = Desk(loop, self.rank, config.limits.patience_s, config.limits.waiting)
+        self.session: Session | None = None
+        self.sessions = self.aborts = self.requests = self.errors = 0
+        self.latencies: deque[float] = deque(maxlen=2000)
+        self.started = time.time()
+        self.reason = "starting"
+        self.connections = Connections(descriptors())
+        self.failures = Failures(store)
+        self.budget = Budget(config, store, node.dealt)
+        self.quota = Quota(store)
+        self._before = {"online": Count(), "offline": Count()}
+        self._batches = self._rows = 0
+        self._stop = Event()
+        self._door = Door(node, self.status)
+        self._life = Thread(target=self._live, name="session", daemon=True)
+
+    def start(self) -> None:
+        self._life.start()
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """End in good order: what runs is finished, what waits is refused."""
+        self._stop.set()
+        session = self.session
+        if session is not None:
+            session.stop()
+        self._life.join(timeout_s)
+        self.quota.close()
+        self.store.close()
+
+    # ---- one session after another
+
+    def _live(self) -> None:
+        pause = FIRST_PAUSE_S
+        while not self._stop.is_set():
+            began = time.monotonic()
+            try:
+                self._one_session()
+                self._say("the session has ended")
+            except HdcosError as error:
+                self._say(f"{type(error).__name__}: {error}")
+            except Exception as error:
+                # Its message might quote data: the name and the place are enough.
+                self._say(f"internal error ({type(error).__name__})", at=_place(error))
+            pause = FIRST_PAUSE_S if time.monotonic() - began > LASTING_S else min(2 * pause, LONGEST_PAUSE_S)
+            self._stop.wait(pause)
+
+    def _say(self, reason: str, **more: str) -> None:
+        if reason != self.reason:
+            log.warning("no session: %s", reason, extra=more)
+        self.reason = reason
+
+    def _one_session(self) -> None:
+        meter = Meter()
+        links = self._door.links(meter, DIAL_S) if self.rank == 0 else dial(self.node, meter)
+        try:
+            session = Session(
+                self.rank,
+                links,
+                self._source(),
+                self.store,
+                self.desk,
+                self.config,
+                self.budget,
+                self.node.timeout_s,
+                self.failures,
+                self.node.dealt,
+            )
+        except BaseException as error:
+            links.close(error)
+            raise
+        self.sessions += 1
+        self.session = session
+        self.reason = ""
+        log.info("session %d begins", self.sessions)
+        try:
+            session.run()
+        except BaseException:
+            self.aborts += 1
+            raise
+        finally:
+            self.session = None
+            self._before = self.counts(session)
+            self._batches += session.worker.batches
+            self._rows += session.worker.rows
+
+    def _source(self) -> MaterialSource:
+        """Where material comes from: the dealer, or the two parties themselves."""
+        if self.node.dealt:
+            return DealerClient(self._dial_dealer, self.rank)
+        if self.rank == 1:
+            return ObliviousSource(lambda meter: dial_transfers(self.node, meter), 1)
+        return ObliviousSource(lambda meter: self._door.transfers(meter, self.node.timeout_s), 0)
+
+    def _dial_dealer(self, meter: Meter) -> Link:
+        link = self.node.dial("dealer", meter, DIAL_S)
+        self.node.greet(link)
+        return link
+
+    # ---- what clients ask
+
+    def model(self, name: str) -> Loaded:
+        """A model that is ready; DataMissing if there is none, PeerLost if it is not ready yet."""
+        session = self.session
+        loaded = None if session is None else session.worker.models.get(name)
+        if loaded is not None and not loaded.forgotten:
+            return loaded
+        versions = self.store.models(name)
+        if not versions:
+            raise DataMissing(f"no model is named {name!r}")
+        if why := self.failures.final("load", name, versions[-1].version):
+            raise DataMissing(f"{name} cannot be loaded: {why}. Share it anew, or have its operators retry it")
+        raise PeerLost(f"{name} is not ready: {self.reason or 'it is being loaded, or the other party lacks its half'}")
+
+    def progress(self, job: str) -> Progress | None:
+        """How far a job is, if this session works on it."""
+        session = self.session
+        return None if session is None else session.worker.jobs.get(job)
+
+    def ready(self) -> tuple[bool, str]:
+        """Peer link up, dealer up, stock of every loaded model above the mark."""
+        session = self.session
+        if session is None:
+            return False, self.reason or "starting"
+        if session.engine.shortage is not None:
+            return False, f"the dealer: {session.engine.shortage}"
+        if not session.worker.settled:
+            return False, "models are being loaded"
+        for name, loaded in list(session.worker.models.items()):
+            lane = loaded.lanes["shares"]
+            if lane.free < self.config.stock.mark * lane.ahead:
+                return False, f"material for {name} is low: {lane.free} rows"
+        return True, self.store.room.trouble
+
+    def counts(self, session: Session | None) -> dict[str, Count]:
+        """Rounds and bytes since the process began."""
+        if session is None:
+            return self._before
+        online = session.engine.meter.snapshot().phases["online"]
+        offline = session.engine.dealer.meter.snapshot().phases["offline"]
+        return {"online": self._before["online"] + online, "offline": self._before["offline"] + offline}
+
+    def status(self) -> dict[str, Any]:
+        """What the status page shows."""
+        session = self.session
+        ready, reason = self.ready()
+        worker = None if session is None else session.worker
+        counts = self.counts(session)
+        latencies = sorted(self.latencies)
+
+        def quantile(part: float) -> float | None:
+            return 1e3 * latencies[int(part * (len(latencies) - 1))] if latencies else None
+
+        models = []
+        newest, counted = {model.name: model for model in self.store.models()}, self.store.all_queries()
+        for name in sorted(newest):
+            loaded = worker.models.get(name) if worker else None
+            known: dict[str, Any] = {"name": name, "version": "", "ready": loaded is not None}
+            known |= {"stock": 0, "mark": 0, "rows": 0}
+            known |= {"queries": self.quota.used(name), "queries_allowed": counted.get(name, (0, 0))[1]}
+            known |= {"error": self.failures.final("load", name, newest[name].version)}
+            if loaded is not None:
+                lane = loaded.lanes["shares"]
+                mark = int(self.config.stock.mark * lane.ahead)
+                known["queries_allowed"] = loaded.allowed
+                known |= {"version": loaded.stored.version, "stock": lane.free, "mark": mark, "rows": loaded.rows}
+            models.append(known)
+        return {
+            **{"ready": ready, "reason": reason, "party": self.rank, "cluster": self.node.run.hex()},
+            **{"version": __version__, "uptime_s": time.time() - self.started, "session": self.sessions},
+            "peer": {
+                "up": session is not None,
+                "rtt_ms": worker.rtt_s * 1e3 if worker is not None and worker.rtt_s is not None else None,
+            },
+            "dealer": {"up": session is not None and session.engine.shortage is None},
+            "models": models,
+            "jobs": [self.job_status(job.id) for job in self.store.jobs() if job.state not in ENDED],
+            "connections": {"open": len(self.connections), "most": self.connections.most},
+            "storage": {"free_bytes": self.store.room.free_bytes, "full": bool(self.store.room.trouble)},
+            "counters": {
+                "requests": self.requests,
+                "rows": self._rows + (worker.rows if worker else 0),
+                "batches": self._batches + (worker.batches if worker else 0),
+                "rounds": counts["online"].rounds,
+                "bytes_sent": counts["online"].wire_bytes_sent,
+                "bytes_received": counts["online"].wire_bytes_received,
+                "material_bytes": counts["offline"].wire_bytes_received,
+                "aborts": self.aborts,
+                "errors": self.errors,
+            },
+            "latency_ms": {"p50": quantile(0.5), "p99": quantile(0.99)},
+        }
+
+    def job_status(self, number: str) -> dict[str, Any]:
+        job = self.store.job(number)
+        progress = self.progress(number)
+        step = progress.step if progress else job.step
+        total = progress.total_steps if progress else step if job.state == "done" else 0
+        epochs = len(job.spec["rates"])
+        epoch = step // progress.steps_per_epoch if progress else epochs if job.state == "done" else 0
+        state = "waiting" if job.state == "running" and progress is None else job.state
+        kept = any(model.version == job.version for model in self.store.models(job.spec["model"]))
+        shown, version = progress.interim if progress else (0, "")
+        return {
+            **{"id": job.id, "model": job.spec["model"], "state": state, "step": step, "total_steps": total},
+            **{"epoch": epoch, "epochs": epochs, "error": job.error},
+            **{"version": job.version if kept else "", "report": self._report(job)},
+            "interim": {"epoch": shown, "model": job.interim, "version": version},
+        }
+
+    def _report(self, job: StoredJob) -> dict[str, Any]:
+        """What a job cost so far at this party."""
+        session = self.session
+        try:
+            found = None if session is None else session.worker.report(job.id)
+        except (KeyError, InputError):  # it has just ended, or this session does not work on it
+            found = None
+        return found or {"cost": counts_to_json({"online": Count(), "offline": Count()}), "ended": []} | job.report
+
+    def look(self, job: str, epoch: int) -> None:
+        """A client has seen how the model of a job was after an epoch: training goes on."""
+        progress = self.progress(job)
+        if progress is not None:
+            progress.look(epoch)
+            with self.desk.changed:
+                self.desk.changed.notify_all()
+
+
+def _place(error: BaseException) -> str:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return "" if trace is None else f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"

@@ -1,0 +1,269 @@
+"""One life of the links between the parties: it ends with the first thing that goes wrong, and leaves nothing behind.
+
+Whatever is lost, a party, the dealer or a frame, ends the session at both parties. What waited is refused with an error
+that says to ask again; the next session has new links, new scopes and new masks, and finds models, data sets and jobs
+on disk. So there is one way to fail and one way to recover, and both are used whenever a node is restarted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from threading import Event, Thread
+from typing import TypeVar
+
+from hdcos.errors import HdcosError, InputError, PeerLost, StorageFull
+from hdcos.link import Kind, Link, Meter
+from hdcos.link.message import answer, decode_message, encode_message, reply_error
+from hdcos.offline.source import MaterialSource
+from hdcos.party.batcher import Desk
+from hdcos.party.budget import Budget
+from hdcos.party.config import Config
+from hdcos.party.engine import Engine
+from hdcos.party.failures import Failures
+from hdcos.party.links import Links
+from hdcos.party.scheduler import Leader, end_of, inventory
+from hdcos.party.store import Store
+from hdcos.party.worker import Command, Worker
+
+T = TypeVar("T")
+HEARTBEAT_S = 1.0
+LOOK_S = 2.0
+MOST_BYTES = 1 << 38
+"""On one TLS connection: AES-GCM should not encrypt much more than that, 275 GB, under one key."""
+
+
+class Session:
+    """Serves clients with the other party until something fails or `stop` is called."""
+
+    def __init__(
+        self,
+        rank: int,
+        links: Links,
+        source: MaterialSource,
+        store: Store,
+        desk: Desk,
+        config: Config,
+        budget: Budget,
+        timeout_s: float,
+        failures: Failures,
+        dealt: bool,
+    ) -> None:
+        self.rank, self._links, self._store, self._desk = rank, links, store, desk
+        self.engine = Engine(rank, self._no_other_link, source, links.meter, timeout_s)
+        self.engine.adopt(links.rounds, links.pair_seed)
+        self.worker = Worker(self.engine, store, desk, budget, config.policy.queries_per_model)
+        self._leader = Leader(self.worker, config, failures, dealt)
+        self._failures = failures
+        self._timeout_s = timeout_s
+        self._ended = Event()
+        self._failure: BaseException | None = None
+        self._looked = self._pinged = time.monotonic()
+        self._told = -1
+        """What party 0 knows of: the store's count of changes then."""
+
+    @staticmethod
+    def _no_other_link(meter: Meter) -> tuple[Link, bytes]:
+        raise PeerLost("the link between the parties is gone")
+
+    def run(self) -> None:
+        """Until the end; raises what ended it, if not `stop`."""
+        work, other = (self._lead, self._listen) if self.rank == 0 else (self._follow, self._report)
+        helper = Thread(target=self._guarded, args=(other,), name="arrivals", daemon=True)
+        self._desk.open()
+        helper.start()
+        try:
+            work()
+        except BaseException as error:
+            if self._failure is None:
+                self._failure = error
+        finally:
+            self._ended.set()
+            self._desk.close("The connection to the other party or the dealer was lost on the way.")
+            self._say_why(helper)
+            self.worker.stop()
+        if self._failure is not None:
+            self._failures.lost(self._failure)
+            raise self._failure
+
+    def _say_why(self, helper: Thread) -> None:
+        """Close the links so that the other party reads the reason, whichever of them it is waiting on."""
+        if self.rank == 1:
+            helper.join(HEARTBEAT_S)  # it only writes, so it ends by itself, and its link can tell as well
+        self._links.close(self._failure, but_arrivals=helper.is_alive())
+        if helper.is_alive():
+            self._links.arrivals.cancel()
+            helper.join()
+        self._links.close(self._failure)
+
+    def stop(self) -> None:
+        """End it from another thread, in good order."""
+        self._ended.set()
+        with self._desk.changed:
+            self._desk.changed.notify_all()
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """The second thread of a session: its failure is the session's."""
+        try:
+            work()
+        except BaseException as error:
+            if not self._ended.is_set():
+                self._failure = error
+                self._links.commands.cancel()
+                self._links.rounds.cancel()
+        finally:
+            self.stop()
+
+    # ---- party 0
+
+    def _lead(self) -> None:
+        desk, leader = self._desk, self._leader
+        told = 0.0
+        while not self._ended.is_set():
+            for command, answered in leader.commands():
+                self._carry_out(command, answered)
+                told = time.monotonic()
+                if self._ended.is_set():
+                    return
+            now = time.monotonic()
+            if now - self._pinged > LOOK_S and not desk.busy:
+                self._pinged = told = now
+                self._carry_out({"op": "ping"}, False)
+            elif now - told > HEARTBEAT_S:
+                told = now
+                self._links.commands.send(Kind.REQUEST, *encode_message({"op": "idle"}))
+            self._look_after()
+            if not leader.working:
+                with desk.changed:
+                    desk.changed.wait_for(
+                        lambda: desk.busy or leader.working or leader.has_news or self._ended.is_set(), HEARTBEAT_S / 4
+                    )
+
+    def _carry_out(self, command: Command, answered: bool) -> None:
+        """Do a command here and have party 1 do it. One that is answered may fail without ending the session."""
+        spoken = {name: value for name, value in command.items() if name != "requests"}
+        self._links.commands.send(Kind.REQUEST, *encode_message({**spoken, "answered": answered}))
+        self._failures.began(command)
+        if not answered:
+            self.worker.execute(command)
+            self._failures.ended()
+            return
+        outcome: object = self._together(lambda: self.worker.begin(command))
+        if callable(outcome):
+            outcome = self._together(outcome)
+        if not isinstance(outcome, HdcosError):
+            self._failures.ended()
+            return
+        self._failures.failed(outcome)
+        if command["op"] in ("open_job", "publish") and not isinstance(outcome, StorageFull):
+            self._carry_out(end_of(command["job"], "failed", f"{type(outcome).__name__}: {outcome}"), True)
+
+    def _together(self, work: Callable[[], T]) -> T | HdcosError:
+        """Work that party 1 does too; what it gave, or the error of either party. Then party 1 is told how it went."""
+        result: T | HdcosError
+        commands = self._links.commands
+        try:
+            result = work()
+        except HdcosError as error:
+            if isinstance(error, PeerLost) or self._links.rounds.closed:
+                raise
+            result = error
+        try:
+            answer(commands, self._timeout_s)
+        except HdcosError as error:
+            if commands.closed:
+                raise
+            result = result if isinstance(result, HdcosError) else error
+        commands.send(Kind.REQUEST, *encode_message({"go": not isinstance(result, HdcosError)}))
+        return result
+
+    def _listen(self) -> None:
+        """What party 1 says: requests that arrived there, and what it holds."""
+        arrivals = self._links.arrivals
+        while not self._ended.is_set():
+            _, payload = arrivals.receive(Kind.REQUEST, timeout_s=self._timeout_s)
+            meta, _ = decode_message(payload)
+            if "inventory" in meta:
+                self._leader.heard(meta["inventory"])
+                with self._desk.changed:
+                    self._desk.changed.notify_all()
+            if meta.get("requests"):
+                self._desk.heard(meta["requests"])
+
+    # ---- party 1
+
+    def _follow(self) -> None:
+        commands = self._links.commands
+        while not self._ended.is_set():
+            _, payload = commands.receive(Kind.REQUEST, timeout_s=self._timeout_s)
+            command, _ = decode_message(payload)
+            if command["op"] != "idle":
+                held = self._store.changes
+                self._obey(command)
+                if self._store.changes != held:  # which party 0 waits to hear
+                    with self._desk.changed:
+                        self._desk.changed.notify_all()
+            self._look_after()
+
+    def _obey(self, command: Command) -> None:
+        if command["op"] not in self.worker.operations:
+            raise InputError(f"party 0 asks for {command['op']!r}, which this version does not know")
+        self._failures.began(command)
+        if not command["answered"]:
+            self.worker.execute(command)
+        else:
+            rest = self._answering(lambda: self.worker.begin(command))
+            if rest is not None:
+                self._answering(rest)
+        self._failures.ended()
+
+    def _answering(self, work: Callable[[], T]) -> T | None:
+        """Work that party 0 does too; what it gave, if both succeeded."""
+        commands, result = self._links.commands, None
+        try:
+            result = work()
+        except HdcosError as error:
+            if isinstance(error, PeerLost) or self._links.rounds.closed:
+                raise
+            self._failures.failed(error)
+            reply_error(commands, error)
+        else:
+            commands.send(Kind.REPLY, *encode_message({}))
+        _, payload = commands.receive(Kind.REQUEST, timeout_s=self._timeout_s)
+        return result if decode_message(payload)[0].get("go") else None
+
+    def _report(self) -> None:
+        """Tell party 0 what arrives here and what is held here."""
+        desk, store, said = self._desk, self._store, 0.0
+        while not self._ended.is_set():
+            message: Command = {"requests": desk.news()}
+            if store.changes != self._told:
+                self._told = store.changes
+                message["inventory"] = inventory(store, 1, self._failures)
+            if message["requests"] or "inventory" in message or time.monotonic() - said > HEARTBEAT_S:
+                said = time.monotonic()
+                self._links.arrivals.send(Kind.REQUEST, *encode_message(message))
+            with desk.changed:
+                desk.changed.wait_for(
+                    lambda: desk.has_news or store.changes != self._told or self._ended.is_set(), HEARTBEAT_S / 4
+                )
+
+    # ---- both
+
+    def _carried(self) -> list[int]:
+        """Bytes on the links that carry much, each way."""
+        totals = [self.engine.meter.snapshot().total, self.engine.dealer.meter.snapshot().total]
+        return [size for total in totals for size in (total.wire_bytes_sent, total.wire_bytes_received)]
+
+    def _look_after(self) -> None:
+        """Whether the dealer is there and material keeps coming; what operators decided meanwhile."""
+        if self.engine.shortage is not None:
+            raise PeerLost(f"the dealer: {self.engine.shortage}")
+        now = time.monotonic()
+        if now - self._looked > LOOK_S:
+            self._looked = now
+            if max(self._carried()) > MOST_BYTES:
+                raise PeerLost("the links have carried as much as one key should encrypt: they are made anew")
+            self._store.poll()
+            self._desk.expire()
+            self.engine.greet_dealer()

@@ -1,0 +1,206 @@
+"""What reaches each activation, measured in plaintext on rows at hand, and the intervals that series need for it.
+
+Series fold back outside their interval, and nobody can see on shares that they did. Whoever has the network and some
+rows of the kind it will meet can: the rows never leave, and all that the parties learn of them is which of a few public
+intervals was chosen for each layer.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hdcos import nn
+from hdcos.errors import HdcosWarning, InputError, ModelError, RangeError
+from hdcos.nn.activations import SeriesActivation
+from hdcos.nn.layer import Layer
+from hdcos.nn.sequential import Sequential
+from hdcos.offline import Plan, TrigPair
+from hdcos.ring import Array
+from hdcos.secure.layout import PUBLIC, RANGE_BITS, layout
+from hdcos.secure.planning import plan_inference
+from hdcos.secure.program import PIECE_ROWS
+
+MARGIN = 1.5
+"""Rows are a sample: an interval is chosen for so many times the largest value they bring."""
+Reach = tuple[float, float]
+"""The least and the largest value somewhere in a network."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The series of one layer, and what it takes."""
+
+    layer: int
+    kind: str
+    interval: int
+    assumed: bool
+    """Whether nobody chose the interval."""
+    harmonics: int
+    material_bytes: int
+    """Of one row, from a dealer."""
+
+    def __str__(self) -> str:
+        assumed = ", assumed" if self.assumed else ""
+        return (
+            f"layer {self.layer}, {self.kind}: right for |x| <= {self.interval}{assumed}; {self.harmonics} harmonics, "
+            f"{self.material_bytes:,} bytes of material a row"
+        )
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A network with the intervals that its rows need, and what they were chosen by."""
+
+    model: Sequential
+    rows: int
+    reached: tuple[Reach, ...]
+    """What came to each series."""
+    before: tuple[Interval, ...]
+    """The series of the network as it was."""
+    bytes_before: int
+    """Material of a row, all layers together, from a dealer."""
+    intervals: tuple[Interval, ...]
+    material_bytes: int
+
+    def __str__(self) -> str:
+        rows = f"{self.rows:,} row{'s' if self.rows > 1 else ''}"
+        lines = [f"Calibrated on {rows}, with a margin of {MARGIN:g}; intervals are public."]
+        for (low, high), series in zip(self.reached, self.intervals, strict=True):
+            lines.append(f"{series}; reached from {low:.3g} to {high:.3g}")
+        now, before = f"{self.material_bytes:,}", f"{self.bytes_before:,}"
+        lines.append(f"A row takes {now} bytes of material from a dealer in all, {before} before.")
+        return "\n".join(lines)
+
+
+def calibrate(model: Sequential, rows: ArrayLike, stacklevel: int = 2) -> Calibration:
+    """Choose the interval of every series by what reaches it; warn where values leave little room.
+
+    RangeError names a layer that is reached by values for which there is no series.
+    """
+    x = model.rows(rows)
+    if not len(x):
+        raise InputError("calibration needs rows to measure with, and got none")
+    reached = _reached(model, x)
+    layers = list(model.layers)
+    for index, layer in _series(model):
+        layers[index] = replace(layer, interval=_chosen(index, layer, reached[index]))
+    for doubt in _doubts(model, reached):
+        warnings.warn(doubt, HdcosWarning, stacklevel + 1)
+    fitted = Sequential._assemble(layers, model.input_shape, model.state(), model.feature_names)
+    measured = tuple(reached[index] for index, _ in _series(model))
+    return Calibration(fitted, len(x), measured, *intervals(model), *intervals(fitted))
+
+
+def intervals(model: Sequential) -> tuple[tuple[Interval, ...], int]:
+    """The series of a network, each with its cost, and the material of a row in all."""
+    material = plan_inference(layout(model)).material
+    pairs = [(need, len(need.kind.harmonics)) for need in material.needs if isinstance(need.kind, TrigPair)]
+    series = [(harmonics, Plan((need,)).packed_bytes(1)) for need, harmonics in pairs if harmonics > 1]
+    made = [
+        Interval(index, layer.kind, layer.reach, layer.interval is None, harmonics, material_bytes)
+        for (index, layer), (harmonics, material_bytes) in zip(_series(model), series, strict=True)
+    ]
+    return tuple(made), material.packed_bytes(1)
+
+
+def as_shared(model: Sequential, rows: ArrayLike | None) -> tuple[Sequential, Calibration | None]:
+    """A network as `share` takes it: calibrated on rows, or with a warning that says which intervals are assumed.
+
+    What calibration chose, and its cost, is shown on a terminal.
+    """
+    if not isinstance(model, Sequential):
+        raise ModelError(
+            f"share takes an hdcos.nn.Sequential, got {type(model).__name__}: "
+            f"hdcos.nn.from_torch(module) and hdcos.nn.load(path) make one"
+        )
+    if rows is None:
+        warn_of_assumed(model, stacklevel=3)
+        return model, None
+    made = calibrate(model, rows, stacklevel=3)
+    if sys.stderr.isatty():
+        print(made, file=sys.stderr)
+    return made.model, made
+
+
+def warn_of_assumed(model: Sequential, stacklevel: int = 2) -> None:
+    """Say which intervals nobody chose."""
+    assumed = [f"|x| <= {layer.reach} in layer {index} ({layer.kind})" for index, layer in _series(model, assumed=True)]
+    if assumed:
+        warnings.warn(
+            f"assumed {', '.join(assumed)}: beyond that a series folds back, and results on shares are wrong without a "
+            f"word. share(model, calibrate=rows) measures what your rows need; interval= of a layer states it.",
+            HdcosWarning,
+            stacklevel + 1,
+        )
+
+
+def stated(model: Sequential) -> Sequential:
+    """The network with the intervals that would be assumed, for those who know what they assume."""
+    layers: list[Layer] = list(model.layers)
+    for index, layer in _series(model):
+        layers[index] = replace(layer, interval=layer.reach)
+    return Sequential._assemble(layers, model.input_shape, model.state(), model.feature_names)
+
+
+def _series(model: Sequential, assumed: bool = False) -> Iterator[tuple[int, SeriesActivation]]:
+    for index, layer in enumerate(model.layers):
+        if isinstance(layer, SeriesActivation) and not (assumed and layer.interval):
+            yield index, layer
+
+
+def _reached(model: Sequential, x: Array) -> list[Reach]:
+    """The values before each layer, and those of the output."""
+    low, high = np.full(len(model.layers) + 1, np.inf), np.full(len(model.layers) + 1, -np.inf)
+    with np.errstate(over="ignore", invalid="ignore"):  # what is infinite is out of range, and told as such
+        for start in range(0, len(x), PIECE_ROWS):
+            value = x[start : start + PIECE_ROWS]
+            for index in range(len(model.layers) + 1):
+                low[index], high[index] = np.minimum(low[index], value.min()), np.maximum(high[index], value.max())
+                if index < len(model.layers):
+                    value = model.layers[index].forward(model.parameters(index), value)
+    return list(zip(low.tolist(), high.tolist(), strict=True))
+
+
+def _chosen(index: int, layer: SeriesActivation, reached: Reach) -> int:
+    """The narrowest interval that has room for MARGIN times what reached the layer, or else the widest."""
+    largest = _largest(reached)
+    if not largest <= layer.intervals[-1]:
+        raise RangeError(
+            f"layer {index}, {layer.kind}, is reached by {_span(reached)}, and its widest series ends at "
+            f"{layer.intervals[-1]}: scale the rows or the weights before it down, or use Cos, which has no interval"
+        )
+    return next((each for each in layer.intervals if MARGIN * largest <= each), layer.intervals[-1])
+
+
+def _doubts(model: Sequential, reached: list[Reach]) -> Iterable[str]:
+    """Where other rows may leave an interval after all, or the range that networks on shares are laid out for."""
+    for index, series in _series(model):
+        widest = series.intervals[-1]
+        if MARGIN * _largest(reached[index]) > widest:
+            yield (
+                f"layer {index}, {series.kind}, is reached by {_span(reached[index])}, and its widest series ends at "
+                f"{widest}: rows that bring larger values will be computed wrong"
+            )
+    for index, layer in enumerate(model.layers):
+        after = next((each for each in model.layers[index + 1 :] if not isinstance(each, PUBLIC)), None)
+        periodic = isinstance(after, nn.Cos | nn.Sin | SeriesActivation)  # they take values modulo a period
+        if not periodic and not MARGIN * _largest(reached[index + 1]) < 2**RANGE_BITS:
+            yield (
+                f"layer {index}, {layer.kind}, gives {_span(reached[index + 1])}: with a margin of {MARGIN:g} that "
+                f"leaves the 2**{RANGE_BITS} that can be relied on. Scale the rows or the weights before it down."
+            )
+            break  # what follows from it would be told again
+
+
+def _largest(reached: Reach) -> float:
+    return max(-reached[0], reached[1])
+
+
+def _span(reached: Reach) -> str:
+    return f"values from {reached[0]:.4g} to {reached[1]:.4g}"

@@ -1,0 +1,83 @@
+"""The derivative of a loss by the logits, as a share.
+
+squared    half the sum of (logit - target)^2: logits less targets, no round (one after a matrix, for the ring).
+logistic   one against all: sigmoid(logit) - target through a one-round Fourier sigmoid, wide because logits of training
+           pass 16 and a narrow fit folds back.
+softmax    cross-entropy by the one-against-each bound (Titsias 2016): softmax_k >= prod over j of sigmoid(z_k - z_j),
+           so the loss is the sum over j != label of log(1 + exp(z_j - z_label)). Exact for two classes, an upper bound
+           of the cross-entropy otherwise, with the same minimum where classes separate. Derivative by z_k:
+           sum over j of t_j sigmoid(z_k - z_j) - t_k sigmoid(z_j - z_k). Two rounds: the sigmoids of all differences,
+           then their products with the shared targets (and one after a matrix).
+
+Offline   a TrigPair of 40 harmonics per logit, or per pair of logits; for softmax masks of sigmoids and targets.
+Security  openings under fresh masks; see fourier, opening and masked. Nothing is revealed.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+
+from hdcos.protocol import fit
+from hdcos.protocol.fourier import Series, fourier
+from hdcos.protocol.masked import Masked, product
+from hdcos.protocol.opening import open_masked
+from hdcos.protocol.party import Party
+from hdcos.protocol.precision import even
+from hdcos.protocol.rounds import Rounds
+from hdcos.ring import matmul
+from hdcos.secure.training.activation import settled
+from hdcos.secure.training.form import LOSS_PHASE_BITS, TARGET_SCALE, Form
+from hdcos.sharing import Share
+
+PRECISION = even(LOSS_PHASE_BITS, TARGET_SCALE // 2)
+LOGIT_BITS = 5
+LARGEST_LOGIT = 2.0**LOGIT_BITS
+"""Logits, or for softmax their differences, that the sigmoid is fitted on; beyond it gradients are wrong."""
+PAIR_SCALE = 14
+"""Sigmoids of differences as they meet the targets."""
+
+
+def loss_series() -> Series:
+    """The sigmoid of a loss, good to |x| = 32."""
+    return fit.loss_sigmoid()
+
+
+def error(party: Party, form: Form, logits: Share, targets: Share, pairs: Masked | None = None) -> Rounds[Share]:
+    """The derivative by the logits; softmax needs the targets' `pairs`."""
+    if form.loss == "squared":
+        if logits.bits < 64:
+            logits = yield from settled(party, logits, targets.scale)
+        return logits - targets
+    if form.loss == "logistic":
+        ring = form.error_bits
+        return (yield from fourier(party, logits, loss_series(), PRECISION, ring)) - targets
+    assert pairs is not None
+    return (yield from _one_against_each(party, logits, targets, pairs))
+
+
+def open_pairs(party: Party, targets: Share) -> Rounds[Masked]:
+    """t_i + t_j of each pair of classes under a mask, as whole numbers modulo 2**32."""
+    first, second = _pairs(targets.shape[1])
+    sums = Share(targets.words[:, first] + targets.words[:, second], targets.scale)
+    return (yield from open_masked(party, sums, TARGET_SCALE, 32))
+
+
+def _one_against_each(party: Party, logits: Share, targets: Share, pairs: Masked) -> Rounds[Share]:
+    """With s = sigmoid(z_i - z_j), the pair (i, j) adds v = (t_i + t_j) s - t_i to class i and -v to class j."""
+    first, second = _pairs(logits.shape[1])
+    differences = Share(logits.words[:, first] - logits.words[:, second], logits.scale, logits.bits)
+    s = yield from fourier(party, differences, loss_series(), PRECISION)
+    S = yield from open_masked(party, s, s.scale - PAIR_SCALE)
+    weighted = product(party, S, pairs)
+    raised = TARGET_SCALE - weighted.scale
+    words = (weighted.words << np.uint64(raised)) - targets.words[:, first]
+    signs = np.zeros((len(first), logits.shape[1]), np.int64)
+    signs[range(len(first)), first], signs[range(len(first)), second] = 1, -1
+    return Share(matmul(words, signs.view(np.uint64)), TARGET_SCALE, weighted.bits + raised)
+
+
+def _pairs(classes: int) -> tuple[list[int], list[int]]:
+    first, second = zip(*combinations(range(classes), 2), strict=True)
+    return list(first), list(second)

@@ -1,0 +1,57 @@
+"""Training in the clear with NumPy alone: HD-cos networks, the logistic loss, plain SGD.
+
+The yardstick of the demo, which has no PyTorch: the same initial weights, batches and rates as on shares, in floats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from hdcos import nn
+from hdcos.errors import ModelError
+from hdcos.nn.hadamard import pad_features, walsh_hadamard
+from hdcos.ring import Array
+from hdcos.secure.training.batches import batches
+
+
+def plain_fit(
+    model: nn.Sequential,
+    x: Array,
+    targets: Array,
+    epochs: int,
+    batch_size: int,
+    rate: Callable[[int], float],
+    seed: int,
+) -> nn.Sequential:
+    """The model after SGD on rows and one-hot targets, drawn as `cluster.fit` draws them."""
+    for layer in model.layers:
+        if not isinstance(layer, nn.HadamardDiagonal | nn.Cos) or getattr(layer, "blocks", 1) != 1:
+            raise ModelError(f"{layer.kind} is not trained here: PyTorch does, with model.to_torch()")
+    state = {name: value.copy() for name, value in model.state().items()}
+    for epoch in range(epochs):
+        for rows in batches(seed, epoch, len(x), batch_size):
+            for name, gradient in _gradients(model, state, x[rows], targets[rows]).items():
+                state[name] -= rate(epoch) / batch_size * gradient
+    return model.with_state(state)
+
+
+def _gradients(model: nn.Sequential, state: dict[str, Array], x: Array, targets: Array) -> dict[str, Array]:
+    """Of the logistic loss, one against all, summed over the rows."""
+    inputs = [x]
+    for index, layer in enumerate(model.layers):
+        own = {name.split(".")[1]: value for name, value in state.items() if name.startswith(f"{index}.")}
+        inputs.append(layer.forward(own, inputs[-1]))
+    gradient = 1 / (1 + np.exp(-inputs[-1])) - targets
+    made: dict[str, Array] = {}
+    for index in range(len(model.layers) - 1, -1, -1):
+        layer, before = model.layers[index], inputs[index]
+        if isinstance(layer, nn.HadamardDiagonal):
+            made[f"{index}.bias"] = gradient.sum(0)
+            mixed = walsh_hadamard(pad_features(gradient, layer.size))[:, : layer.in_features]
+            made[f"{index}.diagonal"] = (before * mixed).sum(0)
+            gradient = mixed * state[f"{index}.diagonal"]
+        else:
+            gradient = -np.sin(before) * gradient
+    return made

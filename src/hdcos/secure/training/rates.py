@@ -1,0 +1,63 @@
+"""Learning rates of a run, epoch by epoch, none below what the arithmetic can take.
+
+A rate is a public integer factor on a gradient at a fixed scale: below some rate it would move nothing. Schedules that
+fall towards zero pass that point near their end, where steps are small anyway; the least rate takes their place there.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from math import isfinite
+
+from hdcos.errors import InputError
+from hdcos.nn import Sequential
+from hdcos.secure.training.estimate import least_rate
+from hdcos.secure.training.rule import Rule
+
+Rate = float | Callable[[int], float]
+
+
+class RateRaised(UserWarning):
+    """A schedule fell below the least rate that a run can take."""
+
+
+def epoch_rates(
+    model: Sequential,
+    loss: str,
+    batch: int,
+    lr: Rate,
+    schedule: Callable[[int], float] | None,
+    epochs: int,
+    momentum: float,
+    decay: float,
+) -> list[float]:
+    """The rate of each epoch: `lr` is a number or a function of the epoch, and `schedule` multiplies it.
+
+    A first rate that is too small is refused; rates that fall below the least one are raised to it, with a warning.
+    """
+    wanted = [_rate(lr, schedule, epoch) for epoch in range(epochs)]
+    Rule(max(wanted), momentum, decay)  # refuses bad numbers
+    least = least_rate(model, batch, loss, momentum, decay)
+    if max(wanted) < least:
+        raise InputError(
+            f"a learning rate of {max(wanted):g} is too small for batches of {batch} rows of this network: its steps "
+            f"would be lost in rounding. The smallest it can take is {least:.2g}"
+        )
+    low = [epoch for epoch, rate in enumerate(wanted) if rate < least]
+    if low:
+        warnings.warn(
+            f"the learning rate falls to {min(wanted):.2g} and is kept at {least:.2g} in {len(low)} of {epochs} epochs "
+            f"(the first is epoch {low[0] + 1}): smaller steps would be lost in rounding",
+            RateRaised,
+            stacklevel=2,
+        )
+    return [max(rate, least) for rate in wanted]
+
+
+def _rate(lr: Rate, schedule: Callable[[int], float] | None, epoch: int) -> float:
+    value = lr(epoch) if callable(lr) else lr
+    rate = float(value * schedule(epoch) if schedule else value)
+    if not isfinite(rate) or rate < 0:
+        raise InputError(f"a learning rate is a positive number, got {rate} in epoch {epoch + 1}")
+    return rate

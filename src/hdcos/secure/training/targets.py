@@ -1,0 +1,123 @@
+"""What a run is trained on: rows and targets, checked, and as ring words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hdcos.errors import InputError
+from hdcos.nn import Flatten, Sequential
+from hdcos.nn.columns import Rows, column_names, numbers
+from hdcos.ring import Array, encode
+from hdcos.secure.training.form import INPUT_SCALE, LOSSES, TARGET_SCALE, Form
+
+REGRESSION = "for a regression use loss='squared' and a network with one output"
+LARGEST_TARGET = 128.0
+"""Of the squared loss: logits near it fit the ring of every last layer."""
+
+
+def one_hot(y: ArrayLike, outputs: int, loss: str | None = None) -> Array:
+    """Targets of one output per class from labels; a matrix of targets passes as it is.
+
+    With the squared loss and one output, a row of numbers holds the targets themselves: a regression.
+    """
+    labels = np.asarray(y)
+    if loss == "squared" and outputs == 1 and labels.ndim == 1:
+        labels = labels[:, None]
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        raise InputError("the labels contain NaN or infinity")
+    if labels.ndim == 2:
+        if labels.shape[1] != outputs or labels.dtype.kind not in "iubf":
+            raise InputError(f"targets of shape {labels.shape} do not fit a network with {outputs} outputs")
+        if np.abs(labels).max(initial=0) > LARGEST_TARGET:
+            raise InputError(
+                f"targets may reach {LARGEST_TARGET:g} in size, these reach {np.abs(labels).max():g}: divide them by "
+                f"their size first, and multiply predictions by it"
+            )
+        return labels.astype(np.float64)
+    if labels.ndim != 1 or labels.dtype.kind not in "iubf":
+        raise InputError(f"labels are a row of whole numbers, got {labels.dtype} of shape {labels.shape}")
+    if (labels != np.rint(labels)).any():
+        raise InputError(f"labels are a row of whole numbers, got {labels.dtype} that are not; {REGRESSION}")
+    classes = max(2, outputs)
+    if labels.size and (labels.min() < 0 or labels.max() >= classes):
+        advice = f"; {REGRESSION}" if outputs == 1 else ""
+        raise InputError(
+            f"labels from {labels.min():g} to {labels.max():g} do not fit classes 0 to {classes - 1}{advice}"
+        )
+    if outputs == 1:
+        return labels[:, None].astype(np.float64)
+    targets: Array = (labels[:, None] == np.arange(outputs)).astype(np.float64)
+    return targets
+
+
+def encoded_rows(
+    x: Rows, y: ArrayLike | None, outputs: int, loss: str | None = None
+) -> tuple[dict[str, Array], dict[str, Any]]:
+    """One owner's rows (an array or a table), and labels if it has them, as ring words, and what is public of them."""
+    if loss is not None and loss not in LOSSES:
+        raise InputError(f"no loss is called {loss!r}: choose from {', '.join(LOSSES)}")
+    rows, columns = np.asarray(numbers(x), dtype=np.float64), column_names(x)
+    if rows.ndim < 2 or not rows.size:
+        raise InputError(f"a data set is a table of at least one row, got shape {rows.shape}")
+    rows = rows.reshape(len(rows), -1)
+    words = {"x": encode(rows, INPUT_SCALE)}
+    if y is not None:
+        targets = one_hot(y, outputs, loss)
+        if loss is not None:
+            check_targets(targets, loss)
+        if len(targets) != len(rows):
+            raise InputError(f"{len(rows)} rows and {len(targets)} labels do not belong together")
+        words["targets"] = encode(targets, TARGET_SCALE)
+    named = {} if columns is None else {"columns": list(columns)}
+    return words, {
+        **{"rows": len(rows), "features": rows.shape[1], "outputs": outputs if y is not None else 0, **named}
+    }
+
+
+def check_targets(targets: Array, loss: str) -> None:
+    """Targets that a loss can be computed for."""
+    if loss == "softmax" and not (((targets == 0) | (targets == 1)).all() and (targets.sum(1) == 1).all()):
+        raise InputError("softmax takes one class per row: labels, or rows of zeros with a single one")
+    if loss == "logistic" and (targets.min(initial=0) < 0 or targets.max(initial=0) > 1):
+        raise InputError("the logistic loss takes targets from 0 to 1")
+
+
+@dataclass(frozen=True)
+class OwnRows:
+    """Rows that came with a call, checked: as the network takes them, behind its leading public layers, and targets."""
+
+    rows: Array
+    shared: Array
+    targets: Array
+
+
+def own_rows(form: Form, model: Sequential, x: Rows, y: ArrayLike | None, loss: str) -> OwnRows:
+    if y is None:
+        if isinstance(x, list | tuple) and not x:
+            raise InputError("no data set is named: give rows, or names of uploaded data sets")
+        raise InputError("rows need labels: fit(model, x, y, ...)")
+    rows, targets = model.rows(x), one_hot(y, form.outputs, loss)
+    if len(targets) != len(rows):
+        raise InputError(f"{len(rows)} rows and {len(targets)} labels do not belong together")
+    check_targets(targets, loss)
+    shared = rows
+    for layer in form.front:
+        shared = layer.forward({}, shared)
+    return OwnRows(rows, shared, targets)
+
+
+def named_sets(form: Form, x: Any, y: ArrayLike | None) -> tuple[list[str], str] | None:
+    """Names of uploaded data sets and how they are joined, if that is what was passed instead of rows."""
+    if isinstance(x, str):
+        x = [x]
+    if not (isinstance(x, list | tuple) and x and all(isinstance(item, str) for item in x)):
+        return None
+    if y is not None:
+        raise InputError("labels of uploaded data sets were uploaded with them: leave y out")
+    if any(not isinstance(layer, Flatten) for layer in form.front):
+        raise InputError(f"apply the leading {form.front[0].kind} before uploading, and train what follows it")
+    return [str(item) for item in x], "columns" if isinstance(x, tuple) else "rows"

@@ -1,0 +1,151 @@
+"""How far private outputs may lie from the float network's: worst case, from the bits alone.
+
+Each stage rounds what it opens by less than one unit, its parameters by half a unit of their scale, and its
+phases by less than one step. These are carried through the network with absolute values of the weights and the slopes
+of the activations, so the bound holds for every split, every mask and every rounding; typical errors are far smaller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import pi
+
+import numpy as np
+
+from hdcos import nn
+from hdcos.nn.activations import Activation, SeriesActivation
+from hdcos.nn.layer import Layer
+from hdcos.nn.sequential import Sequential
+from hdcos.protocol import fit, fourier
+from hdcos.protocol.precision import Precision
+from hdcos.ring import Array
+from hdcos.secure import stages
+from hdcos.secure.answers import LARGEST_NOISE
+from hdcos.secure.layout import OPENED_SCALE, PHASE_BITS, SQUARE_SCALE, Layout, layout
+from hdcos.secure.tensor import Tensor
+
+
+def error_bound(model: Sequential, x: Array, phase_bits: int = PHASE_BITS, dealer: bool = True) -> Array:
+    """The largest possible |private output - model(x)|, for each output of each row."""
+    chosen = layout(model, phase_bits, dealer)
+    value = model.rows(x)
+    error = np.zeros_like(value)
+    for index, layer in enumerate(model.layers):
+        parameters = model.parameters(index)
+        if index == len(chosen.front):
+            error = error + 2.0 ** -(chosen.input_scale + 1)
+        if isinstance(layer, Activation):
+            value, error = layer(value), _activation(layer, index, value, error, chosen)
+        elif isinstance(layer, nn.HadamardDiagonal) and layer.blocks > 1:
+            value, error = _blocks(layer, index, parameters, value, error, chosen)
+        else:
+            error = _linear(layer, index, parameters, value, error, chosen)
+            value = layer.forward(parameters, value)
+    return error + LARGEST_NOISE * abs(chosen.output_gain)
+
+
+def _linear(
+    layer: Layer, index: int, parameters: Mapping[str, Array], value: Array, error: Array, chosen: Layout
+) -> Array:
+    """|W| (error + rounding) + |dW| |x| + |db|."""
+    made = [stage for stage in chosen.stages if stage.name.startswith(f"{index} ")]
+    tensors = {tensor.name.split(".")[1]: _rounding(tensor) for stage in made for tensor in stage.tensors()}
+    if not tensors:  # a public layer: exact but for its own linearity
+        return _absolute(layer, parameters, error)
+    inner = [stage for stage in made if " left" in stage.name]  # between the two factors of a low-rank layer
+    error = error + sum(_opened(stage) for stage in made if stage not in inner)
+    magnitude = np.abs(value) + error
+    total = _absolute(layer, parameters, error)
+    for name in set(tensors) - {"bias"}:
+        total = total + _absolute(layer, {**parameters, name: np.full_like(parameters[name], tensors[name])}, magnitude)
+    for stage in inner:
+        total = total + _opened(stage) * np.abs(parameters["left"]).sum(1)
+    return total + tensors.get("bias", 0.0)
+
+
+def _blocks(
+    layer: nn.HadamardDiagonal, index: int, parameters: Mapping[str, Array], value: Array, error: Array, chosen: Layout
+) -> tuple[Array, Array]:
+    """A layer of several blocks, block by block."""
+    made = [stage for stage in chosen.stages if stage.name.startswith(f"{index} ")]
+    for block, diagonal in enumerate(layer.diagonals):
+        last = block == len(layer.diagonals) - 1
+        inputs = layer.in_features if block == 0 else layer.size
+        single = nn.HadamardDiagonal(inputs, layer.out_features if last else layer.size)
+        bias = parameters["bias"] if last else np.zeros(layer.size)
+        own = {"diagonal": parameters[diagonal], "bias": bias}
+        stage = [s for s in made if any(t.name == f"{index}.{diagonal}" for t in s.tensors())]
+        tensors = {t.name.split(".")[1]: _rounding(t) for s in stage for t in s.tensors()}
+        error = error + sum(_opened(s) for s in stage)
+        spread = {**own, "diagonal": np.full(inputs, tensors[diagonal])}
+        error = _absolute(single, own, error) + _absolute(single, spread, np.abs(value) + error)
+        error = error + tensors.get("bias", 0.0)
+        value = single.forward(own, value)
+    return value, error
+
+
+def _rounding(tensor: Tensor) -> float:
+    """Half a unit of a tensor's scale, in units of the parameter."""
+    return float(2.0 ** -(tensor.scale + 1) / abs(tensor.factor))
+
+
+def _opened(stage: stages.Stage) -> float:
+    """One unit of what a linear stage opens, in units of the value, which may be a sum over pooled windows."""
+    if isinstance(stage, stages.Product | stages.LiftedDiagonal | stages.Lift) and stage.drop:
+        return 2.0**-OPENED_SCALE
+    return 0.0
+
+
+def _absolute(layer: Layer, parameters: Mapping[str, Array], x: Array) -> Array:
+    """|W| x for x >= 0, without bias."""
+    silent = {name: np.zeros_like(array) if name == "bias" else np.abs(array) for name, array in parameters.items()}
+    if isinstance(layer, nn.Conv2d | nn.AvgPool2d | nn.Flatten):
+        return layer.forward(silent, x)
+    if isinstance(layer, nn.LowRank):
+        result: Array = x @ silent["right"].T @ silent["left"].T
+        return result
+    plain = {name: np.zeros_like(array) if name == "bias" else array for name, array in parameters.items()}
+    matrix = layer.forward(plain, np.eye(x.shape[-1]))
+    total: Array = x @ np.abs(matrix)
+    return total
+
+
+def _activation(layer: Activation, index: int, y: Array, error: Array, chosen: Layout) -> Array:
+    """The activation's slope times the error, plus its own rounding."""
+    far = np.abs(y) + error
+    if isinstance(layer, nn.Cos | nn.Sin):
+        precision = _precision(index, chosen)
+        total: Array = error + _step(precision.phase_bits) + precision.rounding
+    elif isinstance(layer, nn.GrowingCos):
+        (stage,) = [s for s in chosen.stages if isinstance(s, stages.Growing) and s.name.startswith(f"{index} ")]
+        opened = 2 * pi * 2.0**-12
+        total = (1 + far) * error + opened + (far + opened) * (_step(stage.phase_bits) + 1.5 / 2**12)
+    elif isinstance(layer, nn.Square):
+        opened = 2.0**-SQUARE_SCALE
+        total = 2 * far * (error + opened) + opened**2
+    elif isinstance(layer, nn.PolyReLU3):
+        opened = 2.0**-10
+        coefficients = np.abs(fit.relu_cubic())
+        slope = coefficients[1] + 2 * coefficients[2] * far + 3 * coefficients[3] * far**2
+        total = slope * (error + opened) + opened**2 + sum(2.0**-8 * far**n * 2.0 ** (-10 * (3 - n)) for n in range(4))
+    else:
+        assert isinstance(layer, SeriesActivation)
+        series = fit.series(layer.name, layer.reach)
+        slope = np.exp(far) if isinstance(layer, nn.ExpM1) else (0.25 if isinstance(layer, nn.Sigmoid) else 1.0)
+        gap = np.abs(series(y) - layer(y))
+        total = gap + slope * error + fourier.error_bound(series, _precision(index, chosen))
+    return total
+
+
+def _precision(index: int, chosen: Layout) -> Precision:
+    """Of the cosine at a layer, which may be part of the next layer's stage."""
+    for stage in chosen.stages:
+        if isinstance(stage, stages.Cosine | stages.Fourier) and stage.name.startswith(f"{index} "):
+            return stage.precision
+    following = [s for s in chosen.stages if isinstance(s, stages.FusedDiagonal) and int(s.name.split()[0]) > index]
+    return following[0].precision
+
+
+def _step(phase_bits: int) -> float:
+    """One step of a phase in radians; half a step of the table's where a phase is wider."""
+    return float(2 * pi * (2.0**-phase_bits + (2.0**-33 if phase_bits > 32 else 0.0)))

@@ -1,0 +1,239 @@
+"""Private models on real processes: outputs, rounds, bytes, masks, and errors before anything is sent."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hdcos
+from hdcos import nn
+from hdcos.errors import HdcosWarning, InputError, MaterialExhausted, MaterialReused, ModelError, RangeError
+from hdcos.secure.estimate import estimate, total
+from hdcos.testing.bounds import error_bound
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with hdcos.local(timeout_s=20) as running:
+        yield running
+
+
+CLOSE = 1e-2
+"""Outputs of small networks: LARGEST_NOISE and what a few dithered cosines can add."""
+
+
+@pytest.fixture(scope="module")
+def digits(cluster):
+    return cluster.share(nn.models.digits(), "digits")
+
+
+READY = {
+    "lenet5": nn.models.lenet5(),
+    "lenet5 dense": nn.models.lenet5(structure="dense"),
+    "higgs": nn.models.higgs_mlp(),
+    "higgs tanh": nn.models.higgs_mlp(activation="tanh"),
+    "criteo": nn.models.criteo_mlp(),
+    "low rank": nn.models.mlp([20, 16, 4], "cos", "low_rank"),
+    "phd square": nn.models.mlp([20, 16, 4], "square", "phd"),
+}
+
+
+@pytest.mark.parametrize("mode", ["masked", "shares"])
+@pytest.mark.parametrize("name", READY)
+def test_ready_models_cost_what_the_planner_says_and_give_the_twins_outputs(cluster, name, mode) -> None:
+    model = READY[name]
+    x = np.random.default_rng(0).uniform(0, 1, (5, *model.input_shape))
+    private = cluster.share(model, f"{name} {mode}", calibrate=x)
+    model = private.calibration.model
+    cluster.reset_cost()
+    if mode == "masked":
+        private.prepare(5)
+    outputs = private.predict(x, mode=mode)
+    assert (np.abs(outputs - model(x)) <= error_bound(model, x)).all()
+    planned = estimate(model, 5, masked=mode == "masked")
+    cost, whole = cluster.cost, total(planned)
+    assert cost.online.rounds == whole.online.rounds
+    assert cost.online.bytes_sent == (whole.online.bytes_sent,) * 2
+    assert cost.online.wire_bytes_sent == (whole.online.wire_bytes_sent,) * 2
+    assert cost.offline.bytes_sent[1] == whole.offline.bytes_sent
+    metered = {step.name: (step.online.rounds, step.online.bytes_sent[0]) for step in cost.layers}
+    talking = {layer.name: (layer.online.rounds, layer.online.bytes_sent) for layer in planned if layer.online.rounds}
+    assert metered == talking
+
+
+def test_a_tanh_network_is_right_once_it_is_calibrated_and_told_of_until_then(cluster) -> None:
+    model = nn.Sequential([nn.HadamardDiagonal(12, 16), nn.Tanh(), nn.Dense(16, 3)], seed=1)
+    x = np.random.default_rng(0).uniform(-1, 1, (40, 12))
+    model = model.with_state({**model.state(), "0.diagonal": 40 * model.state()["0.diagonal"]})
+    with pytest.warns(HdcosWarning, match=r"assumed \|x\| <= 4 in layer 1 \(Tanh\).*calibrate=rows") as caught:
+        folded = cluster.share(model, "folded")
+    assert caught[0].filename == __file__
+    assert folded.calibration is None
+    assert np.abs(folded.predict(x) - model(x)).max() > 0.5
+    private = cluster.share(model, "calibrated", calibrate=x[:20])
+    calibrated = private.calibration.model
+    assert private.calibration.intervals[0].interval > 4
+    cluster.reset_cost()
+    private.prepare(1)
+    assert cluster.cost.offline.bytes_sent[1] == private.calibration.material_bytes
+    outputs, bound = private.predict(x[20:]), error_bound(calibrated, x[20:])
+    assert (np.abs(outputs - model(x[20:])) <= bound).all()
+    assert bound.max() < 0.2
+    assert private.reveal().layers == calibrated.layers
+
+
+def test_labels_of_the_digits_network_are_those_in_the_clear(cluster, digits) -> None:
+    images, labels = hdcos.data.digits("test")
+    model = nn.models.digits()
+    private = digits.predict(images).argmax(1)
+    assert (private == model(images).argmax(1)).mean() >= 0.995
+    assert (private == labels).mean() >= 0.96
+
+
+def test_material_and_masks_are_consumed_row_by_row(cluster) -> None:
+    model = nn.models.mlp([6, 8, 2], "cos", "hadamard")
+    private = cluster.share(model, "rows")
+    x = np.random.default_rng(1).uniform(-1, 1, (20, 6))
+    private.prepare(12)
+    for rows in (x[:1], x[1:4], x[4:12]):
+        assert np.abs(private.predict(rows) - model(rows)).max() < CLOSE
+    assert private.stock == [(12, 0)] * 2
+    assert np.abs(private.predict(x, batch_rows=7) - model(x)).max() < CLOSE, "what is missing is made on the way"
+
+
+@pytest.mark.parametrize("mode", ["masked", "shares"])
+def test_a_batch_of_many_pieces_shares_its_rounds_and_costs_what_was_planned(cluster, mode) -> None:
+    model = nn.models.mlp([6, 8, 8, 2], "cos", "dense")
+    private = cluster.share(model, f"pieces {mode}")
+    x = np.random.default_rng(1).uniform(-1, 1, (1001, 6))
+    cluster.reset_cost()
+    assert np.abs(private.predict(x, batch_rows=1001, mode=mode) - model(x)).max() < CLOSE
+    planned = total(estimate(model, 1001, masked=mode == "masked")).online
+    cost = cluster.cost.online
+    assert (cost.rounds, cost.bytes_sent[0], cost.wire_bytes_sent[0]) == (
+        planned.rounds,
+        planned.bytes_sent,
+        planned.wire_bytes_sent,
+    )
+
+
+def test_modes_can_be_mixed_and_handed_out_masks_are_passed_over(cluster) -> None:
+    model = nn.models.mlp([6, 8, 2], "cos", "hadamard")
+    private = cluster.share(model, "modes")
+    x = np.random.default_rng(1).uniform(-1, 1, (4, 6))
+    private.prepare(6)
+    for mode in ("masked", "shares", "masked", "shares"):
+        assert np.abs(private.predict(x, mode=mode) - model(x)).max() < CLOSE
+
+
+def test_a_mask_is_handed_out_once_and_rows_are_run_once(cluster) -> None:
+    private = cluster.share(nn.models.mlp([6, 8, 2], "cos", "hadamard"), "once")
+    private.prepare(8)  # hands out the masks of rows 0 to 7
+    private.predict(np.zeros((2, 6)))
+    masked = [{"masked": np.zeros((1, 6), np.uint64)}] * 2
+    halves = [{"input0": np.zeros(32, np.uint8)}, {"input0": np.zeros((1, 6), np.uint64)}]
+    with pytest.raises(MaterialReused, match="handed out or used before"):
+        private._ask("masks", start=7, rows=2)
+    with pytest.raises(MaterialReused, match="are used already"):
+        private._ask("run", masked, start=1, executions=1, mode="masked")
+    with pytest.raises(MaterialReused, match="cannot come as shares"):
+        private._ask("run", halves, start=5, executions=1, mode="shares")
+    private._ask("prepare", executions=8, wait=True)
+    with pytest.raises(InputError, match="were not handed out"):
+        private._ask("run", masked, start=10, executions=1, mode="masked")
+    with pytest.raises(InputError, match="shares or masked"):
+        private._ask("run", masked, start=12, executions=1, mode="plain")
+
+
+def test_a_run_that_failed_does_not_stop_the_next(cluster) -> None:
+    model = nn.models.mlp([6, 8, 2], "cos", "hadamard")
+    private = cluster.share(model, "again")
+    private.prepare(4)
+    with pytest.raises(MaterialExhausted):
+        private._run([{"masked": np.zeros((100, 6), np.uint64)}] * 2, 100, mode="masked")
+    with pytest.raises(InputError, match="expected"):
+        private._run([{"masked": np.zeros((1, 5), np.uint64)}] * 2, 1, mode="masked")
+    x = np.random.default_rng(2).uniform(-1, 1, (3, 6))
+    assert np.abs(private.predict(x) - model(x)).max() < CLOSE
+
+
+def test_a_masked_run_that_failed_at_both_parties_spends_its_masks(cluster) -> None:
+    """A retry takes other masks, and gets the right answer."""
+    model = nn.models.mlp([6, 8, 2], "cos", "hadamard")
+    private = cluster.share(model, "spent")
+    x = np.random.default_rng(3).uniform(-1, 1, (3, 6))
+    private.prepare(5)
+    first = private._masks[:2].copy()
+    original, private._ensure_material = private._ensure_material, lambda rows, mode: None
+    with pytest.raises(MaterialExhausted):
+        private.predict(np.concatenate([x, x, x]))  # nine rows, material for five, at both parties
+    private._ensure_material = original
+    assert not len(private._masks) or not (private._masks[:1] == first[:1]).all()
+    for _ in range(3):
+        assert np.abs(private.predict(x) - model(x)).max() < CLOSE
+
+
+def test_leaving_a_block_keeps_the_model_and_delete_ends_it(cluster) -> None:
+    model = nn.models.mlp([6, 8, 2], "cos", "hadamard")
+    for _ in range(2):
+        cluster.share(model, "fraud").prepare(4)
+        for _ in range(2):
+            with cluster.model("fraud") as private:
+                assert private.predict(np.zeros((1, 6))).shape == (1, 2)
+        assert [used for used, _ in private.stock] == [2, 2], "a block wastes no material"
+        private.delete()
+        with pytest.raises(InputError, match="no model is named"):
+            cluster.model("fraud")
+
+
+def test_what_is_kept_ahead_is_not_ordered_twice(cluster) -> None:
+    private = cluster.share(nn.models.mlp([6, 8, 2], "cos", "hadamard"), "ahead", ahead=50)
+    for _ in range(6):
+        private.predict(np.zeros((1, 6)))
+    expected = [meta["expected"] for meta, _ in private._ask("stock")]
+    assert max(expected) <= 6 + 50
+
+
+def test_a_revealed_model_is_the_shared_one_to_the_bits_of_its_scale(cluster, digits) -> None:
+    model, revealed = nn.models.digits(), digits.reveal()
+    for name, array in model.state().items():
+        assert np.abs(revealed.state()[name] - array).max() < 1e-4
+
+
+def test_models_are_found_by_name(cluster, digits) -> None:
+    assert cluster.model("digits") is digits
+    with pytest.raises(InputError, match="no model is named"):
+        cluster.model("nothing")
+    with pytest.raises(InputError, match="shared already"):
+        cluster.share(nn.models.digits(), "digits")
+
+
+@pytest.mark.parametrize(
+    ("x", "error", "words"),
+    [
+        (np.zeros((2, 63)), InputError, r"\(rows, 64\)"),
+        (np.zeros(64), InputError, r"\(rows, 64\)"),
+        (np.full((1, 64), np.nan), InputError, "NaN"),
+        (np.full((1, 64), 1e16), RangeError, "scale"),
+        (np.full((1, 64), "a"), InputError, "numbers"),
+    ],
+)
+def test_bad_rows_are_refused_before_anything_is_sent(cluster, digits, x, error, words) -> None:
+    before = digits.stock
+    with pytest.raises(error, match=words):
+        digits.predict(x)
+    assert digits.stock == before
+
+
+def test_models_that_cannot_be_shared_are_refused_before_anything_is_sent(cluster) -> None:
+    cluster.reset_cost()
+    with pytest.raises(ModelError, match="ReLU"):
+        cluster.share(nn.models.mlp([4, 4, 2], "relu", "dense"))
+    large = nn.models.mlp([4, 4, 2], "square", "dense")
+    with pytest.raises(ModelError, match=r"0\.weight has values"):
+        cluster.share(large.with_state({**large.state(), "0.weight": np.full((4, 4), 1e6)}))
+    assert cluster.cost.offline.bytes_sent == (0, 0)
+
+
+def test_an_empty_batch_gives_an_empty_answer(cluster, digits) -> None:
+    assert digits.predict(np.zeros((0, 64))).shape == (0, 10)

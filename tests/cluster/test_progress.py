@@ -1,0 +1,38 @@
+"""The live display says where a run is, on a terminal only."""
+
+import io
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+
+from hdcos.cluster import progress
+from hdcos.secure.training.watch import Epoch
+
+TRAINING = SimpleNamespace(
+    settings=SimpleNamespace(total_steps=40),
+    step=10,
+    steps_per_epoch=20,
+    rounds_per_step=11,
+    bytes_per_step=2_000_000,
+    available=7,
+)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_epoch_speed_rounds_megabytes_and_stock_are_shown(monkeypatch, terminal) -> None:
+    written = io.StringIO()
+    monkeypatch.setattr(
+        progress, "Console", lambda stderr: Console(file=written, force_terminal=True, width=200, color_system=None)
+    )
+    monkeypatch.setattr("sys.stderr", SimpleNamespace(isatty=lambda: terminal, write=lambda _: None))
+    with progress.shown(True, TRAINING, 2) as display:
+        display.advance(10, 2.0)
+        display.note(Epoch(1, 3.0, 0.875, 0.25, "training rows"))
+    text = written.getvalue()
+    if not terminal:
+        assert text == ""
+        return
+    seen = "loss 0.25, accuracy 87.50% of your training rows"
+    for words in ("epoch 1/2", "5.0 steps/s", "110 rounds", "20 MB each way", "material for 7 steps", seen):
+        assert words in text

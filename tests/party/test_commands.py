@@ -1,0 +1,121 @@
+"""A client's commands against a running cluster."""
+
+from __future__ import annotations
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+
+import hdcos
+from hdcos import data, nn
+from hdcos.errors import HdcosWarning
+from hdcos.secure.training.estimate import plan_step
+from party.conftest import command, secret
+
+
+@pytest.fixture
+def ask(site, monkeypatch):
+    monkeypatch.setenv("HDCOS_CLUSTER", str(site / "cluster.toml"))
+    monkeypatch.setenv("HDCOS_TOKEN", secret(site))
+    return command
+
+
+def test_share_predict_and_look(ask, tmp_path) -> None:
+    model = nn.models.mlp([6, 8, 3])
+    rows = np.random.default_rng(0).uniform(-1, 1, (4, 6))
+    model.save(tmp_path / "model.safetensors")
+    np.save(tmp_path / "rows.npy", rows)
+    np.savetxt(tmp_path / "rows.csv", rows, delimiter=",")
+    np.savez(tmp_path / "rows.npz", x=rows)
+    code, output = ask("share-model", tmp_path / "model.safetensors", "--name", "tiny")
+    assert code == 0, output
+    for name in ("rows.npy", "rows.csv", "rows.npz"):
+        code, output = ask("predict", "tiny", tmp_path / name)
+        assert code == 0, output
+        shown = np.array([[float(cell) for cell in line.split(",")] for line in output.splitlines()])
+        assert np.abs(shown - model(rows)).max() < 1e-2
+    assert ask("predict", "tiny", tmp_path / "rows.npy", "--output", tmp_path / "out.npy", "--mode", "masked")[0] == 0
+    assert np.abs(np.load(tmp_path / "out.npy") - model(rows)).max() < 1e-2
+    assert ask("predict", "tiny", tmp_path / "rows.npy", "--output", tmp_path / "out.csv")[0] == 0
+    assert len((tmp_path / "out.csv").read_text().splitlines()) == 4
+    assert "rows in stock" in ask("deal", "tiny", "--rows", "5")[1]
+    assert [item["name"] for item in json.loads(ask("models", "--json")[1])] == ["tiny"]
+    assert "tiny" in ask("models")[1]
+    code, output = ask("reveal", "tiny", "--output", tmp_path / "back", "--wait-s", "0.1")
+    assert code == 1
+    assert "--request" in output
+    assert "Traceback" not in output
+
+
+def test_intervals_are_chosen_and_their_cost_is_shown(ask, tmp_path) -> None:
+    model = nn.Sequential([nn.Dense(6, 8), nn.Tanh(), nn.Dense(8, 3)], seed=1)
+    model = model.with_state({**model.state(), "0.weight": 10 * model.state()["0.weight"]})
+    rows = np.random.default_rng(0).uniform(-1, 1, (40, 6))
+    model.save(tmp_path / "model.safetensors")
+    np.savetxt(tmp_path / "rows.csv", np.c_[rows, np.ones(40)], delimiter=",", header="a,b,c,d,e,f,y", comments="")
+    np.save(tmp_path / "narrow.npy", rows[:, :5])
+    options = ("share-model", tmp_path / "model.safetensors", "--name", "wide", "--calibrate")
+    code, output = ask(*options, tmp_path / "narrow.npy")
+    assert (code, "5 features, the network takes 6" in output, "Traceback" in output) == (1, True, False)
+    code, output = ask(*options, tmp_path / "rows.csv", "--label", "y")
+    assert code == 0, output
+    (chosen,) = model.calibrate(rows).intervals
+    assert (chosen.interval, chosen.harmonics) == (28, 28)
+    assert f"{chosen}; reached from" in output
+    assert "wide is ready" in output
+    np.save(tmp_path / "rows.npy", rows)
+    assert ask("predict", "wide", tmp_path / "rows.npy", "--output", tmp_path / "out.npy")[0] == 0
+    assert np.abs(np.load(tmp_path / "out.npy") - model(rows)).max() < 2e-2
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", HdcosWarning)
+        code, output = ask("share-model", tmp_path / "model.safetensors", "--name", "wide")
+    assert code == 0, output
+    assert "HdcosWarning: assumed |x| <= 4 in layer 1 (Tanh)" in output
+
+
+def test_upload_train_and_jobs(ask, tmp_path, site) -> None:
+    x, y = data.digits("train")
+    np.savez(tmp_path / "rows.npz", x=x[:200], y=y[:200])
+    code, output = ask("upload", tmp_path / "rows.npz", "--name", "mine", "--label", "y", "--outputs", "10")
+    assert code == 0, output
+    assert "200 rows with labels" in output
+    (tmp_path / "config.toml").write_text(
+        '[data]\ntrain = "rows.npz"\nlabel = "y"\ntest = "rows.npz"\n[model]\nsizes = [64, 16, 10]\n'
+        "[training]\nepochs = 2\nbatch_size = 50\nlr = 0.1\n"
+    )
+    planned = plan_step(nn.models.mlp([64, 16, 10]), 50)
+    for _ in range(2):  # the second time the nodes have done other work
+        code, output = ask("train", tmp_path / "config.toml", "--cluster", site / "cluster.toml", "--json")
+        assert code == 0, output
+        said = json.loads(output)
+        assert [epoch["epoch"] for epoch in said["epochs"]] == [1, 2]
+        assert all(epoch["accuracy"] is not None for epoch in said["epochs"])
+        assert (said["rounds"], said["bytes_sent"]) == (8 * planned.rounds, 8 * planned.online_bytes)
+    code, output = ask("train", tmp_path / "config.toml", "--cluster", site / "cluster.toml")
+    assert code == 0, output
+    assert f"{8 * planned.rounds:,} rounds" in output
+    with hdcos.connect(site / "cluster.toml", secret(site)) as cluster:
+        assert [item["name"] for item in cluster.datasets()] == ["mine"], "rows of a command go with it"
+    found = json.loads(ask("jobs", "--json")[1])
+    assert found[-1]["state"] == "done"
+    assert found[-1]["id"] in ask("jobs", found[-1]["id"], "--json")[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("predict", "none", "{}/rows.csv"), "no model is named 'none'"),
+        (("predict", "none", "{}/rows.csv", "--output", "x.txt"), "neither a .npy nor a .csv"),
+        (("predict", "../x", "{}/rows.csv"), "model name"),
+        (("jobs", "0" * 32), "you have no job"),
+        (("upload", "{}/rows.csv", "--name", "a/b"), "made of up to"),
+    ],
+)
+def test_mistakes_are_named(ask, tmp_path, arguments, words) -> None:
+    (tmp_path / "rows.csv").write_text("1,2,3\n4,5,6\n")
+    code, output = ask(*(argument.format(tmp_path) for argument in arguments))
+    assert code == 1
+    assert words in output
+    assert "Traceback" not in output

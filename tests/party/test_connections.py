@@ -1,0 +1,160 @@
+"""Connections are counted: strangers that hold them keep nobody out."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import socket
+import ssl
+import time
+from contextlib import ExitStack
+
+import numpy as np
+import pytest
+
+from hdcos import nn
+from hdcos.link.cluster_file import Site
+from hdcos.party.http.connections import KEPT, MOST, SURPLUS, Connections, descriptors
+from party.conftest import Raw, connected, running
+
+DESCRIPTORS, STRANGERS = 96, 300
+
+
+class Held:
+    """Connections that were admitted, and which of them were closed again."""
+
+    def __init__(self, limit):
+        self.all, self.closed = Connections(limit), []
+
+    def admit(self, address, name=""):
+        return self.all.admit(address, lambda: self.closed.append(name))
+
+
+def test_the_one_that_was_idle_for_longest_gives_way_and_strangers_do_first() -> None:
+    held = Held(2 * KEPT)
+    most = held.all.most
+    assert most + SURPLUS + KEPT == 2 * KEPT
+    client = held.admit("10.0.0.1", "client")
+    client.known = True
+    for number in range(most - 1):
+        held.admit(f"10.1.{number}.1", f"stranger {number}")
+    assert held.closed == []
+    held.admit("10.2.0.1")
+    held.admit("10.2.0.2")
+    assert held.closed == ["stranger 0", "stranger 1"]
+    assert len(held.all) == most
+
+
+def test_an_address_has_half_of_them_and_makes_room_for_itself() -> None:
+    held = Held(1024)
+    other = held.admit("10.0.0.1", "other")
+    other.known = True
+    for number in range(2 * held.all.most):
+        held.admit("10.0.0.2", str(number))
+    assert len(held.all) == held.all.most_of_one + 1
+    assert held.closed[:2] == ["0", "1"]
+    assert "other" not in held.closed
+    for number in range(2 * held.all.most):
+        held.admit(f"2001:db8::{number:x}", f"six {number}")  # what one host has at hand
+    assert len(held.all) == 2 * held.all.most_of_one
+    assert "other" not in held.closed
+    held.all.release(other)
+    held.all.release(other)
+    assert len(held.all) == 2 * held.all.most_of_one - 1
+
+
+def test_requests_under_way_are_never_given_up() -> None:
+    held = Held(256)
+    first, *_ = working = [held.admit(f"10.0.{number}.1", str(number)) for number in range(held.all.most)]
+    for one in working:
+        one.busy = True
+    told = [held.admit(f"10.1.{number}.1") for number in range(SURPLUS + 3)]
+    assert held.closed == []
+    assert [one is not None for one in told] == [True] * SURPLUS + [False] * 3
+    assert all(one.crowded for one in told[:SURPLUS])
+    first.rest()
+    newcomer = held.admit("10.9.0.1")
+    assert newcomer is not None
+    assert not newcomer.crowded
+    assert held.closed == ["0"]
+
+
+@pytest.mark.parametrize("limit", [64, 96, 256, 1024, 1 << 20])
+def test_descriptors_are_kept_for_links_and_files(limit) -> None:
+    connections = Connections(limit)
+    assert SURPLUS <= connections.most <= MOST
+    assert limit - connections.most - SURPLUS >= min(KEPT, limit // 2) or connections.most == SURPLUS
+    assert descriptors() <= max(MOST + KEPT + SURPLUS, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+
+
+def test_idle_strangers_keep_nobody_out(folder) -> None:
+    model, rows = nn.models.mlp([6, 8, 3]), np.random.default_rng(0).uniform(-1, 1, (5, 6))
+    site = Site.read(folder / "cluster.toml")
+    settings = ssl.create_default_context()
+    settings.check_hostname, settings.verify_mode = False, ssl.CERT_NONE
+
+    def address(rank):
+        host, port = site.servers[f"party{rank}"].http.split(":")
+        return host, int(port)
+
+    with ExitStack() as stack:
+        stack.enter_context(running(folder, "dealer"))
+        party = stack.enter_context(running(folder, "party0", descriptors=DESCRIPTORS))
+        stack.enter_context(running(folder, "party1"))
+        known = Raw(folder)
+        with connected(folder) as cluster:
+            private = cluster.share(model, "tiny")
+            assert known(0, "GET", "/v2/status")[0] == 200
+        began, lonely = time.monotonic(), stack.enter_context(socket.create_connection(address(1)))
+        for number in range(STRANGERS):
+            sock = stack.enter_context(socket.create_connection(address(0)))
+            if number % 3 == 1:
+                sock.sendall(bytes.fromhex("160301"))  # a handshake that does not go on
+            elif number % 10 == 2:
+                sock.settimeout(10)
+                stack.enter_context(settings.wrap_socket(sock))
+        started = time.monotonic()
+        with connected(folder) as cluster:
+            private = cluster.model("tiny")
+            assert np.abs(private.predict(rows) - model(rows)).max() < 0.02
+        assert time.monotonic() - started < 10
+        assert len(os.listdir(f"/proc/{party.pid}/fd")) < DESCRIPTORS
+        status = known(0, "GET", "/v2/status")[1]
+        assert known._pools[0].num_connections == 1  # a client whose token is known keeps its connection
+        assert status["connections"]["open"] <= status["connections"]["most"] < DESCRIPTORS
+        assert (status["session"], status["counters"]["aborts"]) == (1, 0)
+        lonely.settimeout(12)
+        assert lonely.recv(1) == b""
+        assert time.monotonic() - began < 11
+        known.close()
+    assert "internal error" not in (folder / "party0.log").read_text()
+
+
+def test_whoever_finds_no_place_is_told(folder) -> None:
+    """All connections wait for the other half of a request: the next client reads a named error."""
+    site = Site.read(folder / "cluster.toml")
+    host, port = site.servers["party0"].http.split(":")
+    settings = ssl.create_default_context()
+    settings.check_hostname, settings.verify_mode = False, ssl.CERT_NONE
+    toml = folder / "party0" / "node.toml"
+    toml.write_text(toml.read_text().replace("patience_s = 5 ", "patience_s = 60 "))
+    with ExitStack() as stack:
+        stack.enter_context(running(folder, "dealer"))
+        stack.enter_context(running(folder, "party0", descriptors=DESCRIPTORS))
+        stack.enter_context(running(folder, "party1"))
+        with connected(folder) as cluster:
+            cluster.share(nn.models.mlp([6, 8, 3]), "tiny")
+        raw = Raw(folder)
+        most = raw(0, "GET", "/v2/status")[1]["connections"]["most"]
+        raw.close()
+        entry = {"name": "input", "datatype": "UINT64", "shape": [1, 6], "data": [0] * 6}
+        for number in range(most // 2):
+            body = json.dumps({"parameters": {"request_id": f"{number:032x}", "mode": "shares"}, "inputs": [entry]})
+            busy = stack.enter_context(settings.wrap_socket(socket.create_connection((host, int(port)), timeout=20)))
+            head = f"POST /v2/models/tiny/infer HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {raw._tokens[0]}\r\n"
+            busy.sendall(f"{head}content-length: {len(body)}\r\n\r\n{body}".encode())
+        time.sleep(1)
+        status, said, _ = Raw(folder)(0, "GET", "/v2/status")
+        assert (status, said["name"], said["retryable"]) == (503, "PeerLost", True)
+        assert "too many connections" in said["error"]

@@ -1,0 +1,132 @@
+"""Requests at the desk: matched, merged, refused; none is ever left without an answer."""
+
+from __future__ import annotations
+
+import asyncio
+from threading import Thread
+
+import numpy as np
+import pytest
+
+from hdcos.errors import InputError, MaterialReused, PeerLost
+from hdcos.party.batcher import Answer, Desk, Refused, Request
+
+
+@pytest.fixture
+def loop():
+    loop = asyncio.new_event_loop()
+    thread = Thread(target=loop.run_forever)
+    thread.start()
+    yield loop
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+def made(loop, number, model="m", mode="shares", rows=1):
+    future = asyncio.run_coroutine_threadsafe(_future(), loop).result()
+    return Request(number, model, "v", mode, (), np.zeros((rows, 2), np.uint64), future)
+
+
+async def _future():
+    return asyncio.get_running_loop().create_future()
+
+
+def outcome(loop, request):
+    """The answer, or how it was refused."""
+
+    async def wait():
+        return await asyncio.wait_for(request.future, 2)
+
+    try:
+        return asyncio.run_coroutine_threadsafe(wait(), loop).result()
+    except Refused as refused:
+        return refused
+
+
+def desk_of(loop, rank, patience_s=5.0, waiting=10):
+    desk = Desk(loop, rank, patience_s, waiting)
+    desk.open()
+    return desk
+
+
+def test_matched_requests_of_one_model_and_mode_become_one_batch(loop) -> None:
+    zero, one = desk_of(loop, 0), desk_of(loop, 1)
+    requests = [made(loop, name, model) for name, model in (("a", "m"), ("b", "other"), ("c", "m"), ("d", "m"))]
+    for request in requests:
+        zero.add(request)
+    for request in (requests[3], requests[0], requests[1]):
+        one.add(made(loop, request.id, request.model))
+    assert one.has_news
+    zero.heard(one.news())
+    assert not one.has_news
+    batch = zero.batch(lambda model, mode: 10)
+    assert [request.id for request in batch] == ["d", "a"]  # in the order in which they were matched
+    assert [request.id for request in one.take(["d", "a"])] == ["d", "a"]
+    zero.settle([(request, Answer(np.zeros(1), 1, 2)) for request in batch])
+    assert outcome(loop, batch[0]).scale == 1
+    assert [request.id for request in zero.batch(lambda model, mode: 10)] == ["b"]
+    assert not zero.busy
+
+
+def test_a_batch_has_no_more_rows_than_allowed_unless_one_request_has(loop) -> None:
+    zero = desk_of(loop, 0)
+    for name, rows in (("a", 3), ("b", 2), ("c", 7)):
+        zero.add(made(loop, name, rows=rows))
+        zero.heard([[name, made(loop, name, rows=rows).said]])
+    sizes = []
+    while zero.busy:
+        sizes.append([request.rows for request in zero.batch(lambda model, mode: 5)])
+    assert sizes == [[3, 2], [7]]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_whatever_waits_or_runs_when_a_session_ends_is_refused_as_retryable(loop, rank) -> None:
+    desk = desk_of(loop, rank)
+    waiting, running = made(loop, "a"), made(loop, "b")
+    desk.add(waiting)
+    desk.add(running)
+    if rank == 0:
+        desk.heard([["b", running.said]])
+        assert desk.batch(lambda model, mode: 10) == [running]
+    else:
+        assert desk.take(["b"]) == [running]
+    desk.close("the other party is gone.")
+    for request in (waiting, running):
+        refused = outcome(loop, request)
+        assert isinstance(refused.error, PeerLost)
+        assert refused.retryable
+    with pytest.raises(PeerLost):
+        desk.add(made(loop, "c"))
+    desk.open()
+    desk.add(made(loop, "c"))
+
+
+def test_what_differs_or_has_no_twin_is_refused_at_both(loop) -> None:
+    zero, one = desk_of(loop, 0, patience_s=0.0), desk_of(loop, 1, patience_s=0.0)
+    pairs = [(made(loop, name), made(loop, name, rows=rows)) for name, rows in (("a", 2), ("b", 1))]
+    zero.add(pairs[0][0])
+    one.add(pairs[0][1])
+    one.add(pairs[1][1])
+    zero.heard(one.news())
+    lonely = made(loop, "c")
+    zero.add(lonely)
+    one.expire()
+    zero.expire()
+    one.drop(zero.refusals())
+    for request in (*pairs[0], pairs[1][1], lonely):
+        refused = outcome(loop, request)
+        assert isinstance(refused.error, InputError)
+        assert refused.status == 409
+    with pytest.raises(InputError, match="not waiting here"):
+        one.take(["b"])
+
+
+def test_request_ids_serve_once_and_the_desk_is_not_endless(loop) -> None:
+    desk = desk_of(loop, 0, waiting=2)
+    desk.add(made(loop, "a"))
+    with pytest.raises(MaterialReused):
+        desk.add(made(loop, "a"))
+    desk.add(made(loop, "b"))
+    with pytest.raises(PeerLost, match="too many"):
+        desk.add(made(loop, "c"))

@@ -1,0 +1,141 @@
+"""A party's memory does not grow with what it has served."""
+
+from __future__ import annotations
+
+import ctypes
+import secrets
+import time
+import tracemalloc
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from hdcos.errors import MaterialReused, PolicyRefused
+from hdcos.offline import Dealer, Need, Plan, Stock
+from hdcos.offline.kinds import Mask
+from hdcos.party import allotment as lanes
+from hdcos.party import node
+from hdcos.party.allotment import Lane
+from hdcos.party.batcher import Desk, Request
+from hdcos.party.remembered import ROWS, WAYS, Remembered
+from hdcos.party.store import Store
+
+SERVED = 20_000
+
+
+class Growth:
+    """Bytes that a block of code leaves behind."""
+
+    def __enter__(self):
+        tracemalloc.start()
+        self._before = tracemalloc.get_traced_memory()[0]
+        return self
+
+    def __exit__(self, *error):
+        self.bytes = tracemalloc.get_traced_memory()[0] - self._before
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_requests_that_were_answered_leave_nothing_but_their_trace_in_a_table(rank) -> None:
+    loop = SimpleNamespace(is_closed=lambda: True)
+    desk = Desk(loop, rank, 5.0, 10)
+    desk.open()
+    words, future = np.zeros((1, 2), np.uint64), SimpleNamespace()
+
+    def serve(number: str) -> None:
+        request = Request(number, "m", "v", "shares", (), words, future)
+        desk.add(request)
+        if rank == 0:
+            desk.heard([[number, request.said]])
+            desk.settle([(one, None) for one in desk.batch(lambda *_: 100)])
+        else:
+            desk.news()
+            desk.settle([(one, None) for one in desk.take([number])])
+
+    serve(secrets.token_hex(16))
+    last = ""
+    with Growth() as growth:
+        for _ in range(SERVED):
+            last = secrets.token_hex(16)
+            serve(last)
+    assert growth.bytes < 2 * SERVED  # 210 bytes of each were kept once
+    with pytest.raises(MaterialReused):
+        serve(last)
+
+
+def test_a_request_id_is_known_for_a_hundred_thousand_others() -> None:
+    remembered = Remembered()
+    ids = [secrets.token_hex(16) for _ in range(60_000)]
+    for number in ids:
+        assert number not in remembered
+        remembered.add(number)
+    assert all(number in remembered for number in ids[-1000:])
+    assert sum(number in remembered for number in ids) > 0.99 * len(ids)
+    assert remembered._table.nbytes == 8 * ROWS * WAYS == 1 << 20
+
+
+@pytest.fixture
+def lane(tmp_path):
+    plan = Plan((Need(Mask((1,)), 1),))
+    stock = Stock("scope", plan, 0, Dealer().open("scope", plan, 0))
+    stock.order(2 * SERVED)
+    stock.fill(0, 2 * SERVED, None)
+    store = Store(tmp_path / "state")
+    yield Lane(stock, SERVED, store, SimpleNamespace(timeout_s=1.0, pair_seed=bytes(32)))
+    store.close()
+
+
+def test_masks_that_were_used_leave_nothing(lane) -> None:
+    with Growth() as growth:
+        for _ in range(0, SERVED, 50):
+            numbers, _half = lane.hand_out(50, "me", 300.0)
+            lane.claim(numbers, "me")
+            lane.shelf.take([(numbers[0], 50)])
+    assert growth.bytes < 5 * SERVED  # 350 bytes of each were kept for six minutes
+    with pytest.raises(MaterialReused):
+        lane.issue([3, 4], "me", 300.0)
+    with pytest.raises(MaterialReused):
+        lane.claim([3, 4], "me")
+    with pytest.raises(MaterialReused):
+        lane.shelf.take([(3, 2)])
+
+
+def test_a_claimed_mask_is_kept_until_its_request_must_have_run(lane, monkeypatch) -> None:
+    numbers, _half = lane.hand_out(5, "me", 300.0)
+    lane.claim(numbers[2:4], "me")
+    assert lane.expired_before() == 0
+    lane.claim([*numbers[:2], numbers[4]], "me")
+    assert lane.expired_before() == 0  # it may still wait in a queue
+    monkeypatch.setattr(lanes, "GRACE_S", 0.0)
+    time.sleep(0.01)
+    assert lane.expired_before() == 5
+
+
+def test_who_holds_enough_masks_uses_up_none(lane, monkeypatch) -> None:
+    monkeypatch.setattr(lanes, "LEAST_HELD", 10)
+    lane._ahead = 20
+    lane.hand_out(10, "eve", 300.0)
+    for _ in range(100):
+        with pytest.raises(PolicyRefused, match="not used yet"):
+            lane.hand_out(10, "eve", 300.0)
+    assert lane.allotted == 10
+
+
+def test_nodes_give_back_memory_that_nothing_is_left_on(monkeypatch) -> None:
+    trimmed = []
+    monkeypatch.setattr(node, "TRIM_S", 0.0)
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace(malloc_trim=_thrice(trimmed)))
+    with pytest.raises(StopIteration):
+        node._return_memory()
+    assert trimmed == [0, 0, 0]
+
+
+def _thrice(calls):
+    def trim(pad):
+        if len(calls) == 3:
+            raise StopIteration
+        calls.append(pad)
+
+    return trim

@@ -1,0 +1,142 @@
+"""State on disk, and a party that must not start."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import sqlite3
+
+import numpy as np
+import pytest
+
+from hdcos.errors import CheckpointMismatch, DataMissing, InputError
+from hdcos.link import Identity
+from hdcos.link.cluster_file import Card, Site
+from hdcos.party.batcher import Refused
+from hdcos.party.config import Limits
+from hdcos.party.http import auth as gates
+from hdcos.party.http.auth import Gate
+from hdcos.party.http.waiting import HELD, Held
+from hdcos.party.schema import MIGRATIONS, migrate
+from hdcos.party.store import Store
+from hdcos.party.worker import PATIENCE_S, Progress
+from party.conftest import command
+
+
+def test_an_older_database_is_brought_up_to_date_and_a_newer_one_refused(tmp_path) -> None:
+    steps = ("CREATE TABLE a (x INTEGER);", "ALTER TABLE a ADD COLUMN y INTEGER DEFAULT 7;")
+    database = sqlite3.connect(tmp_path / "old", isolation_level=None)
+    migrate(database, steps[:1])
+    database.execute("INSERT INTO a VALUES (1)")
+    migrate(database, steps)
+    assert database.execute("SELECT * FROM a").fetchall() == [(1, 7)]
+    migrate(database, steps)
+    with pytest.raises(CheckpointMismatch, match="written by a newer hdcos"):
+        migrate(database, steps[:1])
+    with pytest.raises(sqlite3.OperationalError):
+        migrate(database, (*steps, "CREATE TABLE b (x INTEGER); nonsense;"))
+    assert database.execute("SELECT name FROM sqlite_master WHERE name = 'b'").fetchall() == []
+    assert database.execute("PRAGMA user_version").fetchone() == (2,)
+    database.close()
+
+
+def test_state_is_there_again_after_a_restart(tmp_path) -> None:
+    words = {"w": np.arange(6, dtype=np.uint64).reshape(2, 3)}
+    store = Store(tmp_path / "state")
+    store.keep_model("m", "0" * 32, {"layers": []}, 16, "me", words)
+    store.allow("me", "f" * 64, ["predict"])
+    store.reserve("scope", 0, 10)
+    store.close()
+    again = Store(tmp_path / "state")
+    assert np.array_equal(again.model_words("m", "0" * 32)["w"], words["w"])
+    assert again.clients() == [("me", "f" * 64, ("predict",))]
+    again.reserve("scope", 10, 5)
+    assert again.reused() == []
+    again.reserve("scope", 12, 5)
+    assert again.reused() == ["scope: 12"]
+    assert (tmp_path / "state" / "hdcos.sqlite").stat().st_mode & 0o077 == 0
+    path = tmp_path / "state" / "models" / "m" / f"{'0' * 32}.safetensors"
+    assert path.stat().st_mode & 0o077 == 0
+    path.write_bytes(path.read_bytes()[:20])
+    with pytest.raises(CheckpointMismatch, match="cannot be read"):
+        again.model_words("m", "0" * 32)
+    path.unlink()
+    with pytest.raises(DataMissing):
+        again.model_words("m", "0" * 32)
+    (version,) = again._rows("PRAGMA user_version")[0]
+    assert version == len(MIGRATIONS)
+    again.close()
+
+
+def test_state_of_the_first_release_is_read(tmp_path) -> None:
+    """Data sets and jobs that know nothing of columns and reports."""
+    (tmp_path / "state").mkdir()
+    database = sqlite3.connect(tmp_path / "state" / "hdcos.sqlite", isolation_level=None)
+    migrate(database, MIGRATIONS[:1])
+    database.execute("INSERT INTO datasets VALUES ('d', 'v', 2, 3, 1, 1, 'me', 0.0)")
+    database.execute("INSERT INTO jobs VALUES ('j', '{}', '[]', 'me', 'done', 5, '', 0, 0.0)")
+    database.close()
+    store = Store(tmp_path / "state")
+    assert store.datasets("d")[0].columns is None
+    assert (store.job("j").report, store.job("j").version) == ({}, "")
+    store.close()
+
+
+def test_a_job_waits_for_whoever_watches_it_but_not_for_ever(monkeypatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("hdcos.party.worker.time.monotonic", lambda: now[0])
+    progress = Progress("scope", steps_per_epoch=10)
+    assert not progress.waits, "nothing was shown yet"
+    progress.show(1, "v1")
+    assert progress.waits
+    progress.look(1)
+    assert not progress.waits
+    progress.show(2, "v2")
+    assert progress.waits
+    now[0] += PATIENCE_S + 1
+    assert not progress.waits
+    assert not progress.watched, "nobody looks: no more models are made for looking at"
+    progress.look(2)
+    assert progress.watched
+
+
+def test_a_party_whose_certificate_has_expired_does_not_start(folder) -> None:
+    expired = Identity.create("party0", days=1, start=datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC))
+    for name in ("key.pem", "certificate.pem"):
+        (folder / "party0" / name).unlink()
+    expired.save(folder / "party0")
+    site = Site.read(folder / "cluster.toml")
+    known = site.servers["party0"]
+    changed = {**site.servers, "party0": Card("party0", expired.certificate, known.address, known.http)}
+    Site(site.id, changed).write(folder / "cluster.toml")
+    code, output = command("party", "--node", folder / "party0", "--cluster", folder / "cluster.toml")
+    assert code == 1
+    assert "expired" in output
+    assert "Traceback" not in output
+
+
+def test_a_client_that_dawdles_over_its_request_is_refused(tmp_path, monkeypatch) -> None:
+    class Slow:
+        headers = {}  # noqa: RUF012
+
+        async def stream(self):
+            yield b"x"
+            await asyncio.sleep(10)
+
+    class Endless:
+        headers = {}  # noqa: RUF012
+
+        async def stream(self):
+            while True:
+                yield bytes(1000)
+
+    store = Store(tmp_path / "state")
+    gate = Gate(store, Limits(body_mb=0.01))
+    monkeypatch.setattr(gates, "BODY_S", 0.05)
+    for request, status in ((Slow(), 408), (Endless(), 413)):
+        request.scope = {HELD: Held(gate.waiting, "me")}
+        with pytest.raises(Refused) as refused:
+            asyncio.run(gate.body(request))
+        assert refused.value.status == status
+        assert isinstance(refused.value.error, InputError)
+    store.close()

@@ -1,0 +1,37 @@
+"""The NumPy trainer of the demo is PyTorch's SGD."""
+
+import numpy as np
+import pytest
+import torch
+
+from hdcos import nn
+from hdcos.errors import ModelError
+from hdcos.secure.training.plain import plain_fit
+
+
+def test_it_takes_the_steps_of_autograd() -> None:
+    model = nn.models.mlp([6, 8, 4, 3], seed=2)
+    generator = np.random.default_rng(0)
+    x, targets = generator.normal(size=(40, 6)), np.eye(3)[generator.integers(0, 3, 40)]
+    trained = plain_fit(model, x, targets, 3, 10, lambda epoch: 0.5 / (1 + epoch), 7)
+    twin = model.to_torch(torch.float64)
+    for epoch in range(3):
+        order = np.random.default_rng([7, epoch]).permutation(40)
+        for start in range(0, 40, 10):
+            rows = order[start : start + 10]
+            loss = torch.nn.functional.binary_cross_entropy_with_logits(
+                twin(torch.from_numpy(x[rows])), torch.from_numpy(targets[rows]), reduction="sum"
+            )
+            twin.zero_grad()
+            (loss / 10).backward()
+            with torch.no_grad():
+                for parameter in twin.parameters():
+                    parameter -= 0.5 / (1 + epoch) * parameter.grad
+    expected = nn.from_torch(twin).state()
+    for name, value in trained.state().items():
+        np.testing.assert_allclose(value, expected[name], atol=1e-12)
+
+
+def test_other_layers_are_pytorch_s_business() -> None:
+    with pytest.raises(ModelError, match="Dense"):
+        plain_fit(nn.models.mlp([4, 2], structure="dense"), np.zeros((2, 4)), np.zeros((2, 2)), 1, 1, lambda _: 0.1, 0)

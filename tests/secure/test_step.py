@@ -1,0 +1,354 @@
+"""One private step against autograd, parameter by parameter, and its price."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+import pytest
+import torch
+
+from hdcos import nn
+from hdcos.errors import InputError, ModelError
+from hdcos.protocol.plan import blank_share, plan
+from hdcos.ring import decode, encode
+from hdcos.secure.training import Rule, sgd_step, training_form
+from hdcos.secure.training.form import INPUT_SCALE
+from hdcos.secure.training.rule import updated
+from hdcos.sharing import Share, join
+from hdcos.testing.pair import share_pair, simulate
+from hdcos.testing.plaintext import Counter, run_clear
+
+ROWS = 32
+
+
+def shared(form, model, x, targets):
+    """Both halves of parameters, rows and targets."""
+    state = model.state()
+    pairs = {
+        tensor.name: share_pair(tensor.words(state[tensor.name]), tensor.scale, tensor.bits) for tensor in form.tensors
+    }
+    x = np.asarray(x)
+    for layer in form.front:
+        x = layer.forward({}, x)
+    rows = share_pair(encode(x.reshape(len(x), -1), INPUT_SCALE), INPUT_SCALE)
+    return pairs, rows, share_pair(encode(targets, form.target_scale), form.target_scale)
+
+
+def private_step(model, x, targets, loss, rule):
+    """The model after one step on shares, and the transcript."""
+    form = training_form(model, loss)
+    pairs, rows, wanted = shared(form, model, x, targets)
+    names = list(pairs)
+
+    def program(party, *shares):
+        held = dict(zip(names, shares, strict=False))
+        after = yield from sgd_step(party, form, held, shares[-2], shares[-1], rule)
+        return tuple(after[name] for name in names)
+
+    (zero, one), transcript = simulate(program, *pairs.values(), rows, wanted)
+    after = {
+        tensor.name: tensor.parameter(signed(join(a.words, b.words), tensor.bits))
+        for tensor, a, b in zip(form.tensors, zero, one, strict=True)
+    }
+    return model.with_state(after), transcript
+
+
+def signed(words, bits):
+    """Words modulo 2**bits as words of the whole ring."""
+    shift = np.uint64(64 - bits)
+    return ((words << shift).view(np.int64) >> shift.astype(np.int64)).view(np.uint64)
+
+
+def clear_step(model, x, targets, loss, rule):
+    """The same step in the clear, and how many openings left their range."""
+    form, counter = training_form(model, loss), Counter()
+    pairs, rows, wanted = shared(form, model, x, targets)
+    state = {name: whole(pair) for name, pair in pairs.items()}
+    after = run_clear(sgd_step, form, state, whole(rows), whole(wanted), rule, counter=counter)
+    return model.with_state({t.name: t.parameter(after[t.name].words) for t in form.tensors}), counter
+
+
+def whole(pair):
+    return Share(join(pair[0].words, pair[1].words), pair[0].scale, pair[0].bits)
+
+
+def float_loss(logits, wanted, loss):
+    if loss == "squared":
+        return 0.5 * ((logits - wanted) ** 2).sum()
+    if loss == "logistic":
+        return torch.nn.functional.binary_cross_entropy_with_logits(logits, wanted, reduction="sum")
+    label = wanted.argmax(1)
+    against = torch.nn.functional.softplus(logits - logits.gather(1, label[:, None]))
+    return against.sum() - len(label) * np.log(2)  # a class against itself adds log 2 and no gradient
+
+
+def plain_step(model, x, targets, loss, rate):
+    twin = model.to_torch(torch.float64)
+    (float_loss(twin(torch.from_numpy(x)), torch.from_numpy(targets), loss) / len(x)).backward()
+    with torch.no_grad():
+        for parameter in twin.parameters():
+            parameter -= rate * parameter.grad
+    return model.with_state({name: tensor.numpy() for name, tensor in twin.state_dict().items()})
+
+
+def small_images(activation, structure="hadamard"):
+    act = nn.activations.activation(activation)
+    between = [] if act is None else [act]
+    return nn.Sequential(
+        [
+            nn.Conv2d(1, 3, 3, padding=1),
+            *between,
+            nn.AvgPool2d(2),
+            nn.Conv2d(3, 4, 3, stride=2, padding=1),
+            *between,
+            nn.AvgPool2d(2),
+            nn.Flatten(),
+            *nn.models.mlp([16, 8, 3], activation, structure).layers,
+        ],
+        1,
+        (1, 16, 16),
+    )
+
+
+MODELS = {
+    "1 layer": nn.models.mlp([12, 8, 3], seed=1),
+    "2 layers": nn.models.mlp([12, 16, 8, 3], seed=1),
+    "higgs": nn.models.higgs_mlp(seed=1),
+    "wide": nn.models.mlp([64, 64, 10], seed=1),
+    "blocks": nn.Sequential([nn.HadamardDiagonal(12, 8, blocks=3), nn.Cos(), nn.HadamardDiagonal(8, 3, blocks=3)], 1),
+    "projection": nn.Sequential(
+        [nn.RandomProjection(12, 16), nn.HadamardDiagonal(16, 8), nn.Cos(), nn.HadamardDiagonal(8, 3)], 1
+    ),
+    "linear": nn.Sequential([nn.Dense(12, 3)], 1),
+    "diagonal": nn.Sequential([nn.HadamardDiagonal(12, 3)], 1),
+    "images": small_images("cos"),
+    "images, dense": small_images("cos", "dense"),
+    "images, square": small_images("square"),
+    "images, none": small_images("none"),
+    **{
+        f"{structure} {activation}": nn.models.mlp([12, 8, 8, 3], activation, structure, seed=1)
+        for structure in nn.models.STRUCTURES
+        for activation in ("cos", "sin", "square", "expm1", "polyfit3", "sigmoid", "tanh", "growing_cos", "none")
+    },
+}
+
+
+def batch(model, seed=2):
+    generator = np.random.default_rng(seed)
+    x = np.rint(generator.uniform(-1, 1, (ROWS, *model.input_shape)) * 2**12) / 2**12
+    outputs = model.output_shape[0]
+    return x, np.eye(max(2, outputs))[generator.integers(0, max(2, outputs), ROWS)][:, :outputs]
+
+
+def assert_same_step(model, stepped, plain, rate, tolerance=8e-2):
+    """Rounding noise lies far below the step, in the mean square, or far below what any step would notice."""
+    before = model.state()
+    for parameter, after in plain.state().items():
+        moved = after - before[parameter]
+        error = stepped.state()[parameter] - after
+        assert rms(error) <= tolerance * rms(moved) + 5e-4 * rate, parameter
+
+
+def rms(x):
+    return float(np.sqrt((x**2).mean()))
+
+
+def moderate_rate(model, x, targets, loss):
+    """A rate at which no parameter moves far: exploding activations are not what is tested here."""
+    before, after = model.state(), plain_step(model, x, targets, loss, 1.0).state()
+    return min(1.0, 0.2 / max(np.abs(after[name] - before[name]).max() for name in before))
+
+
+CASES = [
+    (name, loss)
+    for name, model in MODELS.items()
+    for loss in ("logistic", "squared", "softmax")
+    if loss != "softmax" or model.output_shape[0] > 1
+]
+
+
+@pytest.mark.parametrize(("name", "loss"), CASES)
+def test_a_private_step_is_the_plain_step(name: str, loss: str) -> None:
+    model = MODELS[name]
+    x, targets = batch(model)
+    rate = moderate_rate(model, x, targets, loss)
+    private, transcript = private_step(model, x, targets, loss, Rule(rate))
+    planned = planned_step(model, loss, ROWS)
+    assert (planned.rounds, planned.online_bytes) == (len(transcript.rounds), sum(transcript.sent_bytes))
+    assert_same_step(model, private, plain_step(model, x, targets, loss, rate), rate)
+
+
+@pytest.mark.parametrize("name", ["higgs", "images", "dense tanh", "phd growing_cos"])
+def test_a_step_in_the_clear_is_the_plain_step_and_stays_in_range(name: str) -> None:
+    model = MODELS[name]
+    x, targets = batch(model)
+    clear, counter = clear_step(model, x, targets, "logistic", Rule(0.1))
+    assert_same_step(model, clear, plain_step(model, x, targets, "logistic", 0.1), 0.1)
+    assert counter.openings > 0
+    assert counter.out_of_range == 0
+
+
+@pytest.mark.parametrize("interval", [None, 28])
+def test_a_step_with_a_wide_interval_is_the_plain_step_where_the_narrow_one_folds(interval: int | None) -> None:
+    model = nn.Sequential([nn.Dense(12, 8), nn.Tanh(interval=interval), nn.Dense(8, 3)], 1)
+    x, targets = batch(model)
+    state = model.state()
+    model = model.with_state({**state, "0.weight": 3.9 * state["0.weight"] / np.abs(state["0.weight"]).max()})
+    reached = np.abs(x @ model.state()["0.weight"].T).max()
+    assert 8 < reached < 28
+    clear, counter = clear_step(model, x, targets, "logistic", Rule(0.1))
+    private, _ = private_step(model, x, targets, "logistic", Rule(0.1))
+    assert (counter.out_of_range == 0) == (interval == 28)
+    for stepped in (clear, private):
+        if interval == 28:
+            assert_same_step(model, stepped, plain_step(model, x, targets, "logistic", 0.1), 0.1)
+        else:
+            with pytest.raises(AssertionError):
+                assert_same_step(model, stepped, plain_step(model, x, targets, "logistic", 0.1), 0.1)
+
+
+def test_a_step_in_the_clear_counts_what_leaves_its_range() -> None:
+    model = MODELS["2 layers"]
+    x, targets = batch(model)
+    wild = model.with_state({**model.state(), "4.diagonal": np.full(8, 6.0) * np.sqrt(8)})
+    form, counter = training_form(model), Counter()
+    state = {
+        tensor.name: Share(encode(wild.state()[tensor.name] * tensor.factor, 40), 40).raised(tensor.scale)
+        for tensor in form.tensors
+    }
+    rows, wanted = Share(encode(x, INPUT_SCALE), INPUT_SCALE), Share(encode(targets, 32), 32)
+    run_clear(sgd_step, form, state, rows, wanted, Rule(0.1), counter=counter)
+    assert counter.out_of_range > 0
+    assert counter.largest > 1
+
+
+@pytest.mark.parametrize(
+    ("name", "loss", "rounds"),
+    [
+        ("1 layer", "logistic", 5),
+        ("2 layers", "logistic", 7),
+        ("higgs", "logistic", 11),
+        ("higgs", "squared", 10),
+        ("2 layers", "softmax", 8),
+        ("dense cos", "logistic", 12),
+    ],
+)
+def test_a_step_takes_the_rounds_it_should(name: str, loss: str, rounds: int) -> None:
+    model = MODELS[name]
+    _, transcript = private_step(model, *batch(model), loss, Rule(0.1))
+    assert len(transcript.rounds) == rounds
+
+
+def planned_step(model, loss, rows):
+    """What a step will cost, from shapes alone."""
+    form = training_form(model, loss)
+    state = {tensor.name: blank_share(tensor.shape, tensor.scale, tensor.bits) for tensor in form.tensors}
+    x = blank_share((rows, prod(form.input_shape)), INPUT_SCALE)
+    return plan(sgd_step, form, state, x, blank_share((rows, form.outputs), form.target_scale), Rule(0.1))
+
+
+def test_lenet5_takes_15_rounds_and_less_than_25_mb_each_way() -> None:
+    planned = planned_step(nn.models.lenet5(), "logistic", 128)
+    assert planned.rounds == 15
+    assert planned.online_bytes < 25e6
+
+
+@pytest.mark.parametrize("name", ["2 layers", "images", "low_rank cos"])
+@pytest.mark.parametrize(("momentum", "decay"), [(0.9, 0.0), (0.0, 0.05), (0.8, 0.02)])
+def test_momentum_and_decay_are_those_of_pytorch(name: str, momentum: float, decay: float) -> None:
+    model = MODELS[name]
+    form = training_form(model)
+    twin = model.to_torch(torch.float64)
+    optimizer = torch.optim.SGD(twin.parameters(), lr=1.0, momentum=momentum, weight_decay=decay)
+    state = {t.name: Share(t.words(model.state()[t.name]), t.scale, t.bits) for t in form.tensors}
+    rates, last = [0.25, 0.25, 0.2, 0.3], None
+    for number, rate in enumerate(rates):
+        x, targets = batch(model, number)
+        rows = Share(encode(x.reshape(len(x), -1), INPUT_SCALE), INPUT_SCALE)
+        wanted = Share(encode(targets, form.target_scale), form.target_scale)
+        state = run_clear(sgd_step, form, state, rows, wanted, Rule(rate, momentum, decay, last, number))
+        last = rate
+        optimizer.param_groups[0]["lr"] = rate
+        optimizer.zero_grad()
+        (float_loss(twin(torch.from_numpy(x)), torch.from_numpy(targets), "logistic") / len(x)).backward()
+        optimizer.step()
+    stepped = model.with_state({t.name: t.parameter(state[t.name].words) for t in form.tensors})
+    assert_same_step(model, stepped, nn.from_torch(twin), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("layers", "words"),
+    [
+        ([nn.HadamardDiagonal(4, 4), nn.ReLU(), nn.HadamardDiagonal(4, 2)], "ReLU"),
+        ([nn.HadamardDiagonal(4, 4), nn.Cos()], "ends with a linear layer"),
+        ([nn.Cos(), nn.HadamardDiagonal(4, 4)], "a linear layer should come"),
+        ([nn.HadamardDiagonal(4, 4), nn.Cos(), nn.Cos(), nn.Dense(4, 2)], "a linear layer should come"),
+    ],
+)
+def test_networks_that_cannot_be_trained_are_named(layers, words) -> None:
+    with pytest.raises(ModelError, match=words):
+        training_form(nn.Sequential(layers))
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
+def test_rates_that_are_no_rates_are_refused(rate: float) -> None:
+    with pytest.raises(InputError, match="positive"):
+        Rule(rate)
+
+
+def test_a_rate_that_would_be_lost_in_rounding_is_refused() -> None:
+    model = MODELS["dense cos"]
+    with pytest.raises(InputError, match="too small"):
+        private_step(model, *batch(model), "logistic", Rule(1e-9))
+
+
+def test_a_coarse_rate_is_exact_in_the_mean() -> None:
+    factors = [Rule(0.1, number=number).integer(5.18, "w") for number in range(1000)]
+    assert set(factors) == {5, 6}
+    assert sum(factors) == 5180
+
+
+def test_a_step_in_the_clear_counts_logits_beyond_the_fitted_interval() -> None:
+    model = MODELS["diagonal"]
+    x, targets = batch(model)
+    for loss in ("logistic", "softmax"):
+        for size, expected in ((10.0, False), (90.0, True)):
+            far = model.with_state({**model.state(), "0.bias": np.array([size, 0.0, 0.0])})
+            _, counter = clear_step(far, x, targets, loss, Rule(0.1))
+            assert (counter.out_of_range > 0) == expected
+
+
+def test_a_small_decay_is_exact_in_the_mean() -> None:
+    """Rate times decay is a fraction of a unit of a bias's scale: it must not be rounded away."""
+    scale, rate, decay, steps = 36, 0.01, 1e-4, 2000
+    state = {"b": Share(encode(np.array([1.0, -1.0]), scale), scale)}
+    nothing = {"b": np.zeros(2, np.uint64)}
+    for number in range(steps):
+        copies = {"b": Share(encode(decode(state["b"].words, scale), 18), 18)}
+        state = updated(state, Rule(rate, 0.0, decay, rate, number), nothing, copies)
+    expected = (1 - rate * decay) ** steps
+    assert np.abs(decode(state["b"].words, scale) - np.array([expected, -expected])).max() < 1e-5
+
+
+def test_softmax_needs_something_to_compare() -> None:
+    with pytest.raises(ModelError, match="one"):
+        training_form(nn.models.higgs_mlp(), "softmax")
+
+
+@pytest.mark.parametrize("structure", ["hadamard", "dense"])
+def test_no_step_on_shares_makes_a_jump_that_the_same_step_in_the_clear_does_not(structure: str) -> None:
+    """`make prove SUITE=training PART=faults` takes ten thousand of these."""
+    model = nn.models.mlp([4, 4, 1], structure=structure, seed=2)
+    worst = 0.0
+    for number in range(60):
+        x, targets = batch(model, number)
+        rule = Rule(0.2, number=number)
+        private, _ = private_step(model, x, targets, "logistic", rule)
+        clear, counter = clear_step(model, x, targets, "logistic", rule)
+        assert counter.out_of_range == 0
+        for name, value in private.state().items():
+            worst = max(worst, float(np.abs(value - clear.state()[name]).max()))
+        model = private
+    # A failed lift would move a parameter by a good part of its range, 2**-2 at least; rounding moves it by far less.
+    assert worst < 2.0**-8

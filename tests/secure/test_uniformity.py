@@ -1,0 +1,81 @@
+"""Everything a training step opens is uniform, whatever the data, the labels and the weights are."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from hdcos import nn
+from hdcos.secure.training import Form, Rule, sgd_step, training_form
+from hdcos.secure.training.form import INPUT_SCALE, TARGET_SCALE
+from hdcos.testing.pair import Opened, share_pair, simulate
+
+FORMS = {
+    "diagonal": training_form(nn.models.mlp([8, 8, 8, 2])),
+    "diagonal softmax": training_form(nn.models.mlp([8, 8, 8, 3]), "softmax"),
+    "dense": training_form(nn.models.mlp([8, 8, 2], "cos", "dense")),
+    "mixed": training_form(
+        nn.Sequential([nn.Dense(8, 8), nn.Cos(), nn.HadamardDiagonal(8, 8), nn.Tanh(), nn.Dense(8, 2)])
+    ),
+    "images": training_form(
+        nn.Sequential(
+            [nn.Conv2d(1, 2, 3, padding=1), nn.Cos(), nn.AvgPool2d(2), nn.Flatten(), nn.HadamardDiagonal(8, 2)],
+            0,
+            (1, 4, 4),
+        )
+    ),
+}
+RUNS = 12
+
+
+def openings(form: Form, weight: int, data: int) -> list[list[Opened]]:
+    """What several steps on constant secrets opened."""
+    observed = []
+    for _ in range(RUNS):
+        pairs = [share_pair(np.full(t.shape, weight, np.uint64), t.scale, t.bits) for t in form.tensors]
+        x = share_pair(np.full((64, prod(form.input_shape)), data, np.uint64), INPUT_SCALE)
+        targets = share_pair(np.full((64, form.outputs), data, np.uint64), TARGET_SCALE)
+
+        def program(party, *shares):
+            state = {t.name: share for t, share in zip(form.tensors, shares, strict=False)}
+            return (yield from sgd_step(party, form, state, shares[-2], shares[-1], Rule(0.5, 0.9)))
+
+        _, transcript = simulate(program, *pairs, x, targets)
+        observed.append([part for round_ in transcript.rounds for part in round_])
+    return observed
+
+
+def least_p(samples: list[tuple[np.ndarray, int]]) -> float:
+    worst = 1.0
+    for values, bits in samples:
+        for shift in {0, (bits - 3) // 2, bits - 3}:
+            window = (values.astype(np.uint64) >> np.uint64(shift)) & np.uint64(7)
+            worst = min(worst, stats.chisquare(np.bincount(window.astype(int), minlength=8)).pvalue)
+    return worst
+
+
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("secret", [0, 2**64 - 1, 2**40 + 12345])
+def test_openings_of_a_step_and_their_differences_are_uniform(name: str, secret: int) -> None:
+    form = FORMS[name]
+    runs, others = openings(form, secret, secret), openings(form, 0, 0)
+    parts = range(len(runs[0]))
+    singles = [(np.concatenate([run[i].values.ravel() for run in runs]), runs[0][i].bits) for i in parts]
+    pairs = list(zip(runs, others, strict=True))
+    between = [
+        (np.concatenate([(a[i].values - b[i].values).ravel() for a, b in pairs]), runs[0][i].bits) for i in parts
+    ]
+    assert least_p(singles) > 1e-9
+    assert least_p(between) > 1e-9
+
+
+def test_a_step_opens_as_many_values_as_it_has_masks_for() -> None:
+    """Weights, rows, phases, loss, gradients: every opening has material of its own, used once."""
+    form = FORMS["diagonal"]
+    (run,) = [openings(form, 3, 5)[0]]
+    layers = len(form.units)
+    # All weights, rows and, for the momentum, biases; other weights again; phases; loss; one gradient per layer.
+    assert len(run) == (1 + 1 + layers) + 1 + (layers - 1) + 1 + layers
