@@ -34,11 +34,11 @@ from hdcos.protocol.party import Party
 from hdcos.protocol.plan import plan
 from hdcos.ring import encode, modulo, trig_words
 from hdcos.secure import answers, layout
-from hdcos.secure import simulate as private_simulation
 from hdcos.secure.layout import Layout
 from hdcos.secure.program import infer
 from hdcos.secure.stages import Fourier
 from hdcos.sharing import Share, Stream, derive, refresh
+from hdcos.testing import networks as private_simulation
 from hdcos.testing.pair import deal, drive_pair
 
 Array = npt.NDArray[np.float64]
