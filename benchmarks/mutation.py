@@ -1,0 +1,184 @@
+"""Do the tests notice? Small faults, one at a time, in the modules where a fault would be a leak or a lie.
+
+`make prove SUITE=mutation` writes every mutant that no test killed. One that computes the same as the original is named
+in EQUIVALENT with the reason; all others count. A fault is one change in the syntax tree: another comparison or
+operator, a constant one larger, a condition negated, a statement left out.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.record import Line, at_least
+
+ROOT = Path(__file__).parents[1]
+MOST = 40
+"""Mutants of each module, drawn at random."""
+TIMEOUT_S = 300.0
+LEAST_KILLED = 0.9
+
+SERVICE = ("tests/party/test_predictions.py", "tests/party/test_attacks.py")
+NETS: dict[str, tuple[str, ...]] = {
+    "hdcos.protocol.opening": ("tests/golden", "tests/protocol", "tests/security"),
+    "hdcos.protocol.masked": ("tests/golden", "tests/protocol"),
+    "hdcos.protocol.beaver": ("tests/golden", "tests/protocol"),
+    "hdcos.sharing.split": ("tests/sharing", "tests/golden", "tests/protocol"),
+    "hdcos.sharing.share": ("tests/sharing", "tests/golden", "tests/protocol"),
+    "hdcos.offline.pool": (
+        "tests/offline/test_stock.py",
+        "tests/golden",
+        "tests/offline",
+        "tests/party/test_memory.py",
+    ),
+    "hdcos.party.allotment": (
+        "tests/party/test_memory.py",
+        "tests/party/test_attacks.py",
+        "tests/party/test_predictions.py",
+    ),
+    "hdcos.link.frame": ("tests/link",),
+    "hdcos.party.http.auth": (
+        "tests/party/test_state.py",
+        "tests/party/test_attacks.py",
+        "tests/party/test_predictions.py",
+    ),
+    "hdcos.party.checkpoint": ("tests/cluster/test_checkpoint.py", "tests/party/test_training_jobs.py"),
+    "hdcos.secure.training.rule": ("tests/secure", "tests/golden"),
+}
+"""The modules, and the tests that should notice, the quickest first."""
+
+EQUIVALENT: dict[str, str] = {}
+"""Mutants that compute the same, by their description without the line number, and why."""
+
+COMPARISONS = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
+}  # fmt: skip
+OPERATORS = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.FloorDiv: ast.Mult, ast.Div: ast.Mult,
+    ast.Mod: ast.Mult, ast.LShift: ast.RShift, ast.RShift: ast.LShift, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
+    ast.Pow: ast.Mult,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A module with one fault."""
+
+    module: str
+    line: int
+    change: str
+    source: str
+
+    def __str__(self) -> str:
+        return f"{self.module} line {self.line}: {self.name}"
+
+    @property
+    def name(self) -> str:
+        return f"{self.module}: {self.change}"
+
+
+def mutants(module: str) -> Iterator[Mutant]:
+    """Every mutant of a module."""
+    text = (ROOT / "src" / Path(*module.split("."))).with_suffix(".py").read_text()
+    whole = ast.parse(text)
+    for number, (node, _, _) in enumerate(list(_faults(whole))):
+        changed = copy.deepcopy(whole)
+        _, what, apply = list(_faults(changed))[number]
+        apply()
+        line = getattr(node, "lineno", 0)
+        yield Mutant(module, line, f"{what} in `{text.splitlines()[line - 1].strip()}`", ast.unparse(changed))
+
+
+def _faults(tree: ast.AST) -> Iterator[tuple[ast.AST, str, Callable[[], None]]]:
+    """Each place where a fault can be made: the node, what is done, and a function that does it."""
+    for node in _meant(tree):
+        if isinstance(node, ast.Compare):
+            for index, operator in enumerate(node.ops):
+                other = COMPARISONS[type(operator)]
+                yield node, f"{type(operator).__name__} -> {other.__name__}", _setter(node.ops, index, other())
+        elif isinstance(node, ast.BinOp | ast.AugAssign) and type(node.op) in OPERATORS:
+            other = OPERATORS[type(node.op)]
+            yield node, f"{type(node.op).__name__} -> {other.__name__}", _assigner(node, "op", other())
+        elif isinstance(node, ast.BoolOp):
+            other = ast.Or if isinstance(node.op, ast.And) else ast.And
+            yield node, f"{type(node.op).__name__} -> {other.__name__}", _assigner(node, "op", other())
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.USub):
+            yield node, f"without {type(node.op).__name__}", _assigner(node, "op", ast.UAdd())
+        elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
+            yield node, f"{node.value} -> {not node.value}", _assigner(node, "value", not node.value)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, int | float):
+            yield node, f"{node.value} -> {node.value + 1}", _assigner(node, "value", node.value + 1)
+        elif isinstance(node, ast.If | ast.While | ast.IfExp):
+            negated = ast.UnaryOp(ast.Not(), node.test)
+            yield node, "condition negated", _assigner(node, "test", negated)
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(node, name, None)
+            if isinstance(block, list):
+                for index, statement in enumerate(block):
+                    if isinstance(statement, ast.Raise) or (
+                        isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
+                    ):
+                        yield statement, "left out", _setter(block, index, ast.Pass())
+
+
+def _meant(tree: ast.AST) -> Iterator[ast.AST]:
+    """Nodes that decide what a module does: no annotations, no imports, no texts of errors."""
+    yield tree
+    for name, value in ast.iter_fields(tree):
+        if name in ("annotation", "returns", "decorator_list") or isinstance(tree, ast.JoinedStr):
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST):
+                yield from _meant(child)
+
+
+def _setter(items: list[Any], index: int, value: object) -> Callable[[], None]:
+    def change() -> None:
+        items[index] = value
+
+    return change
+
+
+def _assigner(node: ast.AST, name: str, value: object) -> Callable[[], None]:
+    return lambda: setattr(node, name, value)
+
+
+def killed(mutant: Mutant, tests: Sequence[str], folder: Path) -> bool:
+    """Whether a test fails, or does not end, with this fault."""
+    path = folder / "mutant.py"
+    path.write_text(mutant.source)
+    environment = {**os.environ, "HDCOS_MUTANT": f"{mutant.module}={path}", "PYTHONDONTWRITEBYTECODE": "1"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).with_name("mutants")), str(ROOT)])
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
+    try:
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, timeout=TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        return True
+    return done.returncode != 0
+
+
+def prove(seed: int, most: int = MOST) -> Iterator[Line]:
+    noticed = counted = 0
+    with tempfile.TemporaryDirectory(prefix="hdcos-mutants-") as folder:
+        for module, tests in NETS.items():
+            made = [mutant for mutant in mutants(module) if mutant.name not in EQUIVALENT]
+            drawn = random.Random(f"{seed} {module}").sample(made, min(most, len(made)))
+            survivors = [mutant for mutant in drawn if not killed(mutant, tests, Path(folder))]
+            for survivor in survivors:
+                print(f"survived: {survivor}", flush=True)
+            noticed, counted = noticed + len(drawn) - len(survivors), counted + len(drawn)
+            part = (len(drawn) - len(survivors)) / max(1, len(drawn))
+            names = "; ".join(f"line {survivor.line} {survivor.change}" for survivor in survivors)
+            text = f"{module}: {len(drawn)} of {len(made)} faults" + (f", not noticed: {names}" if names else "")
+            yield Line(text, part, "reported", True)
+    yield at_least(f"{counted} faults in {len(NETS)} modules: part that tests notice", noticed / counted, LEAST_KILLED)
