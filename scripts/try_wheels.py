@@ -71,9 +71,13 @@ def tested_versions() -> list[tuple[int, int]]:
     return [(int(match[1]), int(match[2])) for match in found if match]
 
 
+def name(version: tuple[int, int]) -> str:
+    return f"{version[0]}.{version[1]}"
+
+
 def find_python(version: tuple[int, int]) -> str | None:
     """An interpreter of this version: of this process, on the path or of pyenv."""
-    dotted = ".".join(map(str, version))
+    dotted = name(version)
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     candidates = [sys.executable, shutil.which(f"python{dotted}"), *sorted(pyenv.glob(f"{dotted}.*/bin/python"))]
     ask = "import sys; print('%d.%d' % sys.version_info[:2])"
@@ -115,8 +119,8 @@ def run(*command: str, **environment: str) -> str:
 
 def wheel_for(version: tuple[int, int], wheels: Path, pure: bool) -> Path:
     """The wheel that pip would choose for this Python and this processor, or the pure one."""
-    name = f"cp{version[0]}{version[1]}"
-    tag = "py3-none-any" if pure else f"{name}-{name}-*" if version < FIRST_STABLE else "cp312-abi3-*"
+    own = f"cp{version[0]}{version[1]}"
+    tag = "py3-none-any" if pure else f"{own}-{own}-*" if version < FIRST_STABLE else "cp312-abi3-*"
     machine = "" if pure else os.uname().machine
     (wheel,) = wheels.glob(f"hdcos-*-{tag}{machine}.whl")
     return wheel
@@ -148,8 +152,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--wheels", type=Path, help="a folder of wheels to try, instead of building them")
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "dist", help="where wheels are built")
+    parser.add_argument("--python", action="append", help="try this version only, such as 3.12; may be given often")
     options = parser.parse_args()
-    wanted = tested_versions()
+    wanted = [version for version in tested_versions() if not options.python or name(version) in options.python]
     pythons = {version: python for version in wanted if (python := find_python(version))}
     wheels = options.wheels
     if wheels is None:
@@ -160,9 +165,9 @@ def main() -> None:
     for version, python in pythons.items():
         for pure in (False, True):
             wheel = wheel_for(version, wheels, pure)
-            lines.append(f"{version[0]}.{version[1]}  {wheel.name}: {try_wheel(python, wheel, pure)}")
+            lines.append(f"{name(version)}  {wheel.name}: {try_wheel(python, wheel, pure)}")
     print("\n" + "\n".join(lines))
-    missing = [f"{major}.{minor}" for major, minor in wanted if (major, minor) not in pythons]
+    missing = [name(version) for version in wanted if version not in pythons]
     if missing:
         sys.exit(f"not tried, for this machine does not have it: Python {', '.join(missing)}")
 
