@@ -122,8 +122,10 @@ def wheel_for(version: tuple[int, int], wheels: Path, pure: bool) -> Path:
     own = f"cp{version[0]}{version[1]}"
     tag = "py3-none-any" if pure else f"{own}-{own}-*" if version < FIRST_STABLE else "cp312-abi3-*"
     machine = "" if pure else os.uname().machine
-    (wheel,) = wheels.glob(f"hdcos-*-{tag}{machine}.whl")
-    return wheel
+    found = list(wheels.glob(f"hdcos-*-{tag}{machine}.whl"))
+    if len(found) != 1:
+        sys.exit(f"{wheels} has {len(found)} wheels {tag}{machine} for Python {name(version)}, not one")
+    return found[0]
 
 
 def try_wheel(python: str, wheel: Path, pure: bool) -> str:
