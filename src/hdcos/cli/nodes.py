@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
@@ -24,7 +25,7 @@ from hdcos.link import Certificate
 from hdcos.link.cluster_file import CARD_FILE, PARTIES, SERVERS, Card, Site, make_node
 from hdcos.party.config import FILE, TEMPLATE
 from hdcos.party.doctor import examine
-from hdcos.party.http.server import log_to_stderr, serve_party
+from hdcos.party.logs import log_to_stderr
 from hdcos.party.node import Node, run_dealer, tune_process
 from hdcos.party.state import state
 from hdcos.party.store import Store
@@ -152,10 +153,11 @@ def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
         card = Card.read(folder / CARD_FILE)
         if card.role not in roles:
             raise InputError(f"{folder} is the node of {card.role}, not of {' or '.join(roles)}")
+        serve_party = _party_server() if card.role in PARTIES else None
         tune_process()
         log_to_stderr(log_format)
         site = Site.read(cluster)
-        if card.role in PARTIES:
+        if serve_party is not None:
             told = serve_party(folder, site, listen, http_listen, timeout_s)
             # The state is closed; a thread that still waits for a lost node must not hold the process.
             os._exit(INTERRUPTED if told == signal.SIGINT else 0)
@@ -165,6 +167,19 @@ def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
         run_dealer(dealing, log.info)
 
     return click.command(command, help=text, short_help=text.partition(" until")[0] + ".")(serve)
+
+
+def _party_server() -> Callable[[Path, Site, str, str, float], signal.Signals]:
+    """The HTTPS server of a party: an extra, which clients and dealers go without."""
+    try:
+        from hdcos.party.http.server import serve_party
+    except ModuleNotFoundError as error:
+        if (error.name or "hdcos").partition(".")[0] == "hdcos":
+            raise
+        raise click.ClickException(
+            f"a party needs its server, and {error.name} is not installed: pip install 'hdcos[server]'"
+        ) from error
+    return serve_party
 
 
 dealer = _server("dealer", ("dealer",), "Run the dealer of a cluster until it is told to stop.")

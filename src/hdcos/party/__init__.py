@@ -10,5 +10,6 @@ allotment   a model's material, allotted row by row
 session     one life of the links between the parties
 service     sessions one after another, for as long as the process lives
 store       models, data sets, jobs and records on disk
-http        the HTTPS interface
+logs        what a node writes to stderr
+http        the HTTPS interface, which needs the extra hdcos[server]
 """

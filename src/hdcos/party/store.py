@@ -556,8 +556,8 @@ class Store:
             before = self.queries(model)
             granted = min(rows, max(0, most - before)) if rows > 0 else max(rows, -before)
             database.execute(
-                "INSERT INTO queries VALUES (?1, ?2, ?3) "
-                "ON CONFLICT (model) DO UPDATE SET set_aside = ?2, allowed = iif(?3, ?3, allowed)",
+                "INSERT INTO queries VALUES (?, ?, ?) ON CONFLICT (model) DO UPDATE "
+                "SET set_aside = excluded.set_aside, allowed = coalesce(nullif(excluded.allowed, 0), queries.allowed)",
                 (model, before + granted, most),
             )
             return granted

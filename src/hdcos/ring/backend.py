@@ -57,7 +57,7 @@ def implementation() -> Any:
     if os.environ.get("HDCOS_KERNELS") != "reference":
         warnings.warn(
             "hdcos was installed without its compiled kernels and will be many times slower. "
-            "Install a C++ compiler and the Python headers, then reinstall hdcos.",
+            "Install a C++ compiler and the Python headers, then reinstall hdcos from source.",
             SlowKernels,
             stacklevel=3,
         )
