@@ -21,7 +21,7 @@ from hdcos.party import failures
 from hdcos.party import store as stores
 from hdcos.party.checkpoint import Checkpoints
 from hdcos.party.failures import Failures
-from hdcos.party.http.replies import reply_error
+from hdcos.party.http.api import reply_error
 from hdcos.party.room import SPARE_BYTES
 from hdcos.party.store import Store, StoredDataset
 from party.conftest import Raw, command, connected, make_site, running_all

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from threading import Condition, Thread
 from typing import Any
@@ -85,7 +85,7 @@ def _seed(nonce0: bytes, nonce1: bytes) -> bytes:
 class Door:
     """Takes in whoever connects, for as long as the process lives."""
 
-    def __init__(self, node: Node, status: Callable[[], dict[str, Any]]) -> None:
+    def __init__(self, node: Node, status: Callable[[], Mapping[str, Any]]) -> None:
         self._node, self._status = node, status
         self._changed = Condition()
         self._session = ""

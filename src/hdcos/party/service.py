@@ -10,6 +10,7 @@ from threading import Event, Thread
 from typing import Any
 
 from hdcos._version import __version__
+from hdcos.api import answers
 from hdcos.api.cost import counts_to_json
 from hdcos.errors import DataMissing, HdcosError, InputError, PeerLost
 from hdcos.link import Count, Link, Meter
@@ -26,7 +27,7 @@ from hdcos.party.node import Node
 from hdcos.party.quota import Quota
 from hdcos.party.session import Session
 from hdcos.party.store import ENDED, Store, StoredJob
-from hdcos.party.worker import Loaded, Progress
+from hdcos.party.worker import Loaded, Progress, Worker
 
 log = logging.getLogger("hdcos")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
@@ -180,7 +181,7 @@ class Service:
         offline = session.engine.dealer.meter.snapshot().phases["offline"]
         return {"online": self._before["online"] + online, "offline": self._before["offline"] + offline}
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> answers.Status:
         """What the status page shows."""
         session = self.session
         ready, reason = self.ready()
@@ -191,29 +192,20 @@ class Service:
         def quantile(part: float) -> float | None:
             return 1e3 * latencies[int(part * (len(latencies) - 1))] if latencies else None
 
-        models = []
-        newest, counted = {model.name: model for model in self.store.models()}, self.store.all_queries()
-        for name in sorted(newest):
-            loaded = worker.models.get(name) if worker else None
-            known: dict[str, Any] = {"name": name, "version": "", "ready": loaded is not None}
-            known |= {"stock": 0, "mark": 0, "rows": 0}
-            known |= {"queries": self.quota.used(name), "queries_allowed": counted.get(name, (0, 0))[1]}
-            known |= {"error": self.failures.final("load", name, newest[name].version)}
-            if loaded is not None:
-                lane = loaded.lanes["shares"]
-                mark = int(self.config.stock.mark * lane.ahead)
-                known["queries_allowed"] = loaded.allowed
-                known |= {"version": loaded.stored.version, "stock": lane.free, "mark": mark, "rows": loaded.rows}
-            models.append(known)
         return {
-            **{"ready": ready, "reason": reason, "party": self.rank, "cluster": self.node.run.hex()},
-            **{"version": __version__, "uptime_s": time.time() - self.started, "session": self.sessions},
+            "ready": ready,
+            "reason": reason,
+            "party": self.rank,
+            "cluster": self.node.run.hex(),
+            "version": __version__,
+            "uptime_s": time.time() - self.started,
+            "session": self.sessions,
             "peer": {
                 "up": session is not None,
                 "rtt_ms": worker.rtt_s * 1e3 if worker is not None and worker.rtt_s is not None else None,
             },
             "dealer": {"up": session is not None and session.engine.shortage is None},
-            "models": models,
+            "models": self._model_states(worker),
             "jobs": [self.job_status(job.id) for job in self.store.jobs() if job.state not in ENDED],
             "connections": {"open": len(self.connections), "most": self.connections.most},
             "storage": {"free_bytes": self.store.room.free_bytes, "full": bool(self.store.room.trouble)},
@@ -231,7 +223,28 @@ class Service:
             "latency_ms": {"p50": quantile(0.5), "p99": quantile(0.99)},
         }
 
-    def job_status(self, number: str) -> dict[str, Any]:
+    def _model_states(self, worker: Worker | None) -> list[answers.ModelStatus]:
+        newest, counted = {model.name: model for model in self.store.models()}, self.store.all_queries()
+        states: list[answers.ModelStatus] = []
+        for name in sorted(newest):
+            loaded = worker.models.get(name) if worker else None
+            lane = loaded.lanes["shares"] if loaded else None
+            states.append(
+                {
+                    "name": name,
+                    "version": loaded.stored.version if loaded else "",
+                    "ready": loaded is not None,
+                    "stock": lane.free if lane else 0,
+                    "mark": int(self.config.stock.mark * lane.ahead) if lane else 0,
+                    "rows": loaded.rows if loaded else 0,
+                    "queries": self.quota.used(name),
+                    "queries_allowed": loaded.allowed if loaded else counted.get(name, (0, 0))[1],
+                    "error": self.failures.final("load", name, newest[name].version),
+                }
+            )
+        return states
+
+    def job_status(self, number: str) -> answers.Job:
         job = self.store.job(number)
         progress = self.progress(number)
         step = progress.step if progress else job.step
@@ -242,9 +255,16 @@ class Service:
         kept = any(model.version == job.version for model in self.store.models(job.spec["model"]))
         shown, version = progress.interim if progress else (0, "")
         return {
-            **{"id": job.id, "model": job.spec["model"], "state": state, "step": step, "total_steps": total},
-            **{"epoch": epoch, "epochs": epochs, "error": job.error},
-            **{"version": job.version if kept else "", "report": self._report(job)},
+            "id": job.id,
+            "model": job.spec["model"],
+            "state": state,
+            "step": step,
+            "total_steps": total,
+            "epoch": epoch,
+            "epochs": epochs,
+            "error": job.error,
+            "version": job.version if kept else "",
+            "report": self._report(job),
             "interim": {"epoch": shown, "model": job.interim, "version": version},
         }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -22,7 +23,7 @@ class _State(Collector):
         self._service, self._held = service, held
 
     def collect(self) -> Iterable[Metric]:
-        status = self._service.status()
+        status: Any = self._service.status()
         for name, value in status["counters"].items():
             yield CounterMetricFamily(f"hdcos_{name}", f"{name.replace('_', ' ')} since the start", value=value)
         yield CounterMetricFamily("hdcos_sessions", "sessions with the other party", value=status["session"])

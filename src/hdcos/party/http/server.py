@@ -26,10 +26,10 @@ from hdcos.link.cluster_file import Site, listening
 from hdcos.link.identity import CERTIFICATE_FILE, KEY_FILE
 from hdcos.party.batcher import Refused
 from hdcos.party.config import FILE, Config
+from hdcos.party.http.api import reply_error
 from hdcos.party.http.app import make_app
 from hdcos.party.http.auth import CONNECTION
 from hdcos.party.http.connections import Acceptor, Connection, Connections
-from hdcos.party.http.replies import reply_error
 from hdcos.party.node import Node
 from hdcos.party.service import Service
 from hdcos.party.state import open_state
