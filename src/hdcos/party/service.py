@@ -17,12 +17,12 @@ from hdcos.link import Count, Link, Meter
 from hdcos.offline.dealer_link import DealerClient
 from hdcos.offline.ot import ObliviousSource
 from hdcos.offline.source import MaterialSource
-from hdcos.party.batcher import Desk
+from hdcos.party.batcher import Batcher
 from hdcos.party.budget import Budget
 from hdcos.party.config import Config
 from hdcos.party.failures import Failures
 from hdcos.party.http.connections import Connections, descriptors
-from hdcos.party.links import DIAL_S, Door, dial, dial_transfers
+from hdcos.party.links import DIAL_S, PeerListener, dial, dial_transfers
 from hdcos.party.node import Node
 from hdcos.party.quota import Quota
 from hdcos.party.session import Session
@@ -40,7 +40,7 @@ class Service:
     def __init__(self, node: Node, store: Store, config: Config, loop: asyncio.AbstractEventLoop) -> None:
         self.node, self.store, self.config = node, store, config
         self.rank = int(node.role[-1])
-        self.desk = Desk(loop, self.rank, config.limits.patience_s, config.limits.waiting)
+        self.batcher = Batcher(loop, self.rank, config.limits.patience_s, config.limits.waiting)
         self.session: Session | None = None
         self.sessions = self.aborts = self.requests = self.errors = 0
         self.latencies: deque[float] = deque(maxlen=2000)
@@ -53,7 +53,7 @@ class Service:
         self._before = {"online": Count(), "offline": Count()}
         self._batches = self._rows = 0
         self._stop = Event()
-        self._door = Door(node, self.status)
+        self._listener = PeerListener(node, self.status)
         self._life = Thread(target=self._live, name="session", daemon=True)
 
     def start(self) -> None:
@@ -93,14 +93,14 @@ class Service:
 
     def _one_session(self) -> None:
         meter = Meter()
-        links = self._door.links(meter, DIAL_S) if self.rank == 0 else dial(self.node, meter)
+        links = self._listener.links(meter, DIAL_S) if self.rank == 0 else dial(self.node, meter)
         try:
             session = Session(
                 self.rank,
                 links,
                 self._source(),
                 self.store,
-                self.desk,
+                self.batcher,
                 self.config,
                 self.budget,
                 self.node.timeout_s,
@@ -131,7 +131,7 @@ class Service:
             return DealerClient(self._dial_dealer, self.rank)
         if self.rank == 1:
             return ObliviousSource(lambda meter: dial_transfers(self.node, meter), 1)
-        return ObliviousSource(lambda meter: self._door.transfers(meter, self.node.timeout_s), 0)
+        return ObliviousSource(lambda meter: self._listener.transfers(meter, self.node.timeout_s), 0)
 
     def _dial_dealer(self, meter: Meter) -> Link:
         link = self.node.dial("dealer", meter, DIAL_S)
@@ -150,8 +150,10 @@ class Service:
         if not versions:
             raise DataMissing(f"no model is named {name!r}")
         if why := self.failures.final("load", name, versions[-1].version):
-            raise DataMissing(f"{name} cannot be loaded: {why}. Share it anew, or have its operators retry it")
-        raise PeerLost(f"{name} is not ready: {self.reason or 'it is being loaded, or the other party lacks its half'}")
+            raise DataMissing(f"{name} cannot be loaded: {why}. Share it again, or have its operators retry it")
+        raise PeerLost(
+            f"{name} is not ready: {self.reason or 'it is being loaded, or the other party lacks its share'}"
+        )
 
     def progress(self, job: str) -> Progress | None:
         """How far a job is, if this session works on it."""
@@ -168,9 +170,9 @@ class Service:
         if not session.worker.settled:
             return False, "models are being loaded"
         for name, loaded in list(session.worker.models.items()):
-            lane = loaded.lanes["shares"]
-            if lane.free < self.config.stock.mark * lane.ahead:
-                return False, f"material for {name} is low: {lane.free} rows"
+            allotment = loaded.allotments["shares"]
+            if allotment.free < self.config.stock.mark * allotment.ahead:
+                return False, f"material for {name} is low: {allotment.free} rows"
         return True, self.store.room.trouble
 
     def counts(self, session: Session | None) -> dict[str, Count]:
@@ -228,14 +230,14 @@ class Service:
         states: list[answers.ModelStatus] = []
         for name in sorted(newest):
             loaded = worker.models.get(name) if worker else None
-            lane = loaded.lanes["shares"] if loaded else None
+            allotment = loaded.allotments["shares"] if loaded else None
             states.append(
                 {
                     "name": name,
                     "version": loaded.stored.version if loaded else "",
                     "ready": loaded is not None,
-                    "stock": lane.free if lane else 0,
-                    "mark": int(self.config.stock.mark * lane.ahead) if lane else 0,
+                    "stock": allotment.free if allotment else 0,
+                    "mark": int(self.config.stock.mark * allotment.ahead) if allotment else 0,
                     "rows": loaded.rows if loaded else 0,
                     "queries": self.quota.used(name),
                     "queries_allowed": loaded.allowed if loaded else counted.get(name, (0, 0))[1],
@@ -282,8 +284,8 @@ class Service:
         progress = self.progress(job)
         if progress is not None:
             progress.look(epoch)
-            with self.desk.changed:
-                self.desk.changed.notify_all()
+            with self.batcher.changed:
+                self.batcher.changed.notify_all()
 
 
 def _place(error: BaseException) -> str:

@@ -14,7 +14,7 @@ from hdcos.errors import DataMissing, InputError, PolicyRefused
 from hdcos.party.http.api import Api, Call, Tensors, serves
 from hdcos.party.http.models import outline_network
 from hdcos.party.store import ENDED, StoredJob, StoredReveal
-from hdcos.party.worker import check_halves
+from hdcos.party.worker import check_shares
 from hdcos.secure import layout
 from hdcos.secure.training import Rule, training_form
 
@@ -47,13 +47,13 @@ class Jobs:
         for rate in given.rates:
             Rule(rate, given.momentum, given.weight_decay)
         if len(set(given.datasets)) != len(given.datasets):
-            raise InputError("datasets names a data set twice")
+            raise InputError("datasets: a data set is named twice")
         spec = msgspec.to_builtins(given) | {"architecture": model.architecture()}
         number = spec.pop("id")
         form = training_form(model, given.loss)
         budget.another(given.model, budget.model(model, layout(model, given.phase_bits, self._service.node.dealt)))
         budget.job(model, spec, 0)  # with its rows, when it begins
-        check_halves(tensors, {tensor.name: tensor.shape for tensor in form.tensors})
+        check_shares(tensors, {tensor.name: tensor.shape for tensor in form.tensors})
         if any(known.owner != client for known in self._store.models(given.model)):
             raise PolicyRefused(f"a model named {given.model!r} belongs to another client: choose another name")
         for name in given.datasets:

@@ -34,7 +34,7 @@ class _State(Collector):
         yield GaugeMetricFamily("hdcos_disk_free_bytes", "room on the disk of the state folder", value=free)
         held = status["connections"]["open"]
         yield GaugeMetricFamily("hdcos_connections", "connections of clients, idle ones among them", value=held)
-        yield GaugeMetricFamily("hdcos_waiting", "requests that wait", value=len(self._service.desk))
+        yield GaugeMetricFamily("hdcos_waiting", "requests that wait", value=len(self._service.batcher))
         if status["peer"]["rtt_ms"] is not None:
             seconds = status["peer"]["rtt_ms"] / 1e3
             yield GaugeMetricFamily("hdcos_round_trip_seconds", "an empty round between the parties", value=seconds)
@@ -65,7 +65,7 @@ class Metrics:
         self._registry.register(_State(service, held))
 
     def text(self, accept: str) -> tuple[bytes, str]:
-        """All metrics and their media type: OpenMetrics for whoever accepts it, else Prometheus' own format.
+        """All metrics and their media type: OpenMetrics for clients that accept it, else Prometheus' own format.
 
         The library's negotiation fails on versions that are no numbers, so only the kind is read here.
         """

@@ -15,11 +15,11 @@ from hdcos.api.answers import AnswerForm, Inferred, ModelForm, ModelState, Outpu
 from hdcos.api.names import check_id, check_name
 from hdcos.errors import DataMissing, InputError, ModelError, PolicyRefused
 from hdcos.nn import Sequential
-from hdcos.party.allotment import Lane, runs_of
+from hdcos.party.allotment import MaterialAllotment, runs_of
 from hdcos.party.batcher import Refused, Request
+from hdcos.party.executions import Run
 from hdcos.party.http.api import Api, Call, Tensors, serves
-from hdcos.party.shelf import Run
-from hdcos.party.worker import Loaded, check_halves
+from hdcos.party.worker import Loaded, check_shares
 from hdcos.ring import Array
 from hdcos.secure import layout
 from hdcos.secure.layout import OUTPUT_SCALE
@@ -66,7 +66,7 @@ class Models:
     @serves("GET", VERSION, "predict", "one version of a model")
     async def metadata(self, call: Call[None]) -> answers.ModelMetadata:
         loaded = self._model(call)
-        stored, chosen, lanes = loaded.stored, loaded.work.layout, loaded.lanes
+        stored, chosen, allotments = loaded.stored, loaded.work.layout, loaded.allotments
         return {
             "name": stored.name,
             "versions": [stored.version],
@@ -79,11 +79,11 @@ class Models:
                 has_dealer=self._service.node.dealt,
                 architecture=stored.architecture,
                 scale_bits=chosen.input_scale,
-                most_rows=min(self._api.limits.rows, *(lane.most_rows for lane in lanes.values())),
+                most_rows=min(self._api.limits.rows, *(allotment.most_rows for allotment in allotments.values())),
                 input_bits=chosen.input_bits,
-                modes=list(lanes),
+                modes=list(allotments),
                 rounds=loaded.rounds,
-                stock={mode: lane.free for mode, lane in lanes.items()},
+                stock={mode: allotment.free for mode, allotment in allotments.items()},
                 output=OutputForm(scale_bits=OUTPUT_SCALE, gain=chosen.output_gain),
             ),
         }
@@ -111,8 +111,8 @@ class Models:
         try:
             if wanted.mode == "masked":
                 numbers = [first + i for first, count in wanted.runs for i in range(count)]
-                loaded.lanes["masked"].claim(numbers, call.client)
-            service.desk.add(wanted)
+                loaded.allotments["masked"].claim(numbers, call.client)
+            service.batcher.add(wanted)
             answer = await wanted.future
         finally:
             if not wanted.begun:
@@ -128,15 +128,15 @@ class Models:
         """What a body asks for, checked. Nothing else of it is kept: JSON takes far more memory than its text."""
         asked, stored, scale = body.parameters, loaded.stored, loaded.work.layout.input_scale
         number = check_id(body.id if asked.request_id is UNSET else asked.request_id, "request id")
-        lane = loaded.lanes[asked.mode]
+        allotment = loaded.allotments[asked.mode]
         if asked.version not in (UNSET, stored.version):
             raise Refused(InputError(f"{stored.name} has another version now: ask for it again"), 409, retryable=True)
-        words = self._rows(loaded, tensors, min(self._api.limits.rows, lane.most_rows))
+        words = self._rows(loaded, tensors, min(self._api.limits.rows, allotment.most_rows))
         if asked.scale_bits not in (UNSET, scale):
             raise InputError(f"rows come with {scale} fraction bits, not {asked.scale_bits}")
         runs: tuple[Run, ...] = ()
         if asked.mode == "masked":
-            numbers = lane.numbers(self._mask_ids(asked.mask_ids))
+            numbers = allotment.numbers(self._mask_ids(asked.mask_ids))
             if len(numbers) != len(words):
                 raise InputError(f"{len(words)} rows need as many masks, got {len(numbers)}")
             runs = runs_of(numbers)
@@ -168,7 +168,7 @@ class Models:
         loaded, body = self._service.model(call.name), await call.read()
         if (body.rows is UNSET, body.mask_ids is UNSET) != (self._service.rank == 1, self._service.rank == 0):
             raise InputError("party 0 is asked for {rows}, party 1 for the {mask_ids} that party 0 gave")
-        most, valid_s, lane = self._api.limits.rows, self._api.limits.mask_s, loaded.lanes["masked"]
+        most, valid_s, allotment = self._api.limits.rows, self._api.limits.mask_s, loaded.allotments["masked"]
         rows = len(self._mask_ids(body.mask_ids)) if body.rows is UNSET else body.rows
         if rows > most:
             raise InputError(f"rows is a whole number from 1 to {most} here, got {rows}")
@@ -176,9 +176,9 @@ class Models:
 
         def issue() -> tuple[list[str], Array]:
             if body.mask_ids is UNSET:
-                numbers, share = lane.hand_out(rows, call.client, valid_s)
-                return [lane.mask_id(number) for number in numbers], share
-            return body.mask_ids, lane.issue(lane.numbers(body.mask_ids), call.client, valid_s)
+                numbers, share = allotment.hand_out(rows, call.client, valid_s)
+                return [allotment.mask_id(number) for number in numbers], share
+            return body.mask_ids, allotment.issue(allotment.numbers(body.mask_ids), call.client, valid_s)
 
         mask_ids, share = await asyncio.to_thread(issue)
         return {"mask_ids": mask_ids, "expires_s": valid_s}, {"mask": share.astype(np.uint64)}
@@ -187,19 +187,24 @@ class Models:
     async def prepare(self, call: Call[requests.PrepareRequest]) -> answers.Prepared:
         """Keep at least this much material in stock for a model from now on, within reason."""
         loaded, body = self._service.model(call.name), await call.read()
-        lane = loaded.lanes[body.mode]
-        most = await asyncio.to_thread(self._most_prepared, loaded, lane)
+        allotment = loaded.allotments[body.mode]
+        most = await asyncio.to_thread(self._most_prepared, loaded, allotment)
         if body.rows > most:
             raise InputError(f"this party keeps material for at most {most} rows: prepare fewer at a time")
-        lane.boost(body.rows)
-        return {"stock": lane.free, "ahead": lane.ahead}
+        allotment.boost(body.rows)
+        return {"stock": allotment.free, "ahead": allotment.ahead}
 
-    def _most_prepared(self, loaded: Loaded, lane: Lane) -> int:
+    def _most_prepared(self, loaded: Loaded, allotment: MaterialAllotment) -> int:
         """Rows that material may be in stock for: what the models leave of their memory is for the first who asks."""
         session = self._service.session
         models = [] if session is None else list(session.worker.models.values())
-        taken = sum(item.row_bytes * other.boosted for item in models for other in item.lanes.values() if other != lane)
-        return lane.most_rows + max(0, self._service.budget.free() - taken) // loaded.row_bytes
+        taken = sum(
+            item.row_bytes * other.boosted
+            for item in models
+            for other in item.allotments.values()
+            if other != allotment
+        )
+        return allotment.most_rows + max(0, self._service.budget.free() - taken) // loaded.row_bytes
 
     @serves("PUT", ONE, "upload", "share a model", status=201)
     async def put(self, call: Call[requests.ModelRequest]) -> answers.ModelKept:
@@ -211,7 +216,7 @@ class Models:
             model = outline_network(given.architecture)
             chosen = layout(model, given.phase_bits, service.node.dealt)
             demand = service.budget.model(model, chosen)
-            check_halves(tensors, {tensor.name: tensor.shape for tensor in chosen.tensors})
+            check_shares(tensors, {tensor.name: tensor.shape for tensor in chosen.tensors})
             service.budget.another(name, demand)
             kept = (model.architecture(), given.phase_bits, call.client, tensors)
             service.store.keep_model(name, given.version, *kept)

@@ -119,7 +119,7 @@ class _Protocol(HttpToolsProtocol):
 
 
 class _Server(uvicorn.Server):
-    """Admits connections by number, and leaves signals to whoever runs it: this process has more to end than HTTP."""
+    """Admits connections by number, and leaves signals to its caller: this process has more to end than HTTP."""
 
     def __init__(self, settings: uvicorn.Config, connections: Connections) -> None:
         super().__init__(settings)
@@ -130,7 +130,7 @@ class _Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets=[])  # without any: it would take whoever comes
+        await super().startup(sockets=[])  # without any: it would take everybody who comes
         loop, (sock,) = asyncio.get_running_loop(), sockets or []
         assert isinstance(self.config.ssl, SSLContext)
         self._acceptor = Acceptor(loop, sock, self.config.ssl, self._connections, self._protocol)
