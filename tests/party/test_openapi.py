@@ -69,7 +69,6 @@ WRONG = [
     (requests.JobRequest, "parameters.rates", [0.1] * 10_001),
     (requests.JobRequest, "parameters.rates.1", "fast"),
     (requests.JobRequest, "parameters.seed", -1),
-    (requests.JobRequest, "parameters.momentun", 0.5),
     (requests.JobRequest, "parameters.loss", "hinge"),
     (requests.LookRequest, "epoch", 10_001),
     (requests.RevealRequest, "id", "x"),

@@ -1,7 +1,8 @@
 """What a client may send to a party over HTTPS: every body and query, field by field, with its limits.
 
 They are declared here and nowhere else: parties check by them what arrives, and OpenAPI and the tables of docs/http.md
-are made from them. Limits that an operator sets (`[limits]` of node.toml) come on top.
+are made from them. Limits that an operator sets (`[limits]` of node.toml) come on top. Fields that are not declared are
+ignored, as the Open Inference Protocol wants it.
 """
 
 from __future__ import annotations
@@ -35,10 +36,6 @@ else:  # a type checker wants the numbers of a Literal written out
     ]
 
 
-class Body(Struct, frozen=True, forbid_unknown_fields=True):
-    """A body of hdcos' own. An option that a party does not know is refused: it would be dropped otherwise."""
-
-
 class InferParameters(Struct, frozen=True):
     """How the rows come. `mode` masked needs `mask_ids`, one for each row."""
 
@@ -58,21 +55,21 @@ class InferRequest(Struct, frozen=True):
     outputs: list[Any] = []
 
 
-class MasksRequest(Body, frozen=True):
+class MasksRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """Party 0 is asked for `rows`, party 1 for the `mask_ids` that party 0 gave."""
 
     rows: Rows | UnsetType = UNSET
     mask_ids: MaskIds | UnsetType = UNSET
 
 
-class PrepareRequest(Body, frozen=True):
+class PrepareRequest(Struct, frozen=True):
     """Rows to keep material for."""
 
     rows: Rows
     mode: Mode = "masked"
 
 
-class ModelParameters(Body, frozen=True):
+class ModelParameters(Struct, frozen=True):
     """What a model is; the version is drawn by the client and is the same at both parties."""
 
     architecture: Architecture
@@ -80,14 +77,14 @@ class ModelParameters(Body, frozen=True):
     phase_bits: PhaseBits = PHASE_BITS
 
 
-class ModelRequest(Body, frozen=True):
+class ModelRequest(Struct, frozen=True):
     """A party's share of a model: its tensors by name."""
 
     inputs: list[Tensor]
     parameters: ModelParameters
 
 
-class DatasetRequest(Body, frozen=True):
+class DatasetRequest(Struct, frozen=True):
     """An upload that begins; the version is drawn by the client and is the same at both parties."""
 
     name: Name
@@ -104,20 +101,20 @@ class UploadQuery(Struct, frozen=True):
     offset: Annotated[int, Meta(ge=0, le=10**15)]
 
 
-class CompleteRequest(Body, frozen=True):
+class CompleteRequest(Struct, frozen=True):
     """The hash of all bytes of an upload."""
 
     sha256: Annotated[str, Meta(max_length=100)]
 
 
-class GrantRequest(Body, frozen=True):
+class GrantRequest(Struct, frozen=True):
     """Who else may train on a data set."""
 
     dataset: Name
     client: Client
 
 
-class JobParameters(Body, frozen=True):
+class JobParameters(Struct, frozen=True):
     """A run of training. Both parties must be told the same."""
 
     id: Id
@@ -137,20 +134,20 @@ class JobParameters(Body, frozen=True):
     publish: Literal["end", "epoch"] = "end"
 
 
-class JobRequest(Body, frozen=True):
+class JobRequest(Struct, frozen=True):
     """A run of training and a party's share of its first parameters."""
 
     inputs: list[Tensor]
     parameters: JobParameters
 
 
-class LookRequest(Body, frozen=True):
+class LookRequest(Struct, frozen=True):
     """The epoch whose model the client has seen."""
 
     epoch: Epoch
 
 
-class RevealRequest(Body, frozen=True):
+class RevealRequest(Struct, frozen=True):
     """A model to be revealed; the id is drawn by the client and is the same at both parties."""
 
     id: Id
