@@ -299,7 +299,7 @@ def test_a_server_with_another_certificate_is_refused(site, tmp_path) -> None:
         hdcos.connect(tmp_path / "mixed.toml", token="x", timeout_s=1)
 
 
-def test_the_client_needs_numpy_and_urllib3_alone(site, private) -> None:
+def test_the_client_needs_numpy_urllib3_and_msgspec_alone(site, private) -> None:
     program = f"""
 import sys
 class Blocked:
