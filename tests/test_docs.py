@@ -85,3 +85,8 @@ def test_code_in_documents_can_be_read(path: Path) -> None:
             ast.parse(code)
         elif language == "toml":
             tomllib.loads(code)
+
+
+def test_the_tables_of_requests_are_what_the_code_declares() -> None:
+    page = (DOCS / "http.md").read_text()
+    assert page == script("http_tables").with_tables(page), "write them anew: python scripts/http_tables.py"

@@ -20,9 +20,9 @@ from hdcos.cluster.shares import halves
 from hdcos.errors import DataMissing, HdcosError, InputError, MaterialReused, ModelError, PolicyRefused
 from hdcos.link.cluster_file import Site
 from hdcos.offline import Dealer, Mask, Need, Plan, Stock
-from hdcos.party import allotment as lanes
-from hdcos.party.allotment import Lane
-from hdcos.party.shelf import Shelf
+from hdcos.party import allotment as allotments
+from hdcos.party.allotment import MaterialAllotment
+from hdcos.party.executions import Executions
 from hdcos.party.store import Store, StoredDataset
 from hdcos.ring import encode
 from hdcos.secure import layout
@@ -68,58 +68,58 @@ def both(raw, calls):
 
 
 @pytest.fixture
-def lane(tmp_path):
+def allotment(tmp_path):
     plan = Plan((Need(Mask((3,)), 1),))
     dealer = Dealer()
     stock = Stock("scope", plan, 0, dealer.open("scope", plan, 0))
     stock.order(100)
     stock.fill(0, 100, None)
     store = Store(tmp_path / "state")
-    yield Lane(stock, 1000, store, SimpleNamespace(timeout_s=1.0, pair_seed=bytes(32)))
+    yield MaterialAllotment(stock, 1000, store, SimpleNamespace(timeout_s=1.0, pair_seed=bytes(32)))
     assert store.reused() == []
     store.close()
 
 
-def test_a_mask_that_has_expired_is_never_handed_out_again(lane, monkeypatch) -> None:
-    numbers = list(range(lane.allot(3), 3))
-    lane.issue(numbers, "victim", valid_s=0.01)
-    lane.claim(numbers[:1], "victim")
-    assert lane.expired_before() == 0
-    monkeypatch.setattr(lanes, "GRACE_S", 0.0)
+def test_a_mask_that_has_expired_is_never_handed_out_again(allotment, monkeypatch) -> None:
+    numbers = list(range(allotment.allot(3), 3))
+    allotment.issue(numbers, "victim", valid_s=0.01)
+    allotment.claim(numbers[:1], "victim")
+    assert allotment.expired_before() == 0
+    monkeypatch.setattr(allotments, "GRACE_S", 0.0)
     time.sleep(0.05)
-    assert lane.expired_before() == 3
-    lane.burn_before(3)
+    assert allotment.expired_before() == 3
+    allotment.burn_before(3)
     for wanted in ([0], [1], [2], [2, 3]):
         with pytest.raises(MaterialReused):
-            lane.issue(wanted, "eve", valid_s=10)
+            allotment.issue(wanted, "eve", valid_s=10)
     with pytest.raises(MaterialReused):
-        lane.claim([1], "victim")
+        allotment.claim([1], "victim")
     with pytest.raises(MaterialReused):
-        lane.shelf.take([(0, 1)])
-    assert lane.stock.used == 3
-    assert lane.free == 97
+        allotment.executions.take([(0, 1)])
+    assert allotment.stock.used == 3
+    assert allotment.free == 97
 
 
-def test_masks_that_are_hoarded_run_out_for_the_hoarder_alone(lane, monkeypatch) -> None:
-    monkeypatch.setattr(lanes, "LEAST_HELD", 10)
-    lane._ahead = 20
-    first = lane.allot(10)
-    lane.issue(range(first, first + 10), "eve", 10)
+def test_masks_that_are_hoarded_run_out_for_the_hoarder_alone(allotment, monkeypatch) -> None:
+    monkeypatch.setattr(allotments, "LEAST_HELD", 10)
+    allotment._ahead = 20
+    first = allotment.allot(10)
+    allotment.issue(range(first, first + 10), "eve", 10)
     with pytest.raises(PolicyRefused, match="not used yet"):
-        lane.issue([lane.allot(1)], "eve", 10)
-    lane.issue([lane.allot(1)], "victim", 10)
-    lane.claim([first], "eve")
-    lane.issue([lane.allot(1)], "eve", 10)
+        allotment.issue([allotment.allot(1)], "eve", 10)
+    allotment.issue([allotment.allot(1)], "victim", 10)
+    allotment.claim([first], "eve")
+    allotment.issue([allotment.allot(1)], "eve", 10)
 
 
-def test_executions_come_in_any_order_and_once(lane) -> None:
-    shelf = Shelf(lane.stock, 1.0)
-    (fields,) = shelf.take([(5, 2), (1, 1)]).pieces[0]
-    assert np.array_equal(fields[0], lane.stock.uniform(0, 5, 2))
+def test_executions_come_in_any_order_and_once(allotment) -> None:
+    executions = Executions(allotment.stock, 1.0)
+    (fields,) = executions.take([(5, 2), (1, 1)]).pieces[0]
+    assert np.array_equal(fields[0], allotment.stock.uniform(0, 5, 2))
     for again in ([(5, 1)], [(1, 1)], [(2, 1), (2, 1)], []):
         with pytest.raises(MaterialReused):
-            shelf.take(again)
-    assert len(shelf.take([(0, 1), (2, 3)]).pieces) == 2
+            executions.take(again)
+    assert len(executions.take([(0, 1), (2, 3)]).pieces) == 2
 
 
 def test_masked_rows_must_be_the_same_at_both_parties(raw, unharmed) -> None:

@@ -21,7 +21,7 @@ from hdcos.party import failures
 from hdcos.party import store as stores
 from hdcos.party.checkpoint import Checkpoints
 from hdcos.party.failures import Failures
-from hdcos.party.http.replies import reply_error
+from hdcos.party.http.api import reply_error
 from hdcos.party.room import SPARE_BYTES
 from hdcos.party.store import Store, StoredDataset
 from party.conftest import Raw, command, connected, make_site, running_all
@@ -241,7 +241,7 @@ def test_a_party_with_a_full_disk_goes_on_and_says_so(crowded) -> None:
     model, rows = nn.models.mlp([6, 8, 3]), np.random.default_rng(0).uniform(-1, 1, (5, 6))
     with connected(folder) as cluster:
         private = cluster.share(model, "tiny")
-        with pytest.raises(StorageFull, match="party 1: this party's half of large takes 12000000 bytes"):
+        with pytest.raises(StorageFull, match="party 1: this party's share of large takes 12000000 bytes"):
             cluster.upload(np.zeros((1000, 1500)), name="large")
         with pytest.raises(StorageFull):
             for number in range(8):

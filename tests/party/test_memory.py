@@ -14,11 +14,10 @@ import pytest
 from hdcos.errors import MaterialReused, PolicyRefused
 from hdcos.offline import Dealer, Need, Plan, Stock
 from hdcos.offline.kinds import Mask
-from hdcos.party import allotment as lanes
+from hdcos.party import allotment as allotments
 from hdcos.party import node
-from hdcos.party.allotment import Lane
-from hdcos.party.batcher import Desk, Request
-from hdcos.party.remembered import ROWS, WAYS, Remembered
+from hdcos.party.allotment import MaterialAllotment
+from hdcos.party.batcher import ROWS, WAYS, Batcher, RecentIds, Request
 from hdcos.party.store import Store
 
 SERVED = 20_000
@@ -40,19 +39,19 @@ class Growth:
 @pytest.mark.parametrize("rank", [0, 1])
 def test_requests_that_were_answered_leave_nothing_but_their_trace_in_a_table(rank) -> None:
     loop = SimpleNamespace(is_closed=lambda: True)
-    desk = Desk(loop, rank, 5.0, 10)
-    desk.open()
+    batcher = Batcher(loop, rank, 5.0, 10)
+    batcher.open()
     words, future = np.zeros((1, 2), np.uint64), SimpleNamespace()
 
     def serve(number: str) -> None:
         request = Request(number, "m", "v", "shares", (), words, future)
-        desk.add(request)
+        batcher.add(request)
         if rank == 0:
-            desk.heard([[number, request.said]])
-            desk.settle([(one, None) for one in desk.batch(lambda *_: 100)])
+            batcher.hear([[number, request.said]])
+            batcher.settle([(one, None) for one in batcher.batch(lambda *_: 100)])
         else:
-            desk.news()
-            desk.settle([(one, None) for one in desk.take([number])])
+            batcher.news()
+            batcher.settle([(one, None) for one in batcher.take([number])])
 
     serve(secrets.token_hex(16))
     last = ""
@@ -66,7 +65,7 @@ def test_requests_that_were_answered_leave_nothing_but_their_trace_in_a_table(ra
 
 
 def test_a_request_id_is_known_for_a_hundred_thousand_others() -> None:
-    remembered = Remembered()
+    remembered = RecentIds()
     ids = [secrets.token_hex(16) for _ in range(60_000)]
     for number in ids:
         assert number not in remembered
@@ -77,50 +76,50 @@ def test_a_request_id_is_known_for_a_hundred_thousand_others() -> None:
 
 
 @pytest.fixture
-def lane(tmp_path):
+def allotment(tmp_path):
     plan = Plan((Need(Mask((1,)), 1),))
     stock = Stock("scope", plan, 0, Dealer().open("scope", plan, 0))
     stock.order(2 * SERVED)
     stock.fill(0, 2 * SERVED, None)
     store = Store(tmp_path / "state")
-    yield Lane(stock, SERVED, store, SimpleNamespace(timeout_s=1.0, pair_seed=bytes(32)))
+    yield MaterialAllotment(stock, SERVED, store, SimpleNamespace(timeout_s=1.0, pair_seed=bytes(32)))
     store.close()
 
 
-def test_masks_that_were_used_leave_nothing(lane) -> None:
+def test_masks_that_were_used_leave_nothing(allotment) -> None:
     with Growth() as growth:
         for _ in range(0, SERVED, 50):
-            numbers, _half = lane.hand_out(50, "me", 300.0)
-            lane.claim(numbers, "me")
-            lane.shelf.take([(numbers[0], 50)])
+            numbers, _half = allotment.hand_out(50, "me", 300.0)
+            allotment.claim(numbers, "me")
+            allotment.executions.take([(numbers[0], 50)])
     assert growth.bytes < 5 * SERVED  # 350 bytes of each were kept for six minutes
     with pytest.raises(MaterialReused):
-        lane.issue([3, 4], "me", 300.0)
+        allotment.issue([3, 4], "me", 300.0)
     with pytest.raises(MaterialReused):
-        lane.claim([3, 4], "me")
+        allotment.claim([3, 4], "me")
     with pytest.raises(MaterialReused):
-        lane.shelf.take([(3, 2)])
+        allotment.executions.take([(3, 2)])
 
 
-def test_a_claimed_mask_is_kept_until_its_request_must_have_run(lane, monkeypatch) -> None:
-    numbers, _half = lane.hand_out(5, "me", 300.0)
-    lane.claim(numbers[2:4], "me")
-    assert lane.expired_before() == 0
-    lane.claim([*numbers[:2], numbers[4]], "me")
-    assert lane.expired_before() == 0  # it may still wait in a queue
-    monkeypatch.setattr(lanes, "GRACE_S", 0.0)
+def test_a_claimed_mask_is_kept_until_its_request_must_have_run(allotment, monkeypatch) -> None:
+    numbers, _half = allotment.hand_out(5, "me", 300.0)
+    allotment.claim(numbers[2:4], "me")
+    assert allotment.expired_before() == 0
+    allotment.claim([*numbers[:2], numbers[4]], "me")
+    assert allotment.expired_before() == 0  # it may still wait in a queue
+    monkeypatch.setattr(allotments, "GRACE_S", 0.0)
     time.sleep(0.01)
-    assert lane.expired_before() == 5
+    assert allotment.expired_before() == 5
 
 
-def test_who_holds_enough_masks_uses_up_none(lane, monkeypatch) -> None:
-    monkeypatch.setattr(lanes, "LEAST_HELD", 10)
-    lane._ahead = 20
-    lane.hand_out(10, "eve", 300.0)
+def test_who_holds_enough_masks_uses_up_none(allotment, monkeypatch) -> None:
+    monkeypatch.setattr(allotments, "LEAST_HELD", 10)
+    allotment._ahead = 20
+    allotment.hand_out(10, "eve", 300.0)
     for _ in range(100):
         with pytest.raises(PolicyRefused, match="not used yet"):
-            lane.hand_out(10, "eve", 300.0)
-    assert lane.allotted == 10
+            allotment.hand_out(10, "eve", 300.0)
+    assert allotment.allotted == 10
 
 
 def test_nodes_give_back_memory_that_nothing_is_left_on(monkeypatch) -> None:

@@ -15,8 +15,7 @@ from hdcos.link.cluster_file import Card, Site
 from hdcos.party.batcher import Refused
 from hdcos.party.config import Limits
 from hdcos.party.http import auth as gates
-from hdcos.party.http.auth import Gate
-from hdcos.party.http.waiting import HELD, Held
+from hdcos.party.http.auth import HELD, Auth, Held
 from hdcos.party.schema import MIGRATIONS, migrate
 from hdcos.party.store import Store
 from hdcos.party.worker import PATIENCE_S, Progress
@@ -131,7 +130,7 @@ def test_a_client_that_dawdles_over_its_request_is_refused(tmp_path, monkeypatch
                 yield bytes(1000)
 
     store = Store(tmp_path / "state")
-    gate = Gate(store, Limits(body_mb=0.01))
+    gate = Auth(store, Limits(body_mb=0.01))
     monkeypatch.setattr(gates, "BODY_S", 0.05)
     for request, status in ((Slow(), 408), (Endless(), 413)):
         request.scope = {HELD: Held(gate.waiting, "me")}

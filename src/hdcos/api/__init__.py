@@ -2,6 +2,9 @@
 
 names    what things may be called
 tokens   a client's secret, and what it shows to each party
+schema   JSON read by its type, and what is wrong with it in words
+requests what a client may send over HTTPS, with its limits
+answers  what a party answers over HTTPS
 tensors  binary tensors in HTTP bodies
 cost     what a piece of work cost, read off the meters
 settings what a run of training is

@@ -1,4 +1,4 @@
-"""What a doctor finds wrong with a cluster, whoever looks: a node or a client."""
+"""What a doctor finds wrong with a cluster, from a node or from a client."""
 
 from __future__ import annotations
 

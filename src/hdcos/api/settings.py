@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run of training is, for both parties and for whoever resumes it."""
+    """What a run of training is, for both parties and for a caller that resumes it."""
 
     loss: str
     batch: int

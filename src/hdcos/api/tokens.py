@@ -1,7 +1,7 @@
 """Who may ask for what.
 
 A client has one secret and shows each party another token made of it. A party sees its own token only, so it cannot
-pose as the client at the other party, and keeps nothing but a hash, so whoever reads its database cannot pose as the
+pose as the client at the other party, and keeps nothing but a hash, so a reader of its database cannot pose as the
 client. Tokens have 256 bits: a plain hash of one cannot be searched.
 """
 

@@ -14,7 +14,7 @@ from hdcos.party.node import Node, run_dealer, run_party, tune_process
 
 def main() -> None:
     tune_process()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever started this process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
     node = Node.from_json(json.loads(sys.stdin.readline()))
     threading.Thread(target=_end_with_input, daemon=True).start()
     try:

@@ -3,7 +3,7 @@
 Security  an execution whose input mask may be handed out is never used for rows that come as shares: the two ways have
           scopes of their own. Otherwise a party that is also a client could ask the other party for the mask of
           somebody else's row. A mask is handed out once and claimed once, by the client it was handed to. Its id
-          carries a tag made with a key that only the two parties have, so party 1 hands out its half of a mask only
+          carries a tag made with a key that only the two parties have, so party 1 hands out its share of a mask only
           for ids that party 0 allotted. What was handed out is remembered as runs of numbers, what has expired as one
           number below which nothing is handed out: memory does not grow with the rows that were served.
 """
@@ -22,8 +22,7 @@ from threading import Lock
 from hdcos.errors import InputError, MaterialExhausted, MaterialReused, PolicyRefused
 from hdcos.offline import Stock
 from hdcos.party.engine import Engine
-from hdcos.party.numbers import Numbers
-from hdcos.party.shelf import Run, Shelf
+from hdcos.party.executions import Executions, Numbers, Run
 from hdcos.party.store import Store
 from hdcos.ring import Array
 from hdcos.sharing import derive
@@ -46,12 +45,12 @@ class Issued:
     until: float
 
 
-class Lane:
+class MaterialAllotment:
     """Executions of one stock and who they were promised to. The event loop and the session's thread share it."""
 
     def __init__(self, stock: Stock, ahead: int, store: Store, engine: Engine) -> None:
         self.stock, self._ahead = stock, ahead
-        self.shelf = Shelf(stock, engine.timeout_s)
+        self.executions = Executions(stock, engine.timeout_s)
         self._store, self._lock = store, Lock()
         self._reserved = self._allotted = 0
         self._issued = Numbers()
@@ -99,7 +98,7 @@ class Lane:
         return expected if expected - self._allotted > self.ahead // 2 else self._allotted + self.ahead
 
     def allot(self, rows: int) -> int:
-        """The first of so many executions that nobody was promised; for party 0 alone."""
+        """The first of `rows` executions that nobody was promised; for party 0 alone."""
         with self._lock:
             return self._allot(rows)
 
@@ -125,7 +124,7 @@ class Lane:
     # ---- masks
 
     def hand_out(self, rows: int, owner: str, valid_s: float) -> tuple[range, Array]:
-        """So many new masks, and this party's half of them; for party 0 alone. Who may have no more uses up none."""
+        """`rows` new masks, and this party's share of them; for party 0 alone. Who may have no more uses up none."""
         with self._lock:
             self._check_held(rows, owner)
             first = self._allot(rows)
@@ -133,7 +132,7 @@ class Lane:
         return range(first, first + rows), self.stock.uniform(0, first, rows)
 
     def issue(self, numbers: Sequence[int], owner: str, valid_s: float) -> Array:
-        """This party's half of the input masks of consecutive executions, which party 0 handed out."""
+        """This party's share of the input masks of consecutive executions, which party 0 handed out."""
         first, end = numbers[0], numbers[-1] + 1
         if list(numbers) != list(range(first, end)):
             raise InputError("masks are fetched as they were handed out: one after another")
@@ -219,7 +218,7 @@ class Lane:
                 self._burnt = number
                 self._issued.raise_floor(number)
                 self._held = {key: value for key, value in self._held.items() if key >= number}
-            self.shelf.burn_before(number)
+            self.executions.burn_before(number)
 
 
 def runs_of(numbers: Sequence[int]) -> tuple[Run, ...]:

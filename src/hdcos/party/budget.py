@@ -33,7 +33,7 @@ class Demand:
 
     @classmethod
     def of(cls, model: Sequential, material: Plan, megabytes: float) -> Demand:
-        """With as many rows in stock as so many megabytes hold, and as can be computed in some seconds."""
+        """With as many rows in stock as these megabytes hold, and as can be computed in some seconds."""
         size = Size.of(model.layers, model.shapes)
         row = 8 * (material.words + COPIES * size.row)
         quick = limits.MOST_MULTIPLICATIONS // max(1, size.multiplications)

@@ -34,7 +34,7 @@ waiting_mb = 1024                # of requests and answers of all clients that a
 model_mb = 2048                  # of memory for one model: parameters, material, a batch
 models_mb = 8192                 # of memory for all models
 job_mb = 8192                    # of memory for one training job: rows, parameters, material, a step
-patience_s = 5                   # how long a request waits for its twin at the other party
+patience_s = 5                   # how long a request waits until the other party has it too
 mask_s = 300                     # how long a mask may be used
 dataset_gb = 64                  # of data that one client may keep here
 

@@ -116,7 +116,7 @@ def _stock(models: list[dict[str, Any]]) -> str:
 def _model(role: str, model: dict[str, Any]) -> Iterator[Finding]:
     """What keeps one model from being used."""
     if model.get("error"):
-        text = f"it is not loaded: {model['error']}. Share it anew, or run `hdcos retry {model['name']}` at {role}"
+        text = f"it is not loaded: {model['error']}. Share it again, or run `hdcos retry {model['name']}` at {role}"
         yield Finding(f"{model['name']} at {role}", False, text)
     elif model.get("queries", 0) >= model.get("queries_allowed", 1):
         text = f"all {model['queries_allowed']} rows are answered: see `hdcos quota {model['name']}` at {role}"

@@ -2,7 +2,7 @@
 
 Before a party loads a model or begins a job it writes down that it does, and takes that back when it is done. What a
 process finds written when it starts ended the last one. A version of a model, or a job, is given up if the error has a
-name, or if three processes or sessions in a row were lost over it; a new version is tried anew, and an operator can
+name, or if three processes or sessions in a row were lost over it; a new version is tried again, and an operator can
 have an old one tried again (`hdcos retry`). A full disk is nobody's mistake:
 what found no room waits, longer each time.
 """

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from threading import Condition, Thread
 from typing import Any
@@ -82,10 +82,10 @@ def _seed(nonce0: bytes, nonce1: bytes) -> bytes:
     return hashlib.sha256(nonce0 + nonce1).digest()
 
 
-class Door:
-    """Takes in whoever connects, for as long as the process lives."""
+class PeerListener:
+    """Takes in everybody who connects, for as long as the process lives."""
 
-    def __init__(self, node: Node, status: Callable[[], dict[str, Any]]) -> None:
+    def __init__(self, node: Node, status: Callable[[], Mapping[str, Any]]) -> None:
         self._node, self._status = node, status
         self._changed = Condition()
         self._session = ""
@@ -93,7 +93,7 @@ class Door:
         self._transfers: tuple[Link, bytes] | None = None
         roles = [role for role in node.certificates if role != node.role]
         self._listener = node.listen(*roles)
-        Thread(target=self._accept, name="door", daemon=True).start()
+        Thread(target=self._accept, name="listener", daemon=True).start()
 
     def links(self, meter: Meter, timeout_s: float) -> Links:
         """The links of the next session that party 1 began."""
@@ -144,7 +144,7 @@ class Door:
                 self._transfers = (link, seed)
                 self._changed.notify_all()
                 return
-            if session != self._session:  # party 1 began anew: what it left is void
+            if session != self._session:  # party 1 began again: what it left is void
                 for old, _ in self._waiting.values():
                     old.close()
                 self._waiting, self._session = {}, session

@@ -59,7 +59,7 @@ def leaving(engine: Engine, result: Share, work: Work, address: str) -> tuple[in
 
 
 def revealed(engine: Engine, shares: Mapping[str, Share], token: str) -> dict[str, Array]:
-    """This party's half of a model's parameters, refreshed; both parties must use the same token, once."""
+    """This party's share of a model's parameters, refreshed; both parties must use the same token, once."""
     return {
         name: refresh(share, engine.rank, engine.pair_seed, f"reveal {token} {name}").words
         for name, share in shares.items()

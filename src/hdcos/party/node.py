@@ -1,7 +1,7 @@
 """A node as a process of its own.
 
 Of a local cluster: `python -m hdcos.party.node`, configured by one line of JSON on its input. The process ends when its
-input does: whoever started it is gone then, however it went. Nodes of a cluster on several machines are configured by
+input does: its caller is gone then, however it went. Nodes of a cluster on several machines are configured by
 their folder and the cluster file: the dealer is `run_dealer` as well, a party is `hdcos.party.service`.
 """
 
@@ -97,7 +97,7 @@ class Node:
         return "dealer" in self.addresses
 
     def greet(self, link: Link, mine: Hello | None = None) -> Hello:
-        """Compare versions, tables and runs with whoever is at the other end; returns its hello."""
+        """Compare versions, tables and runs with the other end; returns its hello."""
         return handshake(link, mine or self.hello())
 
     def hello(self, program: bytes = SOFTWARE) -> Hello:
@@ -129,7 +129,7 @@ class Node:
 def run_dealer(node: Node, say: Callable[[str], None] | None = None) -> None:
     """Serve whichever party connects, each connection in a thread of its own, for as long as the process lives.
 
-    With `say`, as a node of its own: a party's material ends with its connection, since parties begin anew then.
+    With `say`, as a node of its own: a party's material ends with its connection, since parties begin again then.
     """
     dealer = Dealer()
     with node.listen("party0", "party1") as listener:

@@ -1,6 +1,6 @@
 """What a party does: it holds shares, spends material, talks to its peer and answers its client.
 
-Security  the party sees its own halves and uniformly masked openings. The frames of a run carry a context, a hash
+Security  the party sees its own shares and uniformly masked openings. The frames of a run carry a context, a hash
           of the program, the material's address and the execution's number: a peer that means anything else is
           refused at its first frame, before a second value could be opened under a mask. A run that fails is
           aborted on both sides and its material is burnt. What leaves for the client is rounded to the output
@@ -26,7 +26,7 @@ from hdcos.party.engine import Engine
 from hdcos.party.loading import leaving, load_model, revealed, trained_shares
 from hdcos.party.policy import OPEN, Policy
 from hdcos.party.trainer import Trainer
-from hdcos.party.work import Arrays, FunctionWork, ModelWork, Work, fingerprint, half
+from hdcos.party.work import Arrays, FunctionWork, ModelWork, Work, fingerprint, read_share
 from hdcos.protocol.catalogue import Call
 from hdcos.protocol.party import Party
 from hdcos.protocol.plan import blank_share, plan
@@ -108,7 +108,7 @@ class PartyNode:
         return {}, {}
 
     def _share_model(self, meta: Meta, arrays: Arrays) -> Answer:
-        """Take this party's half of a model and make it ready for inference."""
+        """Take this party's share of a model and make it ready for inference."""
         scope = self._new_scope(meta)
         model = Sequential.outline(meta.get("architecture"))
         chosen = layout(model, integer(meta, "phase_bits"), self._engine.dealer.has_dealer)
@@ -119,7 +119,8 @@ class PartyNode:
 
     def _halves(self, arrays: Arrays, tensors: Sequence[Tensor]) -> dict[str, Share]:
         return {
-            tensor.name: Share(half(arrays, tensor.name, tensor.shape, self.rank), tensor.scale) for tensor in tensors
+            tensor.name: Share(read_share(arrays, tensor.name, tensor.shape, self.rank), tensor.scale)
+            for tensor in tensors
         }
 
     def _masks(self, meta: Meta, arrays: Arrays) -> Answer:
@@ -127,7 +128,7 @@ class PartyNode:
         return {}, {"masks": work.issue(integer(meta, "start"), integer(meta, "rows"))}
 
     def _reveal(self, meta: Meta, arrays: Arrays) -> Answer:
-        """This party's half of a model's parameters, refreshed."""
+        """This party's share of a model's parameters, refreshed."""
         self._policy.check_reveal()
         work, token = self._model(meta), self._new_scope({"scope": f"reveal {text(meta, 'token')}"})
         self._engine.peer  # noqa: B018  the pair's seed comes with the link

@@ -35,13 +35,13 @@ class Room:
 
     @property
     def trouble(self) -> str:
-        """What to tell whoever looks, or nothing."""
+        """What is wrong with the disk, or nothing."""
         if self.free_bytes >= SPARE_BYTES:
             return ""
         return f"the disk of {self._folder} is full: nothing new is kept until there is room again"
 
     def require(self, size: int, what: str) -> None:
-        """StorageFull unless so many bytes can be kept and the spare stays."""
+        """StorageFull unless this many bytes can be kept and the spare stays."""
         free = self.free_bytes
         if free < size + SPARE_BYTES:
             raise StorageFull(

@@ -4,7 +4,7 @@ Party 1 tells what it has (an *inventory*) whenever that changes. Only what both
 a model or data set that one party lacks, or anything that they were told differently, waits.
 
 What fails belongs to a model or a job, and is given up after a while (`failures`): one client's mistake must not keep
-the parties from serving the others. What fails for want of room on a disk is nobody's mistake: it waits, longer each
+the parties from serving the others. What fails for lack of room on a disk is nobody's mistake: it waits, longer each
 time, and goes on when there is room.
 """
 
@@ -70,7 +70,7 @@ def inventory(store: Store, rank: int, failures: Failures) -> Inventory:
     }
 
 
-class Leader:
+class Scheduler:
     """Chooses commands, one at a time."""
 
     def __init__(self, worker: Worker, config: Config, failures: Failures, dealt: bool) -> None:
@@ -84,7 +84,7 @@ class Leader:
         self._predicted = 0.0
         self._step_s: dict[str, float] = {}
 
-    def heard(self, theirs: Inventory) -> None:
+    def hear(self, theirs: Inventory) -> None:
         """Party 1 holds this now."""
         self._theirs = theirs
         self._fresh = True
@@ -100,12 +100,12 @@ class Leader:
 
     def commands(self) -> Iterator[tuple[Command, bool]]:
         """What can be done now, most urgent first, and whether party 1 must say how it went."""
-        desk = self._worker.desk
-        desk.expire()
-        refusals = desk.refusals()
+        batcher = self._worker.batcher
+        batcher.expire()
+        refusals = batcher.refusals()
         if refusals:
             yield {"op": "refuse", "refusals": refusals}, False
-        if desk.busy:
+        if batcher.busy:
             yield from self._batch()
         for command in self._administration():
             yield command, True
@@ -118,7 +118,7 @@ class Leader:
 
     def _batch(self) -> Iterator[tuple[Command, bool]]:
         worker = self._worker
-        requests = worker.desk.batch(self._most_rows)
+        requests = worker.batcher.batch(self._most_rows)
         if not requests:
             return
         name, mode = requests[0].model, requests[0].mode
@@ -127,30 +127,35 @@ class Leader:
         try:
             if loaded is None or loaded.stored.version != requests[0].version:
                 raise HdcosError(f"{name} has just been replaced or forgotten: ask again")
-            lane, rows = loaded.lanes[mode], sum(request.rows for request in requests)
-            if mode == "shares" and lane.allotted + rows > lane.stock.expected:
-                more = {"op": "order", "model": name, "mode": mode, "ordered": lane.allotted + rows + lane.ahead // 2}
+            allotment, rows = loaded.allotments[mode], sum(request.rows for request in requests)
+            if mode == "shares" and allotment.allotted + rows > allotment.stock.expected:
+                more = {
+                    "op": "order",
+                    "model": name,
+                    "mode": mode,
+                    "ordered": allotment.allotted + rows + allotment.ahead // 2,
+                }
                 yield more, False
-            start = lane.allot(rows) if mode == "shares" else 0
+            start = allotment.allot(rows) if mode == "shares" else 0
         except HdcosError as error:
-            worker.desk.refuse(requests, Refused(error, 503, retryable=True))
+            worker.batcher.refuse(requests, Refused(error, 503, retryable=True))
             yield {"op": "refuse", "refusals": [[number, str(error)] for number in ids]}, False
             return
         self._predicted = time.monotonic()
         command = {"op": "infer", "model": name, "mode": mode, "ids": ids, "start": start}
-        yield {**command, "ordered": lane.wanted(), "requests": requests}, False
+        yield {**command, "ordered": allotment.wanted(), "requests": requests}, False
 
     def _most_rows(self, name: str, mode: str) -> int:
         loaded = self._worker.models.get(name)
-        return min(self._config.limits.rows, loaded.lanes[mode].most_rows) if loaded else self._config.limits.rows
+        return min(self._config.limits.rows, loaded.allotments[mode].most_rows) if loaded else self._config.limits.rows
 
     def _orders(self) -> Iterator[tuple[Command, bool]]:
         for name, loaded in list(self._worker.models.items()):
-            for mode, lane in loaded.lanes.items():
-                if lane.wanted() > lane.stock.expected:
-                    yield {"op": "order", "model": name, "mode": mode, "ordered": lane.wanted()}, False
+            for mode, allotment in loaded.allotments.items():
+                if allotment.wanted() > allotment.stock.expected:
+                    yield {"op": "order", "model": name, "mode": mode, "ordered": allotment.wanted()}, False
                 if time.monotonic() - self._tidied > TIDY_S:
-                    yield {"op": "burn", "model": name, "mode": mode, "before": lane.expired_before()}, False
+                    yield {"op": "burn", "model": name, "mode": mode, "before": allotment.expired_before()}, False
         if time.monotonic() - self._tidied > TIDY_S:
             self._tidied = time.monotonic()
 
@@ -205,7 +210,10 @@ class Leader:
             rows = min(rows, INTERIM_ROWS)
         rows_masked = max(1, int(MASKED_PART * rows))
         return {
-            **{"op": "load", "model": model.name, "version": model.version, "scope": _scope("model", model.name)},
+            "op": "load",
+            "model": model.name,
+            "version": model.version,
+            "scope": _scope("model", model.name),
             "ahead": {"shares": rows - rows_masked or 1, "masked": rows_masked},
         }
 
@@ -251,8 +259,12 @@ class Leader:
             yield end_of(job.id, "failed", f"{MOST_ATTEMPTS} attempts in a row did not reach a checkpoint")
             return
         yield {
-            **{"op": "open_job", "job": job.id, "scope": _scope("training", job.id), "datasets": chosen},
-            **{"attempt": attempt, "resume": None if newest_step is None else newest_step[0]},
+            "op": "open_job",
+            "job": job.id,
+            "scope": _scope("training", job.id),
+            "datasets": chosen,
+            "attempt": attempt,
+            "resume": None if newest_step is None else newest_step[0],
         }
 
     # ---- training, between predictions

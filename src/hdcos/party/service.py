@@ -10,23 +10,24 @@ from threading import Event, Thread
 from typing import Any
 
 from hdcos._version import __version__
+from hdcos.api import answers
 from hdcos.api.cost import counts_to_json
 from hdcos.errors import DataMissing, HdcosError, InputError, PeerLost
 from hdcos.link import Count, Link, Meter
 from hdcos.offline.dealer_link import DealerClient
 from hdcos.offline.ot import ObliviousSource
 from hdcos.offline.source import MaterialSource
-from hdcos.party.batcher import Desk
+from hdcos.party.batcher import Batcher
 from hdcos.party.budget import Budget
 from hdcos.party.config import Config
 from hdcos.party.failures import Failures
 from hdcos.party.http.connections import Connections, descriptors
-from hdcos.party.links import DIAL_S, Door, dial, dial_transfers
+from hdcos.party.links import DIAL_S, PeerListener, dial, dial_transfers
 from hdcos.party.node import Node
 from hdcos.party.quota import Quota
 from hdcos.party.session import Session
 from hdcos.party.store import ENDED, Store, StoredJob
-from hdcos.party.worker import Loaded, Progress
+from hdcos.party.worker import Loaded, Progress, Worker
 
 log = logging.getLogger("hdcos")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
@@ -39,7 +40,7 @@ class Service:
     def __init__(self, node: Node, store: Store, config: Config, loop: asyncio.AbstractEventLoop) -> None:
         self.node, self.store, self.config = node, store, config
         self.rank = int(node.role[-1])
-        self.desk = Desk(loop, self.rank, config.limits.patience_s, config.limits.waiting)
+        self.batcher = Batcher(loop, self.rank, config.limits.patience_s, config.limits.waiting)
         self.session: Session | None = None
         self.sessions = self.aborts = self.requests = self.errors = 0
         self.latencies: deque[float] = deque(maxlen=2000)
@@ -52,7 +53,7 @@ class Service:
         self._before = {"online": Count(), "offline": Count()}
         self._batches = self._rows = 0
         self._stop = Event()
-        self._door = Door(node, self.status)
+        self._listener = PeerListener(node, self.status)
         self._life = Thread(target=self._live, name="session", daemon=True)
 
     def start(self) -> None:
@@ -92,14 +93,14 @@ class Service:
 
     def _one_session(self) -> None:
         meter = Meter()
-        links = self._door.links(meter, DIAL_S) if self.rank == 0 else dial(self.node, meter)
+        links = self._listener.links(meter, DIAL_S) if self.rank == 0 else dial(self.node, meter)
         try:
             session = Session(
                 self.rank,
                 links,
                 self._source(),
                 self.store,
-                self.desk,
+                self.batcher,
                 self.config,
                 self.budget,
                 self.node.timeout_s,
@@ -130,7 +131,7 @@ class Service:
             return DealerClient(self._dial_dealer, self.rank)
         if self.rank == 1:
             return ObliviousSource(lambda meter: dial_transfers(self.node, meter), 1)
-        return ObliviousSource(lambda meter: self._door.transfers(meter, self.node.timeout_s), 0)
+        return ObliviousSource(lambda meter: self._listener.transfers(meter, self.node.timeout_s), 0)
 
     def _dial_dealer(self, meter: Meter) -> Link:
         link = self.node.dial("dealer", meter, DIAL_S)
@@ -149,8 +150,10 @@ class Service:
         if not versions:
             raise DataMissing(f"no model is named {name!r}")
         if why := self.failures.final("load", name, versions[-1].version):
-            raise DataMissing(f"{name} cannot be loaded: {why}. Share it anew, or have its operators retry it")
-        raise PeerLost(f"{name} is not ready: {self.reason or 'it is being loaded, or the other party lacks its half'}")
+            raise DataMissing(f"{name} cannot be loaded: {why}. Share it again, or have its operators retry it")
+        raise PeerLost(
+            f"{name} is not ready: {self.reason or 'it is being loaded, or the other party lacks its share'}"
+        )
 
     def progress(self, job: str) -> Progress | None:
         """How far a job is, if this session works on it."""
@@ -167,9 +170,9 @@ class Service:
         if not session.worker.settled:
             return False, "models are being loaded"
         for name, loaded in list(session.worker.models.items()):
-            lane = loaded.lanes["shares"]
-            if lane.free < self.config.stock.mark * lane.ahead:
-                return False, f"material for {name} is low: {lane.free} rows"
+            allotment = loaded.allotments["shares"]
+            if allotment.free < self.config.stock.mark * allotment.ahead:
+                return False, f"material for {name} is low: {allotment.free} rows"
         return True, self.store.room.trouble
 
     def counts(self, session: Session | None) -> dict[str, Count]:
@@ -180,7 +183,7 @@ class Service:
         offline = session.engine.dealer.meter.snapshot().phases["offline"]
         return {"online": self._before["online"] + online, "offline": self._before["offline"] + offline}
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> answers.Status:
         """What the status page shows."""
         session = self.session
         ready, reason = self.ready()
@@ -191,29 +194,20 @@ class Service:
         def quantile(part: float) -> float | None:
             return 1e3 * latencies[int(part * (len(latencies) - 1))] if latencies else None
 
-        models = []
-        newest, counted = {model.name: model for model in self.store.models()}, self.store.all_queries()
-        for name in sorted(newest):
-            loaded = worker.models.get(name) if worker else None
-            known: dict[str, Any] = {"name": name, "version": "", "ready": loaded is not None}
-            known |= {"stock": 0, "mark": 0, "rows": 0}
-            known |= {"queries": self.quota.used(name), "queries_allowed": counted.get(name, (0, 0))[1]}
-            known |= {"error": self.failures.final("load", name, newest[name].version)}
-            if loaded is not None:
-                lane = loaded.lanes["shares"]
-                mark = int(self.config.stock.mark * lane.ahead)
-                known["queries_allowed"] = loaded.allowed
-                known |= {"version": loaded.stored.version, "stock": lane.free, "mark": mark, "rows": loaded.rows}
-            models.append(known)
         return {
-            **{"ready": ready, "reason": reason, "party": self.rank, "cluster": self.node.run.hex()},
-            **{"version": __version__, "uptime_s": time.time() - self.started, "session": self.sessions},
+            "ready": ready,
+            "reason": reason,
+            "party": self.rank,
+            "cluster": self.node.run.hex(),
+            "version": __version__,
+            "uptime_s": time.time() - self.started,
+            "session": self.sessions,
             "peer": {
                 "up": session is not None,
                 "rtt_ms": worker.rtt_s * 1e3 if worker is not None and worker.rtt_s is not None else None,
             },
             "dealer": {"up": session is not None and session.engine.shortage is None},
-            "models": models,
+            "models": self._model_states(worker),
             "jobs": [self.job_status(job.id) for job in self.store.jobs() if job.state not in ENDED],
             "connections": {"open": len(self.connections), "most": self.connections.most},
             "storage": {"free_bytes": self.store.room.free_bytes, "full": bool(self.store.room.trouble)},
@@ -231,7 +225,28 @@ class Service:
             "latency_ms": {"p50": quantile(0.5), "p99": quantile(0.99)},
         }
 
-    def job_status(self, number: str) -> dict[str, Any]:
+    def _model_states(self, worker: Worker | None) -> list[answers.ModelStatus]:
+        newest, counted = {model.name: model for model in self.store.models()}, self.store.all_queries()
+        states: list[answers.ModelStatus] = []
+        for name in sorted(newest):
+            loaded = worker.models.get(name) if worker else None
+            allotment = loaded.allotments["shares"] if loaded else None
+            states.append(
+                {
+                    "name": name,
+                    "version": loaded.stored.version if loaded else "",
+                    "ready": loaded is not None,
+                    "stock": allotment.free if allotment else 0,
+                    "mark": int(self.config.stock.mark * allotment.ahead) if allotment else 0,
+                    "rows": loaded.rows if loaded else 0,
+                    "queries": self.quota.used(name),
+                    "queries_allowed": loaded.allowed if loaded else counted.get(name, (0, 0))[1],
+                    "error": self.failures.final("load", name, newest[name].version),
+                }
+            )
+        return states
+
+    def job_status(self, number: str) -> answers.Job:
         job = self.store.job(number)
         progress = self.progress(number)
         step = progress.step if progress else job.step
@@ -242,9 +257,16 @@ class Service:
         kept = any(model.version == job.version for model in self.store.models(job.spec["model"]))
         shown, version = progress.interim if progress else (0, "")
         return {
-            **{"id": job.id, "model": job.spec["model"], "state": state, "step": step, "total_steps": total},
-            **{"epoch": epoch, "epochs": epochs, "error": job.error},
-            **{"version": job.version if kept else "", "report": self._report(job)},
+            "id": job.id,
+            "model": job.spec["model"],
+            "state": state,
+            "step": step,
+            "total_steps": total,
+            "epoch": epoch,
+            "epochs": epochs,
+            "error": job.error,
+            "version": job.version if kept else "",
+            "report": self._report(job),
             "interim": {"epoch": shown, "model": job.interim, "version": version},
         }
 
@@ -262,8 +284,8 @@ class Service:
         progress = self.progress(job)
         if progress is not None:
             progress.look(epoch)
-            with self.desk.changed:
-                self.desk.changed.notify_all()
+            with self.batcher.changed:
+                self.batcher.changed.notify_all()
 
 
 def _place(error: BaseException) -> str:

@@ -16,13 +16,13 @@ from hdcos.errors import HdcosError, InputError, PeerLost, StorageFull
 from hdcos.link import Kind, Link, Meter
 from hdcos.link.message import answer, decode_message, encode_message, reply_error
 from hdcos.offline.source import MaterialSource
-from hdcos.party.batcher import Desk
+from hdcos.party.batcher import Batcher
 from hdcos.party.budget import Budget
 from hdcos.party.config import Config
 from hdcos.party.engine import Engine
 from hdcos.party.failures import Failures
 from hdcos.party.links import Links
-from hdcos.party.scheduler import Leader, end_of, inventory
+from hdcos.party.scheduler import Scheduler, end_of, inventory
 from hdcos.party.store import Store
 from hdcos.party.worker import Command, Worker
 
@@ -42,18 +42,18 @@ class Session:
         links: Links,
         source: MaterialSource,
         store: Store,
-        desk: Desk,
+        batcher: Batcher,
         config: Config,
         budget: Budget,
         timeout_s: float,
         failures: Failures,
         dealt: bool,
     ) -> None:
-        self.rank, self._links, self._store, self._desk = rank, links, store, desk
+        self.rank, self._links, self._store, self._batcher = rank, links, store, batcher
         self.engine = Engine(rank, self._no_other_link, source, links.meter, timeout_s)
         self.engine.adopt(links.rounds, links.pair_seed)
-        self.worker = Worker(self.engine, store, desk, budget, config.policy.queries_per_model)
-        self._leader = Leader(self.worker, config, failures, dealt)
+        self.worker = Worker(self.engine, store, batcher, budget, config.policy.queries_per_model)
+        self._scheduler = Scheduler(self.worker, config, failures, dealt)
         self._failures = failures
         self._timeout_s = timeout_s
         self._ended = Event()
@@ -70,7 +70,7 @@ class Session:
         """Until the end; raises what ended it, if not `stop`."""
         work, other = (self._lead, self._listen) if self.rank == 0 else (self._follow, self._report)
         helper = Thread(target=self._guarded, args=(other,), name="arrivals", daemon=True)
-        self._desk.open()
+        self._batcher.open()
         helper.start()
         try:
             work()
@@ -79,7 +79,7 @@ class Session:
                 self._failure = error
         finally:
             self._ended.set()
-            self._desk.close("The connection to the other party or the dealer was lost on the way.")
+            self._batcher.close("The connection to the other party or the dealer was lost on the way.")
             self._say_why(helper)
             self.worker.stop()
         if self._failure is not None:
@@ -99,8 +99,8 @@ class Session:
     def stop(self) -> None:
         """End it from another thread, in good order."""
         self._ended.set()
-        with self._desk.changed:
-            self._desk.changed.notify_all()
+        with self._batcher.changed:
+            self._batcher.changed.notify_all()
 
     def _guarded(self, work: Callable[[], None]) -> None:
         """The second thread of a session: its failure is the session's."""
@@ -117,26 +117,27 @@ class Session:
     # ---- party 0
 
     def _lead(self) -> None:
-        desk, leader = self._desk, self._leader
+        batcher, scheduler = self._batcher, self._scheduler
         told = 0.0
         while not self._ended.is_set():
-            for command, answered in leader.commands():
+            for command, answered in scheduler.commands():
                 self._carry_out(command, answered)
                 told = time.monotonic()
                 if self._ended.is_set():
                     return
             now = time.monotonic()
-            if now - self._pinged > LOOK_S and not desk.busy:
+            if now - self._pinged > LOOK_S and not batcher.busy:
                 self._pinged = told = now
                 self._carry_out({"op": "ping"}, False)
             elif now - told > HEARTBEAT_S:
                 told = now
                 self._links.commands.send(Kind.REQUEST, *encode_message({"op": "idle"}))
             self._look_after()
-            if not leader.working:
-                with desk.changed:
-                    desk.changed.wait_for(
-                        lambda: desk.busy or leader.working or leader.has_news or self._ended.is_set(), HEARTBEAT_S / 4
+            if not scheduler.working:
+                with batcher.changed:
+                    batcher.changed.wait_for(
+                        lambda: batcher.busy or scheduler.working or scheduler.has_news or self._ended.is_set(),
+                        HEARTBEAT_S / 4,
                     )
 
     def _carry_out(self, command: Command, answered: bool) -> None:
@@ -184,11 +185,11 @@ class Session:
             _, payload = arrivals.receive(Kind.REQUEST, timeout_s=self._timeout_s)
             meta, _ = decode_message(payload)
             if "inventory" in meta:
-                self._leader.heard(meta["inventory"])
-                with self._desk.changed:
-                    self._desk.changed.notify_all()
+                self._scheduler.hear(meta["inventory"])
+                with self._batcher.changed:
+                    self._batcher.changed.notify_all()
             if meta.get("requests"):
-                self._desk.heard(meta["requests"])
+                self._batcher.hear(meta["requests"])
 
     # ---- party 1
 
@@ -201,8 +202,8 @@ class Session:
                 held = self._store.changes
                 self._obey(command)
                 if self._store.changes != held:  # which party 0 waits to hear
-                    with self._desk.changed:
-                        self._desk.changed.notify_all()
+                    with self._batcher.changed:
+                        self._batcher.changed.notify_all()
             self._look_after()
 
     def _obey(self, command: Command) -> None:
@@ -234,18 +235,18 @@ class Session:
 
     def _report(self) -> None:
         """Tell party 0 what arrives here and what is held here."""
-        desk, store, said = self._desk, self._store, 0.0
+        batcher, store, said = self._batcher, self._store, 0.0
         while not self._ended.is_set():
-            message: Command = {"requests": desk.news()}
+            message: Command = {"requests": batcher.news()}
             if store.changes != self._told:
                 self._told = store.changes
                 message["inventory"] = inventory(store, 1, self._failures)
             if message["requests"] or "inventory" in message or time.monotonic() - said > HEARTBEAT_S:
                 said = time.monotonic()
                 self._links.arrivals.send(Kind.REQUEST, *encode_message(message))
-            with desk.changed:
-                desk.changed.wait_for(
-                    lambda: desk.has_news or store.changes != self._told or self._ended.is_set(), HEARTBEAT_S / 4
+            with batcher.changed:
+                batcher.changed.wait_for(
+                    lambda: batcher.has_news or store.changes != self._told or self._ended.is_set(), HEARTBEAT_S / 4
                 )
 
     # ---- both
@@ -263,7 +264,7 @@ class Session:
         if now - self._looked > LOOK_S:
             self._looked = now
             if max(self._carried()) > MOST_BYTES:
-                raise PeerLost("the links have carried as much as one key should encrypt: they are made anew")
+                raise PeerLost("the links have carried as much as one key should encrypt: they are made again")
             self._store.poll()
-            self._desk.expire()
+            self._batcher.expire()
             self.engine.greet_dealer()

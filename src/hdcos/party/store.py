@@ -1,16 +1,16 @@
 """What a party keeps on disk: a database and one file of shares per model, data set and job.
 
 state/hdcos.sqlite                               tables of `schema`, write-ahead log
-state/models/NAME/VERSION.safetensors            this party's half of a model
-state/datasets/NAME/VERSION.safetensors          this party's half of a data set; `.part` until it is complete
+state/models/NAME/VERSION.safetensors            this party's share of a model
+state/datasets/NAME/VERSION.safetensors          this party's share of a data set; `.part` until it is complete
 state/jobs/ID/                                   the initial parameters, and checkpoints, until the job ends
-state/reveals/ID.safetensors                     this party's refreshed half, released by both
+state/reveals/ID.safetensors                     this party's refreshed share, released by both
 state/reserve                                    takes up room for the ledger, see `room`
 
-Security  every file is one party's half: alone it says nothing. Folders and files are their owner's only, whatever the
+Security  every file is one party's share: alone it says nothing. Folders and files are their owner's only, whatever the
           umask.
 
-A version is drawn by whoever makes the thing and is the same at both parties, so that halves of different sharings are
+A version is drawn by the maker of the thing and is the same at both parties, so that shares of different sharings are
 never put together. A file is complete before the row that names it is written, and an older version stays until both
 parties are known to hold the newer one: whenever a process dies, some version is whole at both.
 """
@@ -102,7 +102,7 @@ class StoredJob:
 
     @property
     def interim(self) -> str:
-        """The name of its model as it is after each epoch, for whoever watches it."""
+        """The name of its model as it is after each epoch, for clients that watch it."""
         return f"job-{self.id}"
 
 
@@ -264,7 +264,7 @@ class Store:
     ) -> None:
         """Keep a new version. A name belongs to the client that used it first."""
         content = to_bytes(dict(words), {"format": "hdcos-model-half", "version": "1"})
-        self._require(len(content), f"this party's half of {name}")
+        self._require(len(content), f"this party's share of {name}")
         with self._making() as made, self._changing() as database:
             known = self.models(name)
             if any(model.owner != owner for model in known):
@@ -307,7 +307,7 @@ class Store:
 
     def begin_dataset(self, dataset: StoredDataset, most_bytes: float) -> None:
         """Make room for an upload. The file is a safetensors file from its first byte on: its header comes first."""
-        self._require(8 * dataset.words, f"this party's half of {dataset.name}")
+        self._require(8 * dataset.words, f"this party's share of {dataset.name}")
         with self._making() as made, self._changing(heard=False) as database:
             if any(known.owner != dataset.owner for known in self.datasets(dataset.name)):
                 raise PolicyRefused(f"a data set named {dataset.name!r} belongs to another client: choose another name")
@@ -442,7 +442,7 @@ class Store:
 
     def keep_job(self, job: str, spec: Mapping[str, Any], owner: str, words: Mapping[str, Array]) -> None:
         content = to_bytes(dict(words))
-        self._require(len(content), "this party's half of the first parameters")
+        self._require(len(content), "this party's share of the first parameters")
         with self._making() as made, self._changing() as database:
             if self._rows("SELECT id FROM jobs WHERE id = ?", job):
                 raise InputError(f"a job with the id {job} was submitted before")
@@ -548,7 +548,7 @@ class Store:
     # ---- queries and failures
 
     def set_aside(self, model: str, rows: int, most: int = 0) -> int:
-        """Count up to so many more rows of a model as answered, while there are fewer than `most`; returns how many.
+        """Count up to this many more rows of a model as answered, while there are fewer than `most`; returns how many.
 
         A negative number of rows was counted too much.
         """

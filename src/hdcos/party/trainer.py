@@ -18,7 +18,7 @@ from hdcos.party.dataset import Dataset, joined
 from hdcos.party.engine import Engine
 from hdcos.party.policy import Policy
 from hdcos.party.training import Training, steps_ahead
-from hdcos.party.work import Arrays, fingerprint, half
+from hdcos.party.work import Arrays, fingerprint, read_share
 from hdcos.protocol.party import Party
 from hdcos.protocol.rounds import Rounds
 from hdcos.ring import Array
@@ -56,12 +56,12 @@ class Trainer:
         return training
 
     def _upload(self, meta: Meta, arrays: Arrays) -> Answer:
-        """Keep this party's half of one owner's rows."""
+        """Keep this party's share of one owner's rows."""
         name, rows, outputs = text(meta, "name"), integer(meta, "rows"), integer(meta, "outputs")
         if name in self._datasets:
             raise InputError(f"a data set named {name!r} is here already: choose another name")
-        x = Share(half(arrays, "x", (rows, integer(meta, "features")), self.rank), INPUT_SCALE)
-        targets = Share(half(arrays, "targets", (rows, outputs), self.rank), TARGET_SCALE) if outputs else None
+        x = Share(read_share(arrays, "x", (rows, integer(meta, "features")), self.rank), INPUT_SCALE)
+        targets = Share(read_share(arrays, "targets", (rows, outputs), self.rank), TARGET_SCALE) if outputs else None
         self._datasets[name] = Dataset(x, targets, checked_names(meta.get("columns"), x.shape[1]))
         return {}, {}
 
@@ -94,7 +94,7 @@ class Trainer:
         return {"checkpoints": known, "attempt": found.attempt}, {}
 
     def _open(self, meta: Meta, arrays: Arrays) -> Answer:
-        """Take this party's half of the parameters, or a checkpoint, and plan a step on data sets that are here."""
+        """Take this party's share of the parameters, or a checkpoint, and plan a step on data sets that are here."""
         scope = text(meta, "scope")
         model = Sequential.outline(meta.get("architecture"))
         settings = Settings(**meta["settings"])
@@ -109,10 +109,10 @@ class Trainer:
             )
         if not 1 <= settings.batch <= len(x):
             raise InputError(f"a batch of {settings.batch} rows cannot be drawn from {len(x)}")
-        halves = {tensor.name: half(arrays, tensor.name, tensor.shape, self.rank) for tensor in form.tensors}
+        words = {tensor.name: read_share(arrays, tensor.name, tensor.shape, self.rank) for tensor in form.tensors}
         compared = targets.raised(form.target_scale)
         training = Training(
-            form, settings, x, compared, form.shares(halves), columns=data.columns, attempt=integer(meta, "attempt")
+            form, settings, x, compared, form.shares(words), columns=data.columns, attempt=integer(meta, "attempt")
         )
         planned = training.planned(float(meta["rate"]), self.rank)
         limits.check(planned.material)

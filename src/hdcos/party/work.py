@@ -32,11 +32,11 @@ def fingerprint(*parts: Any) -> bytes:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).digest()
 
 
-def half(arrays: Arrays, name: str, shape: Shape, rank: int) -> Array:
-    """This party's half of an input: words as they are, or expanded from a seed at party 0."""
+def read_share(arrays: Arrays, name: str, shape: Shape, rank: int) -> Array:
+    """This party's share of an input: words as they are, or expanded from a seed at party 0."""
     given = arrays.get(name)
     if given is None:
-        raise InputError(f"party {rank} was sent no half of {name}")
+        raise InputError(f"party {rank} was sent no share of {name}")
     if rank == 0 and given.dtype == np.uint8:
         return Stream(given.tobytes()).words(shape)
     if given.shape != shape or given.dtype != np.uint64:
@@ -80,7 +80,7 @@ class FunctionWork(Work):
     ) -> Rounds[Share]:
         (party,) = parties
         inputs = [
-            Share(half(arrays, f"input{index}", (shape[0] * executions, *shape[1:]), party.rank), scale)
+            Share(read_share(arrays, f"input{index}", (shape[0] * executions, *shape[1:]), party.rank), scale)
             for index, (shape, scale) in enumerate(zip(self.shapes, self.scales, strict=True))
         ]
         return self.call.program(party, *inputs)
@@ -105,7 +105,7 @@ class ModelWork(Work):
     """Rows whose input masks were handed out; each only ever once."""
 
     def issue(self, start: int, rows: int) -> Array:
-        """This party's half of the input masks of rows [start, start + rows), for the owner of the input."""
+        """This party's share of the input masks of rows [start, start + rows), for the owner of the input."""
         if start < max(self.issued, self.stock.used):
             raise MaterialReused(f"the input mask of row {start} was handed out or used before")
         if not 1 <= rows <= 1 << 24:
@@ -124,7 +124,7 @@ class ModelWork(Work):
         if mode == "shares":
             if start < self.issued:
                 raise MaterialReused("rows whose input masks were handed out cannot come as shares")
-            words = half(arrays, "input0", shape, parties[0].rank)
+            words = read_share(arrays, "input0", shape, parties[0].rank)
             values = [Share(part, self.layout.input_scale) for part in _cut(words, self.pieces(executions))]
             return infer_pieces(parties, self.layout, self.parameters, values)
         if mode != "masked":

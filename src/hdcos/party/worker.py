@@ -24,16 +24,16 @@ from hdcos.errors import CheckpointMismatch, DataMissing, InputError, ModelError
 from hdcos.link import Count
 from hdcos.nn import Sequential
 from hdcos.offline import Ration
-from hdcos.party.allotment import Lane
-from hdcos.party.batcher import Answer, Desk, Request
+from hdcos.party.allotment import MaterialAllotment
+from hdcos.party.batcher import Answer, Batcher, Request
 from hdcos.party.budget import Budget
 from hdcos.party.checkpoint import Checkpoints
 from hdcos.party.dataset import Dataset
 from hdcos.party.engine import Engine
+from hdcos.party.executions import Run
 from hdcos.party.loading import leaving, load_model, revealed, trained_shares
 from hdcos.party.policy import Policy
 from hdcos.party.quota import allowed_queries
-from hdcos.party.shelf import Run
 from hdcos.party.store import MOST_MODELS, Store, StoredModel
 from hdcos.party.trainer import Trainer
 from hdcos.party.work import ModelWork, fingerprint
@@ -62,12 +62,12 @@ class Loaded:
         self,
         stored: StoredModel,
         work: ModelWork,
-        lanes: Mapping[str, Lane],
+        allotments: Mapping[str, MaterialAllotment],
         row_bytes: int,
         counted: str,
         allowed: int,
     ) -> None:
-        self.stored, self.work, self.lanes = stored, work, lanes
+        self.stored, self.work, self.allotments = stored, work, allotments
         self.counted = counted
         """The model whose quota its answers count for."""
         self.allowed = allowed
@@ -131,8 +131,8 @@ class Progress:
 class Worker:
     """Carries out commands at one party for the length of a session."""
 
-    def __init__(self, engine: Engine, store: Store, desk: Desk, budget: Budget, queries: int) -> None:
-        self.engine, self.store, self.desk, self._budget = engine, store, desk, budget
+    def __init__(self, engine: Engine, store: Store, batcher: Batcher, budget: Budget, queries: int) -> None:
+        self.engine, self.store, self.batcher, self._budget = engine, store, batcher, budget
         self._queries = queries
         """Rows of each model that the operator allows; 0 leaves it to the network."""
         self.rank = engine.rank
@@ -195,38 +195,38 @@ class Worker:
         # Party 0 chose how much is kept ahead: this party's memory is its own.
         self._budget.check_model(demand.fixed + sum(command["ahead"].values()) * demand.row)
         words = self.store.model_words(name, version)
-        check_halves(words, {tensor.name: tensor.shape for tensor in chosen.tensors})
+        check_shares(words, {tensor.name: tensor.shape for tensor in chosen.tensors})
         shares = {tensor.name: Share(words[tensor.name], tensor.scale) for tensor in chosen.tensors}
 
         def rest() -> None:
             work = load_model(self.engine, command["scope"], model, chosen, shares, 0)
             assert work.planned is not None
             masked = self.engine.open(f"{command['scope']} masked", work.planned)
-            lanes = {
-                mode: Lane(stock, command["ahead"][mode], self.store, self.engine)
+            allotments = {
+                mode: MaterialAllotment(stock, command["ahead"][mode], self.store, self.engine)
                 for mode, stock in (("shares", work.stock), ("masked", masked))
             }
             self._unload({"model": name})
             counted, allowed = self.store.counted_as(name), allowed_queries(chosen, self._queries)
-            self.models[name] = Loaded(stored, work, lanes, demand.row, counted, allowed)
-            for lane in lanes.values():
-                self.engine.order(lane.stock, lane.ahead)
+            self.models[name] = Loaded(stored, work, allotments, demand.row, counted, allowed)
+            for allotment in allotments.values():
+                self.engine.order(allotment.stock, allotment.ahead)
 
         return rest
 
     def _unload(self, command: Command) -> None:
         loaded = self.models.pop(command["model"], None)
         if loaded is not None:
-            for lane in loaded.lanes.values():
-                self.engine.close(lane.stock)
+            for allotment in loaded.allotments.values():
+                self.engine.close(allotment.stock)
 
     def _drop(self, command: Command) -> None:
         """Forget versions that both parties have a newer one of."""
         self.store.forget_model(command["model"], command["versions"])
 
     def _order(self, command: Command) -> None:
-        """Have material made until so many executions were ordered in all."""
-        stock = self.models[command["model"]].lanes[command["mode"]].stock
+        """Have material made until this many executions were ordered in all."""
+        stock = self.models[command["model"]].allotments[command["mode"]].stock
         missing = command["ordered"] - stock.expected
         if missing > 0:
             self.engine.order(stock, missing)
@@ -235,24 +235,28 @@ class Worker:
         """Drop material whose masks have expired."""
         loaded = self.models.get(command["model"])
         if loaded is not None:
-            loaded.lanes[command["mode"]].burn_before(command["before"])
+            loaded.allotments[command["mode"]].burn_before(command["before"])
 
     # ---- predictions
 
     def _infer(self, command: Command) -> None:
-        """Run a batch: the same requests at both parties, each with its own half."""
-        requests: list[Request] = command.get("requests") or self.desk.take(command["ids"])
+        """Run a batch: the same requests at both parties, each with its own share."""
+        requests: list[Request] = command.get("requests") or self.batcher.take(command["ids"])
         loaded, mode = self.models[command["model"]], command["mode"]
-        lane = loaded.lanes[mode]
+        allotment = loaded.allotments[mode]
         self._order(command)
         rows = sum(request.rows for request in requests)
         for request in requests:
             request.begun = True
         runs = [(command["start"], rows)] if mode == "shares" else [run for request in requests for run in request.runs]
-        lane.reserve(max(first + count for first, count in runs))
-        address = f"{lane.stock.name} {runs[0]} {rows}"
+        allotment.reserve(max(first + count for first, count in runs))
+        address = f"{allotment.stock.name} {runs[0]} {rows}"
         agreed = fingerprint(
-            loaded.work.fingerprint.hex(), lane.stock.name, command["ids"], [request.said for request in requests], runs
+            loaded.work.fingerprint.hex(),
+            allotment.stock.name,
+            command["ids"],
+            [request.said for request in requests],
+            runs,
         )
         engine = self.engine
         with engine.meter.phase("online"):
@@ -265,7 +269,7 @@ class Worker:
         self.batches += 1
         self.rows += rows
         loaded.rows += rows
-        self.desk.settle(answers)
+        self.batcher.settle(answers)
 
     def _beginning(
         self, loaded: Loaded, mode: str, requests: Sequence[Request], runs: Sequence[Run]
@@ -273,7 +277,7 @@ class Worker:
         chosen, work = loaded.work.layout, loaded.work
         words = requests[0].words if len(requests) == 1 else np.concatenate([request.words for request in requests])
         sizes = pieces(len(words))
-        rations = [loaded.lanes[mode].shelf.take(part) for part in split_runs(runs, sizes)]
+        rations = [loaded.allotments[mode].executions.take(part) for part in split_runs(runs, sizes)]
         parts: list[Any] = np.split(words, np.cumsum(sizes)[:-1])
         values = [Share(part, chosen.input_scale) for part in parts] if mode == "shares" else parts
         parties = [Party(self.rank, ration) for ration in rations]
@@ -306,9 +310,17 @@ class Worker:
         steps_per_epoch = rows // spec["batch_size"]
         settings["total_steps"] = steps_per_epoch * len(spec["rates"])
         meta = {
-            **{"scope": command["scope"], "architecture": spec["architecture"], "settings": settings},
-            **{"datasets": names, "join": spec["join"], "rate": min(spec["rates"]), "attempt": command["attempt"]},
-            **{"folder": job, "every": spec["checkpoint_every"], "run": job, "resume": command["resume"]},
+            "scope": command["scope"],
+            "architecture": spec["architecture"],
+            "settings": settings,
+            "datasets": names,
+            "join": spec["join"],
+            "rate": min(spec["rates"]),
+            "attempt": command["attempt"],
+            "folder": job,
+            "every": spec["checkpoint_every"],
+            "run": job,
+            "resume": command["resume"],
         }
         if command["resume"] is None:  # what an earlier attempt left at one party only
             Checkpoints.of(self.store.job_folder(job), self.rank).forget_after(-1)
@@ -367,7 +379,7 @@ class Worker:
             raise PolicyRefused(f"a model named {name!r} belongs to another client now")
         # Here, before either party has kept a version that the other has no room for.
         size = sum(8 * prod(tensor.shape) for tensor in chosen.tensors)
-        self.store.room.require(size, f"this party's half of {name}")
+        self.store.room.require(size, f"this party's share of {name}")
 
         def rest() -> None:
             shares = trained_shares(self.engine, command["scope"], training, chosen)
@@ -392,7 +404,7 @@ class Worker:
     # ---- the rest
 
     def _release(self, command: Command) -> None:
-        """Both operators agreed: keep this party's refreshed half of a model for whoever asked."""
+        """Both operators agreed: keep this party's refreshed share of a model for the client that asked."""
         reveal = self.store.reveal(command["reveal"])
         if reveal.state != "approved":
             raise PolicyRefused(f"reveal {reveal.id} is {reveal.state} here")
@@ -405,7 +417,7 @@ class Worker:
         self.store.release(reveal.id, revealed(self.engine, shares, reveal.id))
 
     def _refuse(self, command: Command) -> None:
-        self.desk.drop(command["refusals"])
+        self.batcher.drop(command["refusals"])
 
     def _settle(self, command: Command) -> None:
         self.settled = True
@@ -428,8 +440,8 @@ def _nothing() -> None:
     """The rest of a command that has none."""
 
 
-def check_halves(words: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """This party's half of parameters, as it came from outside."""
+def check_shares(words: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """This party's share of parameters, as it came from outside."""
     if set(words) != set(shapes):
         raise InputError(f"the network has the parameters {sorted(shapes)}, got {sorted(words)}")
     for name, shape in shapes.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -22,7 +23,7 @@ class _State(Collector):
         self._service, self._held = service, held
 
     def collect(self) -> Iterable[Metric]:
-        status = self._service.status()
+        status: Any = self._service.status()
         for name, value in status["counters"].items():
             yield CounterMetricFamily(f"hdcos_{name}", f"{name.replace('_', ' ')} since the start", value=value)
         yield CounterMetricFamily("hdcos_sessions", "sessions with the other party", value=status["session"])
@@ -33,7 +34,7 @@ class _State(Collector):
         yield GaugeMetricFamily("hdcos_disk_free_bytes", "room on the disk of the state folder", value=free)
         held = status["connections"]["open"]
         yield GaugeMetricFamily("hdcos_connections", "connections of clients, idle ones among them", value=held)
-        yield GaugeMetricFamily("hdcos_waiting", "requests that wait", value=len(self._service.desk))
+        yield GaugeMetricFamily("hdcos_waiting", "requests that wait", value=len(self._service.batcher))
         if status["peer"]["rtt_ms"] is not None:
             seconds = status["peer"]["rtt_ms"] / 1e3
             yield GaugeMetricFamily("hdcos_round_trip_seconds", "an empty round between the parties", value=seconds)
@@ -64,7 +65,7 @@ class Metrics:
         self._registry.register(_State(service, held))
 
     def text(self, accept: str) -> tuple[bytes, str]:
-        """All metrics and their media type: OpenMetrics for whoever accepts it, else Prometheus' own format.
+        """All metrics and their media type: OpenMetrics for clients that accept it, else Prometheus' own format.
 
         The library's negotiation fails on versions that are no numbers, so only the kind is read here.
         """

@@ -1,4 +1,4 @@
-"""The HTTP resources of models: metadata, predictions, masks, material, upload."""
+"""The HTTP endpoints of models: metadata, predictions, masks, material, upload."""
 
 from __future__ import annotations
 
@@ -8,140 +8,143 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from starlette.requests import Request as HttpRequest
-from starlette.responses import Response
+from msgspec import UNSET
 
+from hdcos.api import answers, requests
+from hdcos.api.answers import AnswerForm, Inferred, ModelForm, ModelState, OutputForm, TensorForm
 from hdcos.api.names import check_id, check_name
-from hdcos.api.tensors import LENGTH_HEADER, decode_body
-from hdcos.errors import DataMissing, InputError, PolicyRefused
-from hdcos.party.allotment import Lane, runs_of
+from hdcos.errors import DataMissing, InputError, ModelError, PolicyRefused
+from hdcos.nn import Sequential
+from hdcos.party.allotment import MaterialAllotment, runs_of
 from hdcos.party.batcher import Refused, Request
-from hdcos.party.http import asked
-from hdcos.party.http.api import Api, Resource
-from hdcos.party.http.replies import reply, reply_tensors
-from hdcos.party.http.waiting import HELD
-from hdcos.party.shelf import Run
-from hdcos.party.worker import Loaded, check_halves
+from hdcos.party.executions import Run
+from hdcos.party.http.api import Api, Call, Tensors, serves
+from hdcos.party.worker import Loaded, check_shares
+from hdcos.ring import Array
 from hdcos.secure import layout
 from hdcos.secure.layout import OUTPUT_SCALE
 
 ANSWER_COPIES = 2
 """An answer is there as it was computed and as it is sent."""
-SHOWN = ("name", "version", "ready", "queries", "queries_allowed", "error")
+ONE = "/v2/models/{name}"
+VERSION = "/v2/models/{name}/versions/{version}"
 
 
-class Predicting:
+def outline_network(architecture: Any) -> Sequential:
+    """The network that an architecture describes; whatever is wrong with it is a ModelError."""
+    try:
+        return Sequential.outline(architecture)
+    except (ModelError, InputError):
+        raise
+    except (TypeError, ValueError, KeyError, AttributeError, OverflowError, RecursionError, MemoryError) as error:
+        raise ModelError(f"not the architecture of a network: {type(error).__name__}") from None
+
+
+class Models:
     """Handlers of /v2/models."""
 
     def __init__(self, api: Api) -> None:
         self._api, self._service = api, api.service
 
-    def resources(self) -> list[Resource]:
-        one = "/v2/models/{name}"
-        resources = [
-            self._api.route("/v2/models", "GET", self.all, "predict"),
-            self._api.route(one, "PUT", self.put, "upload"),
-            self._api.route(one, "DELETE", self.delete, "upload"),
-            self._api.route(f"{one}/masks", "POST", self.masks, "predict"),
-            self._api.route(f"{one}/prepare", "POST", self.prepare, "predict"),
-        ]
-        for model in (one, f"{one}/versions/{{version}}"):
-            resources += [
-                self._api.route(model, "GET", self.metadata, "predict"),
-                self._api.route(f"{model}/ready", "GET", self.ready, "predict"),
-                self._api.route(f"{model}/infer", "POST", self.infer, "predict"),
-            ]
-        return resources
-
-    def _model(self, request: HttpRequest) -> Loaded:
+    def _model(self, call: Call[Any]) -> Loaded:
         """The model that a path names, in the version that it names if it does."""
-        loaded = self._service.model(check_name(request.path_params["name"]))
-        version, stored = request.path_params.get("version"), loaded.stored
+        loaded = self._service.model(call.name)
+        version, stored = call.request.path_params.get("version"), loaded.stored
         if version is not None and check_name(version, "version") != stored.version:
             raise DataMissing(
                 f"{stored.name} has no version {version!r} here: its version is {stored.version}, as its metadata say"
             )
         return loaded
 
-    async def all(self, request: HttpRequest, client: str) -> Response:
-        models = self._service.status()["models"]
-        return reply({"models": [{key: model[key] for key in SHOWN} for model in models]})
+    @serves("GET", "/v2/models", "predict", "all models")
+    async def all(self, call: Call[None]) -> answers.Models:
+        shown = ModelState.__annotations__
+        models: Any = [{key: model[key] for key in shown} for model in map(dict, self._service.status()["models"])]
+        return {"models": models}
 
-    async def metadata(self, request: HttpRequest, client: str) -> Response:
-        loaded = self._model(request)
-        work, stored = loaded.work, loaded.stored
-        shape = [-1, *work.layout.input_shape]
-        return reply(
-            {
-                **{"name": stored.name, "versions": [stored.version], "platform": "hdcos"},
-                "inputs": [{"name": "input", "datatype": "UINT64", "shape": shape}],
-                "outputs": [{"name": "output", "datatype": "UINT64", "shape": [-1, *work.layout.output_shape]}],
-                "parameters": {
-                    **{"party": self._service.rank, "phase_bits": stored.phase_bits},
-                    "has_dealer": self._service.node.dealt,
-                    **{"architecture": stored.architecture, "scale_bits": work.layout.input_scale},
-                    "most_rows": min(self._api.limits.rows, *(lane.most_rows for lane in loaded.lanes.values())),
-                    **{"input_bits": work.layout.input_bits, "modes": list(loaded.lanes), "rounds": loaded.rounds},
-                    "stock": {mode: lane.free for mode, lane in loaded.lanes.items()},
-                    "output": {"scale_bits": OUTPUT_SCALE, "gain": work.layout.output_gain},
-                },
-            }
-        )
+    @serves("GET", ONE, "predict", "one model")
+    @serves("GET", VERSION, "predict", "one version of a model")
+    async def metadata(self, call: Call[None]) -> answers.ModelMetadata:
+        loaded = self._model(call)
+        stored, chosen, allotments = loaded.stored, loaded.work.layout, loaded.allotments
+        return {
+            "name": stored.name,
+            "versions": [stored.version],
+            "platform": "hdcos",
+            "inputs": [TensorForm(name="input", datatype="UINT64", shape=[-1, *chosen.input_shape])],
+            "outputs": [TensorForm(name="output", datatype="UINT64", shape=[-1, *chosen.output_shape])],
+            "parameters": ModelForm(
+                party=self._service.rank,
+                phase_bits=stored.phase_bits,
+                has_dealer=self._service.node.dealt,
+                architecture=stored.architecture,
+                scale_bits=chosen.input_scale,
+                most_rows=min(self._api.limits.rows, *(allotment.most_rows for allotment in allotments.values())),
+                input_bits=chosen.input_bits,
+                modes=list(allotments),
+                rounds=loaded.rounds,
+                stock={mode: allotment.free for mode, allotment in allotments.items()},
+                output=OutputForm(scale_bits=OUTPUT_SCALE, gain=chosen.output_gain),
+            ),
+        }
 
-    async def ready(self, request: HttpRequest, client: str) -> Response:
-        loaded = self._model(request)
-        return reply({"name": loaded.stored.name, "ready": True, "version": loaded.stored.version})
+    @serves("GET", f"{ONE}/ready", "predict", "whether a model is ready")
+    @serves("GET", f"{VERSION}/ready", "predict", "whether this version is ready")
+    async def ready(self, call: Call[None]) -> answers.ModelReady:
+        stored = self._model(call).stored
+        return {"name": stored.name, "ready": True, "version": stored.version}
 
-    async def infer(self, request: HttpRequest, client: str) -> Response:
+    @serves("POST", f"{ONE}/infer", "predict", "predict")
+    @serves("POST", f"{VERSION}/infer", "predict", "predict with this version")
+    async def infer(self, call: Call[requests.InferRequest]) -> tuple[Inferred, Tensors]:
         """One client's rows: checked here, answered when the batch they become part of has run."""
         service, started = self._service, time.perf_counter()
         service.requests += 1
-        loaded = self._model(request)
-        wanted = self._wanted(loaded, request, await self._api.gate.body(request))
+        loaded = self._model(call)
+        wanted = self._wanted(loaded, *await call.read_tensors())
         name, rows = loaded.counted, wanted.rows
-        request.scope[HELD].more(ANSWER_COPIES * 8 * rows * prod(loaded.work.layout.output_shape))
+        call.hold(ANSWER_COPIES * 8 * rows * prod(loaded.work.layout.output_shape))
         if service.quota.covers(name, rows):
             service.quota.take(name, rows, loaded.allowed)
         else:
             await asyncio.to_thread(service.quota.take, name, rows, loaded.allowed)
         try:
             if wanted.mode == "masked":
-                loaded.lanes["masked"].claim([first + i for first, count in wanted.runs for i in range(count)], client)
-            service.desk.add(wanted)
+                numbers = [first + i for first, count in wanted.runs for i in range(count)]
+                loaded.allotments["masked"].claim(numbers, call.client)
+            service.batcher.add(wanted)
             answer = await wanted.future
         finally:
             if not wanted.begun:
                 service.quota.give_back(name, rows)
         service.latencies.append(time.perf_counter() - started)
         self._api.metrics.latency.observe(time.perf_counter() - started)
-        described = {"scale_bits": answer.scale, "bits": answer.bits, "gain": loaded.work.layout.output_gain}
-        head = {"model_name": loaded.stored.name, "model_version": loaded.stored.version, "id": wanted.id}
-        return reply_tensors({**head, "parameters": described}, {"output": answer.words})
+        form = AnswerForm(scale_bits=answer.scale, bits=answer.bits, gain=loaded.work.layout.output_gain)
+        stored = loaded.stored
+        head = Inferred(model_name=stored.name, model_version=stored.version, id=wanted.id, parameters=form)
+        return head, {"output": answer.words}
 
-    def _wanted(self, loaded: Loaded, request: HttpRequest, body: bytes) -> Request:
+    def _wanted(self, loaded: Loaded, body: requests.InferRequest, tensors: dict[str, Array]) -> Request:
         """What a body asks for, checked. Nothing else of it is kept: JSON takes far more memory than its text."""
-        meta, tensors = decode_body(body, request.headers.get(LENGTH_HEADER))
-        asked_for = asked.parameters(meta)
-        mode = asked.choice(asked_for, "mode", ("shares", "masked"))
-        number = check_id(asked_for.get("request_id", meta.get("id")), "request id")
-        stored, lane = loaded.stored, loaded.lanes[mode]
-        if asked_for.get("version", stored.version) != stored.version:
+        asked, stored, scale = body.parameters, loaded.stored, loaded.work.layout.input_scale
+        number = check_id(body.id if asked.request_id is UNSET else asked.request_id, "request id")
+        allotment = loaded.allotments[asked.mode]
+        if asked.version not in (UNSET, stored.version):
             raise Refused(InputError(f"{stored.name} has another version now: ask for it again"), 409, retryable=True)
-        words = self._rows(loaded, tensors, min(self._api.limits.rows, lane.most_rows))
-        scale = asked.whole(asked_for, "scale_bits", 0, 64, loaded.work.layout.input_scale)
-        if scale != loaded.work.layout.input_scale:
-            raise InputError(f"rows come with {loaded.work.layout.input_scale} fraction bits, not {scale}")
+        words = self._rows(loaded, tensors, min(self._api.limits.rows, allotment.most_rows))
+        if asked.scale_bits not in (UNSET, scale):
+            raise InputError(f"rows come with {scale} fraction bits, not {asked.scale_bits}")
         runs: tuple[Run, ...] = ()
-        if mode == "masked":
-            numbers = lane.numbers(asked.texts(asked_for, "mask_ids", self._api.limits.rows))
+        if asked.mode == "masked":
+            numbers = allotment.numbers(self._mask_ids(asked.mask_ids))
             if len(numbers) != len(words):
                 raise InputError(f"{len(words)} rows need as many masks, got {len(numbers)}")
             runs = runs_of(numbers)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        return Request(number, stored.name, stored.version, mode, runs, words, future)
+        return Request(number, stored.name, stored.version, asked.mode, runs, words, future)
 
     @staticmethod
-    def _rows(loaded: Loaded, tensors: dict[str, Any], most: int) -> Any:
+    def _rows(loaded: Loaded, tensors: dict[str, Array], most: int) -> Array:
         if set(tensors) != {"input"}:
             raise InputError(f"a prediction takes one tensor, 'input', got {sorted(tensors)}")
         words, shape = tensors["input"], loaded.work.layout.input_shape
@@ -152,69 +155,79 @@ class Predicting:
             )
         return words
 
-    async def masks(self, request: HttpRequest, client: str) -> Response:
-        """Masks of rows to come: party 0 allots them, party 1 gives its half of those that party 0 allotted."""
-        loaded = self._service.model(check_name(request.path_params["name"]))
-        meta = asked.json_object(await self._api.gate.body(request))
-        lane, valid_s = loaded.lanes["masked"], self._api.limits.mask_s
-        asked_rows = meta.get("rows", len(meta.get("mask_ids", ()) if isinstance(meta.get("mask_ids"), list) else ()))
-        if type(asked_rows) is int and 0 < asked_rows <= self._api.limits.rows:
-            request.scope[HELD].more(ANSWER_COPIES * 8 * asked_rows * prod(loaded.work.layout.input_shape))
+    def _mask_ids(self, mask_ids: Any) -> list[str]:
+        """The ids of masks in a request, as many as the operator allows."""
+        if mask_ids is UNSET or len(mask_ids) > self._api.limits.rows:
+            found = "none" if mask_ids is UNSET else len(mask_ids)
+            raise InputError(f"mask_ids is a list of 1 to {self._api.limits.rows} masks here, got {found}")
+        return list(mask_ids)
 
-        def issue() -> tuple[list[str], Any]:
-            if set(meta) != ({"rows"} if self._service.rank == 0 else {"mask_ids"}):
-                raise InputError("party 0 is asked for {rows}, party 1 for the {mask_ids} that party 0 gave")
-            if self._service.rank == 0:
-                rows = asked.whole(meta, "rows", 1, self._api.limits.rows)
-                handed_out, half = lane.hand_out(rows, client, valid_s)
-                return [lane.mask_id(number) for number in handed_out], half
-            numbers = lane.numbers(asked.texts(meta, "mask_ids", self._api.limits.rows))
-            return [lane.mask_id(number) for number in numbers], lane.issue(numbers, client, valid_s)
-
-        mask_ids, half = await asyncio.to_thread(issue)
-        return reply_tensors({"mask_ids": mask_ids, "expires_s": valid_s}, {"mask": half.astype(np.uint64)})
-
-    async def prepare(self, request: HttpRequest, client: str) -> Response:
-        """Keep at least so many rows of material in stock for a model from now on, within reason."""
-        loaded = self._service.model(check_name(request.path_params["name"]))
-        meta = asked.json_object(await self._api.gate.body(request))
-        rows = asked.whole(meta, "rows", 1, 1 << 40)
-        lane = loaded.lanes[asked.choice(meta, "mode", ("masked", "shares"))]
-        most = await asyncio.to_thread(self._most_prepared, loaded, lane)
+    @serves("POST", f"{ONE}/masks", "predict", "fetch masks")
+    async def masks(self, call: Call[requests.MasksRequest]) -> tuple[answers.Masks, Tensors]:
+        """Masks of rows to come: party 0 allots them, party 1 gives its share of those that party 0 allotted."""
+        loaded, body = self._service.model(call.name), await call.read()
+        if (body.rows is UNSET, body.mask_ids is UNSET) != (self._service.rank == 1, self._service.rank == 0):
+            raise InputError("party 0 is asked for {rows}, party 1 for the {mask_ids} that party 0 gave")
+        most, valid_s, allotment = self._api.limits.rows, self._api.limits.mask_s, loaded.allotments["masked"]
+        rows = len(self._mask_ids(body.mask_ids)) if body.rows is UNSET else body.rows
         if rows > most:
-            raise InputError(f"this party keeps material for at most {most} rows: prepare fewer at a time")
-        lane.boost(rows)
-        return reply({"stock": lane.free, "ahead": lane.ahead})
+            raise InputError(f"rows is a whole number from 1 to {most} here, got {rows}")
+        call.hold(ANSWER_COPIES * 8 * rows * prod(loaded.work.layout.input_shape))
 
-    def _most_prepared(self, loaded: Loaded, lane: Lane) -> int:
-        """Rows that a lane may have in stock: what the models leave of their memory is for whoever asks first."""
+        def issue() -> tuple[list[str], Array]:
+            if body.mask_ids is UNSET:
+                numbers, share = allotment.hand_out(rows, call.client, valid_s)
+                return [allotment.mask_id(number) for number in numbers], share
+            return body.mask_ids, allotment.issue(allotment.numbers(body.mask_ids), call.client, valid_s)
+
+        mask_ids, share = await asyncio.to_thread(issue)
+        return {"mask_ids": mask_ids, "expires_s": valid_s}, {"mask": share.astype(np.uint64)}
+
+    @serves("POST", f"{ONE}/prepare", "predict", "have material made")
+    async def prepare(self, call: Call[requests.PrepareRequest]) -> answers.Prepared:
+        """Keep at least this much material in stock for a model from now on, within reason."""
+        loaded, body = self._service.model(call.name), await call.read()
+        allotment = loaded.allotments[body.mode]
+        most = await asyncio.to_thread(self._most_prepared, loaded, allotment)
+        if body.rows > most:
+            raise InputError(f"this party keeps material for at most {most} rows: prepare fewer at a time")
+        allotment.boost(body.rows)
+        return {"stock": allotment.free, "ahead": allotment.ahead}
+
+    def _most_prepared(self, loaded: Loaded, allotment: MaterialAllotment) -> int:
+        """Rows that material may be in stock for: what the models leave of their memory is for the first who asks."""
         session = self._service.session
         models = [] if session is None else list(session.worker.models.values())
-        taken = sum(item.row_bytes * other.boosted for item in models for other in item.lanes.values() if other != lane)
-        return lane.most_rows + max(0, self._service.budget.free() - taken) // loaded.row_bytes
+        taken = sum(
+            item.row_bytes * other.boosted
+            for item in models
+            for other in item.allotments.values()
+            if other != allotment
+        )
+        return allotment.most_rows + max(0, self._service.budget.free() - taken) // loaded.row_bytes
 
-    async def put(self, request: HttpRequest, client: str) -> Response:
-        """Keep this party's half of a model."""
-        name = check_name(request.path_params["name"])
-        body = await self._api.gate.body(request)
-        meta, tensors = decode_body(body, request.headers.get(LENGTH_HEADER))
-        given = asked.parameters(meta)
-        version, phase_bits = check_id(given.get("version"), "version"), asked.phase_bits(given)
+    @serves("PUT", ONE, "upload", "share a model", status=201)
+    async def put(self, call: Call[requests.ModelRequest]) -> answers.ModelKept:
+        """Keep this party's share of a model."""
+        name, (body, tensors) = call.name, await call.read_tensors()
+        given, service = body.parameters, self._service
 
         def keep() -> None:
-            model = asked.network(given)
-            chosen = layout(model, phase_bits, self._service.node.dealt)
-            demand = self._service.budget.model(model, chosen)
-            check_halves(tensors, {tensor.name: tensor.shape for tensor in chosen.tensors})
-            self._service.budget.another(name, demand)
-            self._service.store.keep_model(name, version, model.architecture(), phase_bits, client, tensors)
+            model = outline_network(given.architecture)
+            chosen = layout(model, given.phase_bits, service.node.dealt)
+            demand = service.budget.model(model, chosen)
+            check_shares(tensors, {tensor.name: tensor.shape for tensor in chosen.tensors})
+            service.budget.another(name, demand)
+            kept = (model.architecture(), given.phase_bits, call.client, tensors)
+            service.store.keep_model(name, given.version, *kept)
 
         await asyncio.to_thread(keep)
-        self._api.audit(client, "share model", name, version)
-        return reply({"name": name, "version": version}, 201)
+        self._api.audit(call.client, "share model", name, given.version)
+        return {"name": name, "version": given.version}
 
-    async def delete(self, request: HttpRequest, client: str) -> Response:
-        name = check_name(request.path_params["name"])
+    @serves("DELETE", ONE, "upload", "forget a model")
+    async def delete(self, call: Call[None]) -> answers.Nothing:
+        name, client = call.name, call.client
         versions = self._service.store.models(name)
         if not versions:
             raise DataMissing(f"no model is named {name!r}")
@@ -225,4 +238,4 @@ class Predicting:
         if session is not None and name in session.worker.models:
             session.worker.models[name].forgotten = True
         self._api.audit(client, "forget model", name)
-        return reply({})
+        return {}

@@ -23,10 +23,10 @@ from hdcos.link.cluster_file import Site, listening
 from hdcos.link.identity import CERTIFICATE_FILE, KEY_FILE
 from hdcos.party.batcher import Refused
 from hdcos.party.config import FILE, Config
+from hdcos.party.http.api import reply_error
 from hdcos.party.http.app import make_app
 from hdcos.party.http.auth import CONNECTION
 from hdcos.party.http.connections import Acceptor, Connection, Connections
-from hdcos.party.http.replies import reply_error
 from hdcos.party.node import Node
 from hdcos.party.service import Service
 from hdcos.party.state import open_state
@@ -88,7 +88,7 @@ class _Protocol(HttpToolsProtocol):
 
 
 class _Server(uvicorn.Server):
-    """Admits connections by number, and leaves signals to whoever runs it: this process has more to end than HTTP."""
+    """Admits connections by number, and leaves signals to its caller: this process has more to end than HTTP."""
 
     def __init__(self, settings: uvicorn.Config, connections: Connections) -> None:
         super().__init__(settings)
@@ -99,7 +99,7 @@ class _Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets=[])  # without any: it would take whoever comes
+        await super().startup(sockets=[])  # without any: it would take everybody who comes
         loop, (sock,) = asyncio.get_running_loop(), sockets or []
         assert isinstance(self.config.ssl, SSLContext)
         self._acceptor = Acceptor(loop, sock, self.config.ssl, self._connections, self._protocol)

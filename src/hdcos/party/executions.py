@@ -1,23 +1,60 @@
 """A model's material by execution number: rows are allotted in order but may be used in any.
 
-A client that was given the input masks of rows 7 and 8 may ask later than one that was given 9. The shelf takes
-material out of the stock in order, keeps what is not wanted yet, and hands out each execution once.
+A client that was given the input masks of rows 7 and 8 may ask later than one that was given 9. So material is taken
+out of the stock in order, what is not wanted yet is kept, and each execution is handed out once.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from hdcos.errors import MaterialReused
 from hdcos.offline import Ration, Stock
 from hdcos.offline.material import Fields
-from hdcos.party.numbers import Numbers
 
 Run = tuple[int, int]
 """The first of some executions, and how many."""
+
+
+class Numbers:
+    """Numbers that were added, above a floor that only rises; everything below the floor counts as added.
+
+    They mostly follow each other and are kept as runs: memory grows with the gaps, not with the members.
+    """
+
+    def __init__(self) -> None:
+        self.floor = 0
+        self._firsts: list[int] = []
+        self._ends: list[int] = []
+
+    def meets(self, first: int, end: int) -> bool:
+        """Whether a number of [first, end) is in the set."""
+        place = bisect_right(self._ends, first)
+        return first < self.floor or (place < len(self._firsts) and self._firsts[place] < end)
+
+    def add(self, first: int, end: int) -> None:
+        """Put [first, end) in; runs that touch become one."""
+        low, high = bisect_left(self._ends, first), bisect_right(self._firsts, end)
+        if low < high:
+            first, end = min(first, self._firsts[low]), max(end, self._ends[high - 1])
+        self._firsts[low:high], self._ends[low:high] = [first], [end]
+
+    def raise_floor(self, floor: int) -> None:
+        """Everything below is in the set from now on."""
+        self.floor = max(self.floor, floor)
+        gone = bisect_right(self._ends, self.floor)
+        del self._firsts[:gone], self._ends[:gone]
+        if self._firsts and self._firsts[0] <= self.floor:
+            self.floor = self._ends.pop(0)
+            del self._firsts[0]
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        """The runs above the floor, as [first, end)."""
+        return zip(self._firsts, self._ends, strict=True)
 
 
 @dataclass
@@ -30,7 +67,7 @@ class _Block:
     left: int
 
 
-class Shelf:
+class Executions:
     """Hands out the executions of a stock by number, each once."""
 
     def __init__(self, stock: Stock, timeout_s: float) -> None:

@@ -1,4 +1,4 @@
-"""Requests at the desk: matched, merged, refused; none is ever left without an answer."""
+"""Requests at the batcher: matched, merged, refused; none is ever left without an answer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hdcos.errors import InputError, MaterialReused, PeerLost
-from hdcos.party.batcher import Answer, Desk, Refused, Request
+from hdcos.party.batcher import Answer, Batcher, Refused, Request
 
 
 @pytest.fixture
@@ -45,9 +45,9 @@ def outcome(loop, request):
 
 
 def desk_of(loop, rank, patience_s=5.0, waiting=10):
-    desk = Desk(loop, rank, patience_s, waiting)
-    desk.open()
-    return desk
+    batcher = Batcher(loop, rank, patience_s, waiting)
+    batcher.open()
+    return batcher
 
 
 def test_matched_requests_of_one_model_and_mode_become_one_batch(loop) -> None:
@@ -58,7 +58,7 @@ def test_matched_requests_of_one_model_and_mode_become_one_batch(loop) -> None:
     for request in (requests[3], requests[0], requests[1]):
         one.add(made(loop, request.id, request.model))
     assert one.has_news
-    zero.heard(one.news())
+    zero.hear(one.news())
     assert not one.has_news
     batch = zero.batch(lambda model, mode: 10)
     assert [request.id for request in batch] == ["d", "a"]  # in the order in which they were matched
@@ -73,7 +73,7 @@ def test_a_batch_has_no_more_rows_than_allowed_unless_one_request_has(loop) -> N
     zero = desk_of(loop, 0)
     for name, rows in (("a", 3), ("b", 2), ("c", 7)):
         zero.add(made(loop, name, rows=rows))
-        zero.heard([[name, made(loop, name, rows=rows).said]])
+        zero.hear([[name, made(loop, name, rows=rows).said]])
     sizes = []
     while zero.busy:
         sizes.append([request.rows for request in zero.batch(lambda model, mode: 5)])
@@ -82,24 +82,24 @@ def test_a_batch_has_no_more_rows_than_allowed_unless_one_request_has(loop) -> N
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_whatever_waits_or_runs_when_a_session_ends_is_refused_as_retryable(loop, rank) -> None:
-    desk = desk_of(loop, rank)
+    batcher = desk_of(loop, rank)
     waiting, running = made(loop, "a"), made(loop, "b")
-    desk.add(waiting)
-    desk.add(running)
+    batcher.add(waiting)
+    batcher.add(running)
     if rank == 0:
-        desk.heard([["b", running.said]])
-        assert desk.batch(lambda model, mode: 10) == [running]
+        batcher.hear([["b", running.said]])
+        assert batcher.batch(lambda model, mode: 10) == [running]
     else:
-        assert desk.take(["b"]) == [running]
-    desk.close("the other party is gone.")
+        assert batcher.take(["b"]) == [running]
+    batcher.close("the other party is gone.")
     for request in (waiting, running):
         refused = outcome(loop, request)
         assert isinstance(refused.error, PeerLost)
         assert refused.retryable
     with pytest.raises(PeerLost):
-        desk.add(made(loop, "c"))
-    desk.open()
-    desk.add(made(loop, "c"))
+        batcher.add(made(loop, "c"))
+    batcher.open()
+    batcher.add(made(loop, "c"))
 
 
 def test_what_differs_or_has_no_twin_is_refused_at_both(loop) -> None:
@@ -108,7 +108,7 @@ def test_what_differs_or_has_no_twin_is_refused_at_both(loop) -> None:
     zero.add(pairs[0][0])
     one.add(pairs[0][1])
     one.add(pairs[1][1])
-    zero.heard(one.news())
+    zero.hear(one.news())
     lonely = made(loop, "c")
     zero.add(lonely)
     one.expire()
@@ -123,10 +123,10 @@ def test_what_differs_or_has_no_twin_is_refused_at_both(loop) -> None:
 
 
 def test_request_ids_serve_once_and_the_desk_is_not_endless(loop) -> None:
-    desk = desk_of(loop, 0, waiting=2)
-    desk.add(made(loop, "a"))
+    batcher = desk_of(loop, 0, waiting=2)
+    batcher.add(made(loop, "a"))
     with pytest.raises(MaterialReused):
-        desk.add(made(loop, "a"))
-    desk.add(made(loop, "b"))
+        batcher.add(made(loop, "a"))
+    batcher.add(made(loop, "b"))
     with pytest.raises(PeerLost, match="too many"):
-        desk.add(made(loop, "c"))
+        batcher.add(made(loop, "c"))

@@ -1,0 +1,160 @@
+"""What a client may send to a party over HTTPS: every body and query, field by field, with its limits.
+
+They are declared here and nowhere else: parties check by them what arrives, and OpenAPI and the tables of docs/http.md
+are made from them. Limits that an operator sets (`[limits]` of node.toml) come on top. Fields that are not declared are
+ignored, as the Open Inference Protocol wants it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from hdcos.api.names import ID, ID_WORDS, NAME, NAME_WORDS
+from hdcos.api.tensors import Tensor
+from hdcos.secure.layout import MOST_PHASE_BITS, PHASE_BITS, WHOLE_TURN
+
+MOST_EPOCHS = 10_000
+MOST_AUDITED = 1000
+Id = Annotated[str, Meta(pattern=ID, description=ID_WORDS)]
+Name = Annotated[str, Meta(pattern=NAME, description=NAME_WORDS)]
+Client = Annotated[str, Meta(min_length=1, max_length=100)]
+Mode = Literal["shares", "masked"]
+Rows = Annotated[int, Meta(ge=1, le=1 << 40)]
+Columns = Annotated[int, Meta(ge=1, le=1 << 24)]
+Epoch = Annotated[int, Meta(ge=1, le=MOST_EPOCHS)]
+Real = Annotated[float, Meta(ge=-1e9, le=1e9)]
+MaskIds = Annotated[list[str], Meta(min_length=1)]
+Architecture = Annotated[Any, Meta(description="the layers of a network, as `model.architecture()` gives them")]
+if TYPE_CHECKING:
+    PhaseBits = int
+else:  # a type checker wants the numbers of a Literal written out
+    PhaseBits = Annotated[
+        Literal[(*range(8, MOST_PHASE_BITS + 1), WHOLE_TURN)],
+        Meta(description=f"a whole number from 8 to {MOST_PHASE_BITS}, or {WHOLE_TURN} for whole turns"),
+    ]
+
+
+class InferParameters(Struct, frozen=True):
+    """How the rows come. `mode` masked needs `mask_ids`, one for each row."""
+
+    request_id: Id | UnsetType = UNSET
+    mode: Mode = "shares"
+    mask_ids: MaskIds | UnsetType = UNSET
+    scale_bits: Annotated[int, Meta(ge=0, le=64)] | UnsetType = UNSET
+    version: Id | UnsetType = UNSET
+
+
+class InferRequest(Struct, frozen=True):
+    """Rows to predict: one tensor, `input`. The request id is a parameter, or the protocol's own `id`."""
+
+    inputs: list[Tensor]
+    parameters: InferParameters = InferParameters()
+    id: str = ""
+    outputs: list[Any] = []
+
+
+class MasksRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """Party 0 is asked for `rows`, party 1 for the `mask_ids` that party 0 gave."""
+
+    rows: Rows | UnsetType = UNSET
+    mask_ids: MaskIds | UnsetType = UNSET
+
+
+class PrepareRequest(Struct, frozen=True):
+    """Rows to keep material for."""
+
+    rows: Rows
+    mode: Mode = "masked"
+
+
+class ModelParameters(Struct, frozen=True):
+    """What a model is; the version is drawn by the client and is the same at both parties."""
+
+    architecture: Architecture
+    version: Id
+    phase_bits: PhaseBits = PHASE_BITS
+
+
+class ModelRequest(Struct, frozen=True):
+    """A party's share of a model: its tensors by name."""
+
+    inputs: list[Tensor]
+    parameters: ModelParameters
+
+
+class DatasetRequest(Struct, frozen=True):
+    """An upload that begins; the version is drawn by the client and is the same at both parties."""
+
+    name: Name
+    version: Id
+    rows: Annotated[int, Meta(ge=1, le=1 << 32)]
+    features: Columns
+    outputs: Annotated[int, Meta(ge=0, le=1 << 24)]
+    columns: list[Annotated[str, Meta(min_length=1, max_length=200)]] | None = None
+
+
+class UploadQuery(Struct, frozen=True):
+    """Where in an upload the bytes of a body belong."""
+
+    offset: Annotated[int, Meta(ge=0, le=10**15)]
+
+
+class CompleteRequest(Struct, frozen=True):
+    """The hash of all bytes of an upload."""
+
+    sha256: Annotated[str, Meta(max_length=100)]
+
+
+class GrantRequest(Struct, frozen=True):
+    """Who else may train on a data set."""
+
+    dataset: Name
+    client: Client
+
+
+class JobParameters(Struct, frozen=True):
+    """A run of training. Both parties must be told the same."""
+
+    id: Id
+    model: Name
+    architecture: Architecture
+    datasets: Annotated[list[Name], Meta(min_length=1, max_length=100)]
+    batch_size: Annotated[int, Meta(ge=1, le=1 << 24)]
+    rates: Annotated[list[Real], Meta(min_length=1, max_length=MOST_EPOCHS)]
+    """One per epoch."""
+    seed: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+    phase_bits: PhaseBits = PHASE_BITS
+    join: Literal["rows", "columns"] = "rows"
+    loss: Literal["logistic", "softmax", "squared"] = "logistic"
+    momentum: Real = 0.0
+    weight_decay: Real = 0.0
+    checkpoint_every: Annotated[int, Meta(ge=1, le=1 << 32)] = 100
+    publish: Literal["end", "epoch"] = "end"
+
+
+class JobRequest(Struct, frozen=True):
+    """A run of training and a party's share of its first parameters."""
+
+    inputs: list[Tensor]
+    parameters: JobParameters
+
+
+class LookRequest(Struct, frozen=True):
+    """The epoch whose model the client has seen."""
+
+    epoch: Epoch
+
+
+class RevealRequest(Struct, frozen=True):
+    """A model to be revealed; the id is drawn by the client and is the same at both parties."""
+
+    id: Id
+    model: Name
+
+
+class AuditQuery(Struct, frozen=True):
+    """How many records are wanted, newest first."""
+
+    limit: Annotated[int, Meta(ge=1, le=MOST_AUDITED)] = 100
