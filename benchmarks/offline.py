@@ -92,7 +92,8 @@ def _fused(units: int) -> Plan:
 
 def _transfer(source: ObliviousSource, options: dict[str, Any]) -> list[float]:
     """Seconds of each run of 2 * TRANSFERS transfers, half of them in each direction."""
-    link, session, count = source.link, source.session, TRANSFERS // 64
+    link, count = source.link, TRANSFERS // 64
+    session = source._session
     rng = np.random.default_rng()
     numbers, vectors = (
         rng.integers(0, 2**64, count, dtype=np.uint64),

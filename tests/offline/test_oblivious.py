@@ -15,9 +15,8 @@ from hdcos.offline.ot.base import BaseReceiver, BaseSender
 from hdcos.offline.ot.kernels import loops
 from hdcos.offline.ot.product import BATCH_TRANSFERS, Product, batches, exchanges
 from hdcos.offline.ot.session import SETUP_BYTES, Session
-from hdcos.offline.ot.wire import in_lockstep
 from hdcos.ring import Blank
-from hdcos.testing.ot_pair import Pair
+from hdcos.testing.ot_pair import Pair, in_lockstep
 
 SESSION = bytes(range(32))
 RNG = np.random.default_rng(7)

@@ -162,12 +162,11 @@ def test_a_reused_mask_is_caught_by_differences_between_runs(case: Case) -> None
 
 def test_one_mask_for_two_openings_of_a_run_is_caught_by_differences_within() -> None:
     from hdcos.offline import Mask
-    from hdcos.protocol.opening import open_half
     from hdcos.protocol.rounds import together
 
     def careless(party, x):
         (mask,) = party.take(Mask(x.shape[1:], 64), len(x))
-        return (yield from together(open_half(party, x, mask, 0, 64), open_half(party, x, mask, 0, 64)))
+        return (yield from together(party.open(x, mask, 0, 64), party.open(x, mask, 0, 64)))
 
     case = Case("careless", careless, lambda x: x, CASES[0].price)
     observed = openings(case, SECRETS["large"], runs_needed(case))

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from hdcos.errors import ModelError
+from hdcos.generators import local
 from hdcos.protocol import beaver, cos_paper, cosine, fit, fourier, growing_cos, opening, polynomial
 from hdcos.protocol.fourier import Series
 from hdcos.protocol.party import Party
@@ -76,9 +77,9 @@ def find(name: str) -> Function:
     return FUNCTIONS[name]
 
 
-def _none(party: Party, x: Share) -> Rounds[Share]:
+@local
+def _none(party: Party, x: Share) -> Share:
     return x
-    yield
 
 
 def _cos(party: Party, x: Share, phase_bits: int) -> Rounds[Share]:

@@ -20,7 +20,6 @@ from hdcos.errors import InputError
 from hdcos.offline import TrigPair
 from hdcos.offline.kinds import RING_BITS
 from hdcos.protocol.hadamard import HadamardCosine
-from hdcos.protocol.opening import open_half
 from hdcos.protocol.party import Party
 from hdcos.protocol.precision import Precision, even
 from hdcos.protocol.price import Price
@@ -92,7 +91,7 @@ def open_phase(
         raise InputError(f"an angle at scale {x.scale} has fewer than {phase_bits} bits to a turn")
     kind = TrigPair(x.shape[1:], phase_bits, precision.dealt, harmonics, ring, precision.dither)
     minus_r, cos_r, sin_r = party.take(kind, len(x))
-    d = yield from open_half(party, x, minus_r, x.scale - phase_bits, phase_bits, within, periodic=True)
+    d = yield from party.open(x, minus_r, x.scale - phase_bits, phase_bits, within, periodic=True)
     return d, cos_r.astype(np.uint64, copy=False), sin_r.astype(np.uint64, copy=False)
 
 

@@ -29,7 +29,6 @@ from hdcos.offline import FusedTrig
 from hdcos.offline.material import Fields
 from hdcos.protocol.lifted import open_lifted, times_masked
 from hdcos.protocol.masked import Masked
-from hdcos.protocol.opening import open_half
 from hdcos.protocol.party import Party
 from hdcos.protocol.precision import Precision
 from hdcos.protocol.price import Price
@@ -115,7 +114,7 @@ def cos_hadamard(
     early = finish if weight.reference.scope else None
     fields = party.take(kind, len(x), early)
     minus_r, A, B = fields if early else finish(fields, lambda position: ())
-    d = yield from open_half(party, x, minus_r.reshape(len(x), *x.shape[1:]), x.scale - bits, bits)
+    d = yield from party.open(x, minus_r.reshape(len(x), *x.shape[1:]), x.scale - bits, bits)
     phase, phase_bits = table_phase(d.reshape(len(x), units), bits)
     words = None if bias is None else bias.words
     scale = weight.scale + precision.scale

@@ -27,8 +27,8 @@ from hdcos.offline import LiftedTimesMask, LiftedTimesTrig, LiftedTotal, Referen
 from hdcos.offline.kinds import Shape
 from hdcos.offline.material import Fields, Finish
 from hdcos.protocol.masked import Masked
-from hdcos.protocol.opening import Openable, lifting, open_shifted
-from hdcos.protocol.party import Party
+from hdcos.protocol.opening import lifting, open_shifted
+from hdcos.protocol.party import Openable, Party
 from hdcos.protocol.phase import Phase
 from hdcos.protocol.price import Price
 from hdcos.protocol.rounds import Rounds

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from hdcos.offline import FusedTrig, Reference, TrigPair
 from hdcos.offline.kinds import Shape
 from hdcos.protocol.masked import Masked
-from hdcos.protocol.opening import Openable, open_half
-from hdcos.protocol.party import Party
+from hdcos.protocol.party import Openable, Party
 from hdcos.protocol.rounds import Rounds
 from hdcos.ring import Array, spread, trig_combine
 from hdcos.sharing import Share
@@ -63,7 +62,7 @@ def open_phase(party: Party, y: Share, bits: int, scale: int) -> Rounds[Phase]:
     """The phase of turns, for a cosine that is used as a share."""
     reference = party.next_reference()
     minus_r, cos_r, sin_r = party.take(TrigPair(y.shape[1:], bits, scale), len(y))
-    d = yield from open_half(party, y, minus_r, y.scale - bits, bits)
+    d = yield from party.open(y, minus_r, y.scale - bits, bits)
     return Phase(d, cos_r, sin_r, bits, scale, reference)
 
 
@@ -75,5 +74,5 @@ def open_fused_phase(
     minus_r, cos_r, sin_r, weight_cos, weight_sin = party.take(
         FusedTrig(y.shape[1:], bits, scale, weight, pool), y.shape[0]
     )
-    d = yield from open_half(party, y, minus_r, y.scale - bits, bits)
+    d = yield from party.open(y, minus_r, y.scale - bits, bits)
     return FusedPhase(d, cos_r, sin_r, bits, scale, reference, weight_cos, weight_sin)

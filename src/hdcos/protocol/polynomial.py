@@ -19,7 +19,7 @@ import numpy as np
 
 from hdcos.errors import InputError
 from hdcos.offline import LiftedPowers, Powers
-from hdcos.protocol.opening import open_half, open_liftable
+from hdcos.protocol.opening import open_liftable
 from hdcos.protocol.party import Party
 from hdcos.protocol.price import Price
 from hdcos.protocol.rounds import Rounds
@@ -37,7 +37,7 @@ def polynomial(party: Party, x: Share, coefficients: Sequence[float], coefficien
     """c0 + c1 x + c2 x^2 + c3 x^3, at scale degree * x.scale + coefficient_scale."""
     degree = _degree(coefficients)
     mask, *dealt = party.take(Powers(x.shape[1:], degree, x.bits), len(x))
-    D = (yield from open_half(party, x, mask, 0, x.bits)).astype(np.uint64, copy=False)
+    D = (yield from party.open(x, mask, 0, x.bits)).astype(np.uint64, copy=False)
     result = _combined(party, coefficients, coefficient_scale, x.scale, D, (mask.astype(np.uint64, copy=False), *dealt))
     return Share(result.words, result.scale, x.bits)
 

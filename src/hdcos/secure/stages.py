@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hdcos.generators import local
 from hdcos.protocol import cosine, fourier, growing_cos, hadamard, masked, opening, polynomial
 from hdcos.protocol.fourier import Series
 from hdcos.protocol.hadamard import HadamardCosine
@@ -108,11 +109,11 @@ class Diagonal(Stage):
 class MaskedDiagonal(Diagonal):
     """Of the masked input: no round."""
 
-    def run(self, party: Party, value: Value, parameters: Parameters) -> Rounds[Value]:
+    @local
+    def run(self, party: Party, value: Value, parameters: Parameters) -> Value:
         assert isinstance(value, Masked)
         products = masked.product(party, value, parameters.weights[self.weight.name])
         return self._finished(products, parameters)
-        yield
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,20 +255,20 @@ class Growing(Stage):
 class ToTurns(Stage):
     """Radians to turns by a public factor: no round. Only where no weights could bring the factor."""
 
-    def run(self, party: Party, value: Value, parameters: Parameters) -> Rounds[Value]:
+    @local
+    def run(self, party: Party, value: Value, parameters: Parameters) -> Value:
         return cosine.to_turns(as_share(party, value))
-        yield
 
 
 @dataclass(frozen=True, kw_only=True)
 class QuarterTurn(Stage):
     """A quarter turn back, which makes the sine of a cosine: no round."""
 
-    def run(self, party: Party, value: Value, parameters: Parameters) -> Rounds[Value]:
+    @local
+    def run(self, party: Party, value: Value, parameters: Parameters) -> Value:
         turns = as_share(party, value)
         quarter = party.constant(Public.of(0.25, turns.scale))
         return Share(turns.words - quarter.words, turns.scale, turns.bits)
-        yield
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,22 +277,22 @@ class Pool(Stage):
 
     window: int
 
-    def run(self, party: Party, value: Value, parameters: Parameters) -> Rounds[Value]:
+    @local
+    def run(self, party: Party, value: Value, parameters: Parameters) -> Value:
         x, w = as_share(party, value), self.window
         n, channels, height, width = x.shape
         whole = x[:, :, : height // w * w, : width // w * w]  # a ragged edge is dropped, as in the clear
         return whole.reshape(n, channels, height // w, w, width // w, w).sum(5).sum(3)
-        yield
 
 
 @dataclass(frozen=True, kw_only=True)
 class Flatten(Stage):
     """Rows of numbers from images: no round."""
 
-    def run(self, party: Party, value: Value, parameters: Parameters) -> Rounds[Value]:
+    @local
+    def run(self, party: Party, value: Value, parameters: Parameters) -> Value:
         x = as_share(party, value)
         return x.reshape(len(x), -1)
-        yield
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -302,8 +303,8 @@ class Project(Stage):
     kept: Array
     size: int
 
-    def run(self, party: Party, value: Value, parameters: Parameters) -> Rounds[Value]:
+    @local
+    def run(self, party: Party, value: Value, parameters: Parameters) -> Value:
         x = as_share(party, value)
         mixed = hadamard.transformed(Share(x.words * self.signs, x.scale, x.bits), self.size, self.size)
         return Share(mixed.words[..., self.kept], x.scale, x.bits)
-        yield

@@ -8,10 +8,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
+from typing import Any
 
 import numpy as np
 
-from hdcos.errors import InputError
+from hdcos.errors import HandshakeError, InputError
+from hdcos.generators import lockstep
 from hdcos.offline.kinds import FusedTrig, GrowingTrig, TrigPair
 from hdcos.offline.lifted_kinds import LiftedTimesTrig
 from hdcos.offline.material import Field, Fields, Finish, Kind, Need, Plan, Values
@@ -21,7 +23,7 @@ from hdcos.offline.ot.pool import MadeStock
 from hdcos.offline.ot.session import Session
 from hdcos.offline.ot.source import run
 from hdcos.offline.ot.terms import Rounds
-from hdcos.offline.ot.wire import in_lockstep
+from hdcos.offline.ot.wire import Sent, Talk, padded
 from hdcos.offline.pool import Ration
 from hdcos.ring import Array, modulo, spread
 
@@ -31,6 +33,18 @@ _numbers: Iterator[int] = count()
 def trig_units(scale: int) -> float:
     """How far a cosine or sine may be off, in units of its scale: rounding, and what the tables at scale 30 are off."""
     return float(1.5 + 6 * 2.0 ** (scale - 28))
+
+
+def in_lockstep(zero: Talk[Any], one: Talk[Any]) -> tuple[Any, Any]:
+    """The results of both sides of an exchange."""
+
+    def exchange(*sent: Sent) -> list[Array]:
+        texts = [b"".join(bytes(memoryview(buffer).cast("B")) for buffer in padded(*each)) for each in sent]
+        if len(texts[0]) != len(texts[1]):
+            raise HandshakeError("the two sides do not mean the same exchange")
+        return [np.frombuffer(bytearray(text), np.uint8) for text in reversed(texts)]
+
+    return lockstep((zero, one), exchange)
 
 
 class Pair:

@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 
 from hdcos.errors import HandshakeError
+from hdcos.generators import lockstep
 from hdcos.offline import Dealer, Plan, Ration, Stock
 from hdcos.offline.material import Finish
 from hdcos.protocol.drive import cut, packed_parts
 from hdcos.protocol.party import Party
 from hdcos.protocol.plan import Program, plan
-from hdcos.protocol.rounds import Message, Rounds
+from hdcos.protocol.rounds import Message, Reply, Rounds
 from hdcos.ring import Array, modulo
 from hdcos.sharing import Share, Stream, split
 
@@ -94,21 +95,9 @@ def simulate(
 
 def drive_pair(protocol0: Rounds[Any], protocol1: Rounds[Any]) -> tuple[tuple[Any, Any], Transcript]:
     """Run two parties' generators against each other in lockstep."""
-    protocols = (protocol0, protocol1)
     transcript = Transcript()
-    replies: list[Any] = [None, None]
-    while True:
-        messages: list[Message] = []
-        results: list[Any] = []
-        for protocol, reply in zip(protocols, replies, strict=True):
-            try:
-                messages.append(protocol.send(reply))
-            except StopIteration as finished:
-                results.append(finished.value)
-        if len(results) == 2:
-            return (results[0], results[1]), transcript
-        if results:
-            raise HandshakeError("one party finished while the other was still talking")
+
+    def exchange(*messages: Message) -> list[Reply]:
         packed = [packed_parts(message) for message in messages]
         payloads = [np.concatenate(parts) for parts in packed]
         if payloads[0].size != payloads[1].size:
@@ -116,4 +105,6 @@ def drive_pair(protocol0: Rounds[Any], protocol1: Rounds[Any]) -> tuple[tuple[An
         transcript.record((messages[0], messages[1]))
         for payload in payloads:
             transcript.words.update(payload)
-        replies = [cut((part.nbytes for part in packed[rank]), payloads[1 - rank]) for rank in (0, 1)]
+        return [cut((part.nbytes for part in packed[rank]), payloads[1 - rank]) for rank in (0, 1)]
+
+    return lockstep((protocol0, protocol1), exchange), transcript

@@ -12,18 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
+from hdcos.generators import drive, local
 from hdcos.offline import Kind, Reference
 from hdcos.offline.material import Fields, Finish, Values
-from hdcos.protocol.party import Party
-from hdcos.protocol.rounds import Rounds
+from hdcos.protocol.gradient import FusedGradient
+from hdcos.protocol.hadamard import HadamardCosine
+from hdcos.protocol.party import Openable, Party
+from hdcos.protocol.rounds import Message, Reply
 from hdcos.ring import Array, compact_dtype, modulo
 from hdcos.sharing import Share
-
-T = TypeVar("T")
 
 
 @dataclass
@@ -78,8 +79,9 @@ class Counter:
     def __post_init__(self) -> None:
         self._random = np.random.default_rng(self.seed)
 
-    def opened(self, x: Share, mask: Array, drop: int, bits: int, within: int | None, periodic: bool) -> Array:
-        words = x.words.view(np.int64)
+    def opened(self, x: Array, mask: Array, drop: int, bits: int, within: int | None, periodic: bool) -> Array:
+        """x / 2**drop + mask, rounded; modulo 2**bits if it is a phase."""
+        words = x.view(np.int64)
         values = (words + self._random.integers(0, 1 << drop, words.shape, np.int64)) >> np.int64(drop)
         if within is not None:
             size = np.abs(values).max(initial=0) / 2.0**within
@@ -94,18 +96,23 @@ class Counter:
 
 def run_clear(program: Any, *inputs: Any, counter: Counter | None = None, **parameters: Any) -> Any:
     """The result of program(party, *inputs, **parameters) where shares among the inputs are the secrets."""
-    return drive_clear(program(clear_party(counter or Counter()), *inputs, **parameters))
+    party = PlaintextParty(0, Unmasked(), counter or Counter())
+    return drive(program(party, *inputs, **parameters), _nobody)
 
 
-def clear_party(counter: Counter) -> Party:
-    return Party(0, Unmasked(), counter)
+@dataclass(frozen=True)
+class PlaintextParty(Party):
+    """One party that holds every value: what it opens is what it has, and `counter` looks at it."""
+
+    counter: Counter = field(default_factory=Counter)
+
+    @local
+    def open(
+        self, x: Openable, mask: Array, drop: int, bits: int, within: int | None = None, periodic: bool = False
+    ) -> Array:
+        assert isinstance(x, Share | HadamardCosine | FusedGradient)
+        return self.counter.opened(x.words, mask, drop, bits, within, periodic or within is None)
 
 
-def drive_clear(protocol: Rounds[T]) -> T:
-    """A protocol's result; it never talks."""
-    try:
-        next(protocol)
-    except StopIteration as finished:
-        result: T = finished.value
-        return result
-    raise AssertionError("a protocol in the clear has nobody to talk to")
+def _nobody(message: Message) -> Reply:
+    raise AssertionError("a protocol in plaintext has nobody to talk to")

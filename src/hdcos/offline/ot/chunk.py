@@ -7,8 +7,10 @@ references, not as many as it has positions. Both parties run the same schedule,
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from hdcos.errors import InputError
+from hdcos.generators import advance
 from hdcos.offline.material import Field, Fields, Kind, Plan, Reference
 from hdcos.offline.ot.kinds import Halves, Unit, make
 from hdcos.offline.ot.product import Product
@@ -31,10 +33,8 @@ def make_chunk(rank: int, plan: Plan, executions: int, draw: Draw, scope: Scope)
         wanted: dict[int, list[Product]] = {}
         while True:
             for position, answer in answers.items():
-                try:
-                    wanted[position] = running[position].send(answer)  # type: ignore[arg-type]
-                except StopIteration as finished:
-                    made[position] = finished.value
+                for products in advance(running[position], answer, partial(made.__setitem__, position)):
+                    wanted[position] = products
             # What just became complete may let others begin, in this very round.
             begun = [position for position in waiting if _ready(plan, position, made)]
             if not begun:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from hdcos.errors import InputError
+from hdcos.generators import local
 from hdcos.offline.kinds import FusedTrig, GrowingTrig, Mask, MaskProduct, Powers, RoundingMask, TrigPair
 from hdcos.offline.lifted_kinds import LiftedPowers, LiftedTimesMask, LiftedTimesTrig, LiftedTotal
 from hdcos.offline.material import Kind
@@ -58,9 +59,9 @@ INTEGER = "integer of the opened bits"
 """This party's half, in the whole ring, of the opened bits of a rounding mask; it does not leave the maker either."""
 
 
-def _mask(maker: Maker, kind: Mask, mine: Halves) -> Rounds[Halves]:
+@local
+def _mask(maker: Maker, kind: Mask, mine: Halves) -> Halves:
     """Nothing to make: the halves of a uniform field are uniform."""
-    yield from ()
     return {}
 
 
@@ -155,9 +156,9 @@ def _twice(maker: Maker, own: Array, bits: int, x: Array, ring: int = 64, top_ri
     return bitwise(maker, own, bits, x, ring), bitwise(maker, own >> np.uint64(bits - 1), 1, x, top_ring)
 
 
-def _lifted_total(maker: Maker, kind: LiftedTotal, mine: Halves, lifted: Unit) -> Rounds[Halves]:
+@local
+def _lifted_total(maker: Maker, kind: LiftedTotal, mine: Halves, lifted: Unit) -> Halves:
     """A sum of halves is a half of the sum."""
-    yield from ()
     width = kind.shape[-1]
     return {"total": lifted[INTEGER][..., :width].sum(axis=0, dtype=np.uint64, keepdims=True)}
 

@@ -27,6 +27,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hdcos.errors import FrameError, HandshakeError, InputError, MaterialReused
+from hdcos.generators import relay
 from hdcos.link import Kind as FrameKind
 from hdcos.link import Link, Meter
 from hdcos.link.message import decode_message, encode_message, integer
@@ -76,13 +77,6 @@ class ObliviousSource:
                 self._link.abort(error)
                 raise
         return self._link
-
-    @property
-    def session(self) -> Session:
-        """The session of the link as it is now."""
-        self.link  # noqa: B018  makes both
-        assert self._session is not None
-        return self._session
 
     def look(self) -> float:
         """There is nobody to look for but the other party."""
@@ -178,14 +172,7 @@ class ObliviousSource:
 
 def run(session: Session, maker: Rounds[list[Fields]]) -> Talk[list[Fields]]:
     """Drive makers to their results: each round of products is several exchanges."""
-    answer: list[Array] | None = None
-    while True:
-        try:
-            products = maker.send(answer)  # type: ignore[arg-type]
-        except StopIteration as finished:
-            fields: list[Fields] = finished.value
-            return fields
-        answer = yield from session.products(products)
+    return relay(maker, session.products)
 
 
 def _difference(name: str, mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:

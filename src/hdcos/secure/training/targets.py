@@ -72,10 +72,8 @@ def encoded_rows(
         if len(targets) != len(rows):
             raise InputError(f"{len(rows)} rows and {len(targets)} labels do not belong together")
         words["targets"] = encode(targets, TARGET_SCALE)
-    named = {} if columns is None else {"columns": list(columns)}
-    return words, {
-        **{"rows": len(rows), "features": rows.shape[1], "outputs": outputs if y is not None else 0, **named}
-    }
+    public: dict[str, Any] = {"rows": len(rows), "features": rows.shape[1], "outputs": 0 if y is None else outputs}
+    return words, public if columns is None else {**public, "columns": list(columns)}
 
 
 def check_targets(targets: Array, loss: str) -> None:
