@@ -7,10 +7,9 @@ import pytest
 
 from hdcos.errors import FrameError
 from hdcos.offline import Mask, Need, Plan
-from hdcos.offline import halves as module
-from hdcos.offline.halves import Halves, field_stream
+from hdcos.offline import shares as module
 from hdcos.offline.kinds import TrigPair
-from hdcos.offline.layout import Corrections
+from hdcos.offline.shares import Corrections, Halves, field_stream
 from hdcos.ring import compact_dtype, streaming
 from hdcos.sharing import prg
 

@@ -59,7 +59,7 @@ def test_any_batches_that_sum_to_n_consume_what_was_dealt_for_n() -> None:
 
 def test_chunks_and_batches_of_any_sizes_meet_in_order(monkeypatch) -> None:
     """Whatever the pieces material arrives and lies in, execution i is execution i."""
-    from hdcos.offline import stock as module
+    from hdcos.offline import pool as module
 
     generator = np.random.default_rng(0)
     for slab_bytes in (1, 700, 5000, 1 << 26):

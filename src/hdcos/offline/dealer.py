@@ -24,9 +24,8 @@ import numpy as np
 
 from hdcos.errors import DataMissing, HandshakeError, InputError, MaterialReused
 from hdcos.offline import limits
-from hdcos.offline.halves import LAYOUTS, Halves
-from hdcos.offline.layout import Corrections
 from hdcos.offline.material import Kind, Plan, Reference, Slot, Values
+from hdcos.offline.shares import LAYOUTS, Corrections, Halves
 from hdcos.ring import Array, modulo
 from hdcos.sharing import fresh_seed
 

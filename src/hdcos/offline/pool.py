@@ -15,9 +15,8 @@ from threading import Condition
 import numpy as np
 
 from hdcos.errors import FrameError, HdcosError, InputError, MaterialExhausted, MaterialReused, PeerLost
-from hdcos.offline.halves import LAYOUTS, Halves, field_stream
-from hdcos.offline.layout import Corrections
 from hdcos.offline.material import Fields, Finish, Kind, Plan
+from hdcos.offline.shares import LAYOUTS, Corrections, Halves, field_stream
 from hdcos.ring import Array
 
 SLAB_BYTES = 1 << 26

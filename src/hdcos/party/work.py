@@ -16,9 +16,9 @@ from hdcos.protocol.catalogue import Call
 from hdcos.protocol.party import Party
 from hdcos.protocol.plan import Planned
 from hdcos.protocol.rounds import Rounds
-from hdcos.ring import Array, round_open
+from hdcos.ring import Array
 from hdcos.secure import Layout, infer_pieces, pieces
-from hdcos.secure.answers import answer
+from hdcos.secure.answers import answer, round_answer
 from hdcos.secure.stages import Parameters
 from hdcos.sharing import Share, Stream
 
@@ -87,9 +87,7 @@ class FunctionWork(Work):
 
     def answer(self, result: Share, rank: int) -> tuple[int, int, Array]:
         """Rounded far above the noise of the evaluation, which would depend on the masks."""
-        drop = max(0, result.scale - self.call.output_scale)
-        bits = result.bits - drop
-        return result.scale - drop, bits, round_open(result.words, None, drop, bits, ties_up=rank == 0)
+        return round_answer(result, self.call.output_scale, rank)
 
 
 @dataclass

@@ -19,8 +19,7 @@ from hdcos.protocol import beaver, cos_paper, cosine, fit, fourier, growing_cos,
 from hdcos.protocol.fourier import Series
 from hdcos.protocol.party import Party
 from hdcos.protocol.precision import even
-from hdcos.protocol.price import Price
-from hdcos.protocol.rounds import Rounds
+from hdcos.protocol.rounds import Price, Rounds
 from hdcos.ring import Array
 from hdcos.sharing import Share
 

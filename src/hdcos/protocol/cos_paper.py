@@ -22,8 +22,7 @@ import numpy as np
 from hdcos.errors import InputError
 from hdcos.protocol.beaver import multiply
 from hdcos.protocol.party import Party
-from hdcos.protocol.price import Price
-from hdcos.protocol.rounds import Rounds, swap, together
+from hdcos.protocol.rounds import Price, Rounds, swap, together
 from hdcos.ring import packed_size, round_open, trig_words
 from hdcos.sharing import SEED_BYTES, Share, fresh_seed
 from hdcos.sharing.prg import expand

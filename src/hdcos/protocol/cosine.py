@@ -22,8 +22,7 @@ from hdcos.offline.kinds import RING_BITS
 from hdcos.protocol.hadamard import HadamardCosine
 from hdcos.protocol.party import Party
 from hdcos.protocol.precision import Precision, even
-from hdcos.protocol.price import Price
-from hdcos.protocol.rounds import Rounds
+from hdcos.protocol.rounds import Price, Rounds
 from hdcos.ring import Array, packed_size, rotate, table_phase
 from hdcos.sharing import Share
 

@@ -26,8 +26,7 @@ from hdcos.offline.kinds import RING_BITS
 from hdcos.protocol.cosine import PHASE_BITS, open_phase
 from hdcos.protocol.party import Party
 from hdcos.protocol.precision import Precision, even
-from hdcos.protocol.price import Price
-from hdcos.protocol.rounds import Rounds
+from hdcos.protocol.rounds import Price, Rounds
 from hdcos.ring import Array, encode, packed_size, table_phase, trig_combine
 from hdcos.ring.trig import SPLIT_SCALE
 from hdcos.sharing import Share

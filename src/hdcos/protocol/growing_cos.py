@@ -20,8 +20,7 @@ from hdcos.offline import GrowingTrig
 from hdcos.protocol.cosine import PHASE_BITS, to_turns
 from hdcos.protocol.opening import open_liftable
 from hdcos.protocol.party import Party
-from hdcos.protocol.price import Price
-from hdcos.protocol.rounds import Rounds, together
+from hdcos.protocol.rounds import Price, Rounds, together
 from hdcos.ring import Array, packed_size, rotate
 from hdcos.sharing import Share
 

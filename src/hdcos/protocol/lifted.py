@@ -30,8 +30,7 @@ from hdcos.protocol.masked import Masked
 from hdcos.protocol.opening import lifting, open_shifted
 from hdcos.protocol.party import Openable, Party
 from hdcos.protocol.phase import Phase
-from hdcos.protocol.price import Price
-from hdcos.protocol.rounds import Rounds
+from hdcos.protocol.rounds import Price, Rounds
 from hdcos.ring import Array, compact_dtype, lifted_product, lifted_sums, lifted_times, packed_size
 from hdcos.sharing import Share
 

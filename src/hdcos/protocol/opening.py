@@ -27,8 +27,7 @@ from hdcos.errors import InputError
 from hdcos.offline import Mask, RoundingMask
 from hdcos.protocol.masked import Masked
 from hdcos.protocol.party import Openable, Party
-from hdcos.protocol.price import Price
-from hdcos.protocol.rounds import Rounds
+from hdcos.protocol.rounds import Price, Rounds
 from hdcos.ring import Array, packed_size
 from hdcos.sharing import Share
 

@@ -14,7 +14,7 @@ from hdcos.errors import InputError
 from hdcos.offline import Kind, Reference
 from hdcos.offline.material import Fields, Finish
 from hdcos.protocol.rounds import Rounds, joined
-from hdcos.ring import Array
+from hdcos.ring import Array, Opening
 from hdcos.sharing import Public, Share
 
 
@@ -43,8 +43,8 @@ class Openable(Protocol):
     @property
     def shape(self) -> tuple[int, ...]: ...
 
-    def rounded(self, mask: Array, drop: int, bits: int, ties_up: bool) -> Array:
-        """This half over 2**drop, rounded, plus the mask, modulo 2**bits."""
+    def rounded(self, opening: Opening) -> Array:
+        """This share over 2**drop, rounded, plus the mask, modulo 2**bits."""
         ...
 
 
@@ -65,7 +65,7 @@ class Party:
         """
         if drop + bits > x.bits:
             raise InputError(f"a share modulo 2**{x.bits} cannot drop {drop} bits and keep {bits}")
-        return (yield from joined(x.rounded(mask, drop, bits, self.rank == 0), bits))
+        return (yield from joined(x.rounded(Opening(mask, drop, bits, self.rank == 0)), bits))
 
     def take(self, kind: Kind, rows: int, finish: Finish | None = None) -> Fields:
         """One unit per row; the fields keep the rows as their leading axis.

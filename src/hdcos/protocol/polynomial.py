@@ -21,8 +21,7 @@ from hdcos.errors import InputError
 from hdcos.offline import LiftedPowers, Powers
 from hdcos.protocol.opening import open_liftable
 from hdcos.protocol.party import Party
-from hdcos.protocol.price import Price
-from hdcos.protocol.rounds import Rounds
+from hdcos.protocol.rounds import Price, Rounds
 from hdcos.ring import Array, encode, packed_size
 from hdcos.sharing import Share
 from hdcos.sharing.share import ring_word

@@ -16,8 +16,7 @@ from math import prod
 import numpy as np
 
 from hdcos.protocol.party import Party
-from hdcos.protocol.price import Price
-from hdcos.protocol.rounds import Rounds, joined
+from hdcos.protocol.rounds import Price, Rounds, joined
 from hdcos.ring import compact_dtype, modulo, packed_size
 from hdcos.sharing import Public, Share
 

@@ -1,7 +1,8 @@
 """What a protocol is: a generator that yields what it sends and is resumed with what the peer sent, as packed bytes.
 
 A *round* is one simultaneous exchange. `yield` is the only way to talk, so a reader counts rounds by counting
-yields; `yield from` composes in sequence and `together` runs protocols side by side in the same rounds.
+yields; `yield from` composes in sequence and `together` runs protocols side by side in the same rounds. A protocol
+writes its price beside itself, which tests compare with the plan and the meter.
 """
 
 from __future__ import annotations
@@ -77,3 +78,21 @@ def named(step: str, protocol: Rounds[T]) -> Rounds[T]:
         return (yield tuple(replace(part, step=f"{step}/{part.step}".rstrip("/")) for part in message))
 
     return relay(protocol, send)
+
+
+@dataclass(frozen=True)
+class Price:
+    """Rounds between the parties, payload bytes each way, and payload bytes from the dealer to party 1."""
+
+    rounds: int = 0
+    online_bytes: int = 0
+    offline_bytes: int = 0
+    material: tuple[str, ...] = ()
+
+    def __add__(self, other: Price) -> Price:
+        return Price(
+            self.rounds + other.rounds,
+            self.online_bytes + other.online_bytes,
+            self.offline_bytes + other.offline_bytes,
+            self.material + other.material,
+        )

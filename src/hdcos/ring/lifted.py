@@ -121,6 +121,6 @@ def _rows(
 
 def _checked(pool: Sequence[int]) -> tuple[int, int, int, int]:
     channels, height, width, window = pool
-    if window < 1 or height % window or width % window:
+    if not 1 <= window < checks.MOST_WINDOW or height % window or width % window:
         raise InputError(f"cannot pool {channels} x {height} x {width} over blocks of {window} x {window}")
     return channels, height, width, window

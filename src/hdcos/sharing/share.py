@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from hdcos.errors import InputError
-from hdcos.ring import Array, encode, round_open
+from hdcos.ring import Array, Opening, encode, round_open
 
 RING_BITS = 64
 Index = int | slice | EllipsisType | None | tuple[int | slice | EllipsisType | None, ...]
@@ -99,9 +99,9 @@ class Share:
             return self
         return Share(self.words << np.uint64(up), scale, min(RING_BITS, self.bits + up))
 
-    def rounded(self, mask: Array | None, drop: int, bits: int, ties_up: bool) -> Array:
-        """This half over 2**drop, rounded, plus the mask, modulo 2**bits: what an opening sends."""
-        words: Array = round_open(self.words, mask, drop, bits, ties_up)
+    def rounded(self, opening: Opening) -> Array:
+        """This share over 2**drop, rounded, plus the mask, modulo 2**bits: what an opening sends."""
+        words: Array = round_open(self.words, *opening)
         return words
 
     def _aligned(self, other: Share) -> Array:

@@ -22,7 +22,7 @@ from hdcos.ring import Array
 from hdcos.secure import stages
 from hdcos.secure.answers import LARGEST_NOISE
 from hdcos.secure.layout import OPENED_SCALE, PHASE_BITS, SQUARE_SCALE, Layout, layout
-from hdcos.secure.tensor import Tensor
+from hdcos.secure.stages import Tensor
 
 
 def error_bound(model: Sequential, x: Array, phase_bits: int = PHASE_BITS, dealer: bool = True) -> Array:

@@ -20,10 +20,10 @@ import numpy as np
 
 from hdcos.errors import InputError
 from hdcos.generators import local
-from hdcos.offline.kinds import FusedTrig, GrowingTrig, Mask, MaskProduct, Powers, RoundingMask, TrigPair
+from hdcos.offline.kinds import FusedTrig, GrowingTrig, Mask, MaskProduct, Powers, RoundingMask, TrigPair, ring_words
 from hdcos.offline.lifted_kinds import LiftedPowers, LiftedTimesMask, LiftedTimesTrig, LiftedTotal
 from hdcos.offline.material import Kind
-from hdcos.offline.ot.arrays import flat, repeated, stacked, words
+from hdcos.offline.ot.arrays import flat, repeated, stacked
 from hdcos.offline.ot.matrices import cross
 from hdcos.offline.ot.terms import Maker, Rounds, Term, ask, bitwise, integer, private, random_bits, shared
 from hdcos.offline.ot.trig import cos_sin
@@ -42,7 +42,7 @@ class Unit:
     def __getitem__(self, name: str) -> Array:
         if name not in self.halves:
             raise InputError(f"{self.kind.name} has no {name} that other material could refer to")
-        return words(self.halves[name])
+        return ring_words(self.halves[name])
 
     def mask(self, bits: int = 64) -> Array:
         """The mask for products modulo 2**bits: halves of a narrower one do not add up to it there."""
@@ -84,7 +84,7 @@ def _powers(maker: Maker, kind: Powers, mine: Halves) -> Rounds[Halves]:
     For each a, m_1^a times the binomial terms of m_0 that go with it, where the party with m_1^a chooses; for half of
     the elements party 0 does. The coefficients belong in the vectors: twice a uniform half would not be uniform.
     """
-    m = flat(words(mine["mask"]), -1)
+    m = flat(ring_words(mine["mask"]), -1)
     powers = [m**n for n in range(kind.degree + 1)]
     terms = []
     for a in range(1, kind.degree):

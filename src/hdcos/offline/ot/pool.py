@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from threading import TIMEOUT_MAX
 
 from hdcos.errors import MaterialReused
-from hdcos.offline.halves import field_stream
 from hdcos.offline.kinds import Mask
 from hdcos.offline.material import Field, Fields, Finish, Plan
 from hdcos.offline.pool import Ration, Stock
+from hdcos.offline.shares import field_stream
 from hdcos.ring import Array, compact_dtype
 from hdcos.sharing import Stream, fresh_seed
 

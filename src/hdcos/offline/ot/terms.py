@@ -22,7 +22,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from hdcos.offline.ot.arrays import flat, joined, moved, repeated, words
+from hdcos.offline.kinds import ring_words
+from hdcos.offline.ot.arrays import flat, joined, moved, repeated
 from hdcos.offline.ot.product import Product
 from hdcos.ring import Array
 
@@ -59,17 +60,17 @@ def ask(*terms: Term) -> Rounds[list[Array]]:
 
 def shared(maker: Maker, w: Array, x: Array, bits: int = 64) -> Term:
     """w (G, S) times x (U, S, k): each of the G rows of w serves U / G rows of x; result (U, S, k)."""
-    groups, vectors, back = _grouped(words(w), words(x))
+    groups, vectors, back = _grouped(ring_words(w), ring_words(x))
     products = [_product(maker, chooser, groups, vectors, width=bits, bits=bits) for chooser in (0, 1)]
-    local = _local(words(w), words(x))
+    local = _local(ring_words(w), ring_words(x))
     return Term(products, lambda results: local + back(results[0] + results[1]))
 
 
 def bitwise(maker: Maker, own: Array, width: int, x: Array, bits: int = 64) -> Term:
     """A number shared by XOR, of which `own` (G, S) is this party's part, times x (U, S, k); result (U, S, k)."""
-    groups, vectors, back = _grouped(words(own), words(x))
+    groups, vectors, back = _grouped(ring_words(own), ring_words(x))
     products = [_product(maker, chooser, groups, vectors, width=width, bits=bits, signs=groups) for chooser in (0, 1)]
-    local = _local(words(own), words(x))
+    local = _local(ring_words(own), ring_words(x))
     return Term(products, lambda results: local + back(results[0] + results[1]))
 
 
@@ -134,7 +135,7 @@ def private(
 
 def random_bits(maker: Maker, name: str, shape: tuple[int, ...], width: int, bits: int = 64) -> tuple[Array, Term]:
     """A uniform number of `width` bits shared by XOR: this party's part, and the term of its halves modulo 2**bits."""
-    own = words(maker.draw(name, shape, width))
+    own = ring_words(maker.draw(name, shape, width))
     return own, integer(maker, own, width, bits)
 
 

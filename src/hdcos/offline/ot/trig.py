@@ -22,9 +22,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hdcos.offline.ot.arrays import flat, ring_word, stacked, words
+from hdcos.offline.kinds import ring_words
+from hdcos.offline.ot.arrays import flat, stacked
 from hdcos.offline.ot.terms import Maker, Rounds, ask, private
 from hdcos.ring import Array, Blank, round_open, table_phase, trig_words
+from hdcos.sharing.share import ring_word
 
 GUARD_BITS = 3
 SPARE_BITS = 7
@@ -64,7 +66,7 @@ def _rounded(maker: Maker, sums: Array, drop: int, scale: int) -> Rounds[Array]:
     kept = scale + 3
     offset = (1 << scale) + 2
     keep = np.uint64((1 << kept) - 1)
-    halves = words(round_open(flat(sums, *sums.shape), None, drop, kept, ties_up=maker.rank == 0))
+    halves = ring_words(round_open(flat(sums, *sums.shape), None, drop, kept, ties_up=maker.rank == 0))
     if maker.rank == 0:
         halves = (halves + np.uint64(offset)) & keep
     tops = flat(halves >> np.uint64(kept - 1), -1)

@@ -26,8 +26,7 @@ from hdcos.nn.structured import PHD_FRACTION_BITS
 from hdcos.protocol import fit
 from hdcos.protocol.fourier import Series
 from hdcos.ring import Array
-from hdcos.secure.stages import Projection
-from hdcos.secure.tensor import Tensor
+from hdcos.secure.stages import Projection, Tensor
 from hdcos.sharing import Share
 
 Shape = tuple[int, ...]

@@ -20,7 +20,7 @@ from hdcos.protocol.opening import open_masked, round_lift
 from hdcos.protocol.party import Party
 from hdcos.protocol.phase import FusedPhase, open_fused_phase
 from hdcos.protocol.rounds import Rounds, together
-from hdcos.ring import pool_sum
+from hdcos.ring import HadamardLayer, pool_sum
 from hdcos.secure.training.activation import activate, settled, slope_of
 from hdcos.secure.training.form import (
     DIAGONAL_OUTPUT,
@@ -179,19 +179,9 @@ class Forward:
         bias = None
         if unit.bias is not None and unit.projection is None and scale >= unit.bias.scale:
             bias = self.state[unit.bias.name].raised(scale).words
-        y = HadamardCosine(
-            phase.d,
-            phase.cos_r,
-            phase.sin_r,
-            phase.bits,
-            phase.scale,
-            unit.size,
-            outputs,
-            bias,
-            windows,
-            scale,
-            weight=phase.weight_terms(each.weight, pool),
-        )
+        rotation = (phase.d, phase.cos_r, phase.sin_r, phase.bits, phase.scale)
+        weight = phase.weight_terms(each.weight, pool)
+        y = HadamardCosine(HadamardLayer(*rotation, unit.size, outputs, bias, windows, weight), scale)
         if bias is not None:
             return y.share() if unit.last else y
         made = unit.projection(y.share()) if unit.projection else y.share()
