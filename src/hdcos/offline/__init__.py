@@ -30,5 +30,5 @@ from hdcos.offline.material import Kind as Kind
 from hdcos.offline.material import Need as Need
 from hdcos.offline.material import Plan as Plan
 from hdcos.offline.material import Reference as Reference
-from hdcos.offline.pool import Ration as Ration
-from hdcos.offline.pool import Stock as Stock
+from hdcos.offline.pool import Allocation as Allocation
+from hdcos.offline.pool import MaterialPool as MaterialPool

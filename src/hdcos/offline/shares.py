@@ -93,7 +93,7 @@ LAYOUTS = 8
 
 
 def field_seed(root: bytes, position: int, name: str) -> bytes:
-    """The seed that one party's halves of one field of one position come from."""
+    """The seed that one party's shares of one field of one position come from."""
     return derive(root, position, name)
 
 
@@ -102,8 +102,8 @@ def field_stream(root: bytes, position: int, name: str) -> Stream:
     return Stream(field_seed(root, position, name))
 
 
-class Halves:
-    """A party's halves of some fields of a plan."""
+class FieldShares:
+    """A party's shares of some fields of a plan."""
 
     def __init__(self, root: bytes, slots: Sequence[Slot]) -> None:
         self._slots = slots
@@ -117,7 +117,7 @@ class Halves:
         return [Stream(seed) for seed in self._seeds]
 
     def expand(self, start: int, executions: int) -> list[Array]:
-        """The halves of executions [start, start + executions), field by field."""
+        """The shares of executions [start, start + executions), field by field."""
         native = streaming()
         if native is None:
             return [
@@ -134,10 +134,10 @@ class Halves:
         packed = np.empty(corrections.size, np.uint8)
         native = streaming()
         if native is None:
-            halves = self.expand(start, executions)
-            for slot, place, value, half in zip(self._slots, corrections.places, values, halves, strict=True):
+            shares = self.expand(start, executions)
+            for slot, place, value, share in zip(self._slots, corrections.places, values, shares, strict=True):
                 bits = slot.field.bits
-                packed[place] = pack(modulo(value - half.astype(np.uint64), bits).reshape(-1), bits)
+                packed[place] = pack(modulo(value - share.astype(np.uint64), bits).reshape(-1), bits)
             return packed
         room, offsets = self._room(executions), self._strides * np.uint64(start)
         native.correct(self._keys, offsets, corrections.starts, room.counts, room.bits, values, packed)

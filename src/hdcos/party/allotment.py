@@ -20,7 +20,7 @@ from itertools import chain
 from threading import Lock
 
 from hdcos.errors import InputError, MaterialExhausted, MaterialReused, PolicyRefused
-from hdcos.offline import Stock
+from hdcos.offline import MaterialPool
 from hdcos.party.engine import Engine
 from hdcos.party.numbers import Numbers
 from hdcos.party.shelf import Run, Shelf
@@ -49,7 +49,7 @@ class Issued:
 class Lane:
     """Executions of one stock and who they were promised to. The event loop and the session's thread share it."""
 
-    def __init__(self, stock: Stock, ahead: int, store: Store, engine: Engine) -> None:
+    def __init__(self, stock: MaterialPool, ahead: int, store: Store, engine: Engine) -> None:
         self.stock, self._ahead = stock, ahead
         self.shelf = Shelf(stock, engine.timeout_s)
         self._store, self._lock = store, Lock()

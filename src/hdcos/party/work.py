@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from hdcos.errors import InputError, MaterialReused
-from hdcos.offline import Stock
+from hdcos.offline import MaterialPool
 from hdcos.protocol.catalogue import Call
 from hdcos.protocol.party import Party
 from hdcos.protocol.plan import Planned
 from hdcos.protocol.rounds import Rounds
 from hdcos.ring import Array
-from hdcos.secure import Layout, infer_pieces, pieces
+from hdcos.secure import CompiledNetwork, infer_pieces, pieces
 from hdcos.secure.answers import answer, round_answer
 from hdcos.secure.stages import Parameters
 from hdcos.sharing import Share, Stream
@@ -48,7 +48,7 @@ def half(arrays: Arrays, name: str, shape: Shape, rank: int) -> Array:
 class Work:
     """Something a client can run, again and again."""
 
-    stock: Stock
+    stock: MaterialPool
     ahead: int
     fingerprint: bytes
 
@@ -94,7 +94,7 @@ class FunctionWork(Work):
 class ModelWork(Work):
     """A shared model; an execution is one row."""
 
-    layout: Layout
+    layout: CompiledNetwork
     parameters: Parameters = field(repr=False)
     shares: dict[str, Share] = field(repr=False)
     planned: Planned | None = field(default=None, repr=False)

@@ -8,7 +8,7 @@ Offline   one FusedTrig per unit: r, [cos r], [sin r], [m_w cos r], [m_w sin r];
           alike are computed as soon as the material arrives.
 Online    1 round, `precision.phase_bits` per unit each way. Then cos d * A - sin d * B and a Walsh-Hadamard transform.
 Error     the cosine's, times the weights.
-Security  the only message is this party's half of d = x - r modulo one turn, r uniform there and used once. D_w was
+Security  the only message is this party's share of d = x - r modulo one turn, r uniform there and used once. D_w was
           opened once, when the model was loaded, under a mask that masks nothing else; each product m_w cos r is a
           fresh sharing.
 

@@ -6,11 +6,11 @@ Offline   one Mask (or RoundingMask) per element.
 Online    1 round, `bits` per element each way. drop + bits <= 64.
 Error     unbiased and less than one unit of the new scale, always. `round_lift` needs |x| < 2**(drop + bits - 2)
           in ring units.
-Security  the only message is this party's half of D = x / 2**drop + m modulo 2**bits; m is uniform there and
+Security  the only message is this party's share of D = x / 2**drop + m modulo 2**bits; m is uniform there and
           masks this opening alone, so D is uniform whatever x is.
 
-Each party drops the low bits of its own half: the halves' sum wraps by whole multiples of 2**64, which are
-whole multiples of 2**bits after the shift. Party 0 rounds halves up and party 1 rounds them down, so that the
+Each party drops the low bits of its own share: the shares' sum wraps by whole multiples of 2**64, which are
+whole multiples of 2**bits after the shift. Party 0 rounds ties up and party 1 rounds them down, so that the
 two errors cancel exactly in the mean: with x0 uniform, E[error] = 0 for every x and every drop.
 
 Lift: let v = x / 2**drop + 2**(bits-2), which is in [0, 2**(bits-1)), and D = v + m modulo 2**bits. Then

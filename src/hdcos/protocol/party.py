@@ -12,7 +12,7 @@ import numpy as np
 
 from hdcos.errors import InputError
 from hdcos.offline import Kind, Reference
-from hdcos.offline.material import Fields, Finish
+from hdcos.offline.material import Fields, Precompute
 from hdcos.protocol.rounds import Rounds, joined
 from hdcos.ring import Array, Opening
 from hdcos.sharing import Public, Share
@@ -26,7 +26,7 @@ class Source(Protocol):
         """How many positions of the plan were taken so far."""
         ...
 
-    def take(self, kind: Kind, units: int, finish: Finish | None = None) -> Fields:
+    def take(self, kind: Kind, units: int, finish: Precompute | None = None) -> Fields:
         """All fields of the next position, leading axis `units`, or what `finish` makes of them."""
         ...
 
@@ -67,7 +67,7 @@ class Party:
             raise InputError(f"a share modulo 2**{x.bits} cannot drop {drop} bits and keep {bits}")
         return (yield from joined(x.rounded(Opening(mask, drop, bits, self.rank == 0)), bits))
 
-    def take(self, kind: Kind, rows: int, finish: Finish | None = None) -> Fields:
+    def take(self, kind: Kind, rows: int, finish: Precompute | None = None) -> Fields:
         """One unit per row; the fields keep the rows as their leading axis.
 
         With `finish`, what it makes of the fields: it is called when the material arrives, before any input does.

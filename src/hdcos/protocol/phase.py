@@ -3,7 +3,7 @@
 Computes  [y] in turns -> d = y - r, with shares of cos r and sin r, and of their products with a weight's mask.
 Offline   one TrigPair per unit, or one FusedTrig where a Hadamard-Diagonal layer follows.
 Online    1 round, `bits` per unit each way.
-Security  the only message is this party's half of d = y - r modulo one turn; r is uniform there and used once.
+Security  the only message is this party's share of d = y - r modulo one turn; r is uniform there and used once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hdcos.sharing import Share
 
 @dataclass(frozen=True, eq=False)
 class Phase:
-    """An opened phase d = y - r with this party's halves of cos r and sin r, both at `scale`."""
+    """An opened phase d = y - r with this party's shares of cos r and sin r, both at `scale`."""
 
     d: Array = field(repr=False)
     cos_r: Array = field(repr=False)
@@ -48,7 +48,7 @@ class Phase:
 
 @dataclass(frozen=True, eq=False)
 class FusedPhase(Phase):
-    """A phase with this party's halves of m_w cos r and m_w sin r, for the mask m_w of the next layer's weight."""
+    """A phase with this party's shares of m_w cos r and m_w sin r, for the mask m_w of the next layer's weight."""
 
     weight_cos: Array = field(repr=False)
     weight_sin: Array = field(repr=False)

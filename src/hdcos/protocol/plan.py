@@ -14,7 +14,7 @@ import numpy as np
 
 from hdcos.generators import drive
 from hdcos.offline import Kind, Need, Plan
-from hdcos.offline.material import Fields, Finish
+from hdcos.offline.material import Fields, Precompute
 from hdcos.protocol.party import Party
 from hdcos.protocol.rounds import Message, Reply, Rounds
 from hdcos.ring import Blank, compact_dtype
@@ -34,7 +34,7 @@ class Planned:
     result: Any
     steps: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Rounds and bytes of each named step; a merged round counts for each step in it."""
-    finishes: dict[int, Finish] = field(default_factory=dict)
+    finishes: dict[int, Precompute] = field(default_factory=dict)
     """What to make of the material of some positions as soon as it arrives."""
 
     @property
@@ -48,13 +48,13 @@ class _Recorder:
     def __init__(self) -> None:
         self.needs: list[Need] = []
         self.taken: list[Fields] = []
-        self.finishes: dict[int, Finish] = {}
+        self.finishes: dict[int, Precompute] = {}
 
     @property
     def position(self) -> int:
         return len(self.needs)
 
-    def take(self, kind: Kind, units: int, finish: Finish | None = None) -> Fields:
+    def take(self, kind: Kind, units: int, finish: Precompute | None = None) -> Fields:
         fields: Fields = tuple(Blank((units, *item.shape), compact_dtype(item.bits)) for item in kind.fields())  # type: ignore[misc]
         if finish is not None:
             self.finishes[len(self.needs)] = finish

@@ -5,7 +5,7 @@ Offline   Powers per element: a mask m with [m^2] and [m^3].
 Online    1 round, `bits` (64) per element each way, whatever the degree.
 Error     exact for the words and the rounded coefficients; the result wraps modulo 2**bits, so its largest value
           times 2**(degree * scale + coefficient_scale) must stay below 2**(bits - 1).
-Security  the only message is this party's half of D = x + m; m is uniform in the same ring and used once.
+Security  the only message is this party's share of D = x + m; m is uniform in the same ring and used once.
 
 x = D - m, so x^2 = D^2 - 2 D m + m^2 and x^3 = D^3 - 3 D^2 m + 3 D m^2 - m^3: public combinations of shares.
 """
@@ -54,7 +54,7 @@ def lifted_polynomials(
 ) -> Rounds[list[Share]]:
     """Polynomials of x / 2**drop, the first of the highest degree, lifted: for |x| < 2**(drop + bits - 2) ring units.
 
-    Offline LiftedPowers per element, online 1 round and `bits` per element: this party's half of D = x / 2**drop +
+    Offline LiftedPowers per element, online 1 round and `bits` per element: this party's share of D = x / 2**drop +
     2**(bits-2) + m modulo 2**bits, where m is uniform in that ring and used once. x = E - M with M = m - t b, and as
     b is a bit, M^2 = m^2 - 2 t m b + t^2 b and M^3 = m^3 - 3 t m^2 b + 3 t^2 m b - t^3 b.
     """
@@ -96,7 +96,7 @@ def _combined(
 
 
 def _power(party: Party, n: int, D: Array, m: Sequence[Array]) -> Array:
-    """This party's half of (D - m)^n."""
+    """This party's share of (D - m)^n."""
     words = D**n if party.rank == 0 else np.zeros((), np.uint64)
     for k in range(1, n + 1):
         words = words + D ** (n - k) * m[k - 1] * ring_word((-1) ** k * comb(n, k))

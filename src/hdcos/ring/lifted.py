@@ -63,7 +63,7 @@ def lifted_product(
     with_public: bool,
     pool: Sequence[int] = (),
 ) -> Any:
-    """[x w] = D [x] - (E [M] - [m M] + t [b M]) for w = D - M; `with_public` adds E to this party's half of x."""
+    """[x w] = D [x] - (E [M] - [m M] + t [b M]) for w = D - M; `with_public` adds E to this party's share of x."""
     return _rows(
         lambda values, factors, dealt, whole: implementation().lifted_product(
             values, *factors, *dealt, with_public, whole

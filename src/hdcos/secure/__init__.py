@@ -11,7 +11,7 @@ disclosure  how many queries of one row a network answers safely
 training    training on shares
 """
 
-from hdcos.secure.layout import Layout as Layout
+from hdcos.secure.layout import CompiledNetwork as CompiledNetwork
 from hdcos.secure.layout import layout as layout
 from hdcos.secure.program import infer as infer
 from hdcos.secure.program import infer_pieces as infer_pieces

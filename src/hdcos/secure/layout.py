@@ -53,7 +53,7 @@ TURNS, TURNS_VALUE, VALUE = "turns", "turns and value", "value"
 
 
 @dataclass(frozen=True)
-class Layout:
+class CompiledNetwork:
     """How a network is computed on shares."""
 
     front: tuple[Layer, ...]
@@ -102,7 +102,7 @@ the table takes what the ring has left. Without a dealer each party rounds its o
 """
 
 
-def layout(model: nn.Sequential, phase_bits: int = PHASE_BITS, dealer: bool = True) -> Layout:
+def layout(model: nn.Sequential, phase_bits: int = PHASE_BITS, dealer: bool = True) -> CompiledNetwork:
     """Choose the stages and scales of a network; ModelError names a layer that cannot be computed on shares.
 
     `phase_bits` of each turn are opened, or all of them for WHOLE_TURN. Without a `dealer` no rounding is secret, and
@@ -134,7 +134,7 @@ class _Builder:
     turns: bool = False
     input_bits: int = 64
 
-    def build(self) -> Layout:
+    def build(self) -> CompiledNetwork:
         front, start = tuple(self.layers[: self.position]), self.shapes[self.position]
         while self.position < len(self.layers):
             layer = self.layers[self.position]
@@ -145,7 +145,7 @@ class _Builder:
             else:
                 self._linear(layer, self.position)
                 self.position += 1
-        return Layout(front, start, self.input_bits, tuple(self.made), self.shapes[-1], self.gain)
+        return CompiledNetwork(front, start, self.input_bits, tuple(self.made), self.shapes[-1], self.gain)
 
     # ---- linear layers
 

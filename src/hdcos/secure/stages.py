@@ -324,7 +324,7 @@ class Pool(Stage):
     def run(self, party: Party, value: Value, parameters: Parameters) -> Value:
         x, w = as_share(party, value), self.window
         n, channels, height, width = x.shape
-        whole = x[:, :, : height // w * w, : width // w * w]  # a ragged edge is dropped, as in the clear
+        whole = x[:, :, : height // w * w, : width // w * w]  # a ragged edge is dropped, as in plaintext
         return whole.reshape(n, channels, height // w, w, width // w, w).sum(5).sum(3)
 
 

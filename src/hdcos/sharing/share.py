@@ -1,11 +1,11 @@
-"""One party's half of a secret tensor, and numbers both parties know.
+"""One party's share of a secret tensor, and numbers both parties know.
 
 Computes  linear maps of shares with public integers: +, -, * public, sums, reshapes. All are local and exact.
-Security  a half alone is uniform whatever the secret is. Nothing here sends anything; the product of two
+Security  a share alone is uniform whatever the secret is. Nothing here sends anything; the product of two
           shares is not a local operation, so `share * share` is a TypeError, not a silent leak.
 
 A real v at scale s is the ring word round(v * 2**s). `bits` says modulo which power of two the words mean
-something: two halves whose bits is 46 add up to the secret modulo 2**46 only.
+something: two shares whose bits is 46 add up to the secret modulo 2**46 only.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Public:
 
 @dataclass(frozen=True, eq=False)
 class Share:
-    """This party's half: the secret is the sum of both halves' words, modulo 2**bits, over 2**scale."""
+    """This party's share: the secret is the sum of both shares' words, modulo 2**bits, over 2**scale."""
 
     words: Array = field(repr=False)
     scale: int

@@ -1,4 +1,4 @@
-"""A protocol in the clear: one party holds every value, no mask hides it, nobody is asked.
+"""A protocol in plaintext: one party holds every value, no mask hides it, nobody is asked.
 
 The same generator runs on words that are the secrets themselves, with material whose masks are all zero. What comes
 out is the fixed-point arithmetic of the protocol, rounding included, at a fraction of its cost. And it can see what
@@ -18,7 +18,7 @@ import numpy as np
 
 from hdcos.generators import drive, local
 from hdcos.offline import Kind, Reference
-from hdcos.offline.material import Fields, Finish, Values
+from hdcos.offline.material import Fields, Precompute, Values
 from hdcos.protocol.gradient import FusedGradient
 from hdcos.protocol.hadamard import HadamardCosine
 from hdcos.protocol.party import Openable, Party
@@ -38,7 +38,7 @@ class Unmasked:
     def position(self) -> int:
         return len(self.taken)
 
-    def take(self, kind: Kind, units: int, finish: Finish | None = None) -> Fields:
+    def take(self, kind: Kind, units: int, finish: Precompute | None = None) -> Fields:
         uniform: dict[str, Array] = {
             item.name: np.zeros((units, *item.shape), compact_dtype(item.bits))
             for item in kind.fields()
@@ -67,7 +67,7 @@ class Unmasked:
 class Counter:
     """Stands in for openings and counts those out of range.
 
-    Two halves rounded apart give the integer below or above, unbiased: so does this, with randomness of its own.
+    Two shares rounded apart give the integer below or above, unbiased: so does this, with randomness of its own.
     """
 
     seed: int = 0
@@ -94,7 +94,7 @@ class Counter:
         return values.view(np.uint64) + mask.astype(np.uint64, copy=False)
 
 
-def run_clear(program: Any, *inputs: Any, counter: Counter | None = None, **parameters: Any) -> Any:
+def run_plaintext(program: Any, *inputs: Any, counter: Counter | None = None, **parameters: Any) -> Any:
     """The result of program(party, *inputs, **parameters) where shares among the inputs are the secrets."""
     party = PlaintextParty(0, Unmasked(), counter or Counter())
     return drive(program(party, *inputs, **parameters), _nobody)

@@ -26,4 +26,4 @@ Both parties in one thread, for tests, are in `hdcos.testing.ot_pair`.
 
 from hdcos.offline.ot.estimate import Traffic as Traffic
 from hdcos.offline.ot.estimate import traffic as traffic
-from hdcos.offline.ot.source import ObliviousSource as ObliviousSource
+from hdcos.offline.ot.source import OtSource as OtSource

@@ -19,7 +19,7 @@ from hdcos.party.http.replies import reply, reply_tensors
 from hdcos.party.store import ENDED, StoredJob, StoredReveal
 from hdcos.party.worker import check_halves
 from hdcos.secure import layout
-from hdcos.secure.training import Rule, training_form
+from hdcos.secure.training import Rule, training_plan
 
 MOST_EPOCHS = 10_000
 EVENT_S = 0.25
@@ -60,7 +60,7 @@ class Teaching:
 
         def keep() -> None:
             model, spec = asked.network(given), job_spec(given)
-            form = training_form(model, spec["loss"])
+            form = training_plan(model, spec["loss"])
             budget = self._service.budget
             budget.another(
                 spec["model"], budget.model(model, layout(model, spec["phase_bits"], self._service.node.dealt))

@@ -17,7 +17,7 @@ watch       how a run does on the caller's own rows: loss, accuracy, divergence
 plain       the same training in floats, for HD-cos networks
 """
 
-from hdcos.secure.training.form import Form as Form
-from hdcos.secure.training.form import training_form as training_form
+from hdcos.secure.training.form import TrainingPlan as TrainingPlan
+from hdcos.secure.training.form import training_plan as training_plan
 from hdcos.secure.training.rule import Rule as Rule
 from hdcos.secure.training.step import sgd_step as sgd_step

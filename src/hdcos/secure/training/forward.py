@@ -31,9 +31,9 @@ from hdcos.secure.training.form import (
     PHASE_BITS,
     WEIGHT_SCALE,
     Diagonal,
-    Form,
+    LinearBlock,
     Matrix,
-    Unit,
+    TrainingPlan,
 )
 from hdcos.secure.training.weights import Weights
 from hdcos.sharing import Share
@@ -48,7 +48,7 @@ BIAS_BITS = 40
 class Pass:
     """What the forward pass of one unit leaves for its backward pass."""
 
-    unit: Unit
+    unit: LinearBlock
     masked_weight: Masked | None = None
     masked_input: Masked | None = None
     """Its input, unless that came as a phase."""
@@ -74,7 +74,7 @@ class Forward:
     """The forward pass at one party."""
 
     party: Party
-    form: Form
+    form: TrainingPlan
     state: State
     weights: Weights = field(init=False)
     passes: list[Pass] = field(init=False)
@@ -205,7 +205,7 @@ class Forward:
             each.slope = slope
         return result
 
-    def _pooled(self, z: Share, unit: Unit) -> Share:
+    def _pooled(self, z: Share, unit: LinearBlock) -> Share:
         if not unit.pool:
             return z
         words = pool_sum(z.words.reshape(len(z), -1), unit.pool)
@@ -224,7 +224,7 @@ class Forward:
         y = product(self.party, each.x, each.weight, unit.operation, unit.outputs, unit.stride, unit.padding)
         return self._plus_bias(y.raised(MATRIX_OUTPUT), unit)
 
-    def _plus_bias(self, y: Share, unit: Unit) -> Share:
+    def _plus_bias(self, y: Share, unit: LinearBlock) -> Share:
         if unit.bias is None:
             return y
         bias = self.state[unit.bias.name]
