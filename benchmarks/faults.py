@@ -27,11 +27,11 @@ from hdcos import data, nn
 from hdcos.errors import PeerLost
 from hdcos.party.checkpoint import Checkpoints
 from hdcos.ring import encode
-from hdcos.secure.training import Rule, sgd_step, training_form
+from hdcos.secure.training import Rule, sgd_step, training_plan
 from hdcos.secure.training.form import INPUT_SCALE
 from hdcos.sharing import Share, join
 from hdcos.testing.pair import share_pair, simulate
-from hdcos.testing.plaintext import run_clear
+from hdcos.testing.plaintext import run_plaintext
 
 CASES = 50
 TIMEOUT_S = 5.0
@@ -150,7 +150,7 @@ def jump_line(seed: int, steps: int = 10_000) -> Line:
 
 def largest_jump(seed: int, steps: int) -> float:
     model = nn.models.mlp([4, 4, 4, 1], seed=seed % 1000)
-    form = training_form(model)
+    form = training_plan(model)
     generator = np.random.default_rng(seed)
     names = [tensor.name for tensor in form.tensors]
     state = {t.name: t.words(model.state()[t.name]) for t in form.tensors}
@@ -167,7 +167,7 @@ def largest_jump(seed: int, steps: int) -> float:
         pairs = [share_pair(state[t.name], t.scale, t.bits) for t in form.tensors]
         (zero, one), _ = simulate(program, *pairs, share_pair(x, INPUT_SCALE), share_pair(y, 32))
         held = {t.name: Share(state[t.name], t.scale, t.bits) for t in form.tensors}
-        clear = run_clear(sgd_step, form, held, Share(x, INPUT_SCALE), Share(y, 32), rule)
+        clear = run_plaintext(sgd_step, form, held, Share(x, INPUT_SCALE), Share(y, 32), rule)
         for tensor, a, b in zip(form.tensors, zero, one, strict=True):
             words = join(a.words, b.words)
             apart = np.abs(tensor.parameter(words) - tensor.parameter(clear[tensor.name].words)).max()

@@ -34,7 +34,7 @@ from hdcos.protocol.party import Party
 from hdcos.protocol.plan import plan
 from hdcos.ring import encode, modulo, trig_words
 from hdcos.secure import answers, layout
-from hdcos.secure.layout import Layout
+from hdcos.secure.layout import CompiledNetwork
 from hdcos.secure.program import infer
 from hdcos.secure.stages import Fourier
 from hdcos.sharing import Share, Stream, derive, refresh
@@ -117,10 +117,12 @@ class Batch:
 class Queries:
     """One row of a shared model, asked for again and again."""
 
-    def __init__(self, model: nn.Sequential, setting: Setting, row: Array, chosen: Layout | None = None) -> None:
+    def __init__(
+        self, model: nn.Sequential, setting: Setting, row: Array, chosen: CompiledNetwork | None = None
+    ) -> None:
         self.model, self.setting, self.row = model, setting, row
         with setting.applied():
-            self.layout: Layout = chosen or layout(model, setting.phase_bits)
+            self.layout: CompiledNetwork = chosen or layout(model, setting.phase_bits)
         self._dealer, self._scope = Dealer(), f"model {secrets.token_hex(8)}"
         self._parameters = private_simulation._load(model, self.layout, self._dealer, self._scope)
         self._words = encode(np.repeat(self.layout.prepared(row[None]), BATCH, 0), self.layout.input_scale)

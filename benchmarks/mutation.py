@@ -35,7 +35,7 @@ NETS: dict[str, tuple[str, ...]] = {
     "hdcos.sharing.split": ("tests/sharing", "tests/golden", "tests/protocol"),
     "hdcos.sharing.share": ("tests/sharing", "tests/golden", "tests/protocol"),
     "hdcos.offline.pool": (
-        "tests/offline/test_stock.py",
+        "tests/offline/test_pool.py",
         "tests/golden",
         "tests/offline",
         "tests/party/test_memory.py",

@@ -37,10 +37,10 @@ from hdcos.offline import (
     RoundingMask,
     TrigPair,
 )
-from hdcos.offline.ot import ObliviousSource, traffic
+from hdcos.offline.ot import OtSource, traffic
 from hdcos.offline.ot.product import Product
 from hdcos.offline.ot.wire import over_link
-from hdcos.secure.estimate import oblivious_traffic
+from hdcos.secure.estimate import ot_traffic
 from hdcos.secure.layout import layout
 from hdcos.secure.planning import plan_inference
 from hdcos.testing.ot_pair import Pair, joined, wrong_fields
@@ -90,9 +90,10 @@ def _fused(units: int) -> Plan:
     return Plan((Need(FusedTrig((units,), 16, 16, Reference(0, "model", whole=True)), 1),))
 
 
-def _transfer(source: ObliviousSource, options: dict[str, Any]) -> list[float]:
+def _transfer(source: OtSource, options: dict[str, Any]) -> list[float]:
     """Seconds of each run of 2 * TRANSFERS transfers, half of them in each direction."""
-    link, session, count = source.link, source.session, TRANSFERS // 64
+    link, count = source.link, TRANSFERS // 64
+    session = source._session
     rng = np.random.default_rng()
     numbers, vectors = (
         rng.integers(0, 2**64, count, dtype=np.uint64),
@@ -110,7 +111,7 @@ def _transfer(source: ObliviousSource, options: dict[str, Any]) -> list[float]:
     return seconds
 
 
-def _fill(source: ObliviousSource, options: dict[str, Any]) -> dict[str, Any]:
+def _fill(source: OtSource, options: dict[str, Any]) -> dict[str, Any]:
     for name, plan in options["others"].items():
         source.fill(source.open(name, plan), 1)
     seconds, sizes = [], 0
@@ -315,7 +316,7 @@ def networks(seed: int) -> Iterator[Line]:
     )
     yield Line("of the 5 images recognised", int((results[False].argmax(1) == y).sum()), "reported", True)
     yield exactly("online rounds and bytes are the same with both sources", online[True] == online[False], True)
-    planned = oblivious_traffic(layout(model, dealer=False), 5).bytes
+    planned = ot_traffic(layout(model, dealer=False), 5).bytes
     yield exactly("metered less planned traffic of their material without a dealer", offline - planned, 0)
     yield Line("MB of traffic per image without a dealer", offline / 5e6, "reported", True)
     yield Line(

@@ -35,13 +35,14 @@ def measure(repeats: int = 30) -> dict[str, float | str]:
     floats = rng.normal(size=(128, 1024)), rng.normal(size=(1024, 1024))
     a, b, c = (rng.integers(0, 2**64, (n, 1024), dtype=np.uint64) for n in (128, 1024, 128))
     phase, out = rng.integers(0, 2**16, (128, 1024), dtype=np.uint16), np.zeros_like(a)
+    layer = ring.HadamardLayer(phase, a, c, 16, 16, 1024, 1024, c[0])
     seconds = {
         "float_matmul": timed(lambda: floats[0] @ floats[1], repeats),
         "ring_matmul": timed(lambda: ring.matmul(a, b), repeats),
         "copy": timed(lambda: np.copyto(out, a), 5 * repeats),
         "walsh_hadamard": timed(lambda: ring.walsh_hadamard(a, out=out), 5 * repeats),
         "rotate": timed(lambda: ring.rotate(phase, a, c, 16, 16, sine=False), 5 * repeats),
-        "hadamard_cos": timed(lambda: ring.hadamard_cos(phase, a, c, 16, 16, 1024, 1024, c[0]), 5 * repeats),
+        "hadamard_cos": timed(lambda: ring.hadamard_cos(layer), 5 * repeats),
         "hadamard_cos_open": timed(lambda: opened_layer(phase, a, c, c[0]), 5 * repeats),
         "hadamard_cos_open_row": timed(lambda: opened_layer(phase[:1], a[:1], c[:1], c[0]), 50 * repeats),
         "row_matmul": timed(lambda: ring.matmul(a[:1], b), 5 * repeats),
@@ -60,7 +61,8 @@ def measure(repeats: int = 30) -> dict[str, float | str]:
 def opened_layer(phase: Any, a: Any, b: Any, bias: Any) -> Any:
     """A Hadamard layer as wide as its input, rounded to the width of the phases and masked by them."""
     size = a.shape[1]
-    return ring.hadamard_cos_open(phase, a, b, 16, 16, size, size, bias, None, phase, 40, 16)
+    layer = ring.HadamardLayer(phase, a, b, 16, 16, size, size, bias)
+    return ring.hadamard_cos_open(layer, ring.Opening(phase, 40, 16))
 
 
 def call_overheads(repeats: int) -> dict[str, float]:

@@ -12,12 +12,12 @@ import torch
 import hdcos
 from hdcos import nn
 from hdcos.ring import encode
-from hdcos.secure.training import Rule, sgd_step, training_form
+from hdcos.secure.training import Rule, sgd_step, training_plan
 from hdcos.secure.training.batches import batches
 from hdcos.secure.training.form import INPUT_SCALE
 from hdcos.secure.training.targets import one_hot
 from hdcos.sharing import Share
-from hdcos.testing.plaintext import Counter, run_clear
+from hdcos.testing.plaintext import Counter, run_plaintext
 
 WARM_UP = 3
 """Epochs until a rate that falls has its full size."""
@@ -116,7 +116,7 @@ def floating(run: Run) -> Outcome:
 
 def fixed_point(run: Run) -> Outcome:
     """In the clear, with the words, roundings and ranges of the shares."""
-    form, counter = training_form(run.model), Counter(run.seed)
+    form, counter = training_plan(run.model), Counter(run.seed)
     held = form.shares(form.words(run.model))
     x = encode(run.x.reshape(len(run.x), -1), INPUT_SCALE)
     targets = encode(one_hot(run.y, form.outputs), form.target_scale)
@@ -126,7 +126,7 @@ def fixed_point(run: Run) -> Outcome:
         for chosen in run.batches(epoch):
             rule = Rule(rate, run.momentum, 0.0, last, number)
             rows, wanted = Share(x[chosen], INPUT_SCALE), Share(targets[chosen], form.target_scale)
-            held = run_clear(sgd_step, form, held, rows, wanted, rule, counter=counter)
+            held = run_plaintext(sgd_step, form, held, rows, wanted, rule, counter=counter)
             number, last = number + 1, rate
     trained = form.trained(run.model, {name: share.words for name, share in held.items()})
     return run.outcome(trained(run.test_x), counter=counter)

@@ -11,10 +11,10 @@ from typing import Any
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from hdcos.link import Identity, Link, Listener, Meter, connect
-from hdcos.offline.ot import ObliviousSource
+from hdcos.offline.ot import OtSource
 from hdcos.ring import keep_memory
 
-Work = Callable[[ObliviousSource, dict[str, Any]], Any]
+Work = Callable[[OtSource, dict[str, Any]], Any]
 
 
 def run_both(work: Work, **options: Any) -> list[Any]:
@@ -52,7 +52,7 @@ def _party(
         return connect(me, allowed, "127.0.0.1", ports.get(), 60.0, link_timeout_s=120.0, meter=meter), name
 
     try:
-        source = ObliviousSource(dial, rank)
+        source = OtSource(dial, rank)
         source.link  # noqa: B018  base transfers first
         results.put((rank, (work(source, options),)))
         source.leave()

@@ -1,7 +1,8 @@
 // The Python side of the kernels.
 //
-// Those that Python calls with arguments as they are (`compiled_first`) refuse what does not fit: arrays of another type or
-// layout are a TypeError, shapes a ValueError. The others rely on the checks of Python.
+// `Kernels` has the interface of hdcos.ring.reference. A kernel takes arrays that fit and refuses all others by a TypeError,
+// before it computes anything: nanobind by type and layout, `expect` by shape. Results are made by NumPy, which keeps
+// small arrays at hand.
 #include "dispatch.h"
 #include "keystream.h"
 #include "material.h"
@@ -11,11 +12,15 @@
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <array>
 #include <initializer_list>
+#include <map>
 #include <optional>
+#include <tuple>
+#include <vector>
 
 #if defined(__GLIBC__)
 #include <malloc.h>
@@ -32,6 +37,14 @@ using Out = nb::ndarray<T, nb::c_contig, nb::device::cpu>;
 using InAny = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 using OutAny = nb::ndarray<nb::c_contig, nb::device::cpu>;
 using Release = nb::gil_scoped_release;
+using Windows = std::array<std::size_t, 4>;  // channels, height, width and window of pooled units
+
+// The tuples of hdcos.ring.types.
+using LayerTuple = std::tuple<InAny, In<u64>, In<u64>, int, int, std::size_t, std::size_t, std::optional<In<u64>>,
+                              std::optional<Windows>, std::vector<In<u64>>>;
+using OpeningTuple = std::tuple<std::optional<InAny>, int, int, bool>;
+using GradientTuple = std::tuple<InAny, In<u64>, int, bool, InAny, std::vector<In<u64>>, In<u64>, std::tuple<u64, int>,
+                                 std::tuple<i64, int>, int, int, std::size_t>;
 
 // The first touch of a fresh page costs more than the arithmetic on it.
 static void keep_memory() {
@@ -44,7 +57,7 @@ static void keep_memory() {
 static Compact compact(const InAny& x) { return {x.data(), x.itemsize()}; }
 
 static void expect(bool fits) {
-    if (!fits) throw std::invalid_argument("arrays or numbers do not fit together");
+    if (!fits) throw nb::type_error("arrays or numbers do not fit together");
 }
 
 // Whether these are unsigned integers of the smallest type for values of `bits` bits.
@@ -98,14 +111,6 @@ static bool lie_in(std::size_t bytes, u64 start, u64 count, u64 size) {
     return start <= bytes && count <= 8 * (bytes - start) / size;
 }
 
-static void write_keystream(nb::bytes key, u64 block, u64 keep, Out<std::uint8_t> out) {
-    if (key.size() != 32 || block >> 60 || !has_keystream()) throw std::invalid_argument("no key stream for this key or processor");
-    const auto* bytes = reinterpret_cast<const std::uint8_t*>(key.c_str());
-    const std::size_t size = out.size();
-    Release release;
-    KeyStream(bytes).read(16 * block, keep, out.data(), size);
-}
-
 using Row = nb::ndarray<const u64, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 // Where the fields of a chunk lie, as Python lays them out.
@@ -124,75 +129,182 @@ static std::vector<FieldPlace> places(const In<std::uint8_t>& keys, const Row& o
     return made;
 }
 
-static void expand(In<std::uint8_t> keys, Row offsets, Row starts, Row counts, Row bits, Out<std::uint8_t> out) {
-    const auto fields = places(keys, offsets, starts, counts, bits);
-    for (const FieldPlace& field : fields)
-        expect(lie_in(out.size(), field.start, field.count, 8 * item_bytes(field.bits)));
-    std::uint8_t* data = out.data();
-    Release release;
-    expand_fields(fields.data(), fields.size(), data);
-}
+// What makes results.
+struct NumPy {
+    nb::object empty, uint8, uint16, uint32, uint64, int64;
 
-// The table of a phase, as Python keeps it.
-struct Table {
-    In<std::int32_t> rows;
-    Trig trig;
+    static const NumPy& get() {
+        static const NumPy* made = new NumPy;  // never freed: the interpreter may end first
+        return *made;
+    }
+    nb::handle compact(int bits) const { return bits <= 8 ? uint8 : bits <= 16 ? uint16 : bits <= 32 ? uint32 : uint64; }
 
-    Table(In<std::int32_t> rows_, int bits, int scale) : rows(rows_), trig{rows.data(), bits, scale} {
-        if (bits < 1 || bits > MAX_BITS || rows.size() != std::size_t{2} << (bits > DIRECT_BITS ? HIGH_BITS : bits))
-            throw std::invalid_argument("the table does not match the number of bits");
+  private:
+    NumPy() {
+        const nb::object numpy = nb::module_::import_("numpy"), dtype = numpy.attr("dtype");
+        empty = numpy.attr("empty");
+        uint8 = dtype("uint8"), uint16 = dtype("uint16"), uint32 = dtype("uint32"), uint64 = dtype("uint64");
+        int64 = dtype("int64");
     }
 };
+
+template <class Array>
+static Array target(nb::handle object) {
+    Array array;
+    expect(nb::try_cast<Array>(object, array, false));
+    return array;
+}
+
+// An array for a result: the one that was given, or a new one.
+template <class Array = Out<u64>>
+struct Result {
+    nb::object object;
+    Array array;
+
+    template <class... Lengths>
+    Result(nb::handle given, nb::handle dtype, Lengths... lengths)
+        : object(given.is_none() ? NumPy::get().empty(nb::make_tuple(lengths...), dtype) : nb::borrow(given)),
+          array(target<Array>(object)) {
+        expect(shaped(array, {static_cast<std::size_t>(lengths)...}));
+    }
+    // Of the shape of another array, perhaps with another last axis.
+    template <class Like>
+    static Result like(nb::handle dtype, const Like& other, std::optional<std::size_t> last = {}) {
+        nb::list lengths;
+        for (std::size_t axis = 0; axis < other.ndim(); ++axis)
+            lengths.append(last && axis + 1 == other.ndim() ? *last : other.shape(axis));
+        return Result(NumPy::get().empty(nb::tuple(lengths), dtype));
+    }
+
+  private:
+    explicit Result(nb::object made) : object(std::move(made)), array(target<Array>(object)) {}
+};
+
+static Windows windows(const std::vector<std::size_t>& pool, std::size_t units) {
+    expect(pool.empty() || pool.size() == 4);
+    return pool.empty() ? Windows{units, 1, 1, 1} : Windows{pool[0], pool[1], pool[2], pool[3]};
+}
+
+// The table of a phase, as hdcos.ring.trig makes it.
+static const Trig& table(int bits, int scale) {
+    struct Kept {
+        In<std::int32_t> rows;
+        Trig trig;
+    };
+    static auto* known = new std::map<std::pair<int, int>, Kept>;
+    const auto found = known->find({bits, scale});
+    if (found != known->end()) return found->second.trig;
+    expect(bits >= 1 && bits <= MAX_BITS && scale >= 0 && scale <= 30);
+    const auto rows = nb::cast<In<std::int32_t>>(nb::module_::import_("hdcos.ring.trig").attr("table")(bits, scale));
+    return known->emplace(std::pair{bits, scale}, Kept{rows, Trig{rows.data(), bits, scale}}).first->second.trig;
+}
 
 struct Bound {
     std::string level;
     const Kernels& kernels;
 
-    explicit Bound(const std::string& name) : level(name), kernels(kernels_of(name)) {}
-    std::string title() const { return title_of(level); }
+    explicit Bound(const std::string& name_) : level(name_), kernels(kernels_of(name_)) {}
+    std::string name() const { return "native " + title_of(level); }
+    bool has_keystream() const { return level == "v4" && hdcos::has_keystream(); }
 
-    void matmul(In<u64> a, In<u64> b, Out<u64> c) const {
+    nb::object keystream(nb::bytes key, u64 block, u64 keep, std::size_t size) const {
+        expect(key.size() == 32 && !(block >> 60) && hdcos::has_keystream());
+        const auto* bytes = reinterpret_cast<const std::uint8_t*>(key.c_str());
+        const Result<Out<std::uint8_t>> out(nb::none(), NumPy::get().uint8, size);
+        {
+            Release release;
+            KeyStream(bytes).read(16 * block, keep, out.array.data(), size);
+        }
+        return out.object;
+    }
+    nb::object matmul(In<u64> a, In<u64> b, nb::object given) const {
+        expect(a.ndim() == 2 && b.ndim() == 2 && a.shape(1) == b.shape(0));
         const std::size_t n = a.shape(0), d = a.shape(1), k = b.shape(1);
-        Release release;
-        kernels.matmul(a.data(), b.data(), c.data(), n, d, k);
+        const Result<> out(given, NumPy::get().uint64, n, k);
+        {
+            Release release;
+            kernels.matmul(a.data(), b.data(), out.array.data(), n, d, k);
+        }
+        return out.object;
     }
-    void conv2d(In<u64> x, In<u64> weight, Out<u64> out, std::size_t stride, std::size_t padding) const {
+    nb::object conv2d(In<u64> x, In<u64> weight, std::size_t stride, std::size_t padding) const {
+        expect(x.ndim() == 4 && weight.ndim() == 4 && x.shape(1) == weight.shape(1) && stride >= 1);
+        const auto side = [&](int axis) {
+            expect(weight.shape(axis) >= 1 && x.shape(axis) + 2 * padding >= weight.shape(axis));
+            return (x.shape(axis) + 2 * padding - weight.shape(axis)) / stride + 1;
+        };
+        const std::size_t height = side(2), width = side(3);
+        const Result<> out(nb::none(), NumPy::get().uint64, x.shape(0), weight.shape(0), height, width);
         const Conv shape{x.shape(0), x.shape(1), x.shape(2), x.shape(3), weight.shape(0), weight.shape(2),
-                         weight.shape(3), stride, padding, out.shape(2), out.shape(3)};
-        Release release;
-        kernels.conv2d(x.data(), weight.data(), out.data(), shape);
+                         weight.shape(3), stride, padding, height, width};
+        {
+            Release release;
+            kernels.conv2d(x.data(), weight.data(), out.array.data(), shape);
+        }
+        return out.object;
     }
-    void walsh_hadamard(In<u64> x, Out<u64> out) const {
-        expect(x.ndim() && alike(x, out) && power_of_two(x.shape(x.ndim() - 1)));
+    nb::object walsh_hadamard(In<u64> x, nb::object given) const {
+        expect(x.ndim() && power_of_two(x.shape(x.ndim() - 1)));
+        nb::object object = given.is_none() ? Result<>::like(NumPy::get().uint64, x).object : given;
+        const auto out = target<Out<u64>>(object);
+        expect(alike(x, out));
         expect(x.data() == out.data() || x.data() + x.size() <= out.data() || out.data() + x.size() <= x.data());
         const std::size_t n = x.shape(x.ndim() - 1), rows = x.size() / n;
-        Release release;
-        kernels.walsh_hadamard(x.data(), out.data(), rows, n);
+        {
+            Release release;
+            kernels.walsh_hadamard(x.data(), out.data(), rows, n);
+        }
+        return object;
     }
-    void round_open(In<u64> x, std::optional<InAny> mask, OutAny out, int drop, int bits, bool ties_up) const {
-        expect(opens(drop, bits) && holds(out, bits) && alike(x, out));
-        expect(!mask || (holds(*mask, bits) && alike(x, *mask)));
+    nb::object round_open(In<u64> x, std::optional<InAny> mask, int drop, int bits, bool ties_up) const {
+        expect(opens(drop, bits) && (!mask || (holds(*mask, bits) && alike(x, *mask))));
+        const auto out = Result<OutAny>::like(NumPy::get().compact(bits), x);
         const void* masks = mask ? mask->data() : nullptr;
-        const std::size_t itemsize = out.itemsize(), count = x.size();
-        Release release;
-        kernels.round_open(x.data(), masks, out.data(), itemsize, count, drop, bits, ties_up);
+        const std::size_t count = x.size();
+        {
+            Release release;
+            kernels.round_open(x.data(), masks, out.array.data(), item_bytes(bits), count, drop, bits, ties_up);
+        }
+        return out.object;
     }
-    void pack(InAny values, Out<std::uint8_t> out, int bits) const {
+    nb::object pack(InAny values, int bits, nb::object given) const {
+        expect(holds(values, bits));
         const std::size_t count = values.size();
-        Release release;
-        kernels.pack(compact(values), out.data(), count, bits);
+        const Result<Out<std::uint8_t>> out(given, NumPy::get().uint8, (count * bits + 7) / 8);
+        {
+            Release release;
+            kernels.pack(compact(values), out.array.data(), count, bits);
+        }
+        return out.object;
     }
-    void unpack(In<std::uint8_t> buffer, OutAny out, int bits) const {
-        const std::size_t size = buffer.size(), count = out.size();
-        Release release;
-        kernels.unpack(buffer.data(), size, out.data(), out.itemsize(), count, bits);
+    nb::object unpack(In<std::uint8_t> buffer, std::size_t count, int bits) const {
+        expect(bits >= 1 && bits <= 64 && buffer.size() >= (count * bits + 7) / 8);
+        const Result<OutAny> out(nb::none(), NumPy::get().compact(bits), count);
+        {
+            Release release;
+            kernels.unpack(buffer.data(), buffer.size(), out.array.data(), item_bytes(bits), count, bits);
+        }
+        return out.object;
     }
-    void unpack_sum(In<std::uint8_t> buffer, InAny values, OutAny out, int bits) const {
-        const std::size_t size = buffer.size(), count = out.size(), rest = count * bits % 8;
-        expect(holds(values, bits) && holds(out, bits) && alike(values, out));
+    nb::object unpack_sum(In<std::uint8_t> buffer, InAny values, int bits) const {
+        expect(holds(values, bits));
+        const std::size_t size = buffer.size(), count = values.size(), rest = count * bits % 8;
         expect(buffer.ndim() == 1 && size == (count * bits + 7) / 8 && !(rest && buffer.data()[size - 1] >> rest));
+        const auto out = Result<OutAny>::like(NumPy::get().compact(bits), values);
+        {
+            Release release;
+            kernels.unpack_sum(buffer.data(), size, values.data(), out.array.data(), item_bytes(bits), count, bits);
+        }
+        return out.object;
+    }
+    // The shares of many fields, each from its own stream, each at its own place.
+    void expand(In<std::uint8_t> keys, Row offsets, Row starts, Row counts, Row bits, Out<std::uint8_t> out) const {
+        const auto fields = places(keys, offsets, starts, counts, bits);
+        for (const FieldPlace& field : fields)
+            expect(lie_in(out.size(), field.start, field.count, 8 * item_bytes(field.bits)));
+        std::uint8_t* data = out.data();
         Release release;
-        kernels.unpack_sum(buffer.data(), size, values.data(), out.data(), out.itemsize(), count, bits);
+        expand_fields(fields.data(), fields.size(), data);
     }
     void correct(In<std::uint8_t> keys, Row offsets, Row starts, Row counts, Row bits,
                  const std::vector<In<u64>>& values, Out<std::uint8_t> out) const {
@@ -224,190 +336,261 @@ struct Bound {
                            item_bytes(width), count, width);
         }
     }
-    void trig_words(InAny phase, Out<i64> cos, Out<i64> sin, const Table& table) const {
-        const std::size_t count = phase.size();
-        Release release;
-        kernels.trig_words(compact(phase), cos.data(), sin.data(), count, table.trig);
+    nb::tuple trig_words(InAny phase, int bits, int scale) const {
+        expect(holds(phase, bits));
+        const Trig& trig = table(bits, scale);
+        const auto cos = Result<Out<i64>>::like(NumPy::get().int64, phase), sin = Result<Out<i64>>::like(NumPy::get().int64, phase);
+        {
+            Release release;
+            kernels.trig_words(compact(phase), cos.array.data(), sin.array.data(), phase.size(), trig);
+        }
+        return nb::make_tuple(cos.object, sin.object);
     }
-    void dither(In<i64> x, In<u64> coins, Out<u64> out, int drop) const {
-        const std::size_t count = x.size();
-        expect(drop >= 1 && drop <= 16 && alike(x, coins) && alike(x, out));
-        Release release;
-        kernels.dither(x.data(), coins.data(), out.data(), count, drop);
+    nb::object dither(In<i64> x, In<u64> coins, int drop) const {
+        expect(drop >= 1 && drop <= 16 && alike(x, coins));
+        const auto out = Result<>::like(NumPy::get().uint64, x);
+        {
+            Release release;
+            kernels.dither(x.data(), coins.data(), out.array.data(), x.size(), drop);
+        }
+        return out.object;
     }
-    void trig_combine(InAny phase, In<u64> cos_share, In<u64> sin_share, Out<u64> out, const Table& table,
-                      In<i64> cos, In<i64> sin, In<i64> harmonics, int shift) const {
-        const std::size_t count = phase.size(), terms = harmonics.size();
-        expect(holds(phase, table.trig.bits) && shift >= 0 && shift < 64);
+    nb::object trig_combine(InAny phase, In<u64> cos_share, In<u64> sin_share, int bits, int scale, In<i64> cos,
+                            In<i64> sin, In<i64> harmonics, int shift) const {
+        const std::size_t terms = harmonics.size();
+        expect(holds(phase, bits) && shift >= 0 && shift < 64);
         expect(shaped(cos, {terms}) && shaped(sin, {terms}) && shaped(harmonics, {terms}));
-        expect(extends(cos_share, phase, terms) && extends(sin_share, phase, terms) && alike(phase, out));
+        expect(extends(cos_share, phase, terms) && extends(sin_share, phase, terms));
+        const Trig& trig = table(bits, scale);
+        const auto out = Result<>::like(NumPy::get().uint64, phase);
         const Series series{cos.data(), sin.data(), harmonics.data(), terms, shift};
-        Release release;
-        kernels.trig_combine(compact(phase), cos_share.data(), sin_share.data(), out.data(), count, table.trig,
-                             series);
+        {
+            Release release;
+            kernels.trig_combine(compact(phase), cos_share.data(), sin_share.data(), out.array.data(), phase.size(), trig,
+                                 series);
+        }
+        return out.object;
     }
-    void rotate(InAny phase, In<u64> a, In<u64> b, std::optional<Out<u64>> cosine, std::optional<Out<u64>> sine,
-                const Table& table) const {
-        const std::size_t count = phase.size();
-        u64* to_cosine = cosine ? cosine->data() : nullptr;
-        u64* to_sine = sine ? sine->data() : nullptr;
-        Release release;
-        kernels.rotate(compact(phase), a.data(), b.data(), to_cosine, to_sine, count, table.trig);
+    nb::tuple rotate(InAny phase, In<u64> a, In<u64> b, int bits, int scale, bool cosine, bool sine,
+                     nb::object to_cosine, nb::object to_sine) const {
+        expect(holds(phase, bits) && alike(phase, a) && alike(phase, b));
+        const Trig& trig = table(bits, scale);
+        const auto made = [&](bool wanted, nb::object& given) -> u64* {
+            if (!wanted) given = nb::none();
+            if (wanted && given.is_none()) given = Result<>::like(NumPy::get().uint64, a).object;
+            if (!wanted) return nullptr;
+            const auto out = target<Out<u64>>(given);
+            expect(alike(out, a));
+            return out.data();
+        };
+        u64 *cosines = made(cosine, to_cosine), *sines = made(sine, to_sine);
+        {
+            Release release;
+            kernels.rotate(compact(phase), a.data(), b.data(), cosines, sines, phase.size(), trig);
+        }
+        return nb::make_tuple(to_cosine, to_sine);
     }
-    void hadamard_cos(InAny phase, In<u64> a, In<u64> b, std::optional<In<u64>> bias, Out<u64> out,
-                      const Table& table, std::size_t size, std::array<std::size_t, 4> pool,
-                      const std::vector<In<u64>>& weight) const {
-        const HadamardLayer shape = layer(phase, a, b, bias, out, table, size, pool, weight);
-        const u64* biases = bias ? bias->data() : nullptr;
-        Release release;
-        kernels.hadamard_cos(cosine(phase, a, b, weight), biases, out.data(), shape, table.trig);
+    nb::object hadamard_cos(const LayerTuple& layer) const {
+        const Fused fused(layer);
+        const Result<> out(nb::none(), NumPy::get().uint64, fused.shape.rows, fused.shape.outputs);
+        {
+            Release release;
+            kernels.hadamard_cos(fused.z, fused.bias, out.array.data(), fused.shape, *fused.trig);
+        }
+        return out.object;
     }
-    void hadamard_cos_open(InAny phase, In<u64> a, In<u64> b, std::optional<In<u64>> bias, OutAny out,
-                           const Table& table, std::size_t size, std::array<std::size_t, 4> pool,
-                           std::optional<InAny> mask, int drop, int bits, bool ties_up,
-                           const std::vector<In<u64>>& weight) const {
-        const HadamardLayer shape = layer(phase, a, b, bias, out, table, size, pool, weight);
-        expect(opens(drop, bits) && holds(out, bits) && (!mask || (holds(*mask, bits) && alike(*mask, out))));
-        const u64* biases = bias ? bias->data() : nullptr;
-        const Opening opening{mask ? mask->data() : nullptr, out.itemsize(), drop, bits, ties_up};
-        Release release;
-        kernels.hadamard_cos_open(cosine(phase, a, b, weight), biases, out.data(), shape, table.trig, opening);
+    nb::object hadamard_cos_open(const LayerTuple& layer, const OpeningTuple& opening, nb::object given) const {
+        const Fused fused(layer);
+        const std::size_t rows = fused.shape.rows, outputs = fused.shape.outputs;
+        const Opening how = opened(opening, rows, outputs);
+        const Result<OutAny> out(given, NumPy::get().compact(how.bits), rows, outputs);
+        expect(holds(out.array, how.bits));
+        {
+            Release release;
+            kernels.hadamard_cos_open(fused.z, fused.bias, out.array.data(), fused.shape, *fused.trig, how);
+        }
+        return out.object;
     }
-
-    void hadamard_back(InAny opened, In<u64> b, int bits, bool with_public, InAny phase,
-                       const std::vector<In<u64>>& terms, In<u64> weight, u64 step, int step_shift, i64 slope,
-                       int slope_shift, Out<u64> total, Out<u64> steps, OutAny out, const Table& table, InAny mask,
-                       int drop, int out_bits, bool ties_up) const {
-        expect(terms.size() == 12 && phase.ndim() == 2 && b.ndim() == 2 && alike(opened, b));
+    nb::tuple hadamard_back(const GradientTuple& gradient, const OpeningTuple& opening) const {
+        const auto& [D, b, bits, with_public, phase, terms, weight, step, slope, phase_bits, scale, size] = gradient;
+        expect(terms.size() == 12 && phase.ndim() == 2 && b.ndim() == 2 && alike(D, b));
         for (const In<u64>& term : terms) expect(alike(term, phase));
-        const std::size_t rows = phase.shape(0), units = phase.shape(1), size = out.ndim() == 2 ? out.shape(1) : 0;
-        expect(b.shape(0) == rows && units <= b.shape(1) && units <= size && power_of_two(size));
-        expect(shaped(weight, {units}) && shaped(out, {rows, size}) && alike(mask, out));
-        expect(shaped(total, {b.shape(1)}) && shaped(steps, {units}) && bits >= 17 && bits <= 62);
-        expect(holds(opened, bits) && holds(phase, table.trig.bits));
-        expect(opens(drop, out_bits) && holds(mask, out_bits) && holds(out, out_bits));
-        const LiftedRows x{compact(opened), nullptr, b.data(), bits, with_public};
-        const auto at = [&](std::size_t i) { return terms[i].data(); };
+        const std::size_t rows = phase.shape(0), units = phase.shape(1), width = b.shape(1);
+        expect(b.shape(0) == rows && units <= width && units <= size && power_of_two(size));
+        expect(shaped(weight, {units}) && bits >= 17 && bits <= 62 && holds(D, bits) && holds(phase, phase_bits));
+        const Opening how = opened(opening, rows, size);
+        expect(how.mask);
+        const Trig& trig = table(phase_bits, scale);
+        const Result<> total(nb::none(), NumPy::get().uint64, width), steps(nb::none(), NumPy::get().uint64, units);
+        const Result<OutAny> out(nb::none(), NumPy::get().compact(how.bits), rows, size);
+        const LiftedRows x{compact(D), nullptr, b.data(), bits, with_public};
+        const auto at = [&](std::size_t i) { return std::get<5>(gradient)[i].data(); };
         const FusedTerms fused{compact(phase), at(0), at(1), at(2),  at(3),  at(4), at(5),
                                at(6),          at(7), at(8), at(9), at(10), at(11), weight.data()};
-        const BackFactors factors{step, step_shift, static_cast<u64>(slope), slope_shift, bits};
-        const BackShape shape{b.shape(0), b.shape(1), steps.shape(0), out.shape(1)};
-        const Opening opening{mask.data(), out.itemsize(), drop, out_bits, ties_up};
-        Release release;
-        kernels.hadamard_back(x, fused, factors, total.data(), steps.data(), out.data(), shape, table.trig, opening);
+        const BackFactors factors{std::get<0>(step), std::get<1>(step), static_cast<u64>(std::get<0>(slope)),
+                                  std::get<1>(slope), bits};
+        const BackShape shape{rows, width, units, size};
+        {
+            Release release;
+            kernels.hadamard_back(x, fused, factors, total.array.data(), steps.array.data(), out.array.data(), shape,
+                                  trig, how);
+        }
+        return nb::make_tuple(total.object, steps.object, out.object);
     }
-    void spread(In<u64> x, Out<u64> out, std::array<std::size_t, 4> pool) const {
-        const std::size_t rows = out.size() / (pool[0] * pool[1] * pool[2]);
-        Release release;
-        kernels.spread(x.data(), out.data(), rows, {pool[0], pool[1], pool[2], pool[3]});
+    nb::object spread(In<u64> x, Windows pool) const {
+        const std::size_t units = pool[0] * pool[1] * pool[2];
+        expect(x.ndim() && pools(pool, units) && x.shape(x.ndim() - 1) * pool[3] * pool[3] == units);
+        const auto out = Result<>::like(NumPy::get().uint64, x, units);
+        {
+            Release release;
+            kernels.spread(x.data(), out.array.data(), units ? out.array.size() / units : 0,
+                           {pool[0], pool[1], pool[2], pool[3]});
+        }
+        return out.object;
     }
-    void pool_sum(In<u64> x, Out<u64> out, std::array<std::size_t, 4> pool) const {
-        const std::size_t rows = x.size() / (pool[0] * pool[1] * pool[2]);
-        Release release;
-        kernels.pool_sum(x.data(), out.data(), rows, {pool[0], pool[1], pool[2], pool[3]});
+    nb::object pool_sum(In<u64> x, Windows pool) const {
+        expect(x.ndim() && pools(pool, x.shape(x.ndim() - 1)));
+        const std::size_t units = x.shape(x.ndim() - 1);
+        const auto out = Result<>::like(NumPy::get().uint64, x, units / (pool[3] * pool[3]));
+        {
+            Release release;
+            kernels.pool_sum(x.data(), out.array.data(), units ? x.size() / units : 0,
+                             {pool[0], pool[1], pool[2], pool[3]});
+        }
+        return out.object;
     }
-    void lifted_sums(InAny opened, In<u64> m, In<u64> b, int bits, bool with_public, In<u64> w_opened, In<u64> w_mask,
-                     In<u64> m_mask, In<u64> b_mask, Out<u64> total, Out<u64> sums) const {
+    nb::tuple lifted_sums(InAny opened, In<u64> m, In<u64> b, int bits, bool with_public, In<u64> w_opened,
+                          In<u64> w_mask, In<u64> m_mask, In<u64> b_mask) const {
         const LiftedRows x{compact(opened), m.data(), b.data(), bits, with_public};
         const MaskedRows w{w_opened.data(), w_mask.data()};
         expect(m.ndim() == 2 && m_mask.ndim() == 2 && bits >= 2 && bits <= 62 && holds(opened, bits < 17 ? 17 : bits));
         const std::size_t rows = m.shape(0), width = m.shape(1), units = m_mask.shape(1);
         expect(alike(opened, m) && alike(b, m) && m_mask.shape(0) == rows && units <= width);
         expect(alike(w_opened, m_mask) && alike(w_mask, m_mask) && alike(b_mask, m_mask));
-        expect(shaped(total, {width}) && shaped(sums, {units}));
-        Release release;
-        kernels.lifted_sums(x, w, m_mask.data(), b_mask.data(), total.data(), sums.data(), rows, width, units);
+        const Result<> total(nb::none(), NumPy::get().uint64, width), sums(nb::none(), NumPy::get().uint64, units);
+        {
+            Release release;
+            kernels.lifted_sums(x, w, m_mask.data(), b_mask.data(), total.array.data(), sums.array.data(), rows, width,
+                                units);
+        }
+        return nb::make_tuple(total.object, sums.object);
     }
-    void lifted_times(In<u64> E, In<u64> t, In<u64> factor, In<u64> m_factor, In<u64> b_factor, Out<u64> out,
-                      std::array<std::size_t, 4> pool) const {
-        const LiftedShape shape = lifted(E, factor, out, pool);
-        expect(alike(t, E) && alike(m_factor, out) && alike(b_factor, out));
-        Release release;
-        kernels.lifted_times(E.data(), t.data(), factor.data(), m_factor.data(), b_factor.data(), out.data(), shape);
+    nb::object lifted_times(In<u64> E, In<u64> t, In<u64> factor, In<u64> m_factor, In<u64> b_factor,
+                            const std::vector<std::size_t>& pool) const {
+        const LiftedShape shape = lifted(E, factor, m_factor, pool);
+        expect(alike(t, E) && alike(b_factor, m_factor));
+        const auto out = Result<>::like(NumPy::get().uint64, m_factor);
+        {
+            Release release;
+            kernels.lifted_times(E.data(), t.data(), factor.data(), m_factor.data(), b_factor.data(), out.array.data(),
+                                 shape);
+        }
+        return out.object;
     }
-    void lifted_product(In<u64> E, In<u64> t, In<u64> m, In<u64> b, In<u64> opened, In<u64> mask, In<u64> m_mask,
-                        In<u64> b_mask, Out<u64> out, bool with_public, std::array<std::size_t, 4> pool) const {
-        const LiftedShape shape = lifted(E, opened, out, pool);
-        expect(alike(t, E) && alike(m, E) && alike(b, E) && alike(mask, opened));
-        expect(alike(m_mask, out) && alike(b_mask, out));
-        Release release;
-        kernels.lifted_product(E.data(), t.data(), m.data(), b.data(), opened.data(), mask.data(), m_mask.data(),
-                               b_mask.data(), out.data(), with_public, shape);
+    nb::object lifted_product(const std::tuple<In<u64>, In<u64>, In<u64>, In<u64>>& values, In<u64> opened, In<u64> mask,
+                              In<u64> m_mask, In<u64> b_mask, bool with_public,
+                              const std::vector<std::size_t>& pool) const {
+        const auto& [E, t, m, b] = values;
+        const LiftedShape shape = lifted(E, opened, m_mask, pool);
+        expect(alike(t, E) && alike(m, E) && alike(b, E) && alike(mask, opened) && alike(b_mask, m_mask));
+        const auto out = Result<>::like(NumPy::get().uint64, m_mask);
+        {
+            const u64 *Es = E.data(), *ts = t.data(), *ms = m.data(), *bs = b.data();
+            Release release;
+            kernels.lifted_product(Es, ts, ms, bs, opened.data(), mask.data(), m_mask.data(), b_mask.data(),
+                                   out.array.data(), with_public, shape);
+        }
+        return out.object;
     }
 
   private:
-    static Cosine cosine(const InAny& phase, const In<u64>& a, const In<u64>& b, const std::vector<In<u64>>& weight) {
-        if (weight.empty()) return {compact(phase), a.data(), b.data(), nullptr, nullptr, nullptr};
-        return {compact(phase), a.data(), b.data(), weight[0].data(), weight[1].data(), weight[2].data()};
+    // A layer as the kernels take it.
+    struct Fused {
+        Cosine z;
+        const u64* bias;
+        HadamardLayer shape;
+        const Trig* trig;
+
+        explicit Fused(const LayerTuple& layer) {
+            const auto& [phase, a, b, bits, scale, size, outputs, biases, pooled, weight] = layer;
+            expect(a.ndim() == 2 && alike(phase, a) && alike(b, a) && holds(phase, bits));
+            const std::size_t units = a.shape(1);
+            const Windows pool = pooled ? *pooled : Windows{units, 1, 1, 1};
+            expect(pools(pool, units) && power_of_two(size) && units / (pool[3] * pool[3]) <= size);
+            expect(outputs >= 1 && outputs <= size && (!biases || shaped(*biases, {outputs})));
+            if (!weight.empty())
+                expect(weight.size() == 3 && shaped(weight[0], {units}) && alike(weight[1], a) && alike(weight[2], a));
+            const auto at = [&](std::size_t i) { return std::get<9>(layer).empty() ? nullptr : std::get<9>(layer)[i].data(); };
+            z = {compact(phase), a.data(), b.data(), at(0), at(1), at(2)};
+            bias = biases ? biases->data() : nullptr;
+            shape = {a.shape(0), units, size, outputs, {pool[0], pool[1], pool[2], pool[3]}};
+            trig = &table(bits, scale);
+        }
+    };
+    // An opening of (rows, outputs) as the kernels take it.
+    static Opening opened(const OpeningTuple& opening, std::size_t rows, std::size_t outputs) {
+        const auto& [mask, drop, bits, ties_up] = opening;
+        expect(opens(drop, bits) && (!mask || (holds(*mask, bits) && shaped(*mask, {rows, outputs}))));
+        return {mask ? mask->data() : nullptr, item_bytes(bits), drop, bits, ties_up};
     }
-    static LiftedShape lifted(const In<u64>& E, const In<u64>& factor, const Out<u64>& out,
-                              const std::array<std::size_t, 4>& pool) {
-        expect(out.ndim() == 2 && pools(pool, out.shape(1)));
-        const std::size_t rows = out.shape(0), windows = out.shape(1) / (pool[3] * pool[3]);
-        expect(shaped(E, {windows}) || shaped(E, {rows, windows}));
-        expect(alike(factor, out) || shaped(factor, {out.shape(1)}));
-        return {out.shape(0), out.shape(1), E.ndim() == 2 ? E.shape(1) : 0, factor.ndim() == 2 ? factor.shape(1) : 0,
+    static LiftedShape lifted(const In<u64>& E, const In<u64>& factor, const In<u64>& like,
+                              const std::vector<std::size_t>& given) {
+        expect(like.ndim() == 2);
+        const std::size_t rows = like.shape(0), units = like.shape(1);
+        const Windows pool = windows(given, units);
+        expect(pools(pool, units));
+        const std::size_t count = units / (pool[3] * pool[3]);
+        expect(shaped(E, {count}) || shaped(E, {rows, count}));
+        expect(alike(factor, like) || shaped(factor, {units}));
+        return {rows, units, E.ndim() == 2 ? count : 0, factor.ndim() == 2 ? units : 0,
                 {pool[0], pool[1], pool[2], pool[3]}};
-    }
-    template <class Array>
-    static HadamardLayer layer(const InAny& phase, const In<u64>& a, const In<u64>& b,
-                               const std::optional<In<u64>>& bias, const Array& out, const Table& table,
-                               std::size_t size, const std::array<std::size_t, 4>& pool,
-                               const std::vector<In<u64>>& weight) {
-        expect(a.ndim() == 2 && out.ndim() == 2 && alike(phase, a) && alike(b, a) && holds(phase, table.trig.bits));
-        const std::size_t units = a.shape(1), outputs = out.shape(1);
-        expect(pools(pool, units) && power_of_two(size) && units / (pool[3] * pool[3]) <= size);
-        expect(out.shape(0) == a.shape(0) && outputs >= 1 && outputs <= size && (!bias || shaped(*bias, {outputs})));
-        if (!weight.empty())
-            expect(weight.size() == 3 && shaped(weight[0], {units}) && alike(weight[1], a) && alike(weight[2], a));
-        return {a.shape(0), units, size, outputs, {pool[0], pool[1], pool[2], pool[3]}};
     }
 };
 
 void bind_oblivious(nb::module_& parent);  // oblivious_module.cpp
 
 NB_MODULE(_native, m) {
-    nb::set_leak_warnings(false);  // Python keeps tables and kernels in caches until the process ends
+    nb::set_leak_warnings(false);  // Python keeps kernels in caches until the process ends
     m.doc() = "Ring kernels compiled for several instruction sets.";
     m.def("levels", &levels, "Instruction sets this processor can run, fastest last.");
     m.def("keep_memory", &keep_memory, "Keep freed pages in the process.");
-    m.def("has_keystream", &has_keystream, "Whether this processor has vector AES.");
-    m.def("keystream", &write_keystream, "AES-256 in counter mode: the stream from a block on, words masked.");
-    m.def("expand", &expand, "keys"_a.noconvert(), "offsets"_a.noconvert(), "starts"_a.noconvert(),
-          "counts"_a.noconvert(), "bits"_a.noconvert(), "out"_a.noconvert(),
-          "The halves of many fields, each from its own stream, each at its own place.");
     bind_oblivious(m);
-    nb::class_<Table>(m, "Table").def(nb::init<In<std::int32_t>, int, int>(), "rows"_a, "bits"_a, "scale"_a);
-    const auto any = nb::arg();
-    const auto as_is = nb::arg().noconvert();
-    const auto or_none = nb::arg().noconvert().none();
-    nb::class_<Bound>(m, "Kernels")
+    const auto as_is = [](const char* name) { return nb::arg(name).noconvert(); };
+    nb::class_<Bound>(m, "Kernels", "The kernels of one instruction set.")
         .def(nb::init<const std::string&>(), "level"_a)
         .def_ro("level", &Bound::level)
-        .def_prop_ro("title", &Bound::title)
-        .def("matmul", &Bound::matmul)
-        .def("conv2d", &Bound::conv2d)
-        .def("walsh_hadamard", &Bound::walsh_hadamard, as_is, as_is)
-        .def("round_open", &Bound::round_open, as_is, or_none, as_is, any, any, any)
-        .def("pack", &Bound::pack)
-        .def("unpack", &Bound::unpack)
-        .def("unpack_sum", &Bound::unpack_sum, as_is, as_is, as_is, any)
-        .def("correct", &Bound::correct, as_is, as_is, as_is, as_is, as_is, as_is, as_is)
-        .def("unpack_fields", &Bound::unpack_fields, as_is, as_is, as_is, as_is, as_is, as_is)
-        .def("trig_words", &Bound::trig_words)
-        .def("dither", &Bound::dither)
-        .def("trig_combine", &Bound::trig_combine, as_is, as_is, as_is, as_is, any, as_is, as_is, as_is, any)
-        .def("rotate", &Bound::rotate, "phase"_a, "a"_a, "b"_a, "cosine"_a.none(), "sine"_a.none(), "table"_a)
-        .def("hadamard_cos", &Bound::hadamard_cos, as_is, as_is, as_is, or_none, as_is, any, any, any, as_is)
-        .def("hadamard_cos_open", &Bound::hadamard_cos_open, as_is, as_is, as_is, or_none, as_is, any, any, any,
-             or_none, any, any, any, as_is)
-        .def("hadamard_back", &Bound::hadamard_back, as_is, as_is, any, any, as_is, as_is, as_is, any, any, any, any,
-             as_is, as_is, as_is, any, as_is, any, any, any)
-        .def("spread", &Bound::spread)
-        .def("pool_sum", &Bound::pool_sum)
-        .def("lifted_sums", &Bound::lifted_sums, as_is, as_is, as_is, any, any, as_is, as_is, as_is, as_is, as_is,
-             as_is)
-        .def("lifted_times", &Bound::lifted_times, as_is, as_is, as_is, as_is, as_is, as_is, any)
-        .def("lifted_product", &Bound::lifted_product, as_is, as_is, as_is, as_is, as_is, as_is, as_is, as_is, as_is,
-             any, any);
+        .def_prop_ro("name", &Bound::name)
+        .def_prop_ro("has_keystream", &Bound::has_keystream, "Whether they and this processor have vector AES.")
+        .def("keystream", &Bound::keystream, "key"_a, "block"_a, "keep"_a, "size"_a)
+        .def("matmul", &Bound::matmul, as_is("a"), as_is("b"), "out"_a = nb::none())
+        .def("conv2d", &Bound::conv2d, as_is("x"), as_is("weight"), "stride"_a, "padding"_a)
+        .def("walsh_hadamard", &Bound::walsh_hadamard, as_is("x"), "out"_a = nb::none())
+        .def("round_open", &Bound::round_open, as_is("x"), as_is("mask").none(), "drop"_a, "bits"_a, "ties_up"_a = true)
+        .def("pack", &Bound::pack, as_is("values"), "bits"_a, "out"_a = nb::none())
+        .def("unpack", &Bound::unpack, as_is("buffer"), "count"_a, "bits"_a)
+        .def("unpack_sum", &Bound::unpack_sum, as_is("buffer"), as_is("values"), "bits"_a)
+        .def("expand", &Bound::expand, as_is("keys"), as_is("offsets"), as_is("starts"), as_is("counts"),
+             as_is("bits"), as_is("out"))
+        .def("correct", &Bound::correct, as_is("keys"), as_is("offsets"), as_is("starts"), as_is("counts"),
+             as_is("bits"), as_is("values"), as_is("out"))
+        .def("unpack_fields", &Bound::unpack_fields, as_is("buffer"), as_is("froms"), as_is("starts"), as_is("counts"),
+             as_is("bits"), as_is("out"))
+        .def("trig_words", &Bound::trig_words, as_is("phase"), "bits"_a, "scale"_a)
+        .def("dither", &Bound::dither, as_is("x"), as_is("coins"), "drop"_a)
+        .def("trig_combine", &Bound::trig_combine, as_is("phase"), as_is("cos_share"), as_is("sin_share"), "bits"_a,
+             "scale"_a, as_is("cos_coefficients"), as_is("sin_coefficients"), as_is("harmonics"),
+             "coefficient_shift"_a = 0)
+        .def("rotate", &Bound::rotate, as_is("phase"), as_is("a"), as_is("b"), "bits"_a, "scale"_a, "cosine"_a,
+             "sine"_a, "to_cosine"_a = nb::none(), "to_sine"_a = nb::none())
+        .def("hadamard_cos", &Bound::hadamard_cos, as_is("layer"))
+        .def("hadamard_cos_open", &Bound::hadamard_cos_open, as_is("layer"), as_is("opening"), "out"_a = nb::none())
+        .def("hadamard_back", &Bound::hadamard_back, as_is("gradient"), as_is("opening"))
+        .def("spread", &Bound::spread, as_is("x"), "pool"_a)
+        .def("pool_sum", &Bound::pool_sum, as_is("x"), "pool"_a)
+        .def("lifted_sums", &Bound::lifted_sums, as_is("opened"), as_is("m"), as_is("b"), "bits"_a, "with_public"_a,
+             as_is("w_opened"), as_is("w_mask"), as_is("m_mask"), as_is("b_mask"))
+        .def("lifted_times", &Bound::lifted_times, as_is("E"), as_is("t"), as_is("factor"), as_is("m_factor"),
+             as_is("b_factor"), "pool"_a = nb::make_tuple())
+        .def("lifted_product", &Bound::lifted_product, as_is("lifted"), as_is("opened"), as_is("mask"),
+             as_is("m_mask"), as_is("b_mask"), "with_public"_a, "pool"_a = nb::make_tuple());
 }

@@ -26,7 +26,7 @@ from hdcos.nn.layer import Layer
 from hdcos.nn.projection import RandomProjection
 from hdcos.nn.sequential import Sequential
 from hdcos.nn.structured import PHD, Circulant
-from hdcos.ring.cubic import relu_cubic
+from hdcos.protocol.intervals import relu_cubic
 from paper.lenet_stem import Stem, find_stem
 
 Parameters = Mapping[str, torch.Tensor]

@@ -22,7 +22,7 @@ import torch
 
 from hdcos.nn import models
 from hdcos.nn.sequential import Sequential
-from hdcos.ring.cubic import relu_cubic
+from hdcos.protocol.intervals import relu_cubic
 
 SOURCE = Path(__file__).with_name("lenet.cu")
 ACTIVATIONS = ("none", "cos", "square", "expm1", "polyfit3", "relu")

@@ -26,8 +26,7 @@ from hdcos.protocol import (
 from hdcos.protocol.fourier import Series
 from hdcos.protocol.party import Party
 from hdcos.protocol.precision import Precision, even
-from hdcos.protocol.price import Price
-from hdcos.protocol.rounds import Rounds, together
+from hdcos.protocol.rounds import Price, Rounds, together
 from hdcos.sharing import Share
 
 SHAPE = (16, 32)

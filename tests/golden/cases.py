@@ -20,7 +20,7 @@ from hdcos import nn
 from hdcos.protocol.catalogue import FUNCTIONS, Call
 from hdcos.ring import encode
 from hdcos.secure.layout import WHOLE_TURN
-from hdcos.secure.training import Rule, sgd_step, training_form
+from hdcos.secure.training import Rule, sgd_step, training_plan
 from hdcos.secure.training.form import INPUT_SCALE
 from hdcos.testing.networks import simulate_transcript
 from hdcos.testing.pair import Transcript, share_pair, simulate
@@ -76,7 +76,7 @@ def _inference(model: nn.Sequential, rows: int = 2, **options: object) -> Transc
 
 def _step(model: nn.Sequential, loss: str, rows: int = 4) -> Transcript:
     model = _exact(model)
-    form, state = training_form(model, loss), model.state()
+    form, state = training_plan(model, loss), model.state()
     pairs = {
         tensor.name: share_pair(tensor.words(state[tensor.name]), tensor.scale, tensor.bits) for tensor in form.tensors
     }

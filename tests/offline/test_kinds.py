@@ -1,4 +1,4 @@
-"""Do the joined halves of every kind satisfy the relation they stand for?"""
+"""Do the joined shares of every kind satisfy the relation they stand for?"""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from hdcos.offline import (
     LiftedTotal,
     Mask,
     MaskProduct,
+    MaterialPool,
     Need,
     Plan,
     Powers,
     Reference,
     RoundingMask,
-    Stock,
     TrigPair,
 )
 from hdcos.ring import matmul, trig_words
@@ -62,9 +62,9 @@ PLAN = Plan(
 )
 
 
-def filled(plan: Plan, executions: int = 1, name: str = "test") -> tuple[Stock, Stock]:
+def filled(plan: Plan, executions: int = 1, name: str = "test") -> tuple[MaterialPool, MaterialPool]:
     dealer = Dealer()
-    stocks = tuple(Stock(name, plan, rank, dealer.open(name, plan, rank)) for rank in (0, 1))
+    stocks = tuple(MaterialPool(name, plan, rank, dealer.open(name, plan, rank)) for rank in (0, 1))
     start = 0
     for count in plan.chunks(executions):
         stocks[0].fill(start, count, None)
@@ -73,16 +73,16 @@ def filled(plan: Plan, executions: int = 1, name: str = "test") -> tuple[Stock, 
     return stocks
 
 
-def joined(plan: Plan, stocks: tuple[Stock, Stock], executions: int = 1) -> list[list[np.ndarray]]:
+def joined(plan: Plan, stocks: tuple[MaterialPool, MaterialPool], executions: int = 1) -> list[list[np.ndarray]]:
     """The plain fields of every position."""
     rations = [stock.begin(executions) for stock in stocks]
     plain = []
     for need in plan.needs:
-        halves = [ration.take(need.kind, need.units * executions) for ration in rations]
+        shares = [ration.take(need.kind, need.units * executions) for ration in rations]
         plain.append(
             [
                 (zero.astype(np.uint64) + one.astype(np.uint64)) & np.uint64((1 << item.bits) - 1)
-                for item, zero, one in zip(need.kind.fields(), *halves, strict=True)
+                for item, zero, one in zip(need.kind.fields(), *shares, strict=True)
             ]
         )
     for ration in rations:
@@ -173,7 +173,7 @@ def test_each_party_alone_sees_uniform_fields_that_are_unrelated() -> None:
                 fields = ration.take(need.kind, need.units)
                 for item, half in zip(need.kind.fields(), fields, strict=True):
                     taken.setdefault((position, item.name), []).append(half.astype(np.uint64).ravel())
-        views[rank] = {name: np.concatenate(halves) for name, halves in taken.items()}
+        views[rank] = {name: np.concatenate(shares) for name, shares in taken.items()}
     widths = {(p, item.name): item.bits for p, need in enumerate(PLAN.needs) for item in need.kind.fields()}
     for view in views:
         names = list(view)
@@ -200,8 +200,8 @@ def test_two_dealers_deal_different_material_for_one_name() -> None:
     plan = Plan((Need(TrigPair((50,), 16, 16), 4),))
     first, second = (filled(plan) for _ in range(2))
     for rank in (0, 1):
-        halves = [stocks[rank].begin(1).take(plan.needs[0].kind, 4) for stocks in (first, second)]
-        for one, other in zip(*halves, strict=True):
+        shares = [stocks[rank].begin(1).take(plan.needs[0].kind, 4) for stocks in (first, second)]
+        for one, other in zip(*shares, strict=True):
             assert (one == other).mean() < 0.05
 
 
@@ -259,7 +259,7 @@ def test_a_mask_of_another_scope_can_be_referred_to() -> None:
     work = Plan((Need(Mask((6,)), 1), Need(MaskProduct("matmul", (4,), Reference(0), Reference(0, "model")), 1)))
     stocks = {}
     for name, plan in (("model", model), ("work", work)):
-        stocks[name] = [Stock(name, plan, rank, dealer.open(name, plan, rank)) for rank in (0, 1)]
+        stocks[name] = [MaterialPool(name, plan, rank, dealer.open(name, plan, rank)) for rank in (0, 1)]
     stocks["model"][0].fill(0, 1, None)
     stocks["model"][1].fill(0, 1, None)
     stocks["work"][0].fill(0, 7, None)

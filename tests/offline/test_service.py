@@ -12,7 +12,7 @@ import pytest
 from hdcos.errors import FrameError, HdcosError, InputError, MaterialReused, PeerLost
 from hdcos.link import Kind
 from hdcos.link.message import encode_message, request
-from hdcos.offline import Dealer, Mask, Need, Plan, Stock, TrigPair, material
+from hdcos.offline import Dealer, Mask, MaterialPool, Need, Plan, TrigPair, material
 from hdcos.offline.dealer_link import DealerClient, serve_dealer
 from tls_pair import tls_pair
 
@@ -95,7 +95,7 @@ def test_party_0_is_sent_no_corrections() -> None:
 def test_an_answer_to_another_question_is_refused(kind: Kind, buffers: list[bytes], complaint: str) -> None:
     with tls_pair() as (there, here):
         client = DealerClient(lambda meter: here, 1)
-        stock = Stock("work", PLAN, 1, bytes(32))
+        stock = MaterialPool("work", PLAN, 1, bytes(32))
 
         def lie() -> None:
             there.receive(Kind.REQUEST)
@@ -144,7 +144,7 @@ def test_a_refused_order_leaves_the_link_as_it_was() -> None:
     dealer = Dealer()
     with served(dealer, 1) as client:
         with pytest.raises(PeerLost, match="no material is open"):
-            client.fill(Stock("unknown", PLAN, 1, bytes(32)), 10)
+            client.fill(MaterialPool("unknown", PLAN, 1, bytes(32)), 10)
         stock = client.open("known", PLAN)
         with pytest.raises(MaterialReused, match="next to deal is 0"):
             request(client.link, {"operation": "deal", "scope": "known", "start": 5, "executions": 1}, timeout_s=5)

@@ -19,7 +19,7 @@ from hdcos.api.tokens import fingerprint, new_secret
 from hdcos.cluster.shares import halves
 from hdcos.errors import DataMissing, HdcosError, InputError, MaterialReused, ModelError, PolicyRefused
 from hdcos.link.cluster_file import Site
-from hdcos.offline import Dealer, Mask, Need, Plan, Stock
+from hdcos.offline import Dealer, Mask, MaterialPool, Need, Plan
 from hdcos.party import allotment as allotments
 from hdcos.party.allotment import MaterialAllotment
 from hdcos.party.executions import Executions
@@ -71,7 +71,7 @@ def both(raw, calls):
 def allotment(tmp_path):
     plan = Plan((Need(Mask((3,)), 1),))
     dealer = Dealer()
-    stock = Stock("scope", plan, 0, dealer.open("scope", plan, 0))
+    stock = MaterialPool("scope", plan, 0, dealer.open("scope", plan, 0))
     stock.order(100)
     stock.fill(0, 100, None)
     store = Store(tmp_path / "state")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from hdcos.errors import MaterialReused, PolicyRefused
-from hdcos.offline import Dealer, Need, Plan, Stock
+from hdcos.offline import Dealer, MaterialPool, Need, Plan
 from hdcos.offline.kinds import Mask
 from hdcos.party import allotment as allotments
 from hdcos.party import node
@@ -78,7 +78,7 @@ def test_a_request_id_is_known_for_a_hundred_thousand_others() -> None:
 @pytest.fixture
 def allotment(tmp_path):
     plan = Plan((Need(Mask((1,)), 1),))
-    stock = Stock("scope", plan, 0, Dealer().open("scope", plan, 0))
+    stock = MaterialPool("scope", plan, 0, Dealer().open("scope", plan, 0))
     stock.order(2 * SERVED)
     stock.fill(0, 2 * SERVED, None)
     store = Store(tmp_path / "state")

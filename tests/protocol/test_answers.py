@@ -11,9 +11,9 @@ from hdcos.testing.pair import share_pair, simulate
 from protocol_cases import CASES, Case
 
 
-def _joined(half0: Share, half1: Share) -> np.ndarray:
-    assert (half0.scale, half0.bits, half0.shape) == (half1.scale, half1.bits, half1.shape)
-    return decode(join(half0.words, half1.words, half0.bits), half0.scale, half0.bits)
+def _joined(share0: Share, share1: Share) -> np.ndarray:
+    assert (share0.scale, share0.bits, share0.shape) == (share1.scale, share1.bits, share1.shape)
+    return decode(join(share0.words, share1.words, share0.bits), share0.scale, share0.bits)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -25,14 +25,14 @@ def test_the_joined_result_is_the_specification_within_its_bound(case: Case) -> 
         expected = case.meaning(*secrets)
         if isinstance(result0, Share):
             result0, result1, expected = (result0,), (result1,), (expected,)
-        for half0, half1, exact in zip(result0, result1, expected, strict=True):
-            error = np.abs(_joined(half0, half1) - exact)
+        for share0, share1, exact in zip(result0, result1, expected, strict=True):
+            error = np.abs(_joined(share0, share1) - exact)
             assert (error <= case.tolerance(*secrets)).all(), f"largest error {error.max():.3g}"
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_halves_chosen_to_wrap_change_nothing(case: Case) -> None:
-    """The answer may not depend on how the secret was split: halves at the ends of the ring wrap every time."""
+    """The answer may not depend on how the secret was split: shares at the ends of the ring wrap every time."""
     secrets = case.secrets()
     edge = np.uint64(2**63)
     shares = []
@@ -43,8 +43,8 @@ def test_halves_chosen_to_wrap_change_nothing(case: Case) -> None:
     expected = case.meaning(*secrets)
     if isinstance(result0, Share):
         result0, result1, expected = (result0,), (result1,), (expected,)
-    for half0, half1, exact in zip(result0, result1, expected, strict=True):
-        assert (np.abs(_joined(half0, half1) - exact) <= case.tolerance(*secrets)).all()
+    for share0, share1, exact in zip(result0, result1, expected, strict=True):
+        assert (np.abs(_joined(share0, share1) - exact) <= case.tolerance(*secrets)).all()
 
 
 def test_rounding_is_unbiased_and_off_by_less_than_one_unit_for_every_number_of_dropped_bits() -> None:
@@ -55,8 +55,8 @@ def test_rounding_is_unbiased_and_off_by_less_than_one_unit_for_every_number_of_
 
     for drop in (1, 2, 3, 8, 24, 40):
         words = np.random.default_rng(drop).integers(0, 2**62, (64, 1024), dtype=np.uint64) - np.uint64(2**61)
-        (half0, half1), _ = simulate(program, share_pair(words, 0), drop=drop, bits=64 - drop)
-        rounded = (join(half0.words, half1.words, 64 - drop) << np.uint64(drop)).astype(np.int64)
+        (share0, share1), _ = simulate(program, share_pair(words, 0), drop=drop, bits=64 - drop)
+        rounded = (join(share0.words, share1.words, 64 - drop) << np.uint64(drop)).astype(np.int64)
         error = (rounded - words.astype(np.int64)) / 2.0**drop
         assert np.abs(error).max() < 1
         # The error is at most 1 and has mean zero: five standard deviations of the mean of 65,536.

@@ -10,8 +10,7 @@ from hdcos.protocol import fit
 from hdcos.protocol.fit import MAX_AMPLIFICATION
 from hdcos.protocol.fitted import FITTED
 from hdcos.protocol.fourier import COEFFICIENT_SCALE
-from hdcos.protocol.intervals import INTERVALS
-from hdcos.ring.cubic import fit_cubic, relu_cubic
+from hdcos.protocol.intervals import INTERVALS, fit_cubic, relu_cubic
 
 FUNCTIONS = {"tanh": np.tanh, "sigmoid": lambda x: 0.5 + 0.5 * np.tanh(x / 2), "expm1": np.expm1}
 OFFERED = [(function, interval) for function, intervals in INTERVALS.items() for interval in intervals]

@@ -1,6 +1,6 @@
 """Is every opened value uniform whatever the secret, and every difference of two openings too?
 
-The sum of both halves is tested, not a half: each half is uniform even under a broken mask. A reused mask leaves
+The sum of both shares is tested, not a share: each half is uniform even under a broken mask. A reused mask leaves
 each opening uniform and shows only in differences: within a run, and between runs on equal and on different secrets.
 A mask deliberately broken and one deliberately reused must be caught by the same tests.
 """
@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hdcos.offline import Kind, Ration
+from hdcos.offline import Allocation, Kind
 from hdcos.protocol.plan import plan
 from hdcos.testing.pair import Opened, deal, share_pair, simulate
 from protocol_cases import CASES, Case
@@ -28,14 +28,14 @@ LEAST_P = 1e-9
 SECRETS = {"0": 0, "1": 1, "-1": 2**64 - 1, "large": 2**62 + 987654321}
 SECRET_CASES = [case for case in CASES if case.name != "reveal"]
 
-Rationing = Callable[[Case, list], tuple[Ration, Ration]]
+Rationing = Callable[[Case, list], tuple[Allocation, Allocation]]
 Runs = list[list[Opened]]
 
 
 class _Passing:
     """A ration seen through a wrapper."""
 
-    def __init__(self, ration: Ration) -> None:
+    def __init__(self, ration: Allocation) -> None:
         self.ration = ration
 
     @property
@@ -46,12 +46,12 @@ class _Passing:
         self.ration.finish()
 
 
-def fresh(case: Case, shares: list) -> tuple[Ration, Ration]:
+def fresh(case: Case, shares: list) -> tuple[Allocation, Allocation]:
     return deal(plan(case.program, *(halves[0] for halves in shares)).material)
 
 
-def broken(case: Case, shares: list) -> tuple[Ration, Ration]:
-    """Masks whose halves never have the uppermost opened bit set."""
+def broken(case: Case, shares: list) -> tuple[Allocation, Allocation]:
+    """Masks whose shares never have the uppermost opened bit set."""
     zero, one = fresh(case, shares)
 
     class Tampered(_Passing):
@@ -71,7 +71,7 @@ def reusing() -> Rationing:
     """The same material for every run."""
     kept: list = []
 
-    def ration(case: Case, shares: list) -> tuple[Ration, Ration]:
+    def ration(case: Case, shares: list) -> tuple[Allocation, Allocation]:
         if not kept:
             kept.append(fresh(case, shares))
         return copy.deepcopy(kept[0])
@@ -162,12 +162,11 @@ def test_a_reused_mask_is_caught_by_differences_between_runs(case: Case) -> None
 
 def test_one_mask_for_two_openings_of_a_run_is_caught_by_differences_within() -> None:
     from hdcos.offline import Mask
-    from hdcos.protocol.opening import open_half
     from hdcos.protocol.rounds import together
 
     def careless(party, x):
         (mask,) = party.take(Mask(x.shape[1:], 64), len(x))
-        return (yield from together(open_half(party, x, mask, 0, 64), open_half(party, x, mask, 0, 64)))
+        return (yield from together(party.open(x, mask, 0, 64), party.open(x, mask, 0, 64)))
 
     case = Case("careless", careless, lambda x: x, CASES[0].price)
     observed = openings(case, SECRETS["large"], runs_needed(case))
@@ -178,7 +177,7 @@ def test_one_mask_for_two_openings_of_a_run_is_caught_by_differences_within() ->
 class _Watching(_Passing):
     """A ration that remembers the masks it handed out."""
 
-    def __init__(self, ration: Ration) -> None:
+    def __init__(self, ration: Allocation) -> None:
         super().__init__(ration)
         self.masks: list[np.ndarray] = []
 

@@ -10,9 +10,8 @@ from hdcos.ring import reference
 
 try:
     from hdcos.ring import _native
-    from hdcos.ring.native import Native
 
-    LEVELS = {level: Native(level) for level in _native.levels()}
+    LEVELS = {level: _native.Kernels(level) for level in _native.levels()}
 except ImportError:  # nothing was compiled here: the reference stands for itself
     LEVELS = {"reference": reference}
 

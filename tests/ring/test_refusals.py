@@ -5,7 +5,7 @@ import pytest
 
 from hdcos import ring
 from hdcos.errors import FrameError, InputError
-from hdcos.ring import reference
+from hdcos.ring import HadamardGradient, HadamardLayer, Opening, reference
 
 
 def calls(words):
@@ -19,11 +19,13 @@ def calls(words):
         "round_open": [rows, short, 20, 16],
         "unpack_sum": [words(45, bits=8).astype(np.uint8), words(3, 6, bits=20).astype(np.uint32), 20],
         "trig_combine": [short, words(3, 8, 5), words(3, 8, 5), 16, 16, *series],
-        "hadamard_cos": [short, rows, rows, 16, 16, 8, 5, words(5), None, weight],
-        "hadamard_cos_open": [short, rows, rows, 16, 16, 8, 8, words(8), None, short, 20, 16, True, weight],
+        "hadamard_cos": [HadamardLayer(short, rows, rows, 16, 16, 8, 5, words(5), None, weight)],
+        "hadamard_cos_open": [
+            HadamardLayer(short, rows, rows, 16, 16, 8, 8, words(8), None, weight), Opening(short, 20, 16),
+        ],
         "hadamard_back": [
-            wide, many, 24, True, short, [rows] * 12, words(8), (5, 3), (-7, 2), 16, 16, 16,
-            words(3, 16, bits=20).astype(np.uint32), 30, 20, False,
+            HadamardGradient(wide, many, 24, True, short, [rows] * 12, words(8), (5, 3), (-7, 2), 16, 16, 16),
+            Opening(words(3, 16, bits=20).astype(np.uint32), 30, 20, False),
         ],
         "lifted_sums": [wide, many, many, 24, True, rows, rows, rows, rows],
         "lifted_times": [rows, rows, words(8), rows, rows],
@@ -49,7 +51,8 @@ def with_one_spoiled(arguments):
                 yield [*arguments[:place], array, *arguments[place + 1 :]]
         elif isinstance(argument, list | tuple) and isinstance(argument[0], np.ndarray):
             for inner in with_one_spoiled(argument):
-                yield [*arguments[:place], inner, *arguments[place + 1 :]]
+                same_type = type(argument)(*inner) if hasattr(argument, "_fields") else inner
+                yield [*arguments[:place], same_type, *arguments[place + 1 :]]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -62,7 +65,7 @@ def test_arrays_that_do_not_fit_are_refused(kernels, words, name):
     for wrong in with_one_spoiled(arguments):
         if own_shape and wrong[0].flags.c_contiguous and wrong[0].dtype == np.uint64 and wrong[0].shape[-1] == 8:
             continue  # fewer rows are fine
-        with pytest.raises((TypeError, ValueError)):
+        with pytest.raises(TypeError):
             kernel(*wrong)
 
 
@@ -89,7 +92,7 @@ def test_an_opening_that_does_not_fit_the_ring_is_refused(words, drop, bits):
 def test_a_table_that_cannot_be_is_refused_before_it_is_made(words, bits, scale):
     phase, rows = words(3, 8, bits=16).astype(np.uint16), words(3, 8)
     with pytest.raises(InputError, match="phases have"):
-        ring.hadamard_cos(phase, rows, rows, bits, scale, 8, 8)
+        ring.hadamard_cos(HadamardLayer(phase, rows, rows, bits, scale, 8, 8))
 
 
 @pytest.mark.parametrize("pool", [(2**62, 2, 2, 2), (2, 2**32, 2**32, 1), (1, 0, 0, 2**33)])
@@ -98,4 +101,4 @@ def test_windows_whose_number_overflows_are_refused(pool):
     with pytest.raises(ValueError):
         ring.lifted_times(nothing, nothing, nothing, nothing, nothing, pool)
     with pytest.raises(ValueError):
-        ring.hadamard_cos(phase, nothing, nothing, 16, 16, 8, 8, None, pool)
+        ring.hadamard_cos(HadamardLayer(phase, nothing, nothing, 16, 16, 8, 8, None, pool))

@@ -8,7 +8,7 @@ import pytest
 from hdcos import nn
 from hdcos.errors import ModelError
 from hdcos.secure import layout
-from hdcos.secure.training import training_form
+from hdcos.secure.training import training_plan
 from hdcos.secure.training.convert import to_inference
 from hdcos.sharing import join
 from hdcos.testing.pair import share_pair, simulate
@@ -27,7 +27,7 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 def test_parameters_stay_what_they_were(name: str) -> None:
     model, rounds = MODELS[name]
-    form, chosen = training_form(model), layout(model)
+    form, chosen = training_plan(model), layout(model)
     state = model.state()
     names = [tensor.name for tensor in form.tensors]
     pairs = [share_pair(t.words(state[t.name]), t.scale, t.bits) for t in form.tensors]
@@ -48,7 +48,7 @@ def test_parameters_stay_what_they_were(name: str) -> None:
 
 def test_another_network_is_refused() -> None:
     model, other = nn.models.mlp([6, 8, 3]), nn.models.mlp([6, 8, 3], structure="dense")
-    form = training_form(model)
+    form = training_plan(model)
     pairs = [share_pair(t.words(model.state()[t.name]), t.scale, t.bits) for t in form.tensors]
 
     def program(party, *shares):

@@ -12,18 +12,18 @@ from hdcos import nn
 from hdcos.errors import InputError, ModelError
 from hdcos.protocol.plan import blank_share, plan
 from hdcos.ring import decode, encode
-from hdcos.secure.training import Rule, sgd_step, training_form
+from hdcos.secure.training import Rule, sgd_step, training_plan
 from hdcos.secure.training.form import INPUT_SCALE
 from hdcos.secure.training.rule import updated
 from hdcos.sharing import Share, join
 from hdcos.testing.pair import share_pair, simulate
-from hdcos.testing.plaintext import Counter, run_clear
+from hdcos.testing.plaintext import Counter, run_plaintext
 
 ROWS = 32
 
 
 def shared(form, model, x, targets):
-    """Both halves of parameters, rows and targets."""
+    """Both shares of parameters, rows and targets."""
     state = model.state()
     pairs = {
         tensor.name: share_pair(tensor.words(state[tensor.name]), tensor.scale, tensor.bits) for tensor in form.tensors
@@ -37,7 +37,7 @@ def shared(form, model, x, targets):
 
 def private_step(model, x, targets, loss, rule):
     """The model after one step on shares, and the transcript."""
-    form = training_form(model, loss)
+    form = training_plan(model, loss)
     pairs, rows, wanted = shared(form, model, x, targets)
     names = list(pairs)
 
@@ -61,11 +61,11 @@ def signed(words, bits):
 
 
 def clear_step(model, x, targets, loss, rule):
-    """The same step in the clear, and how many openings left their range."""
-    form, counter = training_form(model, loss), Counter()
+    """The same step in plaintext, and how many openings left their range."""
+    form, counter = training_plan(model, loss), Counter()
     pairs, rows, wanted = shared(form, model, x, targets)
     state = {name: whole(pair) for name, pair in pairs.items()}
-    after = run_clear(sgd_step, form, state, whole(rows), whole(wanted), rule, counter=counter)
+    after = run_plaintext(sgd_step, form, state, whole(rows), whole(wanted), rule, counter=counter)
     return model.with_state({t.name: t.parameter(after[t.name].words) for t in form.tensors}), counter
 
 
@@ -212,13 +212,13 @@ def test_a_step_in_the_clear_counts_what_leaves_its_range() -> None:
     model = MODELS["2 layers"]
     x, targets = batch(model)
     wild = model.with_state({**model.state(), "4.diagonal": np.full(8, 6.0) * np.sqrt(8)})
-    form, counter = training_form(model), Counter()
+    form, counter = training_plan(model), Counter()
     state = {
         tensor.name: Share(encode(wild.state()[tensor.name] * tensor.factor, 40), 40).raised(tensor.scale)
         for tensor in form.tensors
     }
     rows, wanted = Share(encode(x, INPUT_SCALE), INPUT_SCALE), Share(encode(targets, 32), 32)
-    run_clear(sgd_step, form, state, rows, wanted, Rule(0.1), counter=counter)
+    run_plaintext(sgd_step, form, state, rows, wanted, Rule(0.1), counter=counter)
     assert counter.out_of_range > 0
     assert counter.largest > 1
 
@@ -242,7 +242,7 @@ def test_a_step_takes_the_rounds_it_should(name: str, loss: str, rounds: int) ->
 
 def planned_step(model, loss, rows):
     """What a step will cost, from shapes alone."""
-    form = training_form(model, loss)
+    form = training_plan(model, loss)
     state = {tensor.name: blank_share(tensor.shape, tensor.scale, tensor.bits) for tensor in form.tensors}
     x = blank_share((rows, prod(form.input_shape)), INPUT_SCALE)
     return plan(sgd_step, form, state, x, blank_share((rows, form.outputs), form.target_scale), Rule(0.1))
@@ -258,7 +258,7 @@ def test_lenet5_takes_15_rounds_and_less_than_25_mb_each_way() -> None:
 @pytest.mark.parametrize(("momentum", "decay"), [(0.9, 0.0), (0.0, 0.05), (0.8, 0.02)])
 def test_momentum_and_decay_are_those_of_pytorch(name: str, momentum: float, decay: float) -> None:
     model = MODELS[name]
-    form = training_form(model)
+    form = training_plan(model)
     twin = model.to_torch(torch.float64)
     optimizer = torch.optim.SGD(twin.parameters(), lr=1.0, momentum=momentum, weight_decay=decay)
     state = {t.name: Share(t.words(model.state()[t.name]), t.scale, t.bits) for t in form.tensors}
@@ -267,7 +267,7 @@ def test_momentum_and_decay_are_those_of_pytorch(name: str, momentum: float, dec
         x, targets = batch(model, number)
         rows = Share(encode(x.reshape(len(x), -1), INPUT_SCALE), INPUT_SCALE)
         wanted = Share(encode(targets, form.target_scale), form.target_scale)
-        state = run_clear(sgd_step, form, state, rows, wanted, Rule(rate, momentum, decay, last, number))
+        state = run_plaintext(sgd_step, form, state, rows, wanted, Rule(rate, momentum, decay, last, number))
         last = rate
         optimizer.param_groups[0]["lr"] = rate
         optimizer.zero_grad()
@@ -288,7 +288,7 @@ def test_momentum_and_decay_are_those_of_pytorch(name: str, momentum: float, dec
 )
 def test_networks_that_cannot_be_trained_are_named(layers, words) -> None:
     with pytest.raises(ModelError, match=words):
-        training_form(nn.Sequential(layers))
+        training_plan(nn.Sequential(layers))
 
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
@@ -333,7 +333,7 @@ def test_a_small_decay_is_exact_in_the_mean() -> None:
 
 def test_softmax_needs_something_to_compare() -> None:
     with pytest.raises(ModelError, match="one"):
-        training_form(nn.models.higgs_mlp(), "softmax")
+        training_plan(nn.models.higgs_mlp(), "softmax")
 
 
 @pytest.mark.parametrize("structure", ["hadamard", "dense"])

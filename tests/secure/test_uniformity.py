@@ -9,18 +9,18 @@ import pytest
 from scipy import stats
 
 from hdcos import nn
-from hdcos.secure.training import Form, Rule, sgd_step, training_form
+from hdcos.secure.training import Rule, TrainingPlan, sgd_step, training_plan
 from hdcos.secure.training.form import INPUT_SCALE, TARGET_SCALE
 from hdcos.testing.pair import Opened, share_pair, simulate
 
 FORMS = {
-    "diagonal": training_form(nn.models.mlp([8, 8, 8, 2])),
-    "diagonal softmax": training_form(nn.models.mlp([8, 8, 8, 3]), "softmax"),
-    "dense": training_form(nn.models.mlp([8, 8, 2], "cos", "dense")),
-    "mixed": training_form(
+    "diagonal": training_plan(nn.models.mlp([8, 8, 8, 2])),
+    "diagonal softmax": training_plan(nn.models.mlp([8, 8, 8, 3]), "softmax"),
+    "dense": training_plan(nn.models.mlp([8, 8, 2], "cos", "dense")),
+    "mixed": training_plan(
         nn.Sequential([nn.Dense(8, 8), nn.Cos(), nn.HadamardDiagonal(8, 8), nn.Tanh(), nn.Dense(8, 2)])
     ),
-    "images": training_form(
+    "images": training_plan(
         nn.Sequential(
             [nn.Conv2d(1, 2, 3, padding=1), nn.Cos(), nn.AvgPool2d(2), nn.Flatten(), nn.HadamardDiagonal(8, 2)],
             0,
@@ -31,7 +31,7 @@ FORMS = {
 RUNS = 12
 
 
-def openings(form: Form, weight: int, data: int) -> list[list[Opened]]:
+def openings(form: TrainingPlan, weight: int, data: int) -> list[list[Opened]]:
     """What several steps on constant secrets opened."""
     observed = []
     for _ in range(RUNS):

@@ -16,8 +16,8 @@ def pair(values, scale=16):
     return Share(Stream(seed).words(rest.shape), scale), Share(rest, scale)
 
 
-def value(half0: Share, half1: Share):
-    return decode(join(half0.words, half1.words, half0.bits), half0.scale, half0.bits)
+def value(share0: Share, share1: Share):
+    return decode(join(share0.words, share1.words, share0.bits), share0.scale, share0.bits)
 
 
 def test_linear_maps_of_shares_are_local_and_exact() -> None:

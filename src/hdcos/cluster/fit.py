@@ -19,7 +19,7 @@ from hdcos.cluster.progress import shown
 from hdcos.errors import HdcosError, InputError
 from hdcos.nn import Sequential
 from hdcos.nn.columns import Rows, column_names
-from hdcos.secure.training import training_form
+from hdcos.secure.training import training_plan
 from hdcos.secure.training.rates import Rate, epoch_rates
 from hdcos.secure.training.targets import encoded_rows, named_sets, own_rows
 from hdcos.secure.training.watch import SAMPLE, Epoch, Watch
@@ -84,7 +84,7 @@ def fit(
     if isinstance(epochs, bool) or not isinstance(epochs, int | np.integer) or epochs < 1:
         raise InputError(f"epochs are a whole number of at least 1, got {epochs!r}")
     model = model.remembering(column_names(x))
-    form = training_form(model, loss)  # refuses what cannot be trained before anything is sent
+    form = training_plan(model, loss)  # refuses what cannot be trained before anything is sent
     watched = None if validation is None else Watch.validation(model, loss, validation)
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0):
         raise InputError(f"a seed is a whole number of at least 0, got {seed!r}")

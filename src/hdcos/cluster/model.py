@@ -17,7 +17,7 @@ from hdcos.errors import InputError
 from hdcos.nn import Sequential
 from hdcos.nn.columns import Rows
 from hdcos.ring import Array, encode, modulo
-from hdcos.secure import Layout, layout
+from hdcos.secure import CompiledNetwork, layout
 from hdcos.secure.planning import plan_inference
 from hdcos.sharing import join
 
@@ -33,7 +33,7 @@ BATCH_ROWS = 1024
 class PrivateModel(Opened):
     """A shared model. An execution is one row; material and input masks are made ahead with `prepare`."""
 
-    def __init__(self, cluster: Cluster, name: str, model: Sequential, chosen: Layout) -> None:
+    def __init__(self, cluster: Cluster, name: str, model: Sequential, chosen: CompiledNetwork) -> None:
         super().__init__(cluster, f"model {name}")
         self.name, self.layout = name, chosen
         self._form = model

@@ -13,7 +13,7 @@ from hdcos.cluster.opened import Opened, halves
 from hdcos.errors import CheckpointMismatch, InputError
 from hdcos.nn import Sequential
 from hdcos.secure import layout
-from hdcos.secure.training import Rule, training_form
+from hdcos.secure.training import Rule, training_plan
 
 if TYPE_CHECKING:
     from hdcos.cluster.cluster import Cluster
@@ -59,7 +59,7 @@ class PrivateTraining(Opened):
     ) -> None:
         super().__init__(cluster, "training")
         saving = saving or Saving()
-        form = training_form(model, settings.loss)
+        form = training_plan(model, settings.loss)
         Rule(rate, settings.momentum, settings.decay)  # refuses bad numbers before anything is sent
         self._model, self.settings = model, settings
         self.step, attempt, run = 0, 1, secrets.token_hex(16)

@@ -25,7 +25,7 @@ from hdcos.secure import layout
 from hdcos.secure.calibrate import as_shared
 from hdcos.secure.layout import PHASE_BITS, chosen_bits
 from hdcos.secure.planning import plan_inference
-from hdcos.secure.training import training_form
+from hdcos.secure.training import training_plan
 from hdcos.secure.training.rates import Rate, epoch_rates
 from hdcos.secure.training.targets import named_sets, own_rows
 from hdcos.secure.training.watch import SAMPLE, Watch
@@ -148,7 +148,7 @@ class RemoteCluster:
         this caller waits, the parties show it the model of each epoch, and it sees how that does on rows of its own.
         """
         model = model.remembering(column_names(x))
-        form = training_form(model, loss)
+        form = training_plan(model, loss)
         watched = None if validation is None else Watch.validation(model, loss, validation)
         batch, count = _whole(batch_size, "batch_size"), _whole(epochs, "epochs")
         rates = epoch_rates(model, loss, batch, lr, schedule, count, momentum, weight_decay)

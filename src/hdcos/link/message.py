@@ -1,6 +1,6 @@
 """Requests and replies: a JSON header and raw arrays in one payload.
 
-Layout: u32 length of the header, the header as UTF-8 JSON, zero bytes up to a multiple of 8, then each array's
+CompiledNetwork: u32 length of the header, the header as UTF-8 JSON, zero bytes up to a multiple of 8, then each array's
 words in order, each padded to a multiple of 8. The header's "arrays" lists [name, dtype, shape]. Only unsigned
 integer arrays travel, little-endian; everything is checked against the payload's length before it is used.
 """

@@ -13,9 +13,8 @@ import numpy as np
 
 from hdcos.errors import ModelError
 from hdcos.nn.layer import Layer, Shape
-from hdcos.protocol.intervals import INTERVALS
+from hdcos.protocol.intervals import INTERVALS, relu_cubic
 from hdcos.ring import Array
-from hdcos.ring.cubic import relu_cubic
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ class Square(Activation):
 
 @dataclass(frozen=True)
 class PolyReLU3(Activation):
-    """The cubic closest to ReLU, `hdcos.ring.cubic.relu_cubic`."""
+    """The cubic closest to ReLU, `hdcos.protocol.intervals.relu_cubic`."""
 
     name: ClassVar[str] = "polyfit3"
 

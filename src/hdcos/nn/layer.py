@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from hdcos.checks import check_whole
 from hdcos.errors import ModelError
 from hdcos.ring import Array
 
@@ -67,9 +68,7 @@ class Layer:
 
     def _check_whole(self, minimum: int, *names: str) -> None:
         for name in names:
-            value = getattr(self, name)
-            if type(value) is not int or value < minimum:
-                raise ModelError(f"{self.kind}: {name} must be a whole number of at least {minimum}, got {value!r}")
+            check_whole(getattr(self, name), f"{self.kind}: {name}", minimum, ModelError)
 
     def _check_bandwidth(self, value: Any) -> None:
         number = isinstance(value, int | float) and not isinstance(value, bool)

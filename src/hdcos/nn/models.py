@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
+from hdcos.checks import check_whole
 from hdcos.errors import ModelError
 from hdcos.nn.activations import activation as activation_named
 from hdcos.nn.convolution import AvgPool2d, Conv2d, Flatten
@@ -48,9 +49,8 @@ def higgs_mlp(
     hidden_layers: int = 4, activation: str = "cos", structure: str = "hadamard", seed: int = 0
 ) -> Sequential:
     """28 features, hidden layers of 16 units, one logit."""
-    if type(hidden_layers) is not int or hidden_layers < 1:
-        raise ModelError(f"hidden_layers must be a whole number of at least 1, got {hidden_layers!r}")
-    return mlp([28, *[16] * hidden_layers, 1], activation, structure, seed)
+    count = check_whole(hidden_layers, "hidden_layers", error=ModelError)
+    return mlp([28, *[16] * count, 1], activation, structure, seed)
 
 
 def criteo_mlp(activation: str = "cos", structure: str = "hadamard", seed: int = 0) -> Sequential:

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from hdcos.nn import activations, dense, hadamard, projection, structured
 from hdcos.nn.layer import Layer
-from hdcos.ring.cubic import relu_cubic
+from hdcos.protocol.intervals import relu_cubic
 
 
 def _butterfly(x: torch.Tensor) -> torch.Tensor:

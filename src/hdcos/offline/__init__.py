@@ -1,4 +1,17 @@
-"""Correlated randomness: what it is, how it is dealt, and how each party keeps and spends it."""
+"""Correlated randomness: what it is, how it is dealt, and how each party keeps and spends it.
+
+bilinear      products that masks are multiplied with
+limits        how much one plan may ask of a dealer
+material      what a piece of material is: fields, addresses, plans
+kinds         the kinds that protocols take
+lifted_kinds  the kinds for values that are opened rounded and lifted
+shares        a party's shares of many fields, expanded from its seed
+pool          a party's material of one scope, spent once
+dealer        makes material for two parties
+dealer_link   a dealer behind a link, and a party's end of it
+source        what a party needs from whoever makes material
+ot            the two parties make it themselves, by oblivious transfer
+"""
 
 from hdcos.offline.dealer import Dealer as Dealer
 from hdcos.offline.kinds import FusedTrig as FusedTrig
@@ -17,5 +30,5 @@ from hdcos.offline.material import Kind as Kind
 from hdcos.offline.material import Need as Need
 from hdcos.offline.material import Plan as Plan
 from hdcos.offline.material import Reference as Reference
-from hdcos.offline.pool import Ration as Ration
-from hdcos.offline.pool import Stock as Stock
+from hdcos.offline.pool import Allocation as Allocation
+from hdcos.offline.pool import MaterialPool as MaterialPool

@@ -1,9 +1,9 @@
 """The dealer: makes correlated randomness for two parties and sees nothing else.
 
 Computes  for each scope two root seeds, one per party; for each dealt field the correction
-          value - (party 0's half), which is party 1's half.
+          value - (party 0's share), which is party 1's share.
 Security  the dealer draws the masks itself, from the operating system, before any input exists; it receives
-          plans (shapes and kinds), never an opened value. A party sees its own root and its own halves, which
+          plans (shapes and kinds), never an opened value. A party sees its own root and its own shares, which
           are uniform. A third root feeds the coins that dithered cosines are rounded by: it leaves the dealer in
           no form but the rounded values. Whoever holds both roots, or one root and the opened values, knows
           everything: hence the dealer must not collude with a party or read the link between the parties.
@@ -24,9 +24,8 @@ import numpy as np
 
 from hdcos.errors import DataMissing, HandshakeError, InputError, MaterialReused
 from hdcos.offline import limits
-from hdcos.offline.halves import LAYOUTS, Halves
-from hdcos.offline.layout import Corrections
 from hdcos.offline.material import Kind, Plan, Reference, Slot, Values
+from hdcos.offline.shares import LAYOUTS, Corrections, FieldShares
 from hdcos.ring import Array, modulo
 from hdcos.sharing import fresh_seed
 
@@ -47,31 +46,31 @@ class _Scope:
     closed: set[int] = field(default_factory=set)
     dealt: int = 0
     lock: Lock = field(default_factory=Lock, repr=False)
-    """Halves may read streams that go on where they ended: one thread at a time."""
+    """FieldShares may read streams that go on where they ended: one thread at a time."""
 
     def __post_init__(self) -> None:
         plan = self.plan
         self.corrections = lru_cache(LAYOUTS)(lambda executions: Corrections(plan, executions))
 
     @cached_property
-    def uniform_halves(self) -> tuple[Halves, Halves]:
-        zero, one = (Halves(root, self.plan.uniform) for root in self.roots)
+    def uniform_shares(self) -> tuple[FieldShares, FieldShares]:
+        zero, one = (FieldShares(root, self.plan.uniform) for root in self.roots)
         return zero, one
 
     @cached_property
-    def dealt_halves(self) -> Halves:
-        """Party 0's halves of what is dealt."""
-        return Halves(self.roots[0], self.plan.corrected)
+    def dealt_shares(self) -> FieldShares:
+        """Party 0's shares of what is dealt."""
+        return FieldShares(self.roots[0], self.plan.corrected)
 
     @cached_property
-    def coins(self) -> Halves:
-        return Halves(self.coins_root, self.plan.coins)
+    def coins(self) -> FieldShares:
+        return FieldShares(self.coins_root, self.plan.coins)
 
     def uniform(self, start: int, executions: int) -> list[Values]:
         """The uniform fields of every position, and the coins it is rounded by."""
         values: list[dict[str, Array]] = [{} for _ in self.plan.needs]
-        halves = (halves.expand(start, executions) for halves in self.uniform_halves)
-        for slot, joined in zip(self.plan.uniform, _joined(self.plan.uniform, *halves), strict=True):
+        expanded = (shares.expand(start, executions) for shares in self.uniform_shares)
+        for slot, joined in zip(self.plan.uniform, _joined(self.plan.uniform, *expanded), strict=True):
             values[slot.position][slot.field.name] = joined
         if self.plan.coins:
             for slot, drawn in zip(self.plan.coins, self.coins.expand(start, executions), strict=True):
@@ -81,12 +80,12 @@ class _Scope:
     def first(self, position: int) -> Values:
         """The uniform fields of one position in the first execution."""
         slots = [slot for slot in self.plan.uniform if slot.position == position]
-        halves = (Halves(root, slots).expand(0, 1) for root in self.roots)
-        return {slot.field.name: joined for slot, joined in zip(slots, _joined(slots, *halves), strict=True)}
+        expanded = (FieldShares(root, slots).expand(0, 1) for root in self.roots)
+        return {slot.field.name: joined for slot, joined in zip(slots, _joined(slots, *expanded), strict=True)}
 
 
 def _joined(slots: Sequence[Slot], zero: list[Array], one: list[Array]) -> Iterator[Array]:
-    """The sums of both parties' halves, in the memory of the first."""
+    """The sums of both parties' shares, in the memory of the first."""
     for slot, total, other in zip(slots, zero, one, strict=True):
         total += other
         yield modulo(total, slot.field.bits)
@@ -145,7 +144,7 @@ class Dealer:
             start += count
 
     def deal(self, name: str, start: int, executions: int) -> Array:
-        """Party 1's halves of every dealt field for executions [start, start + executions), packed."""
+        """Party 1's shares of every dealt field for executions [start, start + executions), packed."""
         with self._lock:
             scope = self._known(name)
             if executions < 1 or executions * scope.plan.execution_bytes > limits.MOST_DEALT_BYTES:
@@ -168,7 +167,7 @@ class Dealer:
             if value.shape != slot.shape(executions):
                 raise InputError(f"{name}: position {slot.position} does not have the shape it states")
             dealt.append(np.ascontiguousarray(value, np.uint64))
-        return scope.dealt_halves.rest(dealt, start, executions, scope.corrections(executions))
+        return scope.dealt_shares.rest(dealt, start, executions, scope.corrections(executions))
 
     def _known(self, name: str) -> _Scope:
         scope = self._scopes.get(name)

@@ -18,8 +18,8 @@ from hdcos.link import Kind, Link, Meter
 from hdcos.link.frame import MAX_ABORT
 from hdcos.link.message import decode_message, decode_reply, encode_message, integer, reply_error, request, text
 from hdcos.offline.dealer import Dealer
-from hdcos.offline.material import Finish, Plan
-from hdcos.offline.pool import Stock
+from hdcos.offline.material import Plan, Precompute
+from hdcos.offline.pool import MaterialPool
 from hdcos.ring import Array
 
 MOST_REQUEST_BYTES = 1 << 22
@@ -61,7 +61,7 @@ def _answer(dealer: Dealer, link: Link, rank: int, meta: dict[str, Any]) -> None
         link.send(Kind.REPLY, *encode_message({}, {"root": np.frombuffer(root, np.uint8)}))
     elif operation == "deal":
         if rank != 1:
-            raise InputError("only party 1 is sent corrections: party 0 expands all its halves")
+            raise InputError("only party 1 is sent corrections: party 0 expands all its shares")
         start, executions = integer(meta, "start"), integer(meta, "executions")
         with link.meter.phase("offline"):
             for corrections in dealer.chunks(name, start, executions):
@@ -92,11 +92,13 @@ class DealerClient:
     def leave(self) -> None:
         self._link.close()
 
-    def open(self, name: str, plan: Plan, finishes: Mapping[int, Finish] | None = None, singly: bool = False) -> Stock:
-        """A new, empty stock; `singly` says that its executions will be spent one by one."""
+    def open(
+        self, name: str, plan: Plan, finishes: Mapping[int, Precompute] | None = None, singly: bool = False
+    ) -> MaterialPool:
+        """A new, empty pool; `singly` says that its executions will be spent one by one."""
         meta = {"operation": "open", "scope": name, "plan": plan.to_json()}
         _, arrays = self._ask(meta)
-        return Stock(name, plan, self.rank, arrays["root"].tobytes(), finishes, singly)
+        return MaterialPool(name, plan, self.rank, arrays["root"].tobytes(), finishes, singly)
 
     def look(self) -> float:
         """Whether the dealer answers on this link, which must be the old one; its clock."""
@@ -110,7 +112,7 @@ class DealerClient:
         link = self.link
         return request(link, meta, timeout_s=link.timeout_s)
 
-    def fill(self, stock: Stock, executions: int) -> None:
+    def fill(self, stock: MaterialPool, executions: int) -> None:
         """Deal so many more executions into the stock, chunk by chunk; the dealer makes the next meanwhile."""
         if self.rank == 0 or not stock.plan.corrected:
             for count in stock.plan.chunks(executions):
@@ -118,7 +120,7 @@ class DealerClient:
         elif executions:
             self._receive(self.link, stock, executions)
 
-    def _receive(self, link: Link, stock: Stock, executions: int) -> None:
+    def _receive(self, link: Link, stock: MaterialPool, executions: int) -> None:
         meta = {"operation": "deal", "scope": stock.name, "start": stock.filled, "executions": executions}
         link.send(Kind.REQUEST, *encode_message(meta))
         try:

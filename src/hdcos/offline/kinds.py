@@ -205,9 +205,6 @@ class MaskProduct(Kind):
     stride: int = 1
     padding: int = 0
 
-    def __post_init__(self) -> None:
-        self.product  # noqa: B018  refuses an unknown operation
-
     def check(self) -> None:
         check_shape(self, self.shape)
         check_range(self, 1, RING_BITS, "bits")

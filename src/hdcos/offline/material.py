@@ -4,8 +4,8 @@ A *kind* describes one unit: its fields, and how the dealt ones follow from the 
 the kinds one execution of a program takes, in order; its position in that list is a unit's address within a
 *scope* (one run, or one version of a model). Units are consumed in order and once.
 
-Uniform fields cost no bandwidth: each party expands its half from a seed it shares with the dealer. Of a
-dealt field party 0 expands its half likewise and party 1 receives the rest, `bits` per element.
+Uniform fields cost no bandwidth: each party expands its share from a seed it shares with the dealer. Of a
+dealt field party 0 expands its share likewise and party 1 receives the rest, `bits` per element.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from hdcos.ring import Array, packed_size
 Shape = tuple[int, ...]
 Values = Mapping[str, Array]
 Fields = tuple[Array, ...]
-Finish = Callable[[Fields, Callable[[int], Fields]], Fields]
+Precompute = Callable[[Fields, Callable[[int], Fields]], Fields]
 """What a party computes from a unit before the input arrives: its fields, and those of earlier positions."""
 CHUNK_BYTES = 1 << 24
 """Material is dealt in chunks of about this size: large enough to be efficient, small enough to be ahead."""
@@ -300,7 +300,7 @@ class Plan:
 
     @cached_property
     def work(self) -> Work:
-        """What dealing one execution takes: every number is there up to four times, as halves, as it is, and packed."""
+        """What dealing one execution takes: every number is there up to four times, as shares, as it is, and packed."""
         total = Work()
         for need in self.needs:
             references = need.kind.references()

@@ -15,9 +15,8 @@ from threading import Condition
 import numpy as np
 
 from hdcos.errors import FrameError, HdcosError, InputError, MaterialExhausted, MaterialReused, PeerLost
-from hdcos.offline.halves import LAYOUTS, Halves, field_stream
-from hdcos.offline.layout import Corrections
-from hdcos.offline.material import Fields, Finish, Kind, Plan
+from hdcos.offline.material import Fields, Kind, Plan, Precompute
+from hdcos.offline.shares import LAYOUTS, Corrections, FieldShares, field_stream
 from hdcos.ring import Array
 
 SLAB_BYTES = 1 << 26
@@ -47,7 +46,7 @@ class _Slab:
         self.filled += executions
 
 
-class Stock:
+class MaterialPool:
     """Material of one scope at one party."""
 
     def __init__(
@@ -56,7 +55,7 @@ class Stock:
         plan: Plan,
         rank: int,
         root: bytes,
-        finishes: Mapping[int, Finish] | None = None,
+        finishes: Mapping[int, Precompute] | None = None,
         singly: bool = False,
     ) -> None:
         self.name, self.plan, self.rank, self._singly = name, plan, rank, singly
@@ -106,7 +105,7 @@ class Stock:
             raise MaterialReused(
                 f"{self.name}: {executions} executions from {start} arrived, next expected is {self._filled}"
             )
-        fields = self._halves.expand(start, executions)
+        fields = self._shares.expand(start, executions)
         if self.rank == 1:
             try:
                 fields += self.corrections(executions).unpack(
@@ -142,7 +141,7 @@ class Stock:
         self._slabs.append(_Slab(self.plan, positions, executions, capacity))
 
     def uniform(self, position: int, start: int, executions: int) -> Array:
-        """This party's half of a uniform field of executions [start, start + executions), dealt or not."""
+        """This party's share of a uniform field of executions [start, start + executions), dealt or not."""
         need = self.plan.needs[position]
         item = need.kind.fields()[0]
         # A stream of its own: those that `fill` reads on belong to the thread that fills.
@@ -156,7 +155,7 @@ class Stock:
             self._ordered = self._filled
             self._changed.notify_all()
 
-    def begin(self, executions: int, start: int | None = None, timeout_s: float = 30.0) -> Ration:
+    def begin(self, executions: int, start: int | None = None, timeout_s: float = 30.0) -> Allocation:
         """Set executions [start, start + executions) aside, counted as used from now on.
 
         `start` is what both parties agreed on; executions before it that were never begun here are burnt, and
@@ -175,7 +174,7 @@ class Stock:
             self._pop(first - self._used)
             self._used = wanted
             pieces = [_cut(self.plan, *piece) for piece in self._pop(executions)]
-        return Ration(self.plan, executions, pieces, self.finished)
+        return Allocation(self.plan, executions, pieces, self.finished)
 
     def check(self, start: int, executions: int) -> None:
         """Raise what `begin` would raise at once, without beginning."""
@@ -211,9 +210,9 @@ class Stock:
         return pieces
 
     @cached_property
-    def _halves(self) -> Halves:
+    def _shares(self) -> FieldShares:
         """What this party expands: party 0 all fields, party 1 those that are not dealt."""
-        return Halves(self._root, self.plan.slots if self.rank == 0 else self.plan.uniform)
+        return FieldShares(self._root, self.plan.slots if self.rank == 0 else self.plan.uniform)
 
     @cached_property
     def _places(self) -> list[list[int]]:
@@ -225,7 +224,7 @@ class Stock:
         ]
 
 
-class Ration:
+class Allocation:
     """The material set aside for one piece of work; each position is taken once, in order."""
 
     def __init__(self, plan: Plan, executions: int, pieces: list[list[Fields]], finished: Collection[int] = ()) -> None:
@@ -242,7 +241,7 @@ class Ration:
         """How many positions were taken."""
         return len(self._taken)
 
-    def take(self, kind: Kind, units: int, finish: Finish | None = None) -> Fields:
+    def take(self, kind: Kind, units: int, finish: Precompute | None = None) -> Fields:
         """All fields of the next position, leading axis `units`, or what `finish` makes of them.
 
         That was done when the material arrived, if the stock was told; else it is done now.

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from hdcos.link import Meter
-from hdcos.offline.material import Finish, Plan
-from hdcos.offline.pool import Stock
+from hdcos.offline.material import Plan, Precompute
+from hdcos.offline.pool import MaterialPool
 
 
 class MaterialSource(Protocol):
@@ -18,12 +18,12 @@ class MaterialSource(Protocol):
     """Whether somebody who is no party rounds what is dealt: see `nn.private.layout`."""
 
     def open(
-        self, name: str, plan: Plan, finishes: Mapping[int, Finish] | None = None, singly: bool = False
-    ) -> Stock: ...
+        self, name: str, plan: Plan, finishes: Mapping[int, Precompute] | None = None, singly: bool = False
+    ) -> MaterialPool: ...
 
     def close(self, name: str) -> None: ...
 
-    def fill(self, stock: Stock, executions: int) -> None: ...
+    def fill(self, stock: MaterialPool, executions: int) -> None: ...
 
     def look(self) -> float: ...
 

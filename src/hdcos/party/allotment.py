@@ -20,7 +20,7 @@ from itertools import chain
 from threading import Lock
 
 from hdcos.errors import InputError, MaterialExhausted, MaterialReused, PolicyRefused
-from hdcos.offline import Stock
+from hdcos.offline import MaterialPool
 from hdcos.party.engine import Engine
 from hdcos.party.executions import Executions, Numbers, Run
 from hdcos.party.store import Store
@@ -48,7 +48,7 @@ class Issued:
 class MaterialAllotment:
     """Executions of one stock and who they were promised to. The event loop and the session's thread share it."""
 
-    def __init__(self, stock: Stock, ahead: int, store: Store, engine: Engine) -> None:
+    def __init__(self, stock: MaterialPool, ahead: int, store: Store, engine: Engine) -> None:
         self.stock, self._ahead = stock, ahead
         self.executions = Executions(stock, engine.timeout_s)
         self._store, self._lock = store, Lock()

@@ -13,7 +13,7 @@ from hdcos.party.allotment import LEAST_AHEAD, MOST_AHEAD
 from hdcos.party.config import Config
 from hdcos.party.store import Store, StoredModel
 from hdcos.party.training import steps_ahead
-from hdcos.secure import Layout, layout
+from hdcos.secure import CompiledNetwork, layout
 from hdcos.secure.planning import plan_inference
 from hdcos.secure.training.estimate import plan_step
 
@@ -53,7 +53,7 @@ class Budget:
         self._limits, self._stock_mb, self._store = config.limits, config.stock.megabytes, store
         self._known: dict[tuple[str, str], Demand] = {}
 
-    def model(self, model: Sequential, chosen: Layout) -> Demand:
+    def model(self, model: Sequential, chosen: CompiledNetwork) -> Demand:
         """What a network takes; PolicyRefused if that is more than one model may."""
         material = plan_inference(chosen).material
         limits.check(material)

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from hdcos.errors import HdcosError, PeerLost
 from hdcos.link import Count, Link, Meter
-from hdcos.offline import Ration, Stock
+from hdcos.offline import Allocation, MaterialPool
 from hdcos.offline.source import MaterialSource
 from hdcos.party.work import fingerprint
 from hdcos.protocol.drive import run
@@ -44,7 +44,7 @@ class Engine:
         """Why material stopped coming, if it did."""
         self.pair_seed = b""
         """Known to the two parties alone; new with every link."""
-        self._filling: WeakKeyDictionary[Stock, Count] = WeakKeyDictionary()
+        self._filling: WeakKeyDictionary[MaterialPool, Count] = WeakKeyDictionary()
         self._connect_peer = connect_peer
         self._peer: Link | None = None
         # The dealer's link belongs to this one thread, which fills stocks while rounds go on.
@@ -61,18 +61,18 @@ class Engine:
         """Use a link that was made before."""
         self._peer, self.pair_seed = link, pair_seed
 
-    def open(self, scope: str, planned: Planned, singly: bool = False) -> Stock:
+    def open(self, scope: str, planned: Planned, singly: bool = False) -> MaterialPool:
         """A new stock for a plan; `singly` says that its executions will be spent one by one."""
         return self._supply.submit(self.dealer.open, scope, planned.material, planned.finishes, singly).result()
 
-    def material_cost(self, stock: Stock) -> Count:
+    def material_cost(self, stock: MaterialPool) -> Count:
         """What filling a stock took so far, at this party."""
         return self._filling.get(stock, Count())
 
-    def close(self, stock: Stock) -> None:
+    def close(self, stock: MaterialPool) -> None:
         self._supply.submit(self.dealer.close, stock.name).result()
 
-    def order(self, stock: Stock, executions: int) -> Future[None]:
+    def order(self, stock: MaterialPool, executions: int) -> Future[None]:
         """Have material made in the background."""
         stock.order(executions)
         return self._supply.submit(self._fill, stock, executions)
@@ -91,7 +91,7 @@ class Engine:
         """Wait until everything ordered so far has arrived."""
         self._supply.submit(lambda: None).result()
 
-    def exchange(self, agreed: bytes, begin: Callable[[], tuple[Rounds[T], list[Ration]]]) -> T:
+    def exchange(self, agreed: bytes, begin: Callable[[], tuple[Rounds[T], list[Allocation]]]) -> T:
         """Run a program with the peer; both must mean the same by `agreed`.
 
         Whatever fails, before the first round or in any, is told to the peer, which must not wait for a round that
@@ -116,7 +116,7 @@ class Engine:
         stock = self.open(scope, planned)
         self.order(stock, 1).result()
 
-        def begin() -> tuple[Rounds[T], list[Ration]]:
+        def begin() -> tuple[Rounds[T], list[Allocation]]:
             ration = stock.begin(1)
             return program(Party(self.rank, ration)), [ration]
 
@@ -129,7 +129,7 @@ class Engine:
             self._peer.close()
         self.dealer.leave()
 
-    def _fill(self, stock: Stock, executions: int) -> None:
+    def _fill(self, stock: MaterialPool, executions: int) -> None:
         started, before = perf_counter(), self.dealer.meter.total("offline")
         try:
             self.dealer.fill(stock, executions)

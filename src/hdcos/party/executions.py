@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from hdcos.errors import MaterialReused
-from hdcos.offline import Ration, Stock
+from hdcos.offline import Allocation, MaterialPool
 from hdcos.offline.material import Fields
 
 Run = tuple[int, int]
@@ -70,12 +70,12 @@ class _Block:
 class Executions:
     """Hands out the executions of a stock by number, each once."""
 
-    def __init__(self, stock: Stock, timeout_s: float) -> None:
+    def __init__(self, stock: MaterialPool, timeout_s: float) -> None:
         self.stock, self._timeout_s = stock, timeout_s
         self._blocks: deque[_Block] = deque()
         self._spent = Numbers()
 
-    def take(self, runs: Sequence[Run]) -> Ration:
+    def take(self, runs: Sequence[Run]) -> Allocation:
         """The material of these executions, in this order. MaterialReused if one was handed out or burnt before."""
         ordered = sorted(runs)
         if not ordered or any(first + count > later for (first, count), (later, _) in pairwise(ordered)):
@@ -87,7 +87,7 @@ class Executions:
         for first, count in ordered:
             self._spent.add(first, first + count)  # from here on they are used, whatever becomes of them
         pieces = [piece for run in runs for piece in self._cut(*run)]
-        return Ration(self.stock.plan, sum(count for _, count in runs), pieces, self.stock.finished)
+        return Allocation(self.stock.plan, sum(count for _, count in runs), pieces, self.stock.finished)
 
     def burn_before(self, number: int) -> None:
         """Drop everything below a number that was not handed out, what is still in the stock included."""

@@ -15,13 +15,13 @@ from hdcos.party.training import Training
 from hdcos.party.work import ModelWork, Work, fingerprint
 from hdcos.protocol.plan import plan
 from hdcos.ring import Array, Blank
-from hdcos.secure import Layout, infer, open_weights
+from hdcos.secure import CompiledNetwork, infer, open_weights
 from hdcos.secure.training.convert import to_inference
 from hdcos.sharing import Share, refresh
 
 
 def load_model(
-    engine: Engine, scope: str, model: Sequential, chosen: Layout, shares: dict[str, Share], ahead: int
+    engine: Engine, scope: str, model: Sequential, chosen: CompiledNetwork, shares: dict[str, Share], ahead: int
 ) -> ModelWork:
     """Open a model's weights under masks, once, plan its inference and order material for `ahead` rows."""
     weights_scope = f"{scope} weights"
@@ -41,7 +41,7 @@ def load_model(
     return work
 
 
-def trained_shares(engine: Engine, scope: str, training: Training, chosen: Layout) -> dict[str, Share]:
+def trained_shares(engine: Engine, scope: str, training: Training, chosen: CompiledNetwork) -> dict[str, Share]:
     """The parameters of a run as they are now, at the scales of inference; training may go on."""
     state = {tensor.name: training.state[tensor.name] for tensor in training.form.tensors}
     with engine.meter.phase("offline"):
@@ -53,7 +53,7 @@ def trained_shares(engine: Engine, scope: str, training: Training, chosen: Layou
         )
 
 
-def leaving(engine: Engine, result: Share, work: Work, address: str) -> tuple[int, int, Array]:
+def refresh_for_client(engine: Engine, result: Share, work: Work, address: str) -> tuple[int, int, Array]:
     """A result as it leaves for the client: its scale, its bits and its words, refreshed, then as `work` answers."""
     return work.answer(refresh(result, engine.rank, engine.pair_seed, address), engine.rank)
 

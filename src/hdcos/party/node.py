@@ -25,7 +25,7 @@ from hdcos.link.cluster_file import CARD_FILE, Card, Site, listening
 from hdcos.link.handshake import SOFTWARE
 from hdcos.offline import Dealer
 from hdcos.offline.dealer_link import DealerClient, serve_dealer
-from hdcos.offline.ot import ObliviousSource
+from hdcos.offline.ot import OtSource
 from hdcos.offline.source import MaterialSource
 from hdcos.party.engine import Engine
 from hdcos.party.operations import PartyNode
@@ -183,9 +183,7 @@ def run_party(node: Node, rank: int) -> None:
 
         client = accept("client")
         node.greet(client)
-        source: MaterialSource = (
-            DealerClient(dial_dealer, rank) if node.dealt else ObliviousSource(connect_transfers, rank)
-        )
+        source: MaterialSource = DealerClient(dial_dealer, rank) if node.dealt else OtSource(connect_transfers, rank)
         engine = Engine(rank, connect_peer, source, Meter(), node.timeout_s)
         try:
             PartyNode(engine, node.policy).serve(client)

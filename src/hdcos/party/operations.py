@@ -21,9 +21,9 @@ from hdcos.errors import HdcosError, InputError, MaterialReused, ModelError
 from hdcos.link import Kind, Link
 from hdcos.link.message import decode_message, encode_message, integer, reply_error, text
 from hdcos.nn import Sequential
-from hdcos.offline import Ration
+from hdcos.offline import Allocation
 from hdcos.party.engine import Engine
-from hdcos.party.loading import leaving, load_model, revealed, trained_shares
+from hdcos.party.loading import load_model, refresh_for_client, revealed, trained_shares
 from hdcos.party.policy import OPEN, Policy
 from hdcos.party.trainer import Trainer
 from hdcos.party.work import Arrays, FunctionWork, ModelWork, Work, fingerprint, read_share
@@ -174,7 +174,7 @@ class PartyNode:
         mode, engine = str(meta.get("mode", "shares")), self._engine
         address = f"{meta['scope']} {start} {executions} {mode}"
 
-        def begin() -> tuple[Rounds[Share], list[Ration]]:
+        def begin() -> tuple[Rounds[Share], list[Allocation]]:
             work.stock.check(start, executions)
             rations, first = [], start
             for size in work.pieces(executions):
@@ -189,7 +189,7 @@ class PartyNode:
         missing = work.ahead - (work.stock.expected - work.stock.used)
         if missing > 0:
             engine.order(work.stock, missing)
-        scale, bits, words = leaving(engine, result, work, address)
+        scale, bits, words = refresh_for_client(engine, result, work, address)
         return {"scale": scale, "bits": bits, "seconds": engine.online_s - started_s}, {"words": words}
 
     def _stock(self, meta: Meta, arrays: Arrays) -> Answer:

@@ -15,7 +15,7 @@ from threading import Lock
 
 from hdcos.errors import PolicyRefused
 from hdcos.party.store import Store
-from hdcos.secure import Layout
+from hdcos.secure import CompiledNetwork
 from hdcos.secure.disclosure import stated_queries
 
 BLOCK, LEAST_BLOCKS = 1024, 16
@@ -27,7 +27,7 @@ PART = 1000
 """Of the queries that an attack takes, as docs/security.md states them, this part is answered by default."""
 
 
-def allowed_queries(chosen: Layout, configured: int) -> int:
+def allowed_queries(chosen: CompiledNetwork, configured: int) -> int:
     """How many rows of a model are answered: what the operator says, or a part of what is stated for its network."""
     return configured or max(1, int(stated_queries(chosen)) // PART)
 

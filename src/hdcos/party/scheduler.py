@@ -27,7 +27,7 @@ from hdcos.party.store import ENDED, Store, StoredJob, StoredModel
 from hdcos.party.work import fingerprint
 from hdcos.party.worker import Command, Worker
 from hdcos.secure import layout
-from hdcos.secure.estimate import oblivious_traffic
+from hdcos.secure.estimate import ot_traffic
 from hdcos.secure.planning import plan_inference
 
 Inventory = dict[str, Any]
@@ -205,7 +205,7 @@ class Scheduler:
         rows = Demand.of(network, plan_inference(chosen).material, megabytes).rows
         if not self._dealt:
             # Two parties without a dealer say far more to each other than they keep: what they say is what counts.
-            rows = min(rows, max(LEAST_AHEAD, int(megabytes * 1e6 / oblivious_traffic(chosen).bytes)))
+            rows = min(rows, max(LEAST_AHEAD, int(megabytes * 1e6 / ot_traffic(chosen).bytes)))
         if model.name in {self._store.job(job).interim for job in self._worker.jobs}:
             rows = min(rows, INTERIM_ROWS)
         rows_masked = max(1, int(MASKED_PART * rows))

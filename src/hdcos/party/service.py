@@ -15,7 +15,7 @@ from hdcos.api.cost import counts_to_json
 from hdcos.errors import DataMissing, HdcosError, InputError, PeerLost
 from hdcos.link import Count, Link, Meter
 from hdcos.offline.dealer_link import DealerClient
-from hdcos.offline.ot import ObliviousSource
+from hdcos.offline.ot import OtSource
 from hdcos.offline.source import MaterialSource
 from hdcos.party.batcher import Batcher
 from hdcos.party.budget import Budget
@@ -130,8 +130,8 @@ class Service:
         if self.node.dealt:
             return DealerClient(self._dial_dealer, self.rank)
         if self.rank == 1:
-            return ObliviousSource(lambda meter: dial_transfers(self.node, meter), 1)
-        return ObliviousSource(lambda meter: self._listener.transfers(meter, self.node.timeout_s), 0)
+            return OtSource(lambda meter: dial_transfers(self.node, meter), 1)
+        return OtSource(lambda meter: self._listener.transfers(meter, self.node.timeout_s), 0)
 
     def _dial_dealer(self, meter: Meter) -> Link:
         link = self.node.dial("dealer", meter, DIAL_S)

@@ -12,7 +12,7 @@ from hdcos.errors import CheckpointMismatch, InputError, MaterialReused
 from hdcos.link.message import integer, text
 from hdcos.nn import Sequential
 from hdcos.nn.columns import checked_names
-from hdcos.offline import Ration, limits
+from hdcos.offline import Allocation, limits
 from hdcos.party.checkpoint import Checkpoints
 from hdcos.party.dataset import Dataset, joined
 from hdcos.party.engine import Engine
@@ -22,7 +22,7 @@ from hdcos.party.work import Arrays, fingerprint, read_share
 from hdcos.protocol.party import Party
 from hdcos.protocol.rounds import Rounds
 from hdcos.ring import Array
-from hdcos.secure.training import Rule, training_form
+from hdcos.secure.training import Rule, training_plan
 from hdcos.secure.training.form import INPUT_SCALE, TARGET_SCALE
 from hdcos.sharing import Share
 
@@ -98,7 +98,7 @@ class Trainer:
         scope = text(meta, "scope")
         model = Sequential.outline(meta.get("architecture"))
         settings = Settings(**meta["settings"])
-        form = training_form(model, settings.loss)
+        form = training_plan(model, settings.loss)
         data = joined(self._datasets, meta.get("datasets", ()), text(meta, "join"), model.feature_names)
         x, targets = data.x, data.targets
         wanted = (prod(form.input_shape), form.outputs)
@@ -179,8 +179,8 @@ class Trainer:
 
     def _beginning(
         self, training: Training, rule: Rule
-    ) -> Callable[[], tuple[Rounds[Mapping[str, Share]], list[Ration]]]:
-        def begin() -> tuple[Rounds[Mapping[str, Share]], list[Ration]]:
+    ) -> Callable[[], tuple[Rounds[Mapping[str, Share]], list[Allocation]]]:
+        def begin() -> tuple[Rounds[Mapping[str, Share]], list[Allocation]]:
             assert training.stock is not None
             ration = training.stock.begin(1, training.step - training.start, self._engine.timeout_s)
             return training.program(Party(self.rank, ration), rule), [ration]

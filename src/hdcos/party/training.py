@@ -12,13 +12,13 @@ import numpy as np
 from hdcos.api.settings import Settings
 from hdcos.errors import CheckpointMismatch
 from hdcos.nn.columns import Names
-from hdcos.offline import Plan, Stock
+from hdcos.offline import MaterialPool, Plan
 from hdcos.party.checkpoint import Checkpoints
 from hdcos.protocol.party import Party
 from hdcos.protocol.plan import Planned, blank_share, plan
 from hdcos.protocol.rounds import Rounds
 from hdcos.ring import Array
-from hdcos.secure.training import Form, Rule, sgd_step
+from hdcos.secure.training import Rule, TrainingPlan, sgd_step
 from hdcos.secure.training.batches import batches
 from hdcos.secure.training.form import INPUT_SCALE, WEIGHT_SCALE
 from hdcos.secure.training.rule import BEFORE
@@ -37,7 +37,7 @@ def steps_ahead(plan: Plan) -> int:
 class Training:
     """One run of training at one party. An execution of its material is one step."""
 
-    form: Form
+    form: TrainingPlan
     settings: Settings
     x: Share = field(repr=False)
     targets: Share = field(repr=False)
@@ -53,7 +53,7 @@ class Training:
     last_rate: float | None = None
     start: int = 0
     """The step this attempt began with: the first execution of its material."""
-    stock: Stock | None = None
+    stock: MaterialPool | None = None
     checkpoints: Checkpoints | None = None
     every: int = 0
     drawn: tuple[int, list[Array]] | None = field(default=None, repr=False)

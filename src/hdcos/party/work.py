@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from hdcos.errors import InputError, MaterialReused
-from hdcos.offline import Stock
+from hdcos.offline import MaterialPool
 from hdcos.protocol.catalogue import Call
 from hdcos.protocol.party import Party
 from hdcos.protocol.plan import Planned
 from hdcos.protocol.rounds import Rounds
-from hdcos.ring import Array, round_open
-from hdcos.secure import Layout, infer_pieces, pieces
-from hdcos.secure.answers import answer
+from hdcos.ring import Array
+from hdcos.secure import CompiledNetwork, infer_pieces, pieces
+from hdcos.secure.answers import answer, round_answer
 from hdcos.secure.stages import Parameters
 from hdcos.sharing import Share, Stream
 
@@ -48,7 +48,7 @@ def read_share(arrays: Arrays, name: str, shape: Shape, rank: int) -> Array:
 class Work:
     """Something a client can run, again and again."""
 
-    stock: Stock
+    stock: MaterialPool
     ahead: int
     fingerprint: bytes
 
@@ -87,16 +87,14 @@ class FunctionWork(Work):
 
     def answer(self, result: Share, rank: int) -> tuple[int, int, Array]:
         """Rounded far above the noise of the evaluation, which would depend on the masks."""
-        drop = max(0, result.scale - self.call.output_scale)
-        bits = result.bits - drop
-        return result.scale - drop, bits, round_open(result.words, None, drop, bits, ties_up=rank == 0)
+        return round_answer(result, self.call.output_scale, rank)
 
 
 @dataclass
 class ModelWork(Work):
     """A shared model; an execution is one row."""
 
-    layout: Layout
+    layout: CompiledNetwork
     parameters: Parameters = field(repr=False)
     shares: dict[str, Share] = field(repr=False)
     planned: Planned | None = field(default=None, repr=False)

@@ -23,7 +23,7 @@ from hdcos.api.cost import counts_from_json, counts_to_json
 from hdcos.errors import CheckpointMismatch, DataMissing, InputError, ModelError, PolicyRefused
 from hdcos.link import Count
 from hdcos.nn import Sequential
-from hdcos.offline import Ration
+from hdcos.offline import Allocation
 from hdcos.party.allotment import MaterialAllotment
 from hdcos.party.batcher import Answer, Batcher, Request
 from hdcos.party.budget import Budget
@@ -31,7 +31,7 @@ from hdcos.party.checkpoint import Checkpoints
 from hdcos.party.dataset import Dataset
 from hdcos.party.engine import Engine
 from hdcos.party.executions import Run
-from hdcos.party.loading import leaving, load_model, revealed, trained_shares
+from hdcos.party.loading import load_model, refresh_for_client, revealed, trained_shares
 from hdcos.party.policy import Policy
 from hdcos.party.quota import allowed_queries
 from hdcos.party.store import MOST_MODELS, Store, StoredModel
@@ -40,7 +40,7 @@ from hdcos.party.work import ModelWork, fingerprint
 from hdcos.protocol.party import Party
 from hdcos.protocol.rounds import Rounds
 from hdcos.ring import Array
-from hdcos.secure import Layout, infer_pieces, layout, pieces
+from hdcos.secure import CompiledNetwork, infer_pieces, layout, pieces
 from hdcos.secure.layout import ARITHMETIC
 from hdcos.secure.training.form import INPUT_SCALE, TARGET_SCALE
 from hdcos.sharing import Share
@@ -174,7 +174,7 @@ class Worker:
 
     # ---- models
 
-    def _network(self, stored: StoredModel) -> tuple[Sequential, Layout]:
+    def _network(self, stored: StoredModel) -> tuple[Sequential, CompiledNetwork]:
         """A stored model and its scales; ModelError if its shares have others."""
         if stored.arithmetic != ARITHMETIC:
             raise ModelError(
@@ -261,7 +261,7 @@ class Worker:
         engine = self.engine
         with engine.meter.phase("online"):
             result = engine.exchange(agreed, lambda: self._beginning(loaded, mode, requests, runs))
-        scale, bits, words = leaving(engine, result, loaded.work, address)
+        scale, bits, words = refresh_for_client(engine, result, loaded.work, address)
         answers, first = [], 0
         for request in requests:
             answers.append((request, Answer(words[first : first + request.rows], scale, bits)))
@@ -273,7 +273,7 @@ class Worker:
 
     def _beginning(
         self, loaded: Loaded, mode: str, requests: Sequence[Request], runs: Sequence[Run]
-    ) -> tuple[Rounds[Share], list[Ration]]:
+    ) -> tuple[Rounds[Share], list[Allocation]]:
         chosen, work = loaded.work.layout, loaded.work
         words = requests[0].words if len(requests) == 1 else np.concatenate([request.words for request in requests])
         sizes = pieces(len(words))

@@ -15,8 +15,7 @@ from math import prod
 from hdcos.protocol import masked
 from hdcos.protocol.opening import open_masked
 from hdcos.protocol.party import Party
-from hdcos.protocol.price import Price
-from hdcos.protocol.rounds import Rounds, together
+from hdcos.protocol.rounds import Price, Rounds, together
 from hdcos.ring import packed_size
 from hdcos.sharing import Share
 

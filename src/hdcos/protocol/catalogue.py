@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from hdcos.errors import ModelError
+from hdcos.generators import local
 from hdcos.protocol import beaver, cos_paper, cosine, fit, fourier, growing_cos, opening, polynomial
 from hdcos.protocol.fourier import Series
 from hdcos.protocol.party import Party
 from hdcos.protocol.precision import even
-from hdcos.protocol.price import Price
-from hdcos.protocol.rounds import Rounds
+from hdcos.protocol.rounds import Price, Rounds
 from hdcos.ring import Array
 from hdcos.sharing import Share
 
@@ -76,9 +76,9 @@ def find(name: str) -> Function:
     return FUNCTIONS[name]
 
 
-def _none(party: Party, x: Share) -> Rounds[Share]:
+@local
+def _none(party: Party, x: Share) -> Share:
     return x
-    yield
 
 
 def _cos(party: Party, x: Share, phase_bits: int) -> Rounds[Share]:
@@ -106,10 +106,6 @@ def _series(record: Any) -> Series:
         name: tuple(value) if isinstance(value, list | tuple) else value for name, value in record.items()
     }
     return Series(**parts)
-
-
-def _series_parameters(series: Series, phase_bits: int) -> dict[str, Any]:
-    return {"series": asdict(series), "phase_bits": phase_bits}
 
 
 def _peak(x: Array) -> float:
@@ -157,6 +153,21 @@ def _growing_digits(drop: int, bits: int, phase_bits: int) -> int:
     return _digits(GROWING_INTERVAL * (2 * pi / 2**phase_bits + 1.5 / 2**growing_cos.TRIG_SCALE))
 
 
+def _of_angle(name: str, program: Callable[..., Rounds[Share]], meaning: Callable[..., Array], **more: Any) -> Function:
+    """The cosine or the sine."""
+    interval, digits = (-20.0, 20.0), _cos_digits
+    return Function(
+        name, program, cosine.price, meaning, _PHASE, input_scale=24, interval=interval, output_scale=digits, **more
+    )
+
+
+def _from_series(name: str, meaning: Callable[..., Array], phase_bits: int, bound: float, **more: Any) -> Function:
+    """A function that is computed as the narrowest of its series."""
+    parameters = {"series": asdict(fit.series(name)), "phase_bits": phase_bits}
+    where: dict[str, Any] = {"interval": (-bound, bound), "bounded": True, "output_scale": _series_digits}
+    return Function(name, _fourier, _fourier_price, meaning, parameters, input_scale=20, **where, **more)
+
+
 FUNCTIONS: dict[str, Function] = {
     function.name: function
     for function in (
@@ -179,18 +190,7 @@ FUNCTIONS: dict[str, Function] = {
             interval=(-20.0, 20.0),
             largest=lambda x: _peak(x) ** 2,
         ),
-        Function(
-            "expm1",
-            _fourier,
-            _fourier_price,
-            np.expm1,
-            _series_parameters(fit.series("expm1"), 20),
-            input_scale=20,
-            paper_rounds=1,
-            interval=(-4.0, 4.0),
-            bounded=True,
-            output_scale=_series_digits,
-        ),
+        _from_series("expm1", np.expm1, 20, 4.0, paper_rounds=1),
         Function(
             "polyfit3",
             polynomial.polynomial,
@@ -212,27 +212,8 @@ FUNCTIONS: dict[str, Function] = {
             interval=(-20.0, 20.0),
             output_scale=lambda: _digits(cos_paper.error_bound()),
         ),
-        Function(
-            "cos",
-            _cos,
-            cosine.price,
-            np.cos,
-            _PHASE,
-            input_scale=24,
-            paper_rounds=2,
-            interval=(-20.0, 20.0),
-            output_scale=_cos_digits,
-        ),
-        Function(
-            "sin",
-            _sin,
-            cosine.price,
-            np.sin,
-            _PHASE,
-            input_scale=24,
-            interval=(-20.0, 20.0),
-            output_scale=_cos_digits,
-        ),
+        _of_angle("cos", _cos, np.cos, paper_rounds=2),
+        _of_angle("sin", _sin, np.sin),
         Function(
             "growing_cos",
             growing_cos.growing_cos,
@@ -244,28 +225,8 @@ FUNCTIONS: dict[str, Function] = {
             largest=lambda x, **_: _peak(x),
             output_scale=_growing_digits,
         ),
-        Function(
-            "sigmoid",
-            _fourier,
-            _fourier_price,
-            _sigmoid,
-            _series_parameters(fit.series("sigmoid"), 16),
-            input_scale=20,
-            interval=(-8.0, 8.0),
-            bounded=True,
-            output_scale=_series_digits,
-        ),
-        Function(
-            "tanh",
-            _fourier,
-            _fourier_price,
-            np.tanh,
-            _series_parameters(fit.series("tanh"), 16),
-            input_scale=20,
-            interval=(-4.0, 4.0),
-            bounded=True,
-            output_scale=_series_digits,
-        ),
+        _from_series("sigmoid", _sigmoid, 16, 8.0),
+        _from_series("tanh", np.tanh, 16, 4.0),
         Function(
             "multiply",
             beaver.multiply,

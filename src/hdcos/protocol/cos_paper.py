@@ -7,8 +7,8 @@ Error     |error| <= 1.5 / 2**28 + 4 pi / 2**28: each party rounds its own angle
 Security  step 2 sends a PRG seed that is independent of the secret; step 3 opens cos x_i and sin x_i under
           fresh Beaver masks, uniform in the ring.
 
-1. Each party computes cos x_i and sin x_i of its own half.
-2. Each shares both with the other: the half it gives away is expanded from a fresh seed, so the seed is sent.
+1. Each party computes cos x_i and sin x_i of its own share.
+2. Each shares both with the other: the share it gives away is expanded from a fresh seed, so the seed is sent.
 3. Beaver products cos x_0 cos x_1 and sin x_0 sin x_1.
 4. cos(x_0 + x_1) is their difference.
 """
@@ -22,8 +22,7 @@ import numpy as np
 from hdcos.errors import InputError
 from hdcos.protocol.beaver import multiply
 from hdcos.protocol.party import Party
-from hdcos.protocol.price import Price
-from hdcos.protocol.rounds import Rounds, swap, together
+from hdcos.protocol.rounds import Price, Rounds, swap, together
 from hdcos.ring import packed_size, round_open, trig_words
 from hdcos.sharing import SEED_BYTES, Share, fresh_seed
 from hdcos.sharing.prg import expand
@@ -39,7 +38,7 @@ def cos_paper(party: Party, x: Share) -> Rounds[Share]:
     # 1. local computation
     phase = round_open(x.words, None, x.scale - LOCAL_BITS, LOCAL_BITS)
     cos_i, sin_i = trig_words(phase, LOCAL_BITS, SCALE)
-    # 2. exchange: the peer's half of my values is the expansion of my seed
+    # 2. exchange: the peer's share of my values is the expansion of my seed
     seed = np.frombuffer(fresh_seed(), np.uint8)
     peer_seed = yield from swap(seed, 8)
     shape = (2, *x.shape)

@@ -4,7 +4,7 @@ Computes  [x] -> [cos x], [sin x]. Angles are in turns; one turn is 2**x.scale r
 Offline   one TrigPair per element: [r], [cos r], [sin r], r uniform over a turn of 2**phase_bits steps.
 Online    1 round, `phase_bits` per element each way.
 Error     |error| <= 2 pi / 2**phase_bits + precision.rounding, always: a ring wrap is a whole number of turns.
-Security  the only message is this party's half of d = x - r modulo one turn; r is uniform there and used
+Security  the only message is this party's share of d = x - r modulo one turn; r is uniform there and used
           once, so d is uniform whatever x is.
 
 cos x = cos d cos r - sin d sin r,  sin x = sin d cos r + cos d sin r,  with d public.
@@ -20,11 +20,9 @@ from hdcos.errors import InputError
 from hdcos.offline import TrigPair
 from hdcos.offline.kinds import RING_BITS
 from hdcos.protocol.hadamard import HadamardCosine
-from hdcos.protocol.opening import open_half
 from hdcos.protocol.party import Party
 from hdcos.protocol.precision import Precision, even
-from hdcos.protocol.price import Price
-from hdcos.protocol.rounds import Rounds
+from hdcos.protocol.rounds import Price, Rounds
 from hdcos.ring import Array, packed_size, rotate, table_phase
 from hdcos.sharing import Share
 
@@ -86,13 +84,13 @@ def open_phase(
     within: int | None = None,
     ring: int = RING_BITS,
 ) -> Rounds[tuple[Array, Array, Array]]:
-    """d = x - r in steps of the turn, with this party's halves of cos kr and sin kr, modulo 2**ring."""
+    """d = x - r in steps of the turn, with this party's shares of cos kr and sin kr, modulo 2**ring."""
     phase_bits = precision.phase_bits
     if x.scale < phase_bits:
         raise InputError(f"an angle at scale {x.scale} has fewer than {phase_bits} bits to a turn")
     kind = TrigPair(x.shape[1:], phase_bits, precision.dealt, harmonics, ring, precision.dither)
     minus_r, cos_r, sin_r = party.take(kind, len(x))
-    d = yield from open_half(party, x, minus_r, x.scale - phase_bits, phase_bits, within, periodic=True)
+    d = yield from party.open(x, minus_r, x.scale - phase_bits, phase_bits, within, periodic=True)
     return d, cos_r.astype(np.uint64, copy=False), sin_r.astype(np.uint64, copy=False)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from time import perf_counter
 from typing import TypeVar
 
+from hdcos.generators import drive
 from hdcos.link import Link
 from hdcos.protocol.rounds import Message, Reply, Rounds
 from hdcos.ring import Array, pack
@@ -29,17 +30,17 @@ def cut(sizes: Iterable[int], payload: Array) -> Reply:
 
 def run(protocol: Rounds[T], link: Link) -> T:
     """Drive a protocol to its result, one exchange per round; local work is booked on the step it prepares."""
-    reply: Reply | None = None
-    step = "local"
-    while True:
-        started = perf_counter()
-        try:
-            message = protocol.send(reply)  # type: ignore[arg-type]
-        except StopIteration as finished:
-            link.meter.worked(step, perf_counter() - started)
-            result: T = finished.value
-            return result
+    step, started = "local", perf_counter()
+
+    def exchange(message: Message) -> Reply:
+        nonlocal step, started
         buffers = packed_parts(message)
         steps = [(part.step or "round", buffer.nbytes) for part, buffer in zip(message, buffers, strict=True)]
         step = steps[0][0]
         reply = cut((size for _, size in steps), link.exchange(buffers, steps, perf_counter() - started))
+        started = perf_counter()
+        return reply
+
+    result = drive(protocol, exchange)
+    link.meter.worked(step, perf_counter() - started)
+    return result

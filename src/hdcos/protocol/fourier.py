@@ -5,7 +5,7 @@ Offline   one TrigPair per element with cos kr and sin kr of each harmonic k.
 Online    1 round, `phase_bits` per element each way, whatever the number of terms.
 Error     the fit's own error on its interval, plus |f'| P / 2**phase_bits for the rounded phase. Outside the
           interval the series folds back: it is periodic, the function is not.
-Security  the only message is this party's half of d = x - r modulo one period; r is uniform there and used
+Security  the only message is this party's share of d = x - r modulo one period; r is uniform there and used
           once, so d is uniform whatever x is.
 
 The period is a power of two, so x is an angle as it stands: one turn is P * 2**scale ring units.
@@ -26,8 +26,7 @@ from hdcos.offline.kinds import RING_BITS
 from hdcos.protocol.cosine import PHASE_BITS, open_phase
 from hdcos.protocol.party import Party
 from hdcos.protocol.precision import Precision, even
-from hdcos.protocol.price import Price
-from hdcos.protocol.rounds import Rounds
+from hdcos.protocol.rounds import Price, Rounds
 from hdcos.ring import Array, encode, packed_size, table_phase, trig_combine
 from hdcos.ring.trig import SPLIT_SCALE
 from hdcos.sharing import Share

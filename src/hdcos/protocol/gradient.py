@@ -29,7 +29,7 @@ from hdcos.protocol.masked import Masked
 from hdcos.protocol.opening import lifting
 from hdcos.protocol.party import Party
 from hdcos.protocol.phase import FusedPhase
-from hdcos.ring import Array, hadamard_back, lifted_times
+from hdcos.ring import Array, HadamardGradient, Opening, hadamard_back, lifted_times
 from hdcos.sharing import Share
 
 Factor = tuple[int, int]
@@ -83,29 +83,15 @@ class FusedGradient:
         self.moved = phase.combined(cos, sin, self.step[0], 0, self.step[1]).sum(axis=0, dtype=np.uint64)
         return Share(phase.combined(w_cos, w_sin, 0, *self.slope), self.scale)
 
-    def rounded(self, mask: Array, drop: int, bits: int, ties_up: bool) -> Array:
-        """This half of the transformed gradient over 2**drop, rounded, plus the mask: one pass over the material."""
+    def rounded(self, opening: Opening) -> Array:
+        """This share of the transformed gradient as it is sent: one pass over the material."""
         x, phase = self.x, self.phase
         terms = (phase.cos_r, phase.sin_r, phase.weight_cos, phase.weight_sin, *self.dealt)
+        lifted = (x.D, x.b, x.bits, self.party.rank == 0)
+        factors = (self.weight.opened, self.step, self.slope)
+        gradient = HadamardGradient(*lifted, phase.d, terms, *factors, phase.bits, phase.scale, self.size)
         message: Array
-        total, self.moved, message = hadamard_back(
-            x.D,
-            x.b,
-            x.bits,
-            self.party.rank == 0,
-            phase.d,
-            terms,
-            self.weight.opened,
-            self.step,
-            self.slope,
-            phase.bits,
-            phase.scale,
-            self.size,
-            mask,
-            drop,
-            bits,
-            ties_up,
-        )
+        total, self.moved, message = hadamard_back(gradient, opening)
         self.total = total - x.m_total
         return message
 

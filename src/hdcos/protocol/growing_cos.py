@@ -18,10 +18,9 @@ from math import prod
 
 from hdcos.offline import GrowingTrig
 from hdcos.protocol.cosine import PHASE_BITS, to_turns
-from hdcos.protocol.opening import open_half, open_liftable
+from hdcos.protocol.opening import open_liftable
 from hdcos.protocol.party import Party
-from hdcos.protocol.price import Price
-from hdcos.protocol.rounds import Rounds, together
+from hdcos.protocol.rounds import Price, Rounds, together
 from hdcos.ring import Array, packed_size, rotate
 from hdcos.sharing import Share
 
@@ -73,7 +72,7 @@ def _open(
     mask, phase, cos_r, sin_r, m_cos, m_sin, b_cos, b_sin = party.take(kind, len(x))
     (E, t), d = yield from together(
         open_liftable(party, x, mask, drop, bits),
-        open_half(party, turns, phase, turns.scale - phase_bits, phase_bits),
+        party.open(turns, phase, turns.scale - phase_bits, phase_bits),
     )
     return _Opened(d, cos_r, sin_r, E * cos_r - m_cos + t * b_cos, E * sin_r - m_sin + t * b_sin)
 

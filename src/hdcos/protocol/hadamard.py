@@ -8,7 +8,7 @@ Offline   one FusedTrig per unit: r, [cos r], [sin r], [m_w cos r], [m_w sin r];
           alike are computed as soon as the material arrives.
 Online    1 round, `precision.phase_bits` per unit each way. Then cos d * A - sin d * B and a Walsh-Hadamard transform.
 Error     the cosine's, times the weights.
-Security  the only message is this party's half of d = x - r modulo one turn, r uniform there and used once. D_w was
+Security  the only message is this party's share of d = x - r modulo one turn, r uniform there and used once. D_w was
           opened once, when the model was loaded, under a mask that masks nothing else; each product m_w cos r is a
           fresh sharing.
 
@@ -29,14 +29,14 @@ from hdcos.offline import FusedTrig
 from hdcos.offline.material import Fields
 from hdcos.protocol.lifted import open_lifted, times_masked
 from hdcos.protocol.masked import Masked
-from hdcos.protocol.opening import open_half
 from hdcos.protocol.party import Party
 from hdcos.protocol.precision import Precision
-from hdcos.protocol.price import Price
-from hdcos.protocol.rounds import Rounds
+from hdcos.protocol.rounds import Price, Rounds
 from hdcos.ring import (
     Array,
     Blank,
+    HadamardLayer,
+    Opening,
     hadamard_cos,
     hadamard_cos_open,
     packed_size,
@@ -44,50 +44,36 @@ from hdcos.ring import (
     table_phase,
     walsh_hadamard,
 )
+from hdcos.ring.types import Pool
 from hdcos.sharing import Share
-
-Pool = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True, eq=False)
 class HadamardCosine:
     """The result of a fused layer, not computed yet: opening it or taking its share does the work in one pass."""
 
-    d: Array = field(repr=False)
-    A: Array = field(repr=False)
-    B: Array = field(repr=False)
-    phase_bits: int
-    trig_scale: int
-    size: int
-    outputs: int
-    bias: Array | None = field(repr=False)
-    pool: Pool | None
+    layer: HadamardLayer = field(repr=False)
     scale: int
     bits: int = 64
-    weight: tuple[Array, ...] = field(default=(), repr=False)
-    """D_w, [m_w cos r] and [m_w sin r], where A and B are [cos r] and [sin r] that no weight has met yet."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return (int(self.d.shape[0]), self.outputs)
+        return (len(self), self.layer.outputs)
 
     def __len__(self) -> int:
-        return int(self.d.shape[0])
+        return int(self.layer.phase.shape[0])
 
     @property
     def words(self) -> Array:
         """What is opened, before it is rounded."""
-        return self.share().words
+        words: Array = hadamard_cos(self.layer)
+        return words
 
     def share(self) -> Share:
-        layer = (self.phase_bits, self.trig_scale, self.size, self.outputs, self.bias, self.pool)
-        words = hadamard_cos(self.d, self.A, self.B, *layer, self.weight)
-        return Share(words, self.scale, self.bits)
+        return Share(self.words, self.scale, self.bits)
 
-    def rounded(self, mask: Array, drop: int, bits: int, ties_up: bool) -> Array:
-        layer = (self.phase_bits, self.trig_scale, self.size, self.outputs, self.bias, self.pool)
-        opening = (mask, drop, bits, ties_up)
-        result: Array = hadamard_cos_open(self.d, self.A, self.B, *layer, *opening, self.weight)
+    def rounded(self, opening: Opening) -> Array:
+        result: Array = hadamard_cos_open(self.layer, opening)
         return result
 
 
@@ -115,11 +101,12 @@ def cos_hadamard(
     early = finish if weight.reference.scope else None
     fields = party.take(kind, len(x), early)
     minus_r, A, B = fields if early else finish(fields, lambda position: ())
-    d = yield from open_half(party, x, minus_r.reshape(len(x), *x.shape[1:]), x.scale - bits, bits)
+    d = yield from party.open(x, minus_r.reshape(len(x), *x.shape[1:]), x.scale - bits, bits)
     phase, phase_bits = table_phase(d.reshape(len(x), units), bits)
     words = None if bias is None else bias.words
     scale = weight.scale + precision.scale
-    return HadamardCosine(phase, A, B, phase_bits, precision.table, size, outputs, words, pool, scale)
+    layer = HadamardLayer(phase, A, B, phase_bits, precision.table, size, outputs, words, pool)
+    return HadamardCosine(layer, scale)
 
 
 def lifted_diagonal(party: Party, x: Share, weight: Masked, drop: int, bits: int) -> Rounds[Share]:

@@ -5,7 +5,7 @@ Offline   one RoundingMask per element of x; per product LiftedTimesMask or Lift
           needed twice, with m and with its top bit b.
 Online    1 round for the opening, `bits` per element each way; the products are local.
 Error     less than one unit of the opened scale, once. |x| < 2**(drop + bits - 2) ring units.
-Security  the only message is this party's half of D = x / 2**drop + 2**(bits-2) + m modulo 2**bits; m is uniform
+Security  the only message is this party's share of D = x / 2**drop + 2**(bits-2) + m modulo 2**bits; m is uniform
           there and masks this opening alone. Each product is a fresh sharing.
 
 x = E - m + t b with E and t public (see opening), so
@@ -25,13 +25,12 @@ import numpy as np
 from hdcos.errors import InputError
 from hdcos.offline import LiftedTimesMask, LiftedTimesTrig, LiftedTotal, Reference, RoundingMask
 from hdcos.offline.kinds import Shape
-from hdcos.offline.material import Fields, Finish
+from hdcos.offline.material import Fields, Precompute
 from hdcos.protocol.masked import Masked
-from hdcos.protocol.opening import Openable, lifting, open_shifted
-from hdcos.protocol.party import Party
+from hdcos.protocol.opening import lifting, open_shifted
+from hdcos.protocol.party import Openable, Party
 from hdcos.protocol.phase import Phase
-from hdcos.protocol.price import Price
-from hdcos.protocol.rounds import Rounds
+from hdcos.protocol.rounds import Price, Rounds
 from hdcos.ring import Array, compact_dtype, lifted_product, lifted_sums, lifted_times, packed_size
 from hdcos.sharing import Share
 
@@ -91,7 +90,7 @@ def open_lifted(party: Party, x: Openable, drop: int, bits: int, *, whole: bool 
 
 
 @cache
-def _integer_mask(bits: int) -> Finish:
+def _integer_mask(bits: int) -> Precompute:
     """Of a RoundingMask: the mask of the opening, m as an integer in the whole ring, and its top bit."""
 
     def finish(fields: Fields, earlier: Callable[[int], Fields]) -> Fields:

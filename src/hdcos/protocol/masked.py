@@ -23,7 +23,7 @@ from hdcos.offline import MaskProduct, Reference
 from hdcos.offline.bilinear import Bilinear
 from hdcos.offline.material import Fields
 from hdcos.protocol.party import Party
-from hdcos.protocol.price import Price
+from hdcos.protocol.rounds import Price
 from hdcos.ring import Array, packed_size
 from hdcos.sharing import Share
 

@@ -6,11 +6,11 @@ Offline   one Mask (or RoundingMask) per element.
 Online    1 round, `bits` per element each way. drop + bits <= 64.
 Error     unbiased and less than one unit of the new scale, always. `round_lift` needs |x| < 2**(drop + bits - 2)
           in ring units.
-Security  the only message is this party's half of D = x / 2**drop + m modulo 2**bits; m is uniform there and
+Security  the only message is this party's share of D = x / 2**drop + m modulo 2**bits; m is uniform there and
           masks this opening alone, so D is uniform whatever x is.
 
-Each party drops the low bits of its own half: the halves' sum wraps by whole multiples of 2**64, which are
-whole multiples of 2**bits after the shift. Party 0 rounds halves up and party 1 rounds them down, so that the
+Each party drops the low bits of its own share: the shares' sum wraps by whole multiples of 2**64, which are
+whole multiples of 2**bits after the shift. Party 0 rounds ties up and party 1 rounds them down, so that the
 two errors cancel exactly in the mean: with x0 uniform, E[error] = 0 for every x and every drop.
 
 Lift: let v = x / 2**drop + 2**(bits-2), which is in [0, 2**(bits-1)), and D = v + m modulo 2**bits. Then
@@ -20,57 +20,16 @@ v = D - m + 2**bits * [D < m], and D < m exactly if m's top bit is set and D's i
 from __future__ import annotations
 
 from math import prod
-from typing import Protocol
 
 import numpy as np
 
 from hdcos.errors import InputError
 from hdcos.offline import Mask, RoundingMask
 from hdcos.protocol.masked import Masked
-from hdcos.protocol.party import Party
-from hdcos.protocol.price import Price
-from hdcos.protocol.rounds import Rounds, joined
+from hdcos.protocol.party import Openable, Party
+from hdcos.protocol.rounds import Price, Rounds
 from hdcos.ring import Array, packed_size
 from hdcos.sharing import Share
-
-
-class Openable(Protocol):
-    """What can be opened: a share, or something that becomes one as it is rounded."""
-
-    @property
-    def bits(self) -> int: ...
-
-    @property
-    def scale(self) -> int: ...
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-    def rounded(self, mask: Array, drop: int, bits: int, ties_up: bool) -> Array:
-        """This half over 2**drop, rounded, plus the mask, modulo 2**bits."""
-        ...
-
-
-def open_half(
-    party: Party,
-    x: Openable,
-    mask: Array,
-    drop: int,
-    bits: int,
-    within: int | None = None,
-    periodic: bool = False,
-) -> Rounds[Array]:
-    """D = x / 2**drop + mask modulo 2**bits, in the compact dtype of `bits`: the opening all protocols share.
-
-    `within` is what the caller relies on, |x / 2**drop| < 2**within. Nothing can check that on shares; a party without
-    a peer counts where it fails (see `clear`). `periodic` says that D is a phase, of which only 2**bits values exist.
-    """
-    if drop + bits > x.bits:
-        raise InputError(f"a share modulo 2**{x.bits} cannot drop {drop} bits and keep {bits}")
-    if party.clear is not None:
-        return party.clear.opened(x, mask, drop, bits, within, periodic or within is None)
-    mine = x.rounded(mask, drop, bits, party.rank == 0)
-    return (yield from joined(mine, bits))
 
 
 def open_masked(
@@ -83,7 +42,7 @@ def open_masked(
         (mask,) = party.take_one(Mask(x.shape, bits))
     else:
         (mask,) = party.take(Mask(x.shape[1:], bits), len(x))
-    opened = yield from open_half(party, x, mask, drop, bits, bits - 1)
+    opened = yield from party.open(x, mask, drop, bits, bits - 1)
     return Masked(
         opened.astype(np.uint64, copy=False), Share(mask.astype(np.uint64, copy=False), x.scale - drop, bits), reference
     )
@@ -107,7 +66,7 @@ def open_liftable(party: Party, x: Openable, mask: Array, drop: int, bits: int) 
 def open_shifted(party: Party, x: Openable, mask: Array, drop: int, bits: int) -> Rounds[Array]:
     """D = x / 2**drop + 2**(bits-2) + mask modulo 2**bits, which can be lifted."""
     shifted = mask + mask.dtype.type(1 << (bits - 2)) if party.rank == 0 else mask
-    return open_half(party, x, shifted, drop, bits, bits - 2)
+    return party.open(x, shifted, drop, bits, bits - 2)
 
 
 def lifting(D: Array, bits: int) -> tuple[Array, Array]:

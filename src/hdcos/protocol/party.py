@@ -6,13 +6,15 @@ A protocol's first argument. It holds no connection: talking is a `yield`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
+from hdcos.errors import InputError
 from hdcos.offline import Kind, Reference
-from hdcos.offline.material import Fields, Finish
-from hdcos.ring import Array
+from hdcos.offline.material import Fields, Precompute
+from hdcos.protocol.rounds import Rounds, joined
+from hdcos.ring import Array, Opening
 from hdcos.sharing import Public, Share
 
 
@@ -24,16 +26,25 @@ class Source(Protocol):
         """How many positions of the plan were taken so far."""
         ...
 
-    def take(self, kind: Kind, units: int, finish: Finish | None = None) -> Fields:
+    def take(self, kind: Kind, units: int, finish: Precompute | None = None) -> Fields:
         """All fields of the next position, leading axis `units`, or what `finish` makes of them."""
         ...
 
 
-class Clear(Protocol):
-    """Opens values of a computation that has no peer and no masks."""
+class Openable(Protocol):
+    """What can be opened: a share, or something that becomes one as it is rounded."""
 
-    def opened(self, x: Any, mask: Array, drop: int, bits: int, within: int | None, periodic: bool) -> Array:
-        """x / 2**drop + mask, rounded; modulo 2**bits if it is a phase."""
+    @property
+    def bits(self) -> int: ...
+
+    @property
+    def scale(self) -> int: ...
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def rounded(self, opening: Opening) -> Array:
+        """This share over 2**drop, rounded, plus the mask, modulo 2**bits."""
         ...
 
 
@@ -43,10 +54,20 @@ class Party:
 
     rank: int
     source: Source
-    clear: Clear | None = None
-    """Set for a computation in the clear: what stands in for openings."""
 
-    def take(self, kind: Kind, rows: int, finish: Finish | None = None) -> Fields:
+    def open(
+        self, x: Openable, mask: Array, drop: int, bits: int, within: int | None = None, periodic: bool = False
+    ) -> Rounds[Array]:
+        """D = x / 2**drop + mask modulo 2**bits, in the compact dtype of `bits`: the opening all protocols share.
+
+        `within` is what the caller relies on, |x / 2**drop| < 2**within, which nothing can check on shares. `periodic`
+        says that D is a phase, of which only 2**bits values exist.
+        """
+        if drop + bits > x.bits:
+            raise InputError(f"a share modulo 2**{x.bits} cannot drop {drop} bits and keep {bits}")
+        return (yield from joined(x.rounded(Opening(mask, drop, bits, self.rank == 0)), bits))
+
+    def take(self, kind: Kind, rows: int, finish: Precompute | None = None) -> Fields:
         """One unit per row; the fields keep the rows as their leading axis.
 
         With `finish`, what it makes of the fields: it is called when the material arrives, before any input does.

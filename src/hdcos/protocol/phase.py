@@ -3,7 +3,7 @@
 Computes  [y] in turns -> d = y - r, with shares of cos r and sin r, and of their products with a weight's mask.
 Offline   one TrigPair per unit, or one FusedTrig where a Hadamard-Diagonal layer follows.
 Online    1 round, `bits` per unit each way.
-Security  the only message is this party's half of d = y - r modulo one turn; r is uniform there and used once.
+Security  the only message is this party's share of d = y - r modulo one turn; r is uniform there and used once.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from hdcos.offline import FusedTrig, Reference, TrigPair
 from hdcos.offline.kinds import Shape
 from hdcos.protocol.masked import Masked
-from hdcos.protocol.opening import Openable, open_half
-from hdcos.protocol.party import Party
+from hdcos.protocol.party import Openable, Party
 from hdcos.protocol.rounds import Rounds
 from hdcos.ring import Array, spread, trig_combine
 from hdcos.sharing import Share
@@ -22,7 +21,7 @@ from hdcos.sharing import Share
 
 @dataclass(frozen=True, eq=False)
 class Phase:
-    """An opened phase d = y - r with this party's halves of cos r and sin r, both at `scale`."""
+    """An opened phase d = y - r with this party's shares of cos r and sin r, both at `scale`."""
 
     d: Array = field(repr=False)
     cos_r: Array = field(repr=False)
@@ -49,7 +48,7 @@ class Phase:
 
 @dataclass(frozen=True, eq=False)
 class FusedPhase(Phase):
-    """A phase with this party's halves of m_w cos r and m_w sin r, for the mask m_w of the next layer's weight."""
+    """A phase with this party's shares of m_w cos r and m_w sin r, for the mask m_w of the next layer's weight."""
 
     weight_cos: Array = field(repr=False)
     weight_sin: Array = field(repr=False)
@@ -63,7 +62,7 @@ def open_phase(party: Party, y: Share, bits: int, scale: int) -> Rounds[Phase]:
     """The phase of turns, for a cosine that is used as a share."""
     reference = party.next_reference()
     minus_r, cos_r, sin_r = party.take(TrigPair(y.shape[1:], bits, scale), len(y))
-    d = yield from open_half(party, y, minus_r, y.scale - bits, bits)
+    d = yield from party.open(y, minus_r, y.scale - bits, bits)
     return Phase(d, cos_r, sin_r, bits, scale, reference)
 
 
@@ -75,5 +74,5 @@ def open_fused_phase(
     minus_r, cos_r, sin_r, weight_cos, weight_sin = party.take(
         FusedTrig(y.shape[1:], bits, scale, weight, pool), y.shape[0]
     )
-    d = yield from open_half(party, y, minus_r, y.scale - bits, bits)
+    d = yield from party.open(y, minus_r, y.scale - bits, bits)
     return FusedPhase(d, cos_r, sin_r, bits, scale, reference, weight_cos, weight_sin)

@@ -12,10 +12,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from hdcos.generators import drive
 from hdcos.offline import Kind, Need, Plan
-from hdcos.offline.material import Fields, Finish
+from hdcos.offline.material import Fields, Precompute
 from hdcos.protocol.party import Party
-from hdcos.protocol.rounds import Reply, Rounds
+from hdcos.protocol.rounds import Message, Reply, Rounds
 from hdcos.ring import Blank, compact_dtype
 from hdcos.sharing import Share
 
@@ -33,7 +34,7 @@ class Planned:
     result: Any
     steps: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Rounds and bytes of each named step; a merged round counts for each step in it."""
-    finishes: dict[int, Finish] = field(default_factory=dict)
+    finishes: dict[int, Precompute] = field(default_factory=dict)
     """What to make of the material of some positions as soon as it arrives."""
 
     @property
@@ -47,13 +48,13 @@ class _Recorder:
     def __init__(self) -> None:
         self.needs: list[Need] = []
         self.taken: list[Fields] = []
-        self.finishes: dict[int, Finish] = {}
+        self.finishes: dict[int, Precompute] = {}
 
     @property
     def position(self) -> int:
         return len(self.needs)
 
-    def take(self, kind: Kind, units: int, finish: Finish | None = None) -> Fields:
+    def take(self, kind: Kind, units: int, finish: Precompute | None = None) -> Fields:
         fields: Fields = tuple(Blank((units, *item.shape), compact_dtype(item.bits)) for item in kind.fields())  # type: ignore[misc]
         if finish is not None:
             self.finishes[len(self.needs)] = finish
@@ -74,7 +75,6 @@ class Planner:
     def __init__(self, rank: int = 0) -> None:
         self._recorder = _Recorder()
         self.party = Party(rank, self._recorder)
-        self.rounds = self.online_bytes = 0
         self.frames: list[int] = []
         """Payload bytes of each round."""
         self.steps: dict[str, tuple[int, int]] = {}
@@ -85,27 +85,21 @@ class Planner:
 
     def drive(self, protocol: Rounds[T]) -> T:
         """The protocol's result, made of Blanks."""
-        reply: Reply | None = None
-        while True:
-            try:
-                message = protocol.send(reply)  # type: ignore[arg-type]
-            except StopIteration as finished:
-                result: T = finished.value
-                return result
-            sizes: dict[str, int] = {}
-            for part in message:
-                sizes[part.step] = sizes.get(part.step, 0) + part.packed_bytes
-            for step, size in sizes.items():
-                known = self.steps.get(step, (0, 0))
-                self.steps[step] = (known[0] + 1, known[1] + size)
-            self.rounds += 1
-            self.frames.append(sum(sizes.values()))
-            self.online_bytes += self.frames[-1]
-            reply = tuple(Blank(part.packed_bytes, np.uint8) for part in message)  # type: ignore[misc]
+        return drive(protocol, self._answer)
+
+    def _answer(self, message: Message) -> Reply:
+        sizes: dict[str, int] = {}
+        for part in message:
+            sizes[part.step] = sizes.get(part.step, 0) + part.packed_bytes
+        for step, size in sizes.items():
+            known = self.steps.get(step, (0, 0))
+            self.steps[step] = (known[0] + 1, known[1] + size)
+        self.frames.append(sum(sizes.values()))
+        return tuple(Blank(part.packed_bytes, np.uint8) for part in message)  # type: ignore[misc]
 
     def planned(self, result: Any) -> Planned:
         material = Plan(self.needs)
-        return Planned(self.rounds, self.online_bytes, material, result, self.steps, self._recorder.finishes)
+        return Planned(len(self.frames), sum(self.frames), material, result, self.steps, self._recorder.finishes)
 
 
 def plan(program: Program, *inputs: Any, rank: int = 0, **parameters: Any) -> Planned:

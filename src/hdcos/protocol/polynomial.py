@@ -5,7 +5,7 @@ Offline   Powers per element: a mask m with [m^2] and [m^3].
 Online    1 round, `bits` (64) per element each way, whatever the degree.
 Error     exact for the words and the rounded coefficients; the result wraps modulo 2**bits, so its largest value
           times 2**(degree * scale + coefficient_scale) must stay below 2**(bits - 1).
-Security  the only message is this party's half of D = x + m; m is uniform in the same ring and used once.
+Security  the only message is this party's share of D = x + m; m is uniform in the same ring and used once.
 
 x = D - m, so x^2 = D^2 - 2 D m + m^2 and x^3 = D^3 - 3 D^2 m + 3 D m^2 - m^3: public combinations of shares.
 """
@@ -19,10 +19,9 @@ import numpy as np
 
 from hdcos.errors import InputError
 from hdcos.offline import LiftedPowers, Powers
-from hdcos.protocol.opening import open_half, open_liftable
+from hdcos.protocol.opening import open_liftable
 from hdcos.protocol.party import Party
-from hdcos.protocol.price import Price
-from hdcos.protocol.rounds import Rounds
+from hdcos.protocol.rounds import Price, Rounds
 from hdcos.ring import Array, encode, packed_size
 from hdcos.sharing import Share
 from hdcos.sharing.share import ring_word
@@ -37,7 +36,7 @@ def polynomial(party: Party, x: Share, coefficients: Sequence[float], coefficien
     """c0 + c1 x + c2 x^2 + c3 x^3, at scale degree * x.scale + coefficient_scale."""
     degree = _degree(coefficients)
     mask, *dealt = party.take(Powers(x.shape[1:], degree, x.bits), len(x))
-    D = (yield from open_half(party, x, mask, 0, x.bits)).astype(np.uint64, copy=False)
+    D = (yield from party.open(x, mask, 0, x.bits)).astype(np.uint64, copy=False)
     result = _combined(party, coefficients, coefficient_scale, x.scale, D, (mask.astype(np.uint64, copy=False), *dealt))
     return Share(result.words, result.scale, x.bits)
 
@@ -55,7 +54,7 @@ def lifted_polynomials(
 ) -> Rounds[list[Share]]:
     """Polynomials of x / 2**drop, the first of the highest degree, lifted: for |x| < 2**(drop + bits - 2) ring units.
 
-    Offline LiftedPowers per element, online 1 round and `bits` per element: this party's half of D = x / 2**drop +
+    Offline LiftedPowers per element, online 1 round and `bits` per element: this party's share of D = x / 2**drop +
     2**(bits-2) + m modulo 2**bits, where m is uniform in that ring and used once. x = E - M with M = m - t b, and as
     b is a bit, M^2 = m^2 - 2 t m b + t^2 b and M^3 = m^3 - 3 t m^2 b + 3 t^2 m b - t^3 b.
     """
@@ -97,7 +96,7 @@ def _combined(
 
 
 def _power(party: Party, n: int, D: Array, m: Sequence[Array]) -> Array:
-    """This party's half of (D - m)^n."""
+    """This party's share of (D - m)^n."""
     words = D**n if party.rank == 0 else np.zeros((), np.uint64)
     for k in range(1, n + 1):
         words = words + D ** (n - k) * m[k - 1] * ring_word((-1) ** k * comb(n, k))

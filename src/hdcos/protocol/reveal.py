@@ -4,7 +4,7 @@ Computes  [x] -> x.
 Offline   nothing.
 Online    1 round, x.bits per element each way.
 Error     none.
-Security  both parties learn x, and nothing else: given x, the peer's half is determined by one's own. Only
+Security  both parties learn x, and nothing else: given x, the peer's share is determined by one's own. Only
           for values that are meant to be public, to the last bit: the low bits of an approximate result are noise
           that depends on masks, so such a result is rounded to well above its noise first.
 """
@@ -16,8 +16,7 @@ from math import prod
 import numpy as np
 
 from hdcos.protocol.party import Party
-from hdcos.protocol.price import Price
-from hdcos.protocol.rounds import Rounds, joined
+from hdcos.protocol.rounds import Price, Rounds, joined
 from hdcos.ring import compact_dtype, modulo, packed_size
 from hdcos.sharing import Public, Share
 

@@ -2,15 +2,13 @@
 
 fixed      real numbers to ring words and back
 trig       cosine and sine tables made of integers only, the same on every host
-cubic      the cubic that stands in for ReLU, as plain coefficients
 checks     what the kernels accept, and the errors they raise
-types      the array type that signatures name
+types      the types that signatures name, and the tuples that fused kernels take
 blank      arrays that have a shape and a type but no values, for cost planning
 reference  each kernel in plain NumPy: the specification
-native     the same kernels compiled for this processor
+_native    the same kernels compiled for this processor (cpp/)
 backend    which of the two is in use
 kernels    the public functions: validate, plan or compute
-fused      the public functions that are a whole layer
 lifted     the public functions of lifted values and pooled units
 """
 
@@ -20,13 +18,14 @@ from hdcos.ring.backend import keep_memory as keep_memory
 from hdcos.ring.backend import streaming as streaming
 from hdcos.ring.blank import Blank as Blank
 from hdcos.ring.checks import compact_dtype as compact_dtype
+from hdcos.ring.fixed import centred_sum as centred_sum
 from hdcos.ring.fixed import decode as decode
 from hdcos.ring.fixed import encode as encode
-from hdcos.ring.fused import hadamard_back as hadamard_back
-from hdcos.ring.fused import hadamard_cos as hadamard_cos
-from hdcos.ring.fused import hadamard_cos_open as hadamard_cos_open
 from hdcos.ring.kernels import conv2d as conv2d
 from hdcos.ring.kernels import dither as dither
+from hdcos.ring.kernels import hadamard_back as hadamard_back
+from hdcos.ring.kernels import hadamard_cos as hadamard_cos
+from hdcos.ring.kernels import hadamard_cos_open as hadamard_cos_open
 from hdcos.ring.kernels import matmul as matmul
 from hdcos.ring.kernels import modulo as modulo
 from hdcos.ring.kernels import pack as pack
@@ -46,3 +45,6 @@ from hdcos.ring.lifted import pool_sum as pool_sum
 from hdcos.ring.lifted import spread as spread
 from hdcos.ring.trig import table_hash as table_hash
 from hdcos.ring.types import Array as Array
+from hdcos.ring.types import HadamardGradient as HadamardGradient
+from hdcos.ring.types import HadamardLayer as HadamardLayer
+from hdcos.ring.types import Opening as Opening

@@ -9,13 +9,9 @@ import os
 import warnings
 from collections.abc import Callable
 from functools import cache, wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from hdcos.errors import InputError
-from hdcos.ring.blank import Blank
-
-if TYPE_CHECKING:
-    from hdcos.ring.native import Native
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -36,14 +32,15 @@ def keep_memory() -> None:
 
     Arrays of megabytes otherwise come as fresh pages each time, which costs more than computing on them.
     """
-    native = _native()
-    if native:
-        native.keep_memory()
+    if _native():
+        import hdcos.ring._native as compiled
+
+        compiled.keep_memory()
 
 
 @cache
-def streaming() -> Native | None:
-    """The compiled kernels, if they and this processor have vector AES: those that read key streams."""
+def streaming() -> Any:
+    """The compiled kernels and `expand`, if they and this processor have vector AES: those that read key streams."""
     native = _native()
     return native if native and native.has_keystream else None
 
@@ -69,40 +66,43 @@ def implementation() -> Any:
 def compiled_first(validated: Callable[P, T]) -> Callable[P, T]:
     """A kernel whose compiled form, if there is one, sees the arguments as they are.
 
-    It takes arrays that fit and refuses all others before it computes anything. What it refuses goes to `validated`,
-    which explains what is wrong, or converts, or plans: checks that pass need no Python.
+    It refuses what does not fit as any function refuses arguments, by a TypeError, before it computes anything. What it
+    refuses goes to `validated`, which explains what is wrong, or converts, or plans: checks that pass need no Python.
     """
     name = validated.__name__
 
     @wraps(validated)
     def kernel(*arguments: P.args, **options: P.kwargs) -> T:
         compiled = _compiled(name)
-        if compiled is not None and not (arguments and type(arguments[0]) is Blank):
-            try:
-                made: T = compiled(*arguments, **options)
-                return made
-            except (TypeError, ValueError, AttributeError, LookupError, MemoryError):
-                pass
-        return validated(*arguments, **options)
+        if compiled is None:
+            return validated(*arguments, **options)
+        try:
+            made: T = compiled(*arguments, **options)
+        except TypeError:
+            return validated(*arguments, **options)
+        return made
 
     return kernel
 
 
 @cache
 def _compiled(name: str) -> Callable[..., Any] | None:
-    native = _native()
-    return getattr(native, name) if native else None
+    return getattr(_native(), name, None)
 
 
 @cache
-def _native() -> Native | None:
-    choice = os.environ.get("HDCOS_KERNELS", "native")
+def _native() -> Any:
+    """The compiled kernels of the instruction set that was asked for, or None."""
+    choice, level = os.environ.get("HDCOS_KERNELS", "native"), os.environ.get("HDCOS_ISA")
     if choice not in ("native", "reference"):
         raise InputError(f"HDCOS_KERNELS must be native or reference, got {choice!r}")
     if choice == "reference":
         return None
     try:
-        from hdcos.ring.native import Native
+        import hdcos.ring._native as compiled
     except ImportError:
         return None
-    return Native(os.environ.get("HDCOS_ISA"))
+    levels = compiled.levels()
+    if level is not None and level not in levels:
+        raise InputError(f"this host runs kernels for {', '.join(levels)}, not for {level}")
+    return compiled.Kernels(level or levels[-1])

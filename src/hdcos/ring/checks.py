@@ -5,19 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from hdcos.errors import InputError
 from hdcos.ring.blank import Blank
 from hdcos.ring.trig import MAX_BITS, SPLIT_SCALE
 
-Words = npt.NDArray[np.uint64]
-Compact = npt.NDArray[np.unsignedinteger[Any]]
-Pool = tuple[int, int, int, int]
-Signed = npt.NDArray[np.int64]
-
 UINT8, UINT64 = np.dtype(np.uint8), np.dtype(np.uint64)
 ARRAYS = (np.ndarray, Blank)
+MOST_WINDOW = 1 << 16
 _COMPACT = {bits: np.min_scalar_type(2**bits - 1) for bits in range(1, 65)}
 
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from hdcos.errors import InputError, RangeError
 from hdcos.ring.blank import Blank
-from hdcos.ring.checks import Compact, Words
+from hdcos.ring.types import Compact, Signed, Words
 
 
 @overload
@@ -70,3 +70,10 @@ def _too_large(largest: float, scale_bits: int, bits: int) -> RangeError:
         f"largest magnitude {largest:.6g} does not fit: scale {scale_bits} in {bits} bits "
         f"holds magnitudes below {2.0 ** (bits - 1 - scale_bits):.6g}; make the values smaller"
     )
+
+
+def centred_sum(coins: Words, bits: int = 16) -> Signed:
+    """The sum of four uniform numbers of up to 16 bits, which each coin is, less its mean."""
+    lanes = np.ascontiguousarray(coins).astype("<u8").view("<u2").reshape(*coins.shape, 4).astype(np.int64)
+    total: Signed = (lanes >> (16 - bits)).sum(axis=-1) - 2 * ((1 << bits) - 1)
+    return total

@@ -6,6 +6,7 @@ Any Blank among the arrays makes the result a Blank of the shape and dtype the r
 from __future__ import annotations
 
 import sys
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from hdcos.ring import checks
 from hdcos.ring.backend import compiled_first, implementation
 from hdcos.ring.blank import Blank
 from hdcos.ring.trig import MAX_BITS
+from hdcos.ring.types import HadamardGradient, HadamardLayer, Opening, Pool
 
 _LITTLE = sys.byteorder == "little"
 
@@ -261,3 +263,89 @@ def _integers(x: Any) -> Any:
     if x.dtype.kind not in "iu" or x.ndim != 1:
         raise InputError(f"a row of integers expected, got {checks.described(x)}")
     return x if isinstance(x, Blank) else np.ascontiguousarray(x, dtype=np.int64)
+
+
+@compiled_first
+def hadamard_cos(layer: HadamardLayer) -> Any:
+    """(rows, outputs) words of a layer; the kernel holds a few rows at a time."""
+    layer = _checked(layer)
+    if checks.is_blank(layer.phase, layer.a, layer.b, layer.bias, *layer.weight):
+        return Blank((layer.a.shape[0], layer.outputs))
+    return implementation().hadamard_cos(layer)
+
+
+@compiled_first
+def hadamard_cos_open(layer: HadamardLayer, opening: Opening) -> Any:
+    """round_open(hadamard_cos(layer), *opening), the words never leaving the cache."""
+    layer = _checked(layer)
+    mask, drop, bits, ties_up = opening
+    checks.check_opening(drop, bits)
+    shape = (layer.a.shape[0], layer.outputs)
+    if mask is not None:
+        mask = checks.compact(mask, bits, "mask")
+        if mask.shape != shape:
+            raise InputError(f"a mask of shape {shape} expected, got {mask.shape}")
+    if checks.is_blank(layer.phase, layer.a, layer.b, layer.bias, mask, *layer.weight):
+        return Blank(shape, checks.compact_dtype(bits))
+    return implementation().hadamard_cos_open(layer, Opening(mask, drop, bits, ties_up))
+
+
+@compiled_first
+def hadamard_back(gradient: HadamardGradient, opening: Opening) -> tuple[Any, Any, Any]:
+    """The steps of bias and weight, and the message of the layer before; see `reference.hadamard_back`."""
+    g, (mask, drop, bits, ties_up) = gradient, opening
+    checks.check_trig(g.phase_bits, g.scale)
+    checks.check_opening(drop, bits)
+    opened, b = checks.compact(g.opened, g.opened_bits, "opened"), checks.words(g.b, "b", 2)
+    phase, weight = checks.compact(g.phase, g.phase_bits, "phase"), checks.words(g.weight, "weight", 1)
+    terms = [checks.words(term, "term", 2) for term in g.terms]
+    mask = checks.compact(mask, bits, "mask")
+    rows, units = phase.shape
+    fits = opened.shape == b.shape and b.shape[0] == rows and units <= b.shape[1]
+    fits = fits and len(terms) == 12 and {term.shape for term in terms} == {phase.shape}
+    if not fits or weight.shape != (units,) or mask.shape != (rows, g.size) or not 17 <= g.opened_bits <= 62:
+        raise InputError(f"a gradient of shape {b.shape} and a mask of {mask.shape} do not fit {units} units")
+    if g.size < max(1, units) or g.size & (g.size - 1):
+        raise InputError(f"size must be a power of two and at least {units}, got {g.size}")
+    if checks.is_blank(opened, b, phase, weight, mask, *terms):
+        return Blank(b.shape[1]), Blank(units), Blank((rows, g.size), checks.compact_dtype(bits))
+    g = g._replace(opened=opened, b=b, phase=phase, weight=weight, terms=terms)
+    total, steps, message = implementation().hadamard_back(g, Opening(mask, drop, bits, ties_up))
+    return total, steps, message
+
+
+def _checked(layer: HadamardLayer) -> HadamardLayer:
+    """A layer whose arrays fit, its pooling as four numbers."""
+    checks.check_trig(layer.bits, layer.scale)
+    phase, weight, bias = checks.compact(layer.phase, layer.bits, "phase"), layer.weight, layer.bias
+    a, b = checks.words(layer.a, "a", 2), checks.words(layer.b, "b", 2)
+    if not phase.shape == a.shape == b.shape:
+        checks.same_shape(phase=phase, a=a, b=b)
+    pool = _check_layer(a.shape[1], layer.size, layer.outputs, None if layer.pool is None else tuple(layer.pool))
+    if bias is not None:
+        bias = checks.words(bias, "bias")
+        if bias.shape != (layer.outputs,):
+            raise InputError(f"a bias of shape {(layer.outputs,)} expected, got {bias.shape}")
+    if weight:
+        weight = [checks.words(part, "weight") for part in weight]
+        if [part.shape for part in weight] != [a.shape[1:], a.shape, a.shape]:
+            raise InputError(f"a weight for units of shape {a.shape} expected, got {[part.shape for part in weight]}")
+    return layer._replace(phase=phase, a=a, b=b, bias=bias, pool=pool, weight=weight)
+
+
+@lru_cache(1024)
+def _check_layer(units: int, size: int, outputs: int, pool: Pool | None) -> Pool:
+    """The pooling as four numbers, a window of 1 where there is none."""
+    if pool is not None and len(pool) != 4:
+        raise InputError(f"pool is channels, height, width and window, got {pool}")
+    channels, height, width, window = pool or (units, 1, 1, 1)
+    fits = 1 <= window < checks.MOST_WINDOW and min(channels, height, width) >= 0
+    if not fits or height % window or width % window:
+        raise InputError(f"cannot sum {channels} x {height} x {width} over blocks of {window} x {window}")
+    if channels * height * width != units:
+        raise InputError(f"pooling {channels} x {height} x {width} does not fit {units} units")
+    if size < 1 or size & (size - 1) or size < units // window**2:
+        raise InputError(f"size must be a power of two and at least {units // window**2}, got {size}")
+    if not 1 <= outputs <= size:
+        raise InputError(f"1 to {size} outputs can be kept, got {outputs}")
+    return channels, height, width, window

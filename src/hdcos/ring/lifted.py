@@ -63,7 +63,7 @@ def lifted_product(
     with_public: bool,
     pool: Sequence[int] = (),
 ) -> Any:
-    """[x w] = D [x] - (E [M] - [m M] + t [b M]) for w = D - M; `with_public` adds E to this party's half of x."""
+    """[x w] = D [x] - (E [M] - [m M] + t [b M]) for w = D - M; `with_public` adds E to this party's share of x."""
     return _rows(
         lambda values, factors, dealt, whole: implementation().lifted_product(
             values, *factors, *dealt, with_public, whole
@@ -121,6 +121,6 @@ def _rows(
 
 def _checked(pool: Sequence[int]) -> tuple[int, int, int, int]:
     channels, height, width, window = pool
-    if window < 1 or height % window or width % window:
+    if not 1 <= window < checks.MOST_WINDOW or height % window or width % window:
         raise InputError(f"cannot pool {channels} x {height} x {width} over blocks of {window} x {window}")
     return channels, height, width, window

@@ -6,14 +6,15 @@ Arguments are validated and contiguous. Everything is modulo 2**64.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from hdcos.ring import trig
-from hdcos.ring.checks import Compact, Pool, Signed, Words, compact_dtype
+from hdcos.ring.checks import compact_dtype
+from hdcos.ring.fixed import centred_sum
+from hdcos.ring.types import Compact, HadamardGradient, HadamardLayer, Opening, Pool, Signed, Words
 
 
 def keystream(key: bytes, block: int, keep: int, size: int) -> npt.NDArray[np.uint8]:
@@ -107,10 +108,8 @@ def trig_words(phase: Compact, bits: int, scale: int) -> tuple[Signed, Signed]:
 
 
 def dither(x: Signed, coins: Words, drop: int) -> Words:
-    """(x + the sum of four uniform numbers of `drop` bits, centred) / 2**drop, rounded; each coin is four numbers."""
-    lanes = np.ascontiguousarray(coins).astype("<u8").view("<u2").reshape(*x.shape, 4).astype(np.int64) >> (16 - drop)
-    centre = (1 << (drop - 1)) - 2 * ((1 << drop) - 1)
-    rounded: Words = ((x + lanes.sum(axis=-1) + centre) >> drop).view(np.uint64)
+    """(x + the centred sum of four uniform numbers of `drop` bits) / 2**drop, rounded."""
+    rounded: Words = ((x + centred_sum(coins, drop) + (1 << (drop - 1))) >> drop).view(np.uint64)
     return rounded
 
 
@@ -162,26 +161,16 @@ def _put(words: Words | None, out: Words | None = None) -> Words | None:
     return out
 
 
-def hadamard_cos(
-    phase: Compact,
-    a: Words,
-    b: Words,
-    bits: int,
-    scale: int,
-    size: int,
-    outputs: int,
-    bias: Words | None,
-    pool: Pool,
-    weight: Sequence[Words] = (),
-) -> Words:
+def hadamard_cos(layer: HadamardLayer) -> Words:
     """H (cos d * a - sin d * b), summed over blocks and padded with zeros first; the first outputs, plus bias.
 
     With a weight (D, w_a, w_b), of D a - w_a and D b - w_b instead.
     """
+    phase, a, b, bits, scale, size, outputs, bias, pool, weight = layer
     if weight:
         a, b = weight[0] * a - weight[1], weight[0] * b - weight[2]
     cos, sin = (part.view(np.uint64) for part in trig_words(phase, bits, scale))
-    channels, height, width, window = pool
+    channels, height, width, window = pool or (a.shape[1], 1, 1, 1)
     blocks = (cos * a - sin * b).reshape(len(a), channels, height // window, window, width // window, window)
     z = blocks.sum(axis=(3, 5)).reshape(len(a), channels * height * width // window**2)
     padded = np.zeros((len(a), size), np.uint64)
@@ -191,51 +180,17 @@ def hadamard_cos(
     return np.ascontiguousarray(kept if bias is None else kept + bias)
 
 
-def hadamard_cos_open(
-    phase: Compact,
-    a: Words,
-    b: Words,
-    bits: int,
-    scale: int,
-    size: int,
-    outputs: int,
-    bias: Words | None,
-    pool: Pool,
-    mask: Compact | None,
-    drop: int,
-    opened_bits: int,
-    ties_up: bool,
-    weight: Sequence[Words] = (),
-) -> Compact:
+def hadamard_cos_open(layer: HadamardLayer, opening: Opening) -> Compact:
     """round_open of hadamard_cos."""
-    y = hadamard_cos(phase, a, b, bits, scale, size, outputs, bias, pool, weight)
-    return round_open(y, mask, drop, opened_bits, ties_up)
+    return round_open(hadamard_cos(layer), *opening)
 
 
-def hadamard_back(
-    opened: Compact,
-    b: Words,
-    opened_bits: int,
-    with_public: bool,
-    phase: Compact,
-    terms: Sequence[Words],
-    weight: Words,
-    step: tuple[int, int],
-    slope: tuple[int, int],
-    phase_bits: int,
-    scale: int,
-    size: int,
-    mask: Compact,
-    drop: int,
-    bits: int,
-    ties_up: bool,
-) -> tuple[Words, Words, Compact]:
+def hadamard_back(gradient: HadamardGradient, opening: Opening) -> tuple[Words, Words, Compact]:
     """Sums over rows of x + m and of a x cos y, and the opening of H (b w x sin y), for a lifted x = E - m + t b.
 
-    `terms` are the halves of cos r, sin r, w cos r, w sin r (w the weight's mask) and of the products of m and b with
-    each, m w cos r and m w sin r in units of 2**opened_bits; a and b are the integers of `step` and `slope`, with the
-    shift that the public factors are rounded by.
+    a and b are the integers of `step` and `slope`, with the shift that the public factors are rounded by.
     """
+    opened, b, opened_bits, with_public, phase, terms, weight, step, slope, phase_bits, scale, size = gradient
     D = opened.astype(np.uint64)
     E = D - np.uint64(1 << (opened_bits - 2))
     t = (np.uint64(1) - (D >> np.uint64(opened_bits - 1))) << np.uint64(opened_bits)
@@ -255,7 +210,7 @@ def hadamard_back(
     padded[:, :units] = y
     walsh_hadamard(padded, padded)
     total: Words = share.sum(axis=0, dtype=np.uint64)
-    return total, moved.sum(axis=0, dtype=np.uint64), round_open(padded, mask, drop, bits, ties_up)
+    return total, moved.sum(axis=0, dtype=np.uint64), round_open(padded, *opening)
 
 
 def _rounded(x: Words, shift: int) -> Words:

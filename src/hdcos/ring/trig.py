@@ -40,6 +40,11 @@ def high_table() -> Table:
     return _frozen(_whole_turn(HIGH_BITS, SPLIT_SCALE))
 
 
+def table(bits: int, scale: int) -> Table:
+    """The table that phases of so many bits are looked up in."""
+    return direct_table(bits, scale) if bits <= DIRECT_BITS else high_table()
+
+
 def small_rotation(angle: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """cos and sin at SPLIT_SCALE of angle / 2**MAX_BITS turns, for a few thousandths of a radian at most."""
     # Half pi, because one turn is 2 pi radians and MAX_BITS is two more than SPLIT_SCALE.

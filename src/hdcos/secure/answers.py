@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hdcos.ring import Array, round_open
+from hdcos.ring import Array, Opening, centred_sum
 from hdcos.secure.layout import OUTPUT_SCALE
 from hdcos.sharing import Share, Stream, fresh_seed
 
@@ -25,17 +25,19 @@ LARGEST_NOISE = 2 * 2.0 ** (1 - NOISE_SCALE) + 2.0**-OUTPUT_SCALE
 
 def answer(result: Share, rank: int) -> tuple[int, int, Array]:
     """The scale, the bits and the words of this party's share of a result, with noise of its own, rounded."""
-    drop = max(0, result.scale - OUTPUT_SCALE)
-    words = result.words + noise(result.shape, result.scale)
-    return result.scale - drop, result.bits - drop, round_open(words, None, drop, result.bits - drop, rank == 0)
+    noisy = Share(result.words + noise(result.shape, result.scale), result.scale, result.bits)
+    return round_answer(noisy, OUTPUT_SCALE, rank)
+
+
+def round_answer(result: Share, scale: int, rank: int) -> tuple[int, int, Array]:
+    """The scale, the bits and the words of a share as it leaves: at `scale` at most, rounded."""
+    drop = max(0, result.scale - scale)
+    bits = result.bits - drop
+    return result.scale - drop, bits, result.rounded(Opening(None, drop, bits, rank == 0))
 
 
 def noise(shape: tuple[int, ...], scale: int) -> Array:
     """Fresh noise at a scale, as ring words: standard deviation 0.58 / 2**10, mean zero, at most 2**-9."""
-    coins = Stream(fresh_seed()).words(shape)
-    lanes = (coins >> np.uint64(16 * lane) & np.uint64(0xFFFF) for lane in range(4))
-    total = sum(lanes, np.zeros(shape, np.uint64)) - np.uint64(2 * ((1 << NOISE_BITS) - 1))
+    total = centred_sum(Stream(fresh_seed()).words(shape), NOISE_BITS)
     shift = scale - NOISE_SCALE - NOISE_BITS
-    if shift >= 0:
-        return total << np.uint64(shift)
-    return (total.view(np.int64) >> np.int64(-shift)).view(np.uint64)
+    return (total << shift if shift >= 0 else total >> -shift).view(np.uint64)

@@ -11,7 +11,7 @@ from math import prod
 
 from hdcos.protocol.precision import Precision
 from hdcos.secure import stages
-from hdcos.secure.layout import DITHERED, PHASE_BITS, ROUNDED, Layout
+from hdcos.secure.layout import DITHERED, PHASE_BITS, ROUNDED, CompiledNetwork
 from hdcos.secure.stages import Stage
 
 MOST = 1e9
@@ -21,7 +21,7 @@ CARRY, TABLE, MADE = 3e8, 3e8, 7e4
 SQUARE, CUBIC, GROWING = 1e7, 1e3, 2e3
 
 
-def stated_queries(chosen: Layout) -> float:
+def stated_queries(chosen: CompiledNetwork) -> float:
     """Queries for a correlation of one half, the least over all layers."""
     outputs = prod(chosen.output_shape)
     units = [size for stage in chosen.stages if (size := _inputs(stage))]

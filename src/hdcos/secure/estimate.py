@@ -20,7 +20,7 @@ from hdcos.protocol.opening import open_masked
 from hdcos.protocol.plan import Planner, blank_share
 from hdcos.protocol.rounds import together
 from hdcos.ring import Blank
-from hdcos.secure.layout import PHASE_BITS, Layout, layout
+from hdcos.secure.layout import PHASE_BITS, CompiledNetwork, layout
 from hdcos.secure.planning import MODEL, blank_parameters, plan_inference, plan_weights
 from hdcos.secure.program import pieces
 from hdcos.secure.stages import Stage, Value
@@ -92,7 +92,7 @@ def estimate(
     return made
 
 
-def _masked_input(planner: Planner, chosen: Layout, shape: tuple[int, ...]) -> Masked:
+def _masked_input(planner: Planner, chosen: CompiledNetwork, shape: tuple[int, ...]) -> Masked:
     reference = planner.party.next_reference()
     (mask,) = planner.party.take(Mask(shape[1:], chosen.input_bits), shape[0])
     return Masked(Blank(shape), Share(mask, chosen.input_scale, chosen.input_bits), reference)  # type: ignore[arg-type]
@@ -125,7 +125,7 @@ def _multiplications(stage: Stage, model: Sequential, batch: int) -> int:
     return batch * model.layers[index].multiplications(model.shapes[index])
 
 
-def oblivious_traffic(chosen: Layout, rows: int = 1) -> Traffic:
+def ot_traffic(chosen: CompiledNetwork, rows: int = 1) -> Traffic:
     """What two parties without a dealer say to each other to make the material of so many rows."""
     return traffic(plan_inference(chosen).material, rows, {MODEL: plan_weights(chosen)})
 

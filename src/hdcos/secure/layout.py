@@ -25,8 +25,7 @@ from hdcos.protocol.fourier import Series
 from hdcos.protocol.precision import Precision
 from hdcos.ring import Array
 from hdcos.secure import stages
-from hdcos.secure.stages import Projection, Stage
-from hdcos.secure.tensor import Tensor
+from hdcos.secure.stages import Projection, Stage, Tensor
 
 Shape = tuple[int, ...]
 
@@ -54,7 +53,7 @@ TURNS, TURNS_VALUE, VALUE = "turns", "turns and value", "value"
 
 
 @dataclass(frozen=True)
-class Layout:
+class CompiledNetwork:
     """How a network is computed on shares."""
 
     front: tuple[Layer, ...]
@@ -95,28 +94,15 @@ def chosen_bits(phase_bits: int | None, exact: bool) -> int | None:
     raise InputError(f"phases have 8 to {MOST_PHASE_BITS} bits, not {phase_bits!r}")
 
 
-@dataclass(frozen=True)
-class Trig:
-    """Fraction bits of the table of cosines and of the cosines that are made offline.
-
-    What a party knows of an answer's error must be small against what it does not know (docs/security.md). The table's
-    error is public; a dealer's is noise to both parties, so its cosines are coarse and the table takes what the ring
-    has left. Without a dealer each party rounds its own share, and both must be fine.
-    """
-
-    table: int
-    dealt: int
-
-    @property
-    def scale(self) -> int:
-        return self.table + self.dealt
+DITHERED = Precision(PHASE_BITS, 24, 10, dither=True)
+ROUNDED, ROUNDED_TURNS = Precision(PHASE_BITS, 18, 18), Precision(PHASE_BITS, 22, 20)
+"""Of cosines, with and without a dealer. What a party knows of an answer's error must be small against what it does not
+know (docs/security.md). The table's error is public; a dealer's is noise to both parties, so its cosines are coarse and
+the table takes what the ring has left. Without a dealer each party rounds its own share, and both must be fine.
+"""
 
 
-DITHERED = Trig(24, 10)
-ROUNDED, ROUNDED_TURNS = Trig(18, 18), Trig(22, 20)
-
-
-def layout(model: nn.Sequential, phase_bits: int = PHASE_BITS, dealer: bool = True) -> Layout:
+def layout(model: nn.Sequential, phase_bits: int = PHASE_BITS, dealer: bool = True) -> CompiledNetwork:
     """Choose the stages and scales of a network; ModelError names a layer that cannot be computed on shares.
 
     `phase_bits` of each turn are opened, or all of them for WHOLE_TURN. Without a `dealer` no rounding is secret, and
@@ -148,7 +134,7 @@ class _Builder:
     turns: bool = False
     input_bits: int = 64
 
-    def build(self) -> Layout:
+    def build(self) -> CompiledNetwork:
         front, start = tuple(self.layers[: self.position]), self.shapes[self.position]
         while self.position < len(self.layers):
             layer = self.layers[self.position]
@@ -159,7 +145,7 @@ class _Builder:
             else:
                 self._linear(layer, self.position)
                 self.position += 1
-        return Layout(front, start, self.input_bits, tuple(self.made), self.shapes[-1], self.gain)
+        return CompiledNetwork(front, start, self.input_bits, tuple(self.made), self.shapes[-1], self.gain)
 
     # ---- linear layers
 
@@ -424,21 +410,21 @@ class _Builder:
         trig = self._trig(VALUE)
         if self.dealer:  # the coefficients multiply the noise of dealt cosines
             dealt = trig.dealt + max(0, round(log2(series.size)))
-            trig = Trig(SERIES_SCALE - dealt, dealt)
+            trig = trig._replace(table=SERIES_SCALE - dealt, dealt=dealt)
         precision = self._precision(trig, self.scale + series.period_bits, phase_bits)
         self.made.append(stages.Fourier(name=name, series=series, precision=precision))
         self.scale = precision.scale
 
-    def _trig(self, mode: str) -> Trig:
+    def _trig(self, mode: str) -> Precision:
         """The scales of a cosine, by what the layer that follows is for."""
         if self.dealer:
             return DITHERED
         return ROUNDED_TURNS if mode == TURNS else ROUNDED
 
-    def _precision(self, trig: Trig, turn_bits: int | None = None, phase_bits: int | None = None) -> Precision:
+    def _precision(self, trig: Precision, turn_bits: int | None = None, phase_bits: int | None = None) -> Precision:
         """Of a cosine of the value as it is now, whose turn has so many bits."""
         bits = min(phase_bits or self.phase_bits, self.scale if turn_bits is None else turn_bits)
-        return Precision(bits, trig.table, trig.dealt, self.dealer)
+        return trig._replace(phase_bits=bits)
 
     def _fusable(self) -> tuple[int, tuple[int, int, int, int] | None] | None:
         """The Hadamard-Diagonal layer that this cosine can be fused with, and the pooling on the way to it."""

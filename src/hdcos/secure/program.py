@@ -12,12 +12,12 @@ from hdcos.protocol.opening import open_masked
 from hdcos.protocol.party import Party
 from hdcos.protocol.rounds import Rounds, named, together
 from hdcos.ring import Array
-from hdcos.secure.layout import Layout
+from hdcos.secure.layout import CompiledNetwork
 from hdcos.secure.stages import Parameters, Value, as_share
 from hdcos.sharing import Share
 
 
-def open_weights(party: Party, layout: Layout, shares: Mapping[str, Share], scope: str) -> Rounds[Parameters]:
+def open_weights(party: Party, layout: CompiledNetwork, shares: Mapping[str, Share], scope: str) -> Rounds[Parameters]:
     """Every weight opened under a mask of its own, all in one round; biases stay shares.
 
     Once per version of a model: the masks belong to the model's scope and mask nothing else. A changed weight
@@ -43,7 +43,7 @@ def pieces(rows: int) -> list[int]:
 
 
 def infer_pieces(
-    parties: Sequence[Party], layout: Layout, parameters: Parameters, values: Sequence[Share | Array]
+    parties: Sequence[Party], layout: CompiledNetwork, parameters: Parameters, values: Sequence[Share | Array]
 ) -> Rounds[Share]:
     """A batch in pieces, each with its own material, all in the same rounds."""
     results = yield from together(
@@ -55,10 +55,10 @@ def infer_pieces(
     return Share(np.concatenate([share.words for share in results]), results[0].scale, results[0].bits)
 
 
-def infer(party: Party, layout: Layout, parameters: Parameters, x: Share | Array) -> Rounds[Share]:
+def infer(party: Party, layout: CompiledNetwork, parameters: Parameters, x: Share | Array) -> Rounds[Share]:
     """The network's output for rows that arrive as shares (one round more), or as D = x + m from their owner.
 
-    Either way the input's mask is the first material taken. An owner who masks its rows was given both halves
+    Either way the input's mask is the first material taken. An owner who masks its rows was given both shares
     of exactly that mask, once, and sent the same D to both parties.
     """
     value: Value

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hdcos.errors import ModelError, RangeError
+from hdcos.generators import local
 from hdcos.protocol import cosine, fourier, growing_cos, hadamard, masked, opening, polynomial
 from hdcos.protocol.fourier import Series
 from hdcos.protocol.hadamard import HadamardCosine
@@ -18,11 +20,53 @@ from hdcos.protocol.masked import Masked
 from hdcos.protocol.party import Party
 from hdcos.protocol.precision import Precision
 from hdcos.protocol.rounds import Rounds
-from hdcos.ring import Array, matmul
-from hdcos.secure.tensor import Tensor
+from hdcos.ring import Array, decode, encode, matmul
 from hdcos.sharing import Public, Share
 
 Value = Masked | Share | HadamardCosine
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """word = round(parameter * factor * 2**scale), transposed if a product wants it so.
+
+    Normalisations and the factor 1 / (2 pi) of turns ride in `factor`, so they cost nothing online. A `masked`
+    tensor is a weight: opened once per model, under a mask in Z_2^bits. Others are biases and stay shares.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    scale: int
+    factor: float = 1.0
+    bits: int = 64
+    masked: bool = True
+    transposed: bool = False
+    limit: float = float("inf")
+    """Largest |parameter * factor| that keeps results within the ring, where they could leave it."""
+
+    @property
+    def squared(self) -> float:
+        """factor * factor, by a multiplication, which rounds alike everywhere."""
+        return self.factor * self.factor
+
+    def words(self, parameter: Array) -> Array:
+        """The words to be shared; ModelError if they do not fit, before anything is sent."""
+        values = (parameter.T if self.transposed else parameter) * self.factor
+        largest = float(np.abs(values).max(initial=0.0))
+        if largest > self.limit:
+            raise ModelError(
+                f"{self.name} has values up to {largest / abs(self.factor):.3g}; "
+                f"at its scale of {self.scale} bits it holds {self.limit / abs(self.factor):.3g}"
+            )
+        try:
+            return encode(values, self.scale)
+        except RangeError as error:
+            raise ModelError(f"{self.name} does not fit its scale: {error}") from error
+
+    def parameter(self, words: Array) -> Array:
+        """The parameter that joined words stand for, rounded to the scale."""
+        values = decode(words, self.scale) / self.factor
+        return np.ascontiguousarray(values.T) if self.transposed else values
 
 
 @dataclass(frozen=True)
@@ -108,11 +152,11 @@ class Diagonal(Stage):
 class MaskedDiagonal(Diagonal):
     """Of the masked input: no round."""
 
-    def run(self, party: Party, value: Value, parameters: Parameters) -> Rounds[Value]:
+    @local
+    def run(self, party: Party, value: Value, parameters: Parameters) -> Value:
         assert isinstance(value, Masked)
         products = masked.product(party, value, parameters.weights[self.weight.name])
         return self._finished(products, parameters)
-        yield
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,20 +298,20 @@ class Growing(Stage):
 class ToTurns(Stage):
     """Radians to turns by a public factor: no round. Only where no weights could bring the factor."""
 
-    def run(self, party: Party, value: Value, parameters: Parameters) -> Rounds[Value]:
+    @local
+    def run(self, party: Party, value: Value, parameters: Parameters) -> Value:
         return cosine.to_turns(as_share(party, value))
-        yield
 
 
 @dataclass(frozen=True, kw_only=True)
 class QuarterTurn(Stage):
     """A quarter turn back, which makes the sine of a cosine: no round."""
 
-    def run(self, party: Party, value: Value, parameters: Parameters) -> Rounds[Value]:
+    @local
+    def run(self, party: Party, value: Value, parameters: Parameters) -> Value:
         turns = as_share(party, value)
         quarter = party.constant(Public.of(0.25, turns.scale))
         return Share(turns.words - quarter.words, turns.scale, turns.bits)
-        yield
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,22 +320,22 @@ class Pool(Stage):
 
     window: int
 
-    def run(self, party: Party, value: Value, parameters: Parameters) -> Rounds[Value]:
+    @local
+    def run(self, party: Party, value: Value, parameters: Parameters) -> Value:
         x, w = as_share(party, value), self.window
         n, channels, height, width = x.shape
-        whole = x[:, :, : height // w * w, : width // w * w]  # a ragged edge is dropped, as in the clear
+        whole = x[:, :, : height // w * w, : width // w * w]  # a ragged edge is dropped, as in plaintext
         return whole.reshape(n, channels, height // w, w, width // w, w).sum(5).sum(3)
-        yield
 
 
 @dataclass(frozen=True, kw_only=True)
 class Flatten(Stage):
     """Rows of numbers from images: no round."""
 
-    def run(self, party: Party, value: Value, parameters: Parameters) -> Rounds[Value]:
+    @local
+    def run(self, party: Party, value: Value, parameters: Parameters) -> Value:
         x = as_share(party, value)
         return x.reshape(len(x), -1)
-        yield
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -302,8 +346,8 @@ class Project(Stage):
     kept: Array
     size: int
 
-    def run(self, party: Party, value: Value, parameters: Parameters) -> Rounds[Value]:
+    @local
+    def run(self, party: Party, value: Value, parameters: Parameters) -> Value:
         x = as_share(party, value)
         mixed = hadamard.transformed(Share(x.words * self.signs, x.scale, x.bits), self.size, self.size)
         return Share(mixed.words[..., self.kept], x.scale, x.bits)
-        yield

@@ -69,7 +69,8 @@ class Stream:
         if native := streaming():
             block, skip = divmod(offset * dtype.itemsize, _BLOCK_BYTES)
             size = skip + count * dtype.itemsize
-            return native.keystream(self._key, block, _keep(bits), size)[skip:].view(dtype).reshape(shape)
+            stream: Array = native.keystream(self._key, block, _keep(bits), size)
+            return stream[skip:].view(dtype).reshape(shape)
         values = self._bytes(offset * dtype.itemsize, count * dtype.itemsize).view(dtype)
         if bits < 8 * dtype.itemsize:
             values &= dtype.type((1 << bits) - 1)

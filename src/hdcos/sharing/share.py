@@ -1,11 +1,11 @@
-"""One party's half of a secret tensor, and numbers both parties know.
+"""One party's share of a secret tensor, and numbers both parties know.
 
 Computes  linear maps of shares with public integers: +, -, * public, sums, reshapes. All are local and exact.
-Security  a half alone is uniform whatever the secret is. Nothing here sends anything; the product of two
+Security  a share alone is uniform whatever the secret is. Nothing here sends anything; the product of two
           shares is not a local operation, so `share * share` is a TypeError, not a silent leak.
 
 A real v at scale s is the ring word round(v * 2**s). `bits` says modulo which power of two the words mean
-something: two halves whose bits is 46 add up to the secret modulo 2**46 only.
+something: two shares whose bits is 46 add up to the secret modulo 2**46 only.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from hdcos.errors import InputError
-from hdcos.ring import Array, encode, round_open
+from hdcos.ring import Array, Opening, encode, round_open
 
 RING_BITS = 64
 Index = int | slice | EllipsisType | None | tuple[int | slice | EllipsisType | None, ...]
@@ -42,7 +42,7 @@ class Public:
 
 @dataclass(frozen=True, eq=False)
 class Share:
-    """This party's half: the secret is the sum of both halves' words, modulo 2**bits, over 2**scale."""
+    """This party's share: the secret is the sum of both shares' words, modulo 2**bits, over 2**scale."""
 
     words: Array = field(repr=False)
     scale: int
@@ -99,9 +99,9 @@ class Share:
             return self
         return Share(self.words << np.uint64(up), scale, min(RING_BITS, self.bits + up))
 
-    def rounded(self, mask: Array | None, drop: int, bits: int, ties_up: bool) -> Array:
-        """This half over 2**drop, rounded, plus the mask, modulo 2**bits: what an opening sends."""
-        words: Array = round_open(self.words, mask, drop, bits, ties_up)
+    def rounded(self, opening: Opening) -> Array:
+        """This share over 2**drop, rounded, plus the mask, modulo 2**bits: what an opening sends."""
+        words: Array = round_open(self.words, *opening)
         return words
 
     def _aligned(self, other: Share) -> Array:

@@ -1,9 +1,9 @@
-"""Splitting a secret into two halves, joining them, and refreshing halves before they leave.
+"""Splitting a secret into two shares, joining them, and refreshing shares before they leave.
 
-Computes  words -> (seed, words - expand(seed)); the sum of both halves gives the words back.
-Security  either half alone is uniform: the first is a PRG output, the second is masked by it. The first half
+Computes  words -> (seed, words - expand(seed)); the sum of both shares gives the words back.
+Security  either share alone is uniform: the first is a PRG output, the second is masked by it. The first share
           travels as its 32-byte seed. Refreshing adds a sharing of zero that the receiver cannot predict, so
-          that a half that leaves the pair says nothing about how it was computed.
+          that a share that leaves the pair says nothing about how it was computed.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from hdcos.sharing.share import Share
 
 
 def split(words: Array) -> tuple[bytes, Array]:
-    """Party 0's half as a fresh seed, party 1's half as words."""
+    """Party 0's share as a fresh seed, party 1's share as words."""
     seed = fresh_seed()
     return seed, words - Stream(seed).words(tuple(words.shape))
 
 
-def join(half0: Array, half1: Array, bits: int = 64) -> Array:
+def join(share0: Array, share1: Array, bits: int = 64) -> Array:
     """The secret words, modulo 2**bits."""
-    if half0.shape != half1.shape:
-        raise InputError(f"the two halves have shapes {half0.shape} and {half1.shape}")
-    total: Array = modulo(half0.astype(np.uint64) + half1.astype(np.uint64), bits)
+    if share0.shape != share1.shape:
+        raise InputError(f"the two shares have shapes {share0.shape} and {share1.shape}")
+    total: Array = modulo(share0.astype(np.uint64) + share1.astype(np.uint64), bits)
     return total
 
 

@@ -21,8 +21,8 @@ from hdcos.protocol.precision import Precision
 from hdcos.ring import Array
 from hdcos.secure import stages
 from hdcos.secure.answers import LARGEST_NOISE
-from hdcos.secure.layout import OPENED_SCALE, PHASE_BITS, SQUARE_SCALE, Layout, layout
-from hdcos.secure.tensor import Tensor
+from hdcos.secure.layout import OPENED_SCALE, PHASE_BITS, SQUARE_SCALE, CompiledNetwork, layout
+from hdcos.secure.stages import Tensor
 
 
 def error_bound(model: Sequential, x: Array, phase_bits: int = PHASE_BITS, dealer: bool = True) -> Array:
@@ -45,7 +45,7 @@ def error_bound(model: Sequential, x: Array, phase_bits: int = PHASE_BITS, deale
 
 
 def _linear(
-    layer: Layer, index: int, parameters: Mapping[str, Array], value: Array, error: Array, chosen: Layout
+    layer: Layer, index: int, parameters: Mapping[str, Array], value: Array, error: Array, chosen: CompiledNetwork
 ) -> Array:
     """|W| (error + rounding) + |dW| |x| + |db|."""
     made = [stage for stage in chosen.stages if stage.name.startswith(f"{index} ")]
@@ -64,7 +64,12 @@ def _linear(
 
 
 def _blocks(
-    layer: nn.HadamardDiagonal, index: int, parameters: Mapping[str, Array], value: Array, error: Array, chosen: Layout
+    layer: nn.HadamardDiagonal,
+    index: int,
+    parameters: Mapping[str, Array],
+    value: Array,
+    error: Array,
+    chosen: CompiledNetwork,
 ) -> tuple[Array, Array]:
     """A layer of several blocks, block by block."""
     made = [stage for stage in chosen.stages if stage.name.startswith(f"{index} ")]
@@ -110,7 +115,7 @@ def _absolute(layer: Layer, parameters: Mapping[str, Array], x: Array) -> Array:
     return total
 
 
-def _activation(layer: Activation, index: int, y: Array, error: Array, chosen: Layout) -> Array:
+def _activation(layer: Activation, index: int, y: Array, error: Array, chosen: CompiledNetwork) -> Array:
     """The activation's slope times the error, plus its own rounding."""
     far = np.abs(y) + error
     if isinstance(layer, nn.Cos | nn.Sin):
@@ -137,7 +142,7 @@ def _activation(layer: Activation, index: int, y: Array, error: Array, chosen: L
     return total
 
 
-def _precision(index: int, chosen: Layout) -> Precision:
+def _precision(index: int, chosen: CompiledNetwork) -> Precision:
     """Of the cosine at a layer, which may be part of the next layer's stage."""
     for stage in chosen.stages:
         if isinstance(stage, stages.Cosine | stages.Fourier) and stage.name.startswith(f"{index} "):

@@ -15,7 +15,7 @@ from hdcos.protocol.party import Party
 from hdcos.protocol.plan import plan
 from hdcos.ring import Array, decode, encode, modulo
 from hdcos.secure.answers import answer
-from hdcos.secure.layout import PHASE_BITS, Layout, layout
+from hdcos.secure.layout import PHASE_BITS, CompiledNetwork, layout
 from hdcos.secure.program import infer, open_weights
 from hdcos.secure.stages import Parameters
 from hdcos.sharing import Share, join
@@ -37,29 +37,29 @@ def simulate_transcript(
     parameters = _load(model, chosen, dealer, scope)
     rows = chosen.prepared(np.asarray(x, np.float64))
     words = encode(rows, chosen.input_scale)
-    halves = share_pair(words, chosen.input_scale)
+    pair = share_pair(words, chosen.input_scale)
 
     def program(party: Party, rank: int, value: Share | Array):  # type: ignore[no-untyped-def]
         return (yield from infer(party, chosen, parameters[rank], value))
 
-    planned = [plan(program, rank, halves[rank] if not masked else words, rank=rank) for rank in (0, 1)]
+    planned = [plan(program, rank, pair[rank] if not masked else words, rank=rank) for rank in (0, 1)]
     rations = deal(planned[0].material, dealer, f"{scope} rows", [each.finishes for each in planned])
-    values: list[Share | Array] = list(halves)
+    values: list[Share | Array] = list(pair)
     if masked:
-        # The owner of the rows was given both halves of the input's mask, the first material of the plan.
+        # The owner of the rows was given both shares of the input's mask, the first material of the plan.
         mask = sum(ration.peek(0)[0].astype(np.uint64) for ration in rations)
         opened = modulo(words + mask, chosen.input_bits)
         values = [opened, opened]
     protocols = [program(Party(rank, rations[rank]), rank, values[rank]) for rank in (0, 1)]
-    (half0, half1), transcript = drive_pair(protocols[0], protocols[1])
+    (share0, share1), transcript = drive_pair(protocols[0], protocols[1])
     for ration in rations:
         ration.finish()
-    (scale, bits, words0), (_, _, words1) = (answer(half, rank) for rank, half in enumerate((half0, half1)))
+    (scale, bits, words0), (_, _, words1) = (answer(half, rank) for rank, half in enumerate((share0, share1)))
     result = decode(join(words0, words1, bits), scale, bits) * chosen.output_gain
     return result.reshape(len(rows), *chosen.output_shape), transcript
 
 
-def _load(model: Sequential, chosen: Layout, dealer: Dealer, scope: str) -> list[Parameters]:
+def _load(model: Sequential, chosen: CompiledNetwork, dealer: Dealer, scope: str) -> list[Parameters]:
     """Share a model's parameters and open its weights."""
     state = model.state()
     pairs = {tensor.name: share_pair(tensor.words(state[tensor.name]), tensor.scale) for tensor in chosen.tensors}

@@ -8,21 +8,23 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
+from typing import Any
 
 import numpy as np
 
-from hdcos.errors import InputError
+from hdcos.errors import HandshakeError, InputError
+from hdcos.generators import lockstep
 from hdcos.offline.kinds import FusedTrig, GrowingTrig, TrigPair
 from hdcos.offline.lifted_kinds import LiftedTimesTrig
-from hdcos.offline.material import Field, Fields, Finish, Kind, Need, Plan, Values
+from hdcos.offline.material import Field, Fields, Kind, Need, Plan, Precompute, Values
 from hdcos.offline.ot.chunk import make_chunk
 from hdcos.offline.ot.estimate import chunks, mask_kind
-from hdcos.offline.ot.pool import MadeStock
+from hdcos.offline.ot.pool import OtPool
 from hdcos.offline.ot.session import Session
 from hdcos.offline.ot.source import run
 from hdcos.offline.ot.terms import Rounds
-from hdcos.offline.ot.wire import in_lockstep
-from hdcos.offline.pool import Ration
+from hdcos.offline.ot.wire import Sent, Talk, padded
+from hdcos.offline.pool import Allocation
 from hdcos.ring import Array, modulo, spread
 
 _numbers: Iterator[int] = count()
@@ -33,19 +35,31 @@ def trig_units(scale: int) -> float:
     return float(1.5 + 6 * 2.0 ** (scale - 28))
 
 
+def in_lockstep(zero: Talk[Any], one: Talk[Any]) -> tuple[Any, Any]:
+    """The results of both sides of an exchange."""
+
+    def exchange(*sent: Sent) -> list[Array]:
+        texts = [b"".join(bytes(memoryview(buffer).cast("B")) for buffer in padded(*each)) for each in sent]
+        if len(texts[0]) != len(texts[1]):
+            raise HandshakeError("the two sides do not mean the same exchange")
+        return [np.frombuffer(bytearray(text), np.uint8) for text in reversed(texts)]
+
+    return lockstep((zero, one), exchange)
+
+
 class Pair:
     """Two sessions that make material against each other."""
 
     def __init__(self) -> None:
         name = os.urandom(32)
         self.sessions = in_lockstep(Session.setup(0, name), Session.setup(1, name))
-        self._stocks: dict[str, tuple[MadeStock, MadeStock]] = {}
+        self._stocks: dict[str, tuple[OtPool, OtPool]] = {}
 
     def fill(
-        self, plan: Plan, executions: int, name: str, finishes: Sequence[Mapping[int, Finish]] = ({}, {})
-    ) -> tuple[MadeStock, MadeStock]:
+        self, plan: Plan, executions: int, name: str, finishes: Sequence[Mapping[int, Precompute]] = ({}, {})
+    ) -> tuple[OtPool, OtPool]:
         """Both parties' stocks of a new scope, filled."""
-        stocks = tuple(MadeStock(name, plan, rank, finishes[rank]) for rank in (0, 1))
+        stocks = tuple(OtPool(name, plan, rank, finishes[rank]) for rank in (0, 1))
         self._stocks[name] = (stocks[0], stocks[1])
         others = {known: pair[0].plan for known, pair in self._stocks.items()}
         start = 0
@@ -61,14 +75,14 @@ class Pair:
         material: Plan,
         dealer: None = None,
         name: str | None = None,
-        finishes: Sequence[Mapping[int, Finish]] = ({}, {}),
+        finishes: Sequence[Mapping[int, Precompute]] = ({}, {}),
         executions: int = 1,
-    ) -> tuple[Ration, Ration]:
+    ) -> tuple[Allocation, Allocation]:
         """Both parties' material for one piece of work, like `protocol.simulate.deal`."""
         stocks = self.fill(material, executions, name or f"pair {next(_numbers)}", finishes)
         return stocks[0].begin(executions), stocks[1].begin(executions)
 
-    def _maker(self, stock: MadeStock, start: int, size: int, others: Mapping[str, Plan]) -> Rounds[list[Fields]]:
+    def _maker(self, stock: OtPool, start: int, size: int, others: Mapping[str, Plan]) -> Rounds[list[Fields]]:
         def draw(position: int, item: Field) -> Array:
             return stock.own(position, item, start, size)
 
@@ -78,15 +92,15 @@ class Pair:
         return make_chunk(stock.rank, stock.plan, size, draw, scope)
 
 
-def joined(plan: Plan, rations: Sequence[Ration], executions: int = 1) -> list[Values]:
+def joined(plan: Plan, rations: Sequence[Allocation], executions: int = 1) -> list[Values]:
     """The plain fields of every position, by name."""
     plain: list[Values] = []
     for need in plan.needs:
-        halves = [ration.take(need.kind, need.units * executions) for ration in rations]
+        shares = [ration.take(need.kind, need.units * executions) for ration in rations]
         plain.append(
             {
                 item.name: modulo(zero.astype(np.uint64) + one.astype(np.uint64), item.bits)
-                for item, zero, one in zip(need.kind.fields(), *halves, strict=True)
+                for item, zero, one in zip(need.kind.fields(), *shares, strict=True)
             }
         )
     for ration in rations:

@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 
 from hdcos.errors import HandshakeError
-from hdcos.offline import Dealer, Plan, Ration, Stock
-from hdcos.offline.material import Finish
+from hdcos.generators import lockstep
+from hdcos.offline import Allocation, Dealer, MaterialPool, Plan
+from hdcos.offline.material import Precompute
 from hdcos.protocol.drive import cut, packed_parts
 from hdcos.protocol.party import Party
 from hdcos.protocol.plan import Program, plan
-from hdcos.protocol.rounds import Message, Rounds
+from hdcos.protocol.rounds import Message, Reply, Rounds
 from hdcos.ring import Array, modulo
 from hdcos.sharing import Share, Stream, split
 
@@ -29,7 +30,7 @@ _numbers: Iterator[int] = count()
 
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """The sum of both parties' halves of one part of a round, modulo 2**bits."""
+    """The sum of both parties' shares of one part of a round, modulo 2**bits."""
 
     values: Array
     bits: int
@@ -54,7 +55,7 @@ class Transcript:
 
 
 def share_pair(words: Array, scale: int, bits: int = 64) -> tuple[Share, Share]:
-    """Both halves of a secret, freshly split."""
+    """Both shares of a secret, freshly split."""
     seed, rest = split(words)
     return Share(Stream(seed).words(tuple(words.shape)), scale, bits), Share(rest, scale, bits)
 
@@ -63,14 +64,14 @@ def deal(
     material: Plan,
     dealer: Dealer | None = None,
     name: str | None = None,
-    finishes: Sequence[Mapping[int, Finish]] = ({}, {}),
+    finishes: Sequence[Mapping[int, Precompute]] = ({}, {}),
     executions: int = 1,
-) -> tuple[Ration, Ration]:
+) -> tuple[Allocation, Allocation]:
     """Both parties' material for one piece of work, from a dealer in this process."""
     dealer = dealer or Dealer()
     name = name or f"simulation {next(_numbers)}"
     roots = [dealer.open(name, material, rank) for rank in (0, 1)]
-    stocks = [Stock(name, material, rank, roots[rank], finishes[rank]) for rank in (0, 1)]
+    stocks = [MaterialPool(name, material, rank, roots[rank], finishes[rank]) for rank in (0, 1)]
     corrections = dealer.deal(name, 0, executions)
     stocks[0].fill(0, executions, None)
     stocks[1].fill(0, executions, corrections)
@@ -78,14 +79,17 @@ def deal(
 
 
 def simulate(
-    program: Program, *inputs: tuple[Share, Share], rations: tuple[Ration, Ration] | None = None, **parameters: Any
+    program: Program,
+    *inputs: tuple[Share, Share],
+    rations: tuple[Allocation, Allocation] | None = None,
+    **parameters: Any,
 ) -> tuple[tuple[Any, Any], Transcript]:
     """Both parties' results of program(party, *inputs, **parameters), and what they sent each other."""
-    halves = list(zip(*inputs, strict=True)) or [(), ()]
+    shares = list(zip(*inputs, strict=True)) or [(), ()]
     if rations is None:
-        planned = [plan(program, *halves[rank], rank=rank, **parameters) for rank in (0, 1)]
+        planned = [plan(program, *shares[rank], rank=rank, **parameters) for rank in (0, 1)]
         rations = deal(planned[0].material, finishes=[each.finishes for each in planned])
-    protocols = [program(Party(rank, rations[rank]), *halves[rank], **parameters) for rank in (0, 1)]
+    protocols = [program(Party(rank, rations[rank]), *shares[rank], **parameters) for rank in (0, 1)]
     results, transcript = drive_pair(protocols[0], protocols[1])
     for ration in rations:
         ration.finish()
@@ -94,21 +98,9 @@ def simulate(
 
 def drive_pair(protocol0: Rounds[Any], protocol1: Rounds[Any]) -> tuple[tuple[Any, Any], Transcript]:
     """Run two parties' generators against each other in lockstep."""
-    protocols = (protocol0, protocol1)
     transcript = Transcript()
-    replies: list[Any] = [None, None]
-    while True:
-        messages: list[Message] = []
-        results: list[Any] = []
-        for protocol, reply in zip(protocols, replies, strict=True):
-            try:
-                messages.append(protocol.send(reply))
-            except StopIteration as finished:
-                results.append(finished.value)
-        if len(results) == 2:
-            return (results[0], results[1]), transcript
-        if results:
-            raise HandshakeError("one party finished while the other was still talking")
+
+    def exchange(*messages: Message) -> list[Reply]:
         packed = [packed_parts(message) for message in messages]
         payloads = [np.concatenate(parts) for parts in packed]
         if payloads[0].size != payloads[1].size:
@@ -116,4 +108,6 @@ def drive_pair(protocol0: Rounds[Any], protocol1: Rounds[Any]) -> tuple[tuple[An
         transcript.record((messages[0], messages[1]))
         for payload in payloads:
             transcript.words.update(payload)
-        replies = [cut((part.nbytes for part in packed[rank]), payloads[1 - rank]) for rank in (0, 1)]
+        return [cut((part.nbytes for part in packed[rank]), payloads[1 - rank]) for rank in (0, 1)]
+
+    return lockstep((protocol0, protocol1), exchange), transcript

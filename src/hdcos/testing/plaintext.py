@@ -1,4 +1,4 @@
-"""A protocol in the clear: one party holds every value, no mask hides it, nobody is asked.
+"""A protocol in plaintext: one party holds every value, no mask hides it, nobody is asked.
 
 The same generator runs on words that are the secrets themselves, with material whose masks are all zero. What comes
 out is the fixed-point arithmetic of the protocol, rounding included, at a fraction of its cost. And it can see what
@@ -12,18 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
+from hdcos.generators import drive, local
 from hdcos.offline import Kind, Reference
-from hdcos.offline.material import Fields, Finish, Values
-from hdcos.protocol.party import Party
-from hdcos.protocol.rounds import Rounds
+from hdcos.offline.material import Fields, Precompute, Values
+from hdcos.protocol.gradient import FusedGradient
+from hdcos.protocol.hadamard import HadamardCosine
+from hdcos.protocol.party import Openable, Party
+from hdcos.protocol.rounds import Message, Reply
 from hdcos.ring import Array, compact_dtype, modulo
 from hdcos.sharing import Share
-
-T = TypeVar("T")
 
 
 @dataclass
@@ -37,7 +38,7 @@ class Unmasked:
     def position(self) -> int:
         return len(self.taken)
 
-    def take(self, kind: Kind, units: int, finish: Finish | None = None) -> Fields:
+    def take(self, kind: Kind, units: int, finish: Precompute | None = None) -> Fields:
         uniform: dict[str, Array] = {
             item.name: np.zeros((units, *item.shape), compact_dtype(item.bits))
             for item in kind.fields()
@@ -66,7 +67,7 @@ class Unmasked:
 class Counter:
     """Stands in for openings and counts those out of range.
 
-    Two halves rounded apart give the integer below or above, unbiased: so does this, with randomness of its own.
+    Two shares rounded apart give the integer below or above, unbiased: so does this, with randomness of its own.
     """
 
     seed: int = 0
@@ -78,8 +79,9 @@ class Counter:
     def __post_init__(self) -> None:
         self._random = np.random.default_rng(self.seed)
 
-    def opened(self, x: Share, mask: Array, drop: int, bits: int, within: int | None, periodic: bool) -> Array:
-        words = x.words.view(np.int64)
+    def opened(self, x: Array, mask: Array, drop: int, bits: int, within: int | None, periodic: bool) -> Array:
+        """x / 2**drop + mask, rounded; modulo 2**bits if it is a phase."""
+        words = x.view(np.int64)
         values = (words + self._random.integers(0, 1 << drop, words.shape, np.int64)) >> np.int64(drop)
         if within is not None:
             size = np.abs(values).max(initial=0) / 2.0**within
@@ -92,20 +94,25 @@ class Counter:
         return values.view(np.uint64) + mask.astype(np.uint64, copy=False)
 
 
-def run_clear(program: Any, *inputs: Any, counter: Counter | None = None, **parameters: Any) -> Any:
+def run_plaintext(program: Any, *inputs: Any, counter: Counter | None = None, **parameters: Any) -> Any:
     """The result of program(party, *inputs, **parameters) where shares among the inputs are the secrets."""
-    return drive_clear(program(clear_party(counter or Counter()), *inputs, **parameters))
+    party = PlaintextParty(0, Unmasked(), counter or Counter())
+    return drive(program(party, *inputs, **parameters), _nobody)
 
 
-def clear_party(counter: Counter) -> Party:
-    return Party(0, Unmasked(), counter)
+@dataclass(frozen=True)
+class PlaintextParty(Party):
+    """One party that holds every value: what it opens is what it has, and `counter` looks at it."""
+
+    counter: Counter = field(default_factory=Counter)
+
+    @local
+    def open(
+        self, x: Openable, mask: Array, drop: int, bits: int, within: int | None = None, periodic: bool = False
+    ) -> Array:
+        assert isinstance(x, Share | HadamardCosine | FusedGradient)
+        return self.counter.opened(x.words, mask, drop, bits, within, periodic or within is None)
 
 
-def drive_clear(protocol: Rounds[T]) -> T:
-    """A protocol's result; it never talks."""
-    try:
-        next(protocol)
-    except StopIteration as finished:
-        result: T = finished.value
-        return result
-    raise AssertionError("a protocol in the clear has nobody to talk to")
+def _nobody(message: Message) -> Reply:
+    raise AssertionError("a protocol in plaintext has nobody to talk to")

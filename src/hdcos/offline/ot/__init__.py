@@ -15,14 +15,15 @@ session     both extensions; products of private values
 terms       products of shared values
 trig        cosine and sine of a random angle
 matrices    every bilinear operation as one matrix product
-makers      every kind of material
+kinds       how each kind of material is made
 chunk       all positions of a plan, sharing rounds
 estimate    what it costs, before anything is made
-made_stock  a stock of what was made
+pool        a pool of what was made
 source      a source like the dealer's client
-pair        both parties in one thread, for tests
+
+Both parties in one thread, for tests, are in `hdcos.testing.ot_pair`.
 """
 
 from hdcos.offline.ot.estimate import Traffic as Traffic
 from hdcos.offline.ot.estimate import traffic as traffic
-from hdcos.offline.ot.source import ObliviousSource as ObliviousSource
+from hdcos.offline.ot.source import OtSource as OtSource

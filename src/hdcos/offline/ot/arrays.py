@@ -4,16 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from hdcos.ring import Array, Blank
-
-
-def words(x: Array) -> Array:
-    """Compact values as words of the whole ring."""
-    return x.astype(np.uint64, copy=False)
 
 
 def joined(parts: Sequence[Array], axis: int = 0) -> Array:
@@ -51,8 +45,3 @@ def repeated(x: Array, times: int) -> Array:
     if isinstance(x, Blank):
         return Blank((x.shape[0] * times, *x.shape[1:]), x.dtype)
     return np.repeat(x, times, axis=0)
-
-
-def ring_word(value: int) -> Any:
-    """A Python integer of any sign as a ring word."""
-    return np.uint64(value % (1 << 64))

@@ -99,8 +99,8 @@ def _checked(point: bytes) -> bytes:
 def _to_group(session: bytes, index: int, choice: int, point: bytes) -> bytes:
     """A point nobody knows the logarithm of."""
     digest = hashlib.sha512(b"hdcos base point" + session + bytes((index, choice)) + point).digest()
-    halves = (sodium.crypto_core_ed25519_from_uniform(digest[at : at + 32]) for at in (0, 32))
-    total: bytes = sodium.crypto_core_ed25519_add(*halves)
+    shares = (sodium.crypto_core_ed25519_from_uniform(digest[at : at + 32]) for at in (0, 32))
+    total: bytes = sodium.crypto_core_ed25519_add(*shares)
     return total
 
 

@@ -7,10 +7,12 @@ references, not as many as it has positions. Both parties run the same schedule,
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from hdcos.errors import InputError
+from hdcos.generators import advance
 from hdcos.offline.material import Field, Fields, Kind, Plan, Reference
-from hdcos.offline.ot.kinds import Halves, Unit, make
+from hdcos.offline.ot.kinds import Shares, Unit, make
 from hdcos.offline.ot.product import Product
 from hdcos.offline.ot.terms import Maker, Rounds
 from hdcos.ring import Array
@@ -18,23 +20,21 @@ from hdcos.ring import Array
 Draw = Callable[[int, Field], Array]
 """This party's own random numbers of a position: all units of a field."""
 Scope = Callable[[str, int], tuple[Kind, Array]]
-"""The mask of the first unit of a position of another scope: its kind and this party's half."""
+"""The mask of the first unit of a position of another scope: its kind and this party's share."""
 
 
 def make_chunk(rank: int, plan: Plan, executions: int, draw: Draw, scope: Scope) -> Rounds[list[Fields]]:
-    """This party's halves of all fields, position by position, with executions * units rows each."""
-    made: dict[int, Halves] = {}
+    """This party's shares of all fields, position by position, with executions * units rows each."""
+    made: dict[int, Shares] = {}
     waiting = list(range(len(plan.needs)))
-    running: dict[int, Rounds[Halves]] = {}
+    running: dict[int, Rounds[Shares]] = {}
     answers: dict[int, list[Array] | None] = {}
     while True:
         wanted: dict[int, list[Product]] = {}
         while True:
             for position, answer in answers.items():
-                try:
-                    wanted[position] = running[position].send(answer)  # type: ignore[arg-type]
-                except StopIteration as finished:
-                    made[position] = finished.value
+                for products in advance(running[position], answer, partial(made.__setitem__, position)):
+                    wanted[position] = products
             # What just became complete may let others begin, in this very round.
             begun = [position for position in waiting if _ready(plan, position, made)]
             if not begun:
@@ -54,13 +54,13 @@ def make_chunk(rank: int, plan: Plan, executions: int, draw: Draw, scope: Scope)
     return [tuple(made[position][item.name] for item in need.kind.fields()) for position, need in enumerate(plan.needs)]
 
 
-def _ready(plan: Plan, position: int, made: dict[int, Halves]) -> bool:
+def _ready(plan: Plan, position: int, made: dict[int, Shares]) -> bool:
     return all(ref.scope or ref.position in made for ref in plan.needs[position].kind.references())
 
 
 def _begun(
-    rank: int, plan: Plan, position: int, executions: int, draw: Draw, scope: Scope, made: dict[int, Halves]
-) -> Rounds[Halves]:
+    rank: int, plan: Plan, position: int, executions: int, draw: Draw, scope: Scope, made: dict[int, Shares]
+) -> Rounds[Shares]:
     """The maker of one position, with everything it needs."""
     need = plan.needs[position]
 
@@ -73,9 +73,9 @@ def _begun(
 
 
 def _referred(
-    reference: Reference, plan: Plan, units: int, executions: int, made: dict[int, Halves], scope: Scope
+    reference: Reference, plan: Plan, units: int, executions: int, made: dict[int, Shares], scope: Scope
 ) -> Unit:
-    """Halves of a referred unit, with one row per unit that refers to it, or fewer that serve several each."""
+    """Shares of a referred unit, with one row per unit that refers to it, or fewer that serve several each."""
     if reference.scope:
         kind, mask = scope(reference.scope, reference.position)
         return Unit(kind, reference.part({"mask": mask}))

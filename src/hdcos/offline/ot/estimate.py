@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from hdcos.errors import InputError
+from hdcos.generators import drive
 from hdcos.offline.kinds import Mask
 from hdcos.offline.material import Field, Kind, Plan
 from hdcos.offline.ot.chunk import make_chunk
@@ -32,8 +33,9 @@ class Traffic:
         return Traffic(self.bytes + other.bytes, self.exchanges + other.exchanges, self.transfers + other.transfers)
 
 
-def rounds(plan: Plan, executions: int, others: Mapping[str, Plan]) -> Iterator[list[Product]]:
+def rounds(plan: Plan, executions: int, others: Mapping[str, Plan]) -> list[list[Product]]:
     """The products of each round of one chunk, of which only shapes are known."""
+    made: list[list[Product]] = []
 
     def draw(position: int, item: Field) -> Array:
         units = plan.needs[position].units * executions
@@ -43,15 +45,12 @@ def rounds(plan: Plan, executions: int, others: Mapping[str, Plan]) -> Iterator[
         kind = mask_kind(others, name, position)
         return kind, Blank((1, *kind.shape), compact_dtype(kind.bits))  # type: ignore[return-value]
 
-    maker = make_chunk(0, plan, executions, draw, scope)
-    answer: list[Array] | None = None
-    while True:
-        try:
-            products = maker.send(answer)  # type: ignore[arg-type]
-        except StopIteration:
-            return
-        yield products
-        answer = [Blank((product.sums, product.length)) for product in products]  # type: ignore[misc]
+    def answer(products: list[Product]) -> list[Array]:
+        made.append(products)
+        return [Blank((product.sums, product.length)) for product in products]  # type: ignore[misc]
+
+    drive(make_chunk(0, plan, executions, draw, scope), answer)
+    return made
 
 
 def mask_kind(others: Mapping[str, Plan], name: str, position: int) -> Mask:

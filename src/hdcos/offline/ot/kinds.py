@@ -1,9 +1,9 @@
-"""How two parties make each kind of material: the counterpart of `Kind.derive` on halves instead of plain values.
+"""How two parties make each kind of material: the counterpart of `Kind.derive` on shares instead of plain values.
 
-A maker gets this party's halves of the uniform fields, and of the units the kind refers to, and returns its halves of
+A maker gets this party's shares of the uniform fields, and of the units the kind refers to, and returns its shares of
 all fields. Kinds whose mask is needed as an integer (rounding, lifted and growing ones) draw the mask's bits, shared by
 XOR, and keep this party's part as OWN: products with such a mask take as many transfers as it has bits. In those the
-halves of the mask are made, not expanded from a seed.
+shares of the mask are made, not expanded from a seed.
 
 A referred unit has a leading axis of its own: as many rows as the units that refer to it, or fewer, each of which
 serves as many of them (a `whole` unit per execution, a weight of another scope for all).
@@ -19,32 +19,33 @@ from typing import Any
 import numpy as np
 
 from hdcos.errors import InputError
-from hdcos.offline.kinds import FusedTrig, GrowingTrig, Mask, MaskProduct, Powers, RoundingMask, TrigPair
+from hdcos.generators import local
+from hdcos.offline.kinds import FusedTrig, GrowingTrig, Mask, MaskProduct, Powers, RoundingMask, TrigPair, ring_words
 from hdcos.offline.lifted_kinds import LiftedPowers, LiftedTimesMask, LiftedTimesTrig, LiftedTotal
 from hdcos.offline.material import Kind
-from hdcos.offline.ot.arrays import flat, repeated, stacked, words
+from hdcos.offline.ot.arrays import flat, repeated, stacked
 from hdcos.offline.ot.matrices import cross
 from hdcos.offline.ot.terms import Maker, Rounds, Term, ask, bitwise, integer, private, random_bits, shared
 from hdcos.offline.ot.trig import cos_sin
 from hdcos.ring import Array, modulo, spread
 
-Halves = Mapping[str, Array]
+Shares = Mapping[str, Array]
 
 
 @dataclass(frozen=True)
 class Unit:
-    """A unit that another refers to: its kind and this party's halves."""
+    """A unit that another refers to: its kind and this party's shares."""
 
     kind: Kind
-    halves: Halves
+    shares: Shares
 
     def __getitem__(self, name: str) -> Array:
-        if name not in self.halves:
+        if name not in self.shares:
             raise InputError(f"{self.kind.name} has no {name} that other material could refer to")
-        return words(self.halves[name])
+        return ring_words(self.shares[name])
 
     def mask(self, bits: int = 64) -> Array:
-        """The mask for products modulo 2**bits: halves of a narrower one do not add up to it there."""
+        """The mask for products modulo 2**bits: shares of a narrower one do not add up to it there."""
         mask = self["mask"]
         width = next(item.bits for item in self.kind.fields() if item.name == "mask")
         if width < bits:
@@ -55,16 +56,16 @@ class Unit:
 OWN = "own bits"
 """This party's part of a mask that is shared by XOR; it never leaves the maker."""
 INTEGER = "integer of the opened bits"
-"""This party's half, in the whole ring, of the opened bits of a rounding mask; it does not leave the maker either."""
+"""This party's share, in the whole ring, of the opened bits of a rounding mask; it does not leave the maker either."""
 
 
-def _mask(maker: Maker, kind: Mask, mine: Halves) -> Rounds[Halves]:
-    """Nothing to make: the halves of a uniform field are uniform."""
-    yield from ()
+@local
+def _mask(maker: Maker, kind: Mask, mine: Shares) -> Shares:
+    """Nothing to make: the shares of a uniform field are uniform."""
     return {}
 
 
-def _rounding_mask(maker: Maker, kind: RoundingMask, mine: Halves) -> Rounds[Halves]:
+def _rounding_mask(maker: Maker, kind: RoundingMask, mine: Shares) -> Rounds[Shares]:
     """m from random bits, its top bit, and each party's own random bits above m."""
     shape, spare = tuple(mine["mask"].shape), 64 - kind.bits
     own, m = random_bits(maker, OWN, shape, kind.bits)
@@ -77,13 +78,13 @@ def _rounding_mask(maker: Maker, kind: RoundingMask, mine: Halves) -> Rounds[Hal
     return {"mask": made + (high << np.uint64(kind.bits)), "high": modulo(high, spare), **result}
 
 
-def _powers(maker: Maker, kind: Powers, mine: Halves) -> Rounds[Halves]:
+def _powers(maker: Maker, kind: Powers, mine: Shares) -> Rounds[Shares]:
     """(m_0 + m_1)^n by the binomial theorem: one round for all powers.
 
     For each a, m_1^a times the binomial terms of m_0 that go with it, where the party with m_1^a chooses; for half of
-    the elements party 0 does. The coefficients belong in the vectors: twice a uniform half would not be uniform.
+    the elements party 0 does. The coefficients belong in the vectors: twice a uniform share would not be uniform.
     """
-    m = flat(words(mine["mask"]), -1)
+    m = flat(ring_words(mine["mask"]), -1)
     powers = [m**n for n in range(kind.degree + 1)]
     terms = []
     for a in range(1, kind.degree):
@@ -105,13 +106,13 @@ def _refuse_dither(kind: TrigPair | FusedTrig) -> None:
         raise InputError(f"a dithered {kind.name} takes a dealer, whose coins no party sees")
 
 
-def _trig_pair(maker: Maker, kind: TrigPair, mine: Halves) -> Rounds[Halves]:
+def _trig_pair(maker: Maker, kind: TrigPair, mine: Shares) -> Rounds[Shares]:
     _refuse_dither(kind)
     cos, sin = yield from cos_sin(maker, mine["mask"], kind.phase_bits, kind.scale, kind.harmonics)
     return {"cos": modulo(cos, kind.ring), "sin": modulo(sin, kind.ring)}
 
 
-def _mask_product(maker: Maker, kind: MaskProduct, mine: Halves, left: Unit, right: Unit) -> Rounds[Halves]:
+def _mask_product(maker: Maker, kind: MaskProduct, mine: Shares, left: Unit, right: Unit) -> Rounds[Shares]:
     x, y = left.mask(kind.bits), right.mask(kind.bits)
     term: Term
     if kind.elementwise:
@@ -127,8 +128,8 @@ def _mask_product(maker: Maker, kind: MaskProduct, mine: Halves, left: Unit, rig
     return {"product": modulo(product[None] if kind.product.over_rows else product, kind.bits)}
 
 
-def _fused_trig(maker: Maker, kind: FusedTrig, mine: Halves, weight: Unit) -> Rounds[Halves]:
-    """A trig pair, then both its parts times the weight's mask: whoever holds a half of the weight chooses with it."""
+def _fused_trig(maker: Maker, kind: FusedTrig, mine: Shares, weight: Unit) -> Rounds[Shares]:
+    """A trig pair, then both its parts times the weight's mask: whoever holds a share of the weight chooses with it."""
     _refuse_dither(kind)
     cos, sin = yield from cos_sin(maker, mine["mask"], kind.phase_bits, kind.scale)
     w = spread(weight.mask(), kind.pool)
@@ -136,7 +137,7 @@ def _fused_trig(maker: Maker, kind: FusedTrig, mine: Halves, weight: Unit) -> Ro
     return {"cos": cos, "sin": sin, "weight_cos": products[..., 0], "weight_sin": products[..., 1]}
 
 
-def _growing_trig(maker: Maker, kind: GrowingTrig, mine: Halves) -> Rounds[Halves]:
+def _growing_trig(maker: Maker, kind: GrowingTrig, mine: Shares) -> Rounds[Shares]:
     shape = tuple(mine["mask"].shape)
     own, m = random_bits(maker, OWN, shape, kind.bits, kind.bits)
     (mask,) = yield from ask(m)
@@ -155,14 +156,14 @@ def _twice(maker: Maker, own: Array, bits: int, x: Array, ring: int = 64, top_ri
     return bitwise(maker, own, bits, x, ring), bitwise(maker, own >> np.uint64(bits - 1), 1, x, top_ring)
 
 
-def _lifted_total(maker: Maker, kind: LiftedTotal, mine: Halves, lifted: Unit) -> Rounds[Halves]:
-    """A sum of halves is a half of the sum."""
-    yield from ()
+@local
+def _lifted_total(maker: Maker, kind: LiftedTotal, mine: Shares, lifted: Unit) -> Shares:
+    """A sum of shares is a share of the sum."""
     width = kind.shape[-1]
     return {"total": lifted[INTEGER][..., :width].sum(axis=0, dtype=np.uint64, keepdims=True)}
 
 
-def _lifted_powers(maker: Maker, kind: LiftedPowers, mine: Halves) -> Rounds[Halves]:
+def _lifted_powers(maker: Maker, kind: LiftedPowers, mine: Shares) -> Rounds[Shares]:
     """One power after the other: m times m^(n-1)."""
     shape = tuple(mine["mask"].shape)
     own, m = random_bits(maker, OWN, shape, kind.bits)
@@ -176,15 +177,15 @@ def _lifted_powers(maker: Maker, kind: LiftedPowers, mine: Halves) -> Rounds[Hal
     return result
 
 
-def _lifted_times_mask(maker: Maker, kind: LiftedTimesMask, mine: Halves, lifted: Unit, mask: Unit) -> Rounds[Halves]:
+def _lifted_times_mask(maker: Maker, kind: LiftedTimesMask, mine: Shares, lifted: Unit, mask: Unit) -> Rounds[Shares]:
     own, spare = _per_unit(lifted, kind.shape, kind.pool), kind.ring - kind.bits
     aligned = _aligned(own, lifted, stacked(mask.mask(kind.ring)))
     (product, top) = yield from ask(*_twice(maker, *aligned, kind.ring, spare))
     return {"integer_mask": modulo(product[..., 0], kind.ring), "top_mask": modulo(top[..., 0], spare)}
 
 
-def _lifted_times_trig(maker: Maker, kind: LiftedTimesTrig, mine: Halves, lifted: Unit, trig: Unit) -> Rounds[Halves]:
-    """Each party rounds its own half where a dealer rounds: modulo 2**(64 - bits) that is off by less than a unit."""
+def _lifted_times_trig(maker: Maker, kind: LiftedTimesTrig, mine: Shares, lifted: Unit, trig: Unit) -> Rounds[Shares]:
+    """Each party rounds its own share where a dealer rounds: modulo 2**(64 - bits) that is off by less than a unit."""
     factors = ("cos", "sin", "weight_cos", "weight_sin") if kind.weight else ("cos", "sin")
     own, spare = _per_unit(lifted, kind.shape, kind.pool), 64 - kind.bits
     x = stacked(*(trig[name] for name in factors))
@@ -214,7 +215,7 @@ def _aligned(own: Array, lifted: Unit, x: Array) -> tuple[Array, int, Array]:
     return own, lifted.kind.bits, x
 
 
-_MAKERS: dict[type[Kind], Callable[..., Rounds[Halves]]] = {
+_MAKERS: dict[type[Kind], Callable[..., Rounds[Shares]]] = {
     Mask: _mask,
     RoundingMask: _rounding_mask,
     Powers: _powers,
@@ -229,8 +230,8 @@ _MAKERS: dict[type[Kind], Callable[..., Rounds[Halves]]] = {
 }
 
 
-def make(maker: Maker, kind: Kind, mine: Halves, *referred: Unit) -> Rounds[Any]:
-    """This party's halves of all fields of some units, by name."""
+def make(maker: Maker, kind: Kind, mine: Shares, *referred: Unit) -> Rounds[Any]:
+    """This party's shares of all fields of some units, by name."""
     found = _MAKERS.get(type(kind))
     if found is None:
         raise InputError(f"two parties cannot make {kind.name} by themselves: start a dealer with `hdcos dealer`")

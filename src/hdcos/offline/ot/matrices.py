@@ -1,6 +1,6 @@
 """Every bilinear operation as one matrix product A @ B, with A linear in the left factor and B in the right.
 
-The cross products A_0 B_1 and A_1 B_0 of halves are then one Product each: whoever holds the matrix with fewer elements
+The cross products A_0 B_1 and A_1 B_0 of shares are then one Product each: whoever holds the matrix with fewer elements
 per result chooses, and the other's rows are the vectors. n d k words of messages for (n, d) @ (d, k), but only n d or
 d k extended numbers.
 """
@@ -31,7 +31,7 @@ class Matrices:
 
 
 def cross(maker: Maker, bilinear: Bilinear, left: Array, right: Array, bits: int) -> Term:
-    """The product of two shared factors from this party's halves of both."""
+    """The product of two shared factors from this party's shares of both."""
     made = _MATRICES[bilinear.operation](bilinear, left, right)
     (n, d), k = made.A.shape, made.B.shape[1]
     choose_left = n < k if made.choose_left is None else made.choose_left

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from hdcos.ring import Array, _native
+import hdcos.ring._native as compiled
+from hdcos.ring import Array
 
 SCHEDULE_BYTES = 176
-loops = _native.oblivious
+loops = compiled.oblivious
 
 
 def available() -> bool:

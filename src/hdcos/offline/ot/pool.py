@@ -6,31 +6,31 @@ from collections.abc import Mapping
 from threading import TIMEOUT_MAX
 
 from hdcos.errors import MaterialReused
-from hdcos.offline.halves import field_stream
 from hdcos.offline.kinds import Mask
-from hdcos.offline.material import Field, Fields, Finish, Plan
-from hdcos.offline.pool import Ration, Stock
+from hdcos.offline.material import Field, Fields, Plan, Precompute
+from hdcos.offline.pool import Allocation, MaterialPool
+from hdcos.offline.shares import field_stream
 from hdcos.ring import Array, compact_dtype
 from hdcos.sharing import Stream, fresh_seed
 
 
-class MadeStock(Stock):
+class OtPool(MaterialPool):
     """Material of one scope at one party, from a seed that nobody else has."""
 
     def __init__(
-        self, name: str, plan: Plan, rank: int, finishes: Mapping[int, Finish] | None = None, singly: bool = False
+        self, name: str, plan: Plan, rank: int, finishes: Mapping[int, Precompute] | None = None, singly: bool = False
     ) -> None:
         super().__init__(name, plan, rank, fresh_seed(), finishes, singly)
         self._drawn: dict[tuple[int, str], Stream] = {}
         self._attempt = self._last = 0
 
     def own(self, position: int, item: Field, start: int, executions: int) -> Array:
-        """This party's own random numbers for some executions: a half of a uniform field, or bits of a mask."""
+        """This party's own random numbers for some executions: a share of a uniform field, or bits of a mask."""
         units = self.plan.needs[position].units
         address = (position, item.name)
         stream = self._drawn.get(address)
         if stream is None:
-            # The halves of masks are what `uniform` gives; whatever is made is drawn anew after a failure.
+            # The shares of masks are what `uniform` gives; whatever is made is drawn anew after a failure.
             fixed = isinstance(self.plan.needs[position].kind, Mask)
             name = item.name if fixed else f"{item.name} of attempt {self._attempt}"
             stream = self._drawn[address] = field_stream(self._root, position, name)
@@ -44,7 +44,7 @@ class MadeStock(Stock):
     def fill(self, start: int, executions: int, corrections: Array | None) -> None:
         raise MaterialReused(f"{self.name}: this material is made by the parties, nothing of it comes from a dealer")
 
-    def begin(self, executions: int, start: int | None = None, timeout_s: float = TIMEOUT_MAX) -> Ration:
+    def begin(self, executions: int, start: int | None = None, timeout_s: float = TIMEOUT_MAX) -> Allocation:
         """As in any stock, but what was ordered is waited for however long it takes.
 
         Making a step of a large network may take minutes; a peer that stops meanwhile is noticed by whoever fills.
@@ -60,8 +60,8 @@ class MadeStock(Stock):
         positions: list[Fields] = []
         for position, (need, fields) in enumerate(zip(self.plan.needs, made, strict=True)):
             kept = tuple(
-                half.astype(compact_dtype(item.bits), copy=False)
-                for item, half in zip(need.kind.fields(), fields, strict=True)
+                share.astype(compact_dtype(item.bits), copy=False)
+                for item, share in zip(need.kind.fields(), fields, strict=True)
             )
             finish = self._finishes.get(position)
             positions.append(finish(kept, positions.__getitem__) if finish else kept)

@@ -1,6 +1,6 @@
 """One bilinear step: numbers that one party knows times vectors that the other knows.
 
-A maker of material yields the products it wants in one round and is resumed with its halves of their results. The
+A maker of material yields the products it wants in one round and is resumed with its shares of their results. The
 *chooser* has `count` numbers of `width` bits; the other has `rows` vectors of `length` words. Number e meets vector
 e % rows, and `fold` consecutive results are added up, so that a matrix product is one Product:
 

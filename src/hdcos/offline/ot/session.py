@@ -1,17 +1,17 @@
 """A session of two parties that can multiply what only one of them knows.
 
-Computes  lists of Products -> this party's halves of their results, modulo 2**bits each (Gilboa, CRYPTO 1999).
+Computes  lists of Products -> this party's shares of their results, modulo 2**bits each (Gilboa, CRYPTO 1999).
 Online    two exchanges to set up; then per round of products one exchange per batch and one more. A product costs 4
           bytes per bit of the chooser's number, and per bit b one message of bits - b bits for each word of the vector.
 Security  the setup is base transfers in both directions, each party chooser in one of the two extensions. For bit b of
           a number, with x the vector: the other holds pads p_0 = pad(q), p_1 = pad(q + delta), keeps -p_0 2**b and
           sends p_0 + x - p_1 modulo 2**(bits - b). The chooser knows the pad of its bit: p_0, and the message is hidden
           by p_1; or p_1, and it gets p_0 + x, hidden by p_0. It adds that times 2**b. To the other, the chooser's
-          bits are hidden by the extension. Every half is masked by pads that the other half's owner does not have, so
-          a half alone is uniform. Pads are keyed anew for each batch, so that whoever computes p times AES to find
+          bits are hidden by the extension. Every share is masked by pads that the other share's owner does not have, so
+          a share alone is uniform. Pads are keyed anew for each batch, so that whoever computes p times AES to find
           a delta has a chance of about p 2**21 / 2**128, however many batches there are.
 
-number * x = sum over b of 2**b bit_b x, and the two halves of each term add up to 2**b bit_b x.
+number * x = sum over b of 2**b bit_b x, and the two shares of each term add up to 2**b bit_b x.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Session:
         return cls(rank, name, Chooser(seeds.reshape(shape)), Offerer(delta, others.reshape(shape)))
 
     def products(self, products: Sequence[Product]) -> Talk[list[Array]]:
-        """This party's halves of the results, in order; of `sums` rows of `length` words each."""
+        """This party's shares of the results, in order; of `sums` rows of `length` words each."""
         sums = [np.zeros((product.sums, product.length), np.uint64) for product in products]
         numbers = {id(product): index for index, product in enumerate(products)}
         plans = [batches(products, chooser) for chooser in (0, 1)]

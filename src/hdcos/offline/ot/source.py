@@ -27,17 +27,18 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hdcos.errors import FrameError, HandshakeError, InputError, MaterialReused
+from hdcos.generators import relay
 from hdcos.link import Kind as FrameKind
 from hdcos.link import Link, Meter
 from hdcos.link.message import decode_message, encode_message, integer
-from hdcos.offline.material import Field, Fields, Finish, Kind, Plan
+from hdcos.offline.material import Field, Fields, Kind, Plan, Precompute
 from hdcos.offline.ot.chunk import make_chunk
 from hdcos.offline.ot.estimate import chunk_traffic, chunks, mask_kind, scopes_of
-from hdcos.offline.ot.pool import MadeStock
+from hdcos.offline.ot.pool import OtPool
 from hdcos.offline.ot.session import Session
 from hdcos.offline.ot.terms import Rounds
 from hdcos.offline.ot.wire import Talk, over_link
-from hdcos.offline.pool import Stock
+from hdcos.offline.pool import MaterialPool
 from hdcos.ring import Array
 
 STEP = "transfers"
@@ -46,7 +47,7 @@ LINK_BYTES = 1 << 37
 MAX_AGREEMENT = 1 << 16
 
 
-class ObliviousSource:
+class OtSource:
     """One party's end. `dial` makes a link to the other party and a name for the session that both know."""
 
     has_dealer = False
@@ -58,7 +59,7 @@ class ObliviousSource:
         self._session: Session | None = None
         self._carried = 0
         """Payload of all chunks made over this link: the same at both parties."""
-        self._stocks: dict[str, MadeStock] = {}
+        self._stocks: dict[str, OtPool] = {}
         self._names: set[str] = set()
 
     @property
@@ -77,13 +78,6 @@ class ObliviousSource:
                 raise
         return self._link
 
-    @property
-    def session(self) -> Session:
-        """The session of the link as it is now."""
-        self.link  # noqa: B018  makes both
-        assert self._session is not None
-        return self._session
-
     def look(self) -> float:
         """There is nobody to look for but the other party."""
         return time.time()
@@ -92,19 +86,21 @@ class ObliviousSource:
         if self._link is not None:
             self._link.close()
 
-    def open(self, name: str, plan: Plan, finishes: Mapping[int, Finish] | None = None, singly: bool = False) -> Stock:
-        """A new, empty stock; `singly` says that its executions will be spent one by one."""
+    def open(
+        self, name: str, plan: Plan, finishes: Mapping[int, Precompute] | None = None, singly: bool = False
+    ) -> MaterialPool:
+        """A new, empty pool; `singly` says that its executions will be spent one by one."""
         if name in self._names:
             raise MaterialReused(f"party {self.rank} has opened the material of {name} before: start a new attempt")
         self._names.add(name)
-        self._stocks[name] = MadeStock(name, plan, self.rank, finishes, singly)
+        self._stocks[name] = OtPool(name, plan, self.rank, finishes, singly)
         return self._stocks[name]
 
     def close(self, name: str) -> None:
         """Forget a scope: nothing more can be made for it, nor refer to it."""
         self._stocks.pop(name, None)
 
-    def fill(self, stock: Stock, executions: int) -> None:
+    def fill(self, stock: MaterialPool, executions: int) -> None:
         """Make so many more executions, together with the other party, which must want the same."""
         mine = self._stocks.get(stock.name)
         if mine is not stock or mine is None:
@@ -124,13 +120,13 @@ class ObliviousSource:
             link.abort(error)
             raise
 
-    def _known(self, name: str) -> MadeStock:
+    def _known(self, name: str) -> OtPool:
         stock = self._stocks.get(name)
         if stock is None:
             raise InputError(f"no material is open under the name {name}, which other material refers to")
         return stock
 
-    def _agree(self, link: Link, stock: MadeStock, executions: int) -> None:
+    def _agree(self, link: Link, stock: OtPool, executions: int) -> None:
         """Compare, never assume: both sides say what they mean before either acts on it."""
         assert self._session is not None
         mine = {
@@ -151,7 +147,7 @@ class ObliviousSource:
         if integer(theirs, "start") < stock.filled:
             stock.retract(theirs["start"])
 
-    def _chunk(self, link: Link, stock: MadeStock, count: int, others: Mapping[str, Plan]) -> None:
+    def _chunk(self, link: Link, stock: OtPool, count: int, others: Mapping[str, Plan]) -> None:
         assert self._session is not None
         start = stock.filled
 
@@ -178,14 +174,7 @@ class ObliviousSource:
 
 def run(session: Session, maker: Rounds[list[Fields]]) -> Talk[list[Fields]]:
     """Drive makers to their results: each round of products is several exchanges."""
-    answer: list[Array] | None = None
-    while True:
-        try:
-            products = maker.send(answer)  # type: ignore[arg-type]
-        except StopIteration as finished:
-            fields: list[Fields] = finished.value
-            return fields
-        answer = yield from session.products(products)
+    return relay(maker, session.products)
 
 
 def _difference(name: str, mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """Products of shared values as products of private ones: what every maker is made of.
 
-A *term* is a list of Products and what this party makes of its halves of their results. `ask` takes the results of
-several terms in one round. For halves x = x_0 + x_1 and so on:
+A *term* is a list of Products and what this party makes of its shares of their results. `ask` takes the results of
+several terms in one round. For shares x = x_0 + x_1 and so on:
 
 shared     w x = w_0 x_0 + w_1 x_1 (local) + w_0 x_1 + w_1 x_0, each cross product with its number's holder as chooser.
 bitwise    for bits b = b_0 + b_1 - 2 b_0 b_1 shared by XOR: b x_0 = b_0 x_0 (local) + b_1 (1 - 2 b_0) x_0, where
@@ -10,8 +10,8 @@ bitwise    for bits b = b_0 + b_1 - 2 b_0 b_1 shared by XOR: b x_0 = b_0 x_0 (lo
 private    one factor is party 0's, the other party 1's; the elements are divided, and each party chooses for half of
            them, so that work and traffic are even.
 
-Security   whatever travels is a Product (see session): each party's half of a result is uniform, so what it computes
-           from its halves alone says nothing about the other's.
+Security   whatever travels is a Product (see session): each party's share of a result is uniform, so what it computes
+           from its shares alone says nothing about the other's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from hdcos.offline.ot.arrays import flat, joined, moved, repeated, words
+from hdcos.offline.kinds import ring_words
+from hdcos.offline.ot.arrays import flat, joined, moved, repeated
 from hdcos.offline.ot.product import Product
 from hdcos.ring import Array
 
@@ -41,7 +42,7 @@ class Maker:
 
 @dataclass(frozen=True)
 class Term:
-    """Products, and what becomes of this party's halves of their results."""
+    """Products, and what becomes of this party's shares of their results."""
 
     products: list[Product]
     finish: Callable[[list[Array]], Array]
@@ -59,17 +60,17 @@ def ask(*terms: Term) -> Rounds[list[Array]]:
 
 def shared(maker: Maker, w: Array, x: Array, bits: int = 64) -> Term:
     """w (G, S) times x (U, S, k): each of the G rows of w serves U / G rows of x; result (U, S, k)."""
-    groups, vectors, back = _grouped(words(w), words(x))
+    groups, vectors, back = _grouped(ring_words(w), ring_words(x))
     products = [_product(maker, chooser, groups, vectors, width=bits, bits=bits) for chooser in (0, 1)]
-    local = _local(words(w), words(x))
+    local = _local(ring_words(w), ring_words(x))
     return Term(products, lambda results: local + back(results[0] + results[1]))
 
 
 def bitwise(maker: Maker, own: Array, width: int, x: Array, bits: int = 64) -> Term:
     """A number shared by XOR, of which `own` (G, S) is this party's part, times x (U, S, k); result (U, S, k)."""
-    groups, vectors, back = _grouped(words(own), words(x))
+    groups, vectors, back = _grouped(ring_words(own), ring_words(x))
     products = [_product(maker, chooser, groups, vectors, width=width, bits=bits, signs=groups) for chooser in (0, 1)]
-    local = _local(words(own), words(x))
+    local = _local(ring_words(own), ring_words(x))
     return Term(products, lambda results: local + back(results[0] + results[1]))
 
 
@@ -133,13 +134,13 @@ def private(
 
 
 def random_bits(maker: Maker, name: str, shape: tuple[int, ...], width: int, bits: int = 64) -> tuple[Array, Term]:
-    """A uniform number of `width` bits shared by XOR: this party's part, and the term of its halves modulo 2**bits."""
-    own = words(maker.draw(name, shape, width))
+    """A uniform number of `width` bits shared by XOR: this party's part, and the term of its shares modulo 2**bits."""
+    own = ring_words(maker.draw(name, shape, width))
     return own, integer(maker, own, width, bits)
 
 
 def integer(maker: Maker, own: Array, width: int, bits: int = 64) -> Term:
-    """Halves of a number shared by XOR: `bitwise` with x = 1, which the party that does not choose holds."""
+    """Shares of a number shared by XOR: `bitwise` with x = 1, which the party that does not choose holds."""
     numbers = flat(own, -1)
     ones = numbers.reshape(-1, 1) * np.uint64(0) + np.uint64(1)
     term = private(maker, numbers, ones, width, bits, signs=numbers)

@@ -1,6 +1,6 @@
 """Cosine and sine of a random angle that nobody knows: the paper's Algorithm 1, moved offline.
 
-Computes  each party's angle r_i -> halves of cos r and sin r at `scale`, r = r_0 + r_1, in the whole ring.
+Computes  each party's angle r_i -> shares of cos r and sin r at `scale`, r = r_0 + r_1, in the whole ring.
 Online    2 rounds of products. For scale 16: 40 transfers of two words of 26 bits and fewer, then 2 of one of 45 bits:
           435 bytes a pair, both directions together.
 Error     less than 1.5 units of the scale; unbiased but for 1/8 of a unit where a factor is clipped.
@@ -8,8 +8,8 @@ Security  Products of private values (see session) and local work only.
 
 cos r = c_0 c_1 - s_0 s_1 and sin r = s_0 c_1 + c_0 s_1. With factors at scale f = scale + GUARD_BITS, clipped to
 f + 1 bits, the sums need 2 f + 3 bits and no more, of which all but 7 of those that rounding drops are left out
-from the beginning. Each party rounds its own half from scale 2 f to `scale` (party 0
-ties up, party 1 ties down): halves u_0 + u_1 modulo 2**L, L = scale + 3, of a value that lies in [0, 2**(L - 1)) once
+from the beginning. Each party rounds its own share from scale 2 f to `scale` (party 0
+ties up, party 1 ties down): shares u_0 + u_1 modulo 2**L, L = scale + 3, of a value that lies in [0, 2**(L - 1)) once
 an offset is added, so that its top bit is known to be zero. Then u_0 + u_1 wraps if and only if one of the two top bits
 a_0, a_1 is set:
 
@@ -22,9 +22,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hdcos.offline.ot.arrays import flat, ring_word, stacked, words
+from hdcos.offline.kinds import ring_words
+from hdcos.offline.ot.arrays import flat, stacked
 from hdcos.offline.ot.terms import Maker, Rounds, ask, private
 from hdcos.ring import Array, Blank, round_open, table_phase, trig_words
+from hdcos.sharing.share import ring_word
 
 GUARD_BITS = 3
 SPARE_BITS = 7
@@ -36,7 +38,7 @@ MAX_SCALE = 30
 def cos_sin(
     maker: Maker, mask: Array, phase_bits: int, scale: int, harmonics: Sequence[int] = (1,)
 ) -> Rounds[tuple[Array, Array]]:
-    """Halves of cos k r and sin k r for r = -mask; with several harmonics along a new last axis."""
+    """Shares of cos k r and sin k r for r = -mask; with several harmonics along a new last axis."""
     fine = min(scale + GUARD_BITS, MAX_SCALE)
     turn = mask.dtype.type((1 << phase_bits) - 1)
     r = (np.zeros((), mask.dtype) - mask) & turn
@@ -60,15 +62,15 @@ def _clipped(part: Array, fine: int) -> Array:
 
 
 def _rounded(maker: Maker, sums: Array, drop: int, scale: int) -> Rounds[Array]:
-    """Halves at `scale` in the whole ring, from halves of |x| <= 2**(drop + scale) + 2**drop with 3 bits to spare."""
+    """Shares at `scale` in the whole ring, from shares of |x| <= 2**(drop + scale) + 2**drop with 3 bits to spare."""
     kept = scale + 3
     offset = (1 << scale) + 2
     keep = np.uint64((1 << kept) - 1)
-    halves = words(round_open(flat(sums, *sums.shape), None, drop, kept, ties_up=maker.rank == 0))
+    shares = ring_words(round_open(flat(sums, *sums.shape), None, drop, kept, ties_up=maker.rank == 0))
     if maker.rank == 0:
-        halves = (halves + np.uint64(offset)) & keep
-    tops = flat(halves >> np.uint64(kept - 1), -1)
+        shares = (shares + np.uint64(offset)) & keep
+    tops = flat(shares >> np.uint64(kept - 1), -1)
     (both,) = yield from ask(private(maker, tops, tops.reshape(-1, 1), 1, 64 - kept))
     wraps = tops - flat(both, -1)
-    lifted: Array = halves - (flat(wraps, *halves.shape) << np.uint64(kept))
+    lifted: Array = shares - (flat(wraps, *shares.shape) << np.uint64(kept))
     return lifted - ring_word(offset) if maker.rank == 0 else lifted

@@ -16,7 +16,7 @@ from hdcos.party.http.models import outline_network
 from hdcos.party.store import ENDED, StoredJob, StoredReveal
 from hdcos.party.worker import check_shares
 from hdcos.secure import layout
-from hdcos.secure.training import Rule, training_form
+from hdcos.secure.training import Rule, training_plan
 
 EVENT_S = 0.25
 SILENCE_S = 10.0
@@ -50,7 +50,7 @@ class Jobs:
             raise InputError("datasets: a data set is named twice")
         spec = msgspec.to_builtins(given) | {"architecture": model.architecture()}
         number = spec.pop("id")
-        form = training_form(model, given.loss)
+        form = training_plan(model, given.loss)
         budget.another(given.model, budget.model(model, layout(model, given.phase_bits, self._service.node.dealt)))
         budget.job(model, spec, 0)  # with its rows, when it begins
         check_shares(tensors, {tensor.name: tensor.shape for tensor in form.tensors})

@@ -22,7 +22,7 @@ from hdcos.protocol.polynomial import lifted_polynomials
 from hdcos.protocol.precision import even
 from hdcos.protocol.rounds import Rounds
 from hdcos.ring import rotate
-from hdcos.secure.training.form import PHASE_BITS, SLOPE_SCALE, Unit
+from hdcos.secure.training.form import PHASE_BITS, SLOPE_SCALE, LinearBlock
 from hdcos.sharing import Public, Share
 
 FACTOR_BITS = 12
@@ -32,7 +32,7 @@ RANGE_BITS = 10
 TWO_PI = round(2 * pi * 2**FACTOR_BITS)
 
 
-def activate(party: Party, unit: Unit, y: Share) -> Rounds[tuple[Share, Share | None]]:
+def activate(party: Party, unit: LinearBlock, y: Share) -> Rounds[tuple[Share, Share | None]]:
     """f(y) and f'(y); no derivative where it is one."""
     name = unit.activation
     if name == "none":

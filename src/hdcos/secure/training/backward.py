@@ -34,8 +34,8 @@ from hdcos.secure.training.form import (
     DIAGONAL_BITS,
     FUSED_SLOPE,
     Diagonal,
+    LinearBlock,
     Matrix,
-    Unit,
 )
 from hdcos.secure.training.forward import Pass
 from hdcos.secure.training.rule import Rule
@@ -97,7 +97,7 @@ class Backward:
             return gradient
         return transformed(gradient, unit.size, unit.size)
 
-    def _fused_gradient(self, each: Pass, before: Unit, opened: LiftedRows) -> FusedGradient:
+    def _fused_gradient(self, each: Pass, before: LinearBlock, opened: LiftedRows) -> FusedGradient:
         """The gradient behind the cosine before a unit; the unit's steps are there once that is opened."""
         assert isinstance(each.unit, Diagonal)
         assert each.before is not None
@@ -139,7 +139,7 @@ class Backward:
             gradient = transformed(total, unit.size, unit.outputs[0])
             self._move(unit.bias.name, gradient, unit.bias.squared / unit.size)
 
-    def _on_cosine(self, unit: Diagonal, phase: FusedPhase, scale: int, before: Unit) -> tuple[int, int]:
+    def _on_cosine(self, unit: Diagonal, phase: FusedPhase, scale: int, before: LinearBlock) -> tuple[int, int]:
         """The learning rate in the public factor of a cosine: sum over the batch of g_u cos y' is then the step."""
         amplitude = self.rule.rate / self.rows * unit.weight.squared * 2.0 ** (unit.weight.scale - scale)
         return self.rule.on_cosine(amplitude / 2.0**before.pool_bits, phase.scale, unit.index)

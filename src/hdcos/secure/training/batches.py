@@ -1,4 +1,4 @@
-"""Which rows a step is made of: public indices, the same for both parties and for every twin in the clear."""
+"""Which rows a step is made of: public indices, the same for both parties and for every twin in plaintext."""
 
 from __future__ import annotations
 

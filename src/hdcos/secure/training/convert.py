@@ -14,16 +14,18 @@ from collections.abc import Mapping
 from hdcos.errors import ModelError
 from hdcos.protocol.party import Party
 from hdcos.protocol.rounds import Rounds, together
-from hdcos.secure import Layout, Tensor
+from hdcos.secure import CompiledNetwork, Tensor
 from hdcos.secure.training.activation import settled
-from hdcos.secure.training.form import Form
+from hdcos.secure.training.form import TrainingPlan
 from hdcos.sharing import Share
 
 LIFTED_SCALE = 30
 RATIO_SCALE = 24
 
 
-def to_inference(party: Party, form: Form, layout: Layout, state: Mapping[str, Share]) -> Rounds[dict[str, Share]]:
+def to_inference(
+    party: Party, form: TrainingPlan, layout: CompiledNetwork, state: Mapping[str, Share]
+) -> Rounds[dict[str, Share]]:
     """Shares at the scales and in the units of the layout."""
     wanted = {tensor.name: tensor for tensor in layout.tensors}
     trained = {tensor.name: tensor for tensor in form.tensors}

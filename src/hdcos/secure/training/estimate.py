@@ -7,7 +7,7 @@ from math import prod
 
 from hdcos.nn.sequential import Sequential
 from hdcos.protocol.plan import Planned, blank_share, plan
-from hdcos.secure.training.form import INPUT_SCALE, training_form
+from hdcos.secure.training.form import INPUT_SCALE, training_plan
 from hdcos.secure.training.rule import LEAST_AMPLITUDE, LEAST_FACTOR, Rule
 from hdcos.secure.training.step import sgd_step
 
@@ -42,7 +42,7 @@ class _Noting(Rule):
 
 
 def _planned(model: Sequential, batch: int, loss: str, rule: Rule) -> Planned:
-    form = training_form(model, loss)
+    form = training_plan(model, loss)
     x = blank_share((batch, prod(form.input_shape)), INPUT_SCALE)
     targets = blank_share((batch, form.outputs), form.target_scale)
     state = {tensor.name: blank_share(tensor.shape, tensor.scale, tensor.bits) for tensor in form.tensors}

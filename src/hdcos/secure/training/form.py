@@ -26,8 +26,7 @@ from hdcos.nn.structured import PHD_FRACTION_BITS
 from hdcos.protocol import fit
 from hdcos.protocol.fourier import Series
 from hdcos.ring import Array
-from hdcos.secure.stages import Projection
-from hdcos.secure.tensor import Tensor
+from hdcos.secure.stages import Projection, Tensor
 from hdcos.sharing import Share
 
 Shape = tuple[int, ...]
@@ -72,7 +71,7 @@ ROOM_BITS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unit:
+class LinearBlock:
     """A linear layer, the activation after it, and the pooling after that."""
 
     index: int
@@ -116,7 +115,7 @@ class Unit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Diagonal(Unit):
+class Diagonal(LinearBlock):
     """y = H (w * x), perhaps with a public projection, and a bias."""
 
     size: int
@@ -129,7 +128,7 @@ class Diagonal(Unit):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Matrix(Unit):
+class Matrix(LinearBlock):
     """y = x by a bilinear product with w, and a bias."""
 
     operation: str
@@ -170,10 +169,10 @@ class MaskedAgain:
 
 
 @dataclass(frozen=True)
-class Form:
+class TrainingPlan:
     """A network that can be trained on shares, with its loss."""
 
-    units: tuple[Unit, ...]
+    units: tuple[LinearBlock, ...]
     loss: str
     front: tuple[Layer, ...]
     """Leading public layers, which the owner of the rows applies before sharing them."""
@@ -236,7 +235,7 @@ class Form:
         return DIAGONAL_OUTPUT if wide else TARGET_SCALE
 
 
-def training_form(model: nn.Sequential, loss: str = "logistic") -> Form:
+def training_plan(model: nn.Sequential, loss: str = "logistic") -> TrainingPlan:
     """The form of a network, or ModelError naming the layer that cannot be trained on shares."""
     if loss not in LOSSES:
         raise InputError(f"no loss is called {loss!r}: choose from {', '.join(LOSSES)}")
@@ -257,7 +256,7 @@ def training_form(model: nn.Sequential, loss: str = "logistic") -> Form:
     units = _Reader(model.layers, model.shapes, front, loss).units()
     if len(units[-1].outputs) != 1:
         raise ModelError("a network that is trained ends with a linear layer that gives a row of numbers")
-    return Form(units, loss, tuple(model.layers[:front]), model.shapes[front], model.output_shape[0])
+    return TrainingPlan(units, loss, tuple(model.layers[:front]), model.shapes[front], model.output_shape[0])
 
 
 @dataclass
@@ -269,8 +268,8 @@ class _Reader:
     position: int
     loss: str
 
-    def units(self) -> tuple[Unit, ...]:
-        made: list[Unit] = []
+    def units(self) -> tuple[LinearBlock, ...]:
+        made: list[LinearBlock] = []
         while self.position < len(self.layers):
             made += self._group(not made)
         if not made or not made[-1].last:
@@ -280,7 +279,7 @@ class _Reader:
             for unit, following in zip(made, [*made[1:], None], strict=True)
         )
 
-    def _group(self, first: bool) -> list[Unit]:
+    def _group(self, first: bool) -> list[LinearBlock]:
         index = self.position
         layer = self.layers[index]
         activation, series, pool, self.position = self._after(index)
@@ -335,10 +334,10 @@ class _Reader:
             position += 1
         return activation, series, pool, position
 
-    def _diagonal(self, layer: nn.HadamardDiagonal | nn.PHD, shared: dict) -> list[Unit]:  # type: ignore[type-arg]
+    def _diagonal(self, layer: nn.HadamardDiagonal | nn.PHD, shared: dict) -> list[LinearBlock]:  # type: ignore[type-arg]
         index = shared["index"]
         names = layer.diagonals if isinstance(layer, nn.HadamardDiagonal) else ("diagonal",)
-        made: list[Unit] = []
+        made: list[LinearBlock] = []
         for block, name in enumerate(names):
             last = block == len(names) - 1
             options = shared if last else {**shared, "activation": "none", "series": None, "turns": False, "pool": ()}
@@ -377,7 +376,7 @@ class _Reader:
         shared: dict,  # type: ignore[type-arg]
         stride: int = 1,
         padding: int = 0,
-    ) -> Unit:
+    ) -> LinearBlock:
         index = shared["index"]
         if shared["activation"] == "":
             gradient = ACTIVATION_GRADIENT if self.loss == "softmax" else TARGET_SCALE
@@ -421,6 +420,6 @@ class _Reader:
         )
 
 
-def _takes_phase(unit: Unit | None) -> bool:
+def _takes_phase(unit: LinearBlock | None) -> bool:
     """Whether a unit can be fused with the cosine before it; a projection leaves room for a result in turns only."""
     return isinstance(unit, Diagonal) and (unit.projection is None or unit.turns)

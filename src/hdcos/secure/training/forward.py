@@ -20,7 +20,7 @@ from hdcos.protocol.opening import open_masked, round_lift
 from hdcos.protocol.party import Party
 from hdcos.protocol.phase import FusedPhase, open_fused_phase
 from hdcos.protocol.rounds import Rounds, together
-from hdcos.ring import pool_sum
+from hdcos.ring import HadamardLayer, pool_sum
 from hdcos.secure.training.activation import activate, settled, slope_of
 from hdcos.secure.training.form import (
     DIAGONAL_OUTPUT,
@@ -31,9 +31,9 @@ from hdcos.secure.training.form import (
     PHASE_BITS,
     WEIGHT_SCALE,
     Diagonal,
-    Form,
+    LinearBlock,
     Matrix,
-    Unit,
+    TrainingPlan,
 )
 from hdcos.secure.training.weights import Weights
 from hdcos.sharing import Share
@@ -48,7 +48,7 @@ BIAS_BITS = 40
 class Pass:
     """What the forward pass of one unit leaves for its backward pass."""
 
-    unit: Unit
+    unit: LinearBlock
     masked_weight: Masked | None = None
     masked_input: Masked | None = None
     """Its input, unless that came as a phase."""
@@ -74,7 +74,7 @@ class Forward:
     """The forward pass at one party."""
 
     party: Party
-    form: Form
+    form: TrainingPlan
     state: State
     weights: Weights = field(init=False)
     passes: list[Pass] = field(init=False)
@@ -179,19 +179,9 @@ class Forward:
         bias = None
         if unit.bias is not None and unit.projection is None and scale >= unit.bias.scale:
             bias = self.state[unit.bias.name].raised(scale).words
-        y = HadamardCosine(
-            phase.d,
-            phase.cos_r,
-            phase.sin_r,
-            phase.bits,
-            phase.scale,
-            unit.size,
-            outputs,
-            bias,
-            windows,
-            scale,
-            weight=phase.weight_terms(each.weight, pool),
-        )
+        rotation = (phase.d, phase.cos_r, phase.sin_r, phase.bits, phase.scale)
+        weight = phase.weight_terms(each.weight, pool)
+        y = HadamardCosine(HadamardLayer(*rotation, unit.size, outputs, bias, windows, weight), scale)
         if bias is not None:
             return y.share() if unit.last else y
         made = unit.projection(y.share()) if unit.projection else y.share()
@@ -215,7 +205,7 @@ class Forward:
             each.slope = slope
         return result
 
-    def _pooled(self, z: Share, unit: Unit) -> Share:
+    def _pooled(self, z: Share, unit: LinearBlock) -> Share:
         if not unit.pool:
             return z
         words = pool_sum(z.words.reshape(len(z), -1), unit.pool)
@@ -234,7 +224,7 @@ class Forward:
         y = product(self.party, each.x, each.weight, unit.operation, unit.outputs, unit.stride, unit.padding)
         return self._plus_bias(y.raised(MATRIX_OUTPUT), unit)
 
-    def _plus_bias(self, y: Share, unit: Unit) -> Share:
+    def _plus_bias(self, y: Share, unit: LinearBlock) -> Share:
         if unit.bias is None:
             return y
         bias = self.state[unit.bias.name]

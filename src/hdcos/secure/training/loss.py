@@ -28,7 +28,7 @@ from hdcos.protocol.precision import even
 from hdcos.protocol.rounds import Rounds
 from hdcos.ring import matmul
 from hdcos.secure.training.activation import settled
-from hdcos.secure.training.form import LOSS_PHASE_BITS, TARGET_SCALE, Form
+from hdcos.secure.training.form import LOSS_PHASE_BITS, TARGET_SCALE, TrainingPlan
 from hdcos.sharing import Share
 
 PRECISION = even(LOSS_PHASE_BITS, TARGET_SCALE // 2)
@@ -44,7 +44,9 @@ def loss_series() -> Series:
     return fit.loss_sigmoid()
 
 
-def error(party: Party, form: Form, logits: Share, targets: Share, pairs: Masked | None = None) -> Rounds[Share]:
+def error(
+    party: Party, form: TrainingPlan, logits: Share, targets: Share, pairs: Masked | None = None
+) -> Rounds[Share]:
     """The derivative by the logits; softmax needs the targets' `pairs`."""
     if form.loss == "squared":
         if logits.bits < 64:

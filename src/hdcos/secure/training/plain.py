@@ -1,4 +1,4 @@
-"""Training in the clear with NumPy alone: HD-cos networks, the logistic loss, plain SGD.
+"""Training in plaintext with NumPy alone: HD-cos networks, the logistic loss, plain SGD.
 
 The yardstick of the demo, which has no PyTorch: the same initial weights, batches and rates as on shares, in floats.
 """

@@ -25,14 +25,14 @@ from __future__ import annotations
 from hdcos.protocol.party import Party
 from hdcos.protocol.rounds import Rounds
 from hdcos.secure.training.backward import Backward
-from hdcos.secure.training.form import Form
+from hdcos.secure.training.form import TrainingPlan
 from hdcos.secure.training.forward import Forward, State
 from hdcos.secure.training.loss import error, open_pairs
 from hdcos.secure.training.rule import Rule, updated
 from hdcos.sharing import Share
 
 
-def sgd_step(party: Party, form: Form, state: State, x: Share, targets: Share, rule: Rule) -> Rounds[State]:
+def sgd_step(party: Party, form: TrainingPlan, state: State, x: Share, targets: Share, rule: Rule) -> Rounds[State]:
     """The parameters after one step on a batch."""
     forward = Forward(party, form, state)
     pairs = [open_pairs(party, targets)] if form.loss == "softmax" else []

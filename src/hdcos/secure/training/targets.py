@@ -12,7 +12,7 @@ from hdcos.errors import InputError
 from hdcos.nn import Flatten, Sequential
 from hdcos.nn.columns import Rows, column_names, numbers
 from hdcos.ring import Array, encode
-from hdcos.secure.training.form import INPUT_SCALE, LOSSES, TARGET_SCALE, Form
+from hdcos.secure.training.form import INPUT_SCALE, LOSSES, TARGET_SCALE, TrainingPlan
 
 REGRESSION = "for a regression use loss='squared' and a network with one output"
 LARGEST_TARGET = 128.0
@@ -72,10 +72,8 @@ def encoded_rows(
         if len(targets) != len(rows):
             raise InputError(f"{len(rows)} rows and {len(targets)} labels do not belong together")
         words["targets"] = encode(targets, TARGET_SCALE)
-    named = {} if columns is None else {"columns": list(columns)}
-    return words, {
-        **{"rows": len(rows), "features": rows.shape[1], "outputs": outputs if y is not None else 0, **named}
-    }
+    public: dict[str, Any] = {"rows": len(rows), "features": rows.shape[1], "outputs": 0 if y is None else outputs}
+    return words, public if columns is None else {**public, "columns": list(columns)}
 
 
 def check_targets(targets: Array, loss: str) -> None:
@@ -95,7 +93,7 @@ class OwnRows:
     targets: Array
 
 
-def own_rows(form: Form, model: Sequential, x: Rows, y: ArrayLike | None, loss: str) -> OwnRows:
+def own_rows(form: TrainingPlan, model: Sequential, x: Rows, y: ArrayLike | None, loss: str) -> OwnRows:
     if y is None:
         if isinstance(x, list | tuple) and not x:
             raise InputError("no data set is named: give rows, or names of uploaded data sets")
@@ -110,7 +108,7 @@ def own_rows(form: Form, model: Sequential, x: Rows, y: ArrayLike | None, loss: 
     return OwnRows(rows, shared, targets)
 
 
-def named_sets(form: Form, x: Any, y: ArrayLike | None) -> tuple[list[str], str] | None:
+def named_sets(form: TrainingPlan, x: Any, y: ArrayLike | None) -> tuple[list[str], str] | None:
     """Names of uploaded data sets and how they are joined, if that is what was passed instead of rows."""
     if isinstance(x, str):
         x = [x]

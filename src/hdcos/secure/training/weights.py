@@ -20,14 +20,14 @@ from hdcos.protocol.opening import open_masked
 from hdcos.protocol.party import Party
 from hdcos.protocol.rounds import Rounds, together
 from hdcos.ring import Array, Blank
-from hdcos.secure.training.form import Form, WeightRow
+from hdcos.secure.training.form import TrainingPlan, WeightRow
 from hdcos.sharing import Share
 
 
 class Weights:
     """The weights of all units at one party: all are lifted, and those that products refer to masked as well."""
 
-    def __init__(self, party: Party, form: Form, state: Mapping[str, Share]) -> None:
+    def __init__(self, party: Party, form: TrainingPlan, state: Mapping[str, Share]) -> None:
         self._party, self._state = party, state
         self._rows, self._again = form.weight_rows, form.masked_again
         self._first = form.units[0].weight

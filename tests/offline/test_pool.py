@@ -17,18 +17,18 @@ from hdcos.errors import (
     MaterialReused,
     PeerLost,
 )
-from hdcos.offline import Dealer, Mask, Need, Plan, Reference, Stock, TrigPair
+from hdcos.offline import Dealer, Mask, MaterialPool, Need, Plan, Reference, TrigPair
 from hdcos.offline.kinds import MaskProduct
 
 PLAN = Plan((Need(TrigPair((8,), 16, 16), 1), Need(Mask((8,), 20), 1)))
 
 
-def opened(plan: Plan = PLAN, name: str = "test") -> tuple[Dealer, Stock, Stock]:
+def opened(plan: Plan = PLAN, name: str = "test") -> tuple[Dealer, MaterialPool, MaterialPool]:
     dealer = Dealer()
-    return dealer, *(Stock(name, plan, rank, dealer.open(name, plan, rank)) for rank in (0, 1))
+    return dealer, *(MaterialPool(name, plan, rank, dealer.open(name, plan, rank)) for rank in (0, 1))
 
 
-def deal(dealer: Dealer, zero: Stock, one: Stock, executions: int) -> None:
+def deal(dealer: Dealer, zero: MaterialPool, one: MaterialPool, executions: int) -> None:
     start = one.filled
     zero.fill(start, executions, None)
     one.fill(start, executions, dealer.deal(one.name, start, executions))
@@ -51,7 +51,7 @@ def test_any_batches_that_sum_to_n_consume_what_was_dealt_for_n() -> None:
     assert zero.available == one.available == 0
 
     # A second pair of stocks from the same roots gives the same values in one piece: batching changed nothing.
-    whole0 = Stock("test", PLAN, 0, zero._root)
+    whole0 = MaterialPool("test", PLAN, 0, zero._root)
     whole0.fill(0, 17, None)
     (_, cos0, _) = whole0.begin(17).take(PLAN.needs[0].kind, 17)
     assert cos0.shape == (17, 8)
@@ -245,7 +245,7 @@ def test_what_finish_replaces_is_not_kept_alive() -> None:
     dealer = Dealer()
     finishes = {0: lambda fields, earlier: (fields[0], fields[1] + fields[2])}
     for rank in (0, 1):
-        stock = Stock("test", plan, rank, dealer.open("test", plan, rank), finishes, singly=True)
+        stock = MaterialPool("test", plan, rank, dealer.open("test", plan, rank), finishes, singly=True)
         stock.fill(0, 4, dealer.deal("test", 0, 4) if rank else None)
         (slab,) = stock._slabs
         for field in slab.positions[0]:

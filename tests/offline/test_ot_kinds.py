@@ -1,4 +1,4 @@
-"""Material that two parties made themselves: do the joined halves of every kind satisfy their relation?"""
+"""Material that two parties made themselves: do the joined shares of every kind satisfy their relation?"""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_cosines_are_unbiased_and_off_by_little_more_than_one_unit(pair: Pair) -
 def test_each_party_alone_sees_uniform_fields_that_are_unrelated(pair: Pair) -> None:
     """Every half, and every difference of two fields of one party.
 
-    But for a lifted mask, whose halves modulo 2**bits are those of the integer: as in a rounding mask of the dealer's,
+    But for a lifted mask, whose shares modulo 2**bits are those of the integer: as in a rounding mask of the dealer's,
     one sharing serves the opening and what is computed from it.
     """
     executions = 40
@@ -183,15 +183,15 @@ def test_each_party_alone_sees_uniform_fields_that_are_unrelated(pair: Pair) -> 
                     view.setdefault((position, item.name), []).append(half.astype(np.uint64).ravel())
     widths = {(p, item.name): item.bits for p, need in enumerate(PLAN.needs) for item in need.kind.fields()}
     for view in views:
-        halves = {name: np.concatenate(parts) for name, parts in view.items()}
-        names = list(halves)
+        shares = {name: np.concatenate(parts) for name, parts in view.items()}
+        names = list(shares)
         for i, name in enumerate(names):
-            assert_uniform(halves[name], widths[name], f"{name}")
+            assert_uniform(shares[name], widths[name], f"{name}")
             for other in names[:i]:
                 if name[0] == other[0] and {name[1], other[1]} in ({"mask", "integer"}, {"mask", "high"}):
                     continue
-                size = min(halves[name].size, halves[other].size)
-                difference = halves[name][:size] - halves[other][:size]
+                size = min(shares[name].size, shares[other].size)
+                difference = shares[name][:size] - shares[other][:size]
                 assert_uniform(difference, min(widths[name], widths[other]), f"{name} - {other}")
 
 

@@ -15,8 +15,8 @@ import pytest
 
 from hdcos.errors import FrameError, HandshakeError, HdcosError, InputError, MaterialExhausted, MaterialReused, PeerLost
 from hdcos.link import Kind, Link, Listener, Meter, connect
-from hdcos.offline import FusedTrig, Mask, MaskProduct, Need, Plan, Reference, RoundingMask, Stock, TrigPair
-from hdcos.offline.ot import ObliviousSource, traffic
+from hdcos.offline import FusedTrig, Mask, MaskProduct, MaterialPool, Need, Plan, Reference, RoundingMask, TrigPair
+from hdcos.offline.ot import OtSource, traffic
 from hdcos.testing.ot_pair import joined, wrong
 from tls_pair import identities
 
@@ -24,7 +24,7 @@ PLAN = Plan((Need(Mask((8,)), 3), Need(TrigPair((50,), 16, 16), 3), Need(Roundin
 
 
 @contextmanager
-def parties(timeout_s: float = 5.0) -> Iterator[tuple[ObliviousSource, ObliviousSource]]:
+def parties(timeout_s: float = 5.0) -> Iterator[tuple[OtSource, OtSource]]:
     """Both ends; each dials again after a failure."""
     zero, one = identities()
     with Listener(one, {zero.certificate: "party0"}, link_timeout_s=timeout_s) as listener:
@@ -43,7 +43,7 @@ def parties(timeout_s: float = 5.0) -> Iterator[tuple[ObliviousSource, Oblivious
 
             return dialled
 
-        sources = ObliviousSource(dial(0), 0), ObliviousSource(dial(1), 1)
+        sources = OtSource(dial(0), 0), OtSource(dial(1), 1)
         try:
             yield sources
         finally:
@@ -65,18 +65,18 @@ def both(*work: Callable[[], object]) -> list[HdcosError | None]:
         return list(pool.map(caught, work))
 
 
-Sources = tuple[ObliviousSource, ObliviousSource]
+Sources = tuple[OtSource, OtSource]
 
 
-def fill(sources: Sources, stocks: list[Stock], executions: int = 1) -> list[HdcosError | None]:
+def fill(sources: Sources, stocks: list[MaterialPool], executions: int = 1) -> list[HdcosError | None]:
     return both(*(partial(source.fill, stock, executions) for source, stock in zip(sources, stocks, strict=True)))
 
 
-def opened(sources: Sources, name: str, plan: Plan = PLAN) -> list[Stock]:
+def opened(sources: Sources, name: str, plan: Plan = PLAN) -> list[MaterialPool]:
     return [source.open(name, plan) for source in sources]
 
 
-def assert_right(stocks: list[Stock], plan: Plan = PLAN, executions: int = 1) -> None:
+def assert_right(stocks: list[MaterialPool], plan: Plan = PLAN, executions: int = 1) -> None:
     values = joined(plan, [stock.begin(executions) for stock in stocks], executions)
     assert wrong(plan, values, executions) == 0
 
@@ -313,7 +313,7 @@ def test_one_flipped_bit_of_one_transfer_is_caught_by_joining_both_halves() -> N
 
 
 def test_scopes_open_once_and_only_what_is_open_is_filled() -> None:
-    source = ObliviousSource(lambda meter: pytest.fail("nothing to dial for"), 0)
+    source = OtSource(lambda meter: pytest.fail("nothing to dial for"), 0)
     stock = source.open("work", PLAN)
     with pytest.raises(MaterialReused, match="before"):
         source.open("work", PLAN)

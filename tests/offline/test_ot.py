@@ -15,9 +15,8 @@ from hdcos.offline.ot.base import BaseReceiver, BaseSender
 from hdcos.offline.ot.kernels import loops
 from hdcos.offline.ot.product import BATCH_TRANSFERS, Product, batches, exchanges
 from hdcos.offline.ot.session import SETUP_BYTES, Session
-from hdcos.offline.ot.wire import in_lockstep
 from hdcos.ring import Blank
-from hdcos.testing.ot_pair import Pair
+from hdcos.testing.ot_pair import Pair, in_lockstep
 
 SESSION = bytes(range(32))
 RNG = np.random.default_rng(7)
@@ -158,7 +157,7 @@ def test_halves_of_a_product_add_up_to_it(
         Product(chooser, vectors, count, rows, length, width, bits, fold, signed, flips),
     ]
     products = sides if chooser == 0 else sides[::-1]
-    (half0,), (half1,) = in_lockstep(*(pair.sessions[rank].products([products[rank]]) for rank in (0, 1)))
+    (share0,), (share1,) = in_lockstep(*(pair.sessions[rank].products([products[rank]]) for rank in (0, 1)))
     expected = np.zeros((count, length), np.uint64)
     picked = np.arange(count) % rows
     for bit in range(width):
@@ -168,7 +167,7 @@ def test_halves_of_a_product_add_up_to_it(
         term = (((numbers >> np.uint64(bit)) & np.uint64(1)) << np.uint64(bit)) * sign.astype(np.int64).view(np.uint64)
         expected += term[:, None] * vectors[picked]
     expected = expected.reshape(sums, fold, length).sum(1, dtype=np.uint64)
-    assert ((half0 + half1 - expected) << np.uint64(64 - bits) == 0).all()
+    assert ((share0 + share1 - expected) << np.uint64(64 - bits) == 0).all()
 
 
 @pytest.mark.parametrize("coarse", [1, 5, 17])
@@ -180,9 +179,9 @@ def test_a_coarse_product_is_off_by_half_a_unit_per_rounded_bit_at_most(pair: Pa
         Product(0, numbers.view(np.uint64), 500, 500, 2, width, bits, 1, True, None, coarse),
         Product(0, vectors.view(np.uint64), 500, 500, 2, width, bits, 1, True, None, coarse),
     ]
-    (half0,), (half1,) = in_lockstep(*(pair.sessions[rank].products([sides[rank]]) for rank in (0, 1)))
+    (share0,), (share1,) = in_lockstep(*(pair.sessions[rank].products([sides[rank]]) for rank in (0, 1)))
     spare = np.uint64(64 - (bits - coarse))
-    made = ((half0 + half1) << spare).view(np.int64) >> np.int64(spare)
+    made = ((share0 + share1) << spare).view(np.int64) >> np.int64(spare)
     error = made - numbers[:, None] * vectors / 2**coarse
     assert np.abs(error).max() <= coarse / 2
     assert abs(error.mean()) < 5 * error.std() / np.sqrt(error.size)
@@ -247,7 +246,7 @@ def test_sessions_have_secrets_of_their_own() -> None:
 
 
 def test_one_changed_bit_of_a_transfer_makes_a_wrong_product(pair: Pair) -> None:
-    """Outside the semi-honest model: nobody notices while it happens; whoever joins both halves does."""
+    """Outside the semi-honest model: nobody notices while it happens; whoever joins both shares does."""
     numbers, vectors = words(64), words(64, 1)
     products = [Product(0, numbers, 64, 64, 1, 64, 64), Product(0, vectors, 64, 64, 1, 64, 64)]
 
@@ -266,8 +265,8 @@ def test_one_changed_bit_of_a_transfer_makes_a_wrong_product(pair: Pair) -> None
             answer = yield buffers, size
 
     talks = (pair.sessions[0].products([products[0]]), flipped(pair.sessions[1].products([products[1]])))
-    (half0,), (half1,) = in_lockstep(*talks)
-    wrong = half0 + half1 != numbers[:, None] * vectors
+    (share0,), (share1,) = in_lockstep(*talks)
+    wrong = share0 + share1 != numbers[:, None] * vectors
     assert wrong.any()
     assert not wrong.all()
 

@@ -1,4 +1,4 @@
-"""Are halves the streams of their fields, whichever way they are expanded, and do corrections complete them?"""
+"""Are shares the streams of their fields, whichever way they are expanded, and do corrections complete them?"""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import pytest
 
 from hdcos.errors import FrameError
 from hdcos.offline import Mask, Need, Plan
-from hdcos.offline import halves as module
-from hdcos.offline.halves import Halves, field_stream
+from hdcos.offline import shares as module
 from hdcos.offline.kinds import TrigPair
-from hdcos.offline.layout import Corrections
+from hdcos.offline.shares import Corrections, FieldShares, field_stream
 from hdcos.ring import compact_dtype, streaming
 from hdcos.sharing import prg
 
@@ -37,7 +36,7 @@ def way(request, monkeypatch) -> None:
 @pytest.mark.usefixtures("way")
 @pytest.mark.parametrize(("start", "executions"), SPANS)
 def test_halves_are_the_streams_of_their_fields(start: int, executions: int) -> None:
-    for slot, half in zip(PLAN.slots, Halves(ROOT, PLAN.slots).expand(start, executions), strict=True):
+    for slot, half in zip(PLAN.slots, FieldShares(ROOT, PLAN.slots).expand(start, executions), strict=True):
         stream = field_stream(ROOT, slot.position, slot.field.name)
         expected = stream.words(slot.shape(executions), slot.field.bits, slot.count(start))
         assert half.dtype == expected.dtype
@@ -48,12 +47,12 @@ def test_halves_are_the_streams_of_their_fields(start: int, executions: int) -> 
 @pytest.mark.parametrize(("start", "executions"), SPANS)
 def test_corrections_are_what_halves_lack(start: int, executions: int) -> None:
     rng = np.random.default_rng(start)
-    halves, corrections = Halves(ROOT, PLAN.corrected), Corrections(PLAN, executions)
+    shares, corrections = FieldShares(ROOT, PLAN.corrected), Corrections(PLAN, executions)
     values = [rng.integers(0, 2**64, slot.shape(executions), dtype=np.uint64) for slot in PLAN.corrected]
-    packed = halves.rest(values, start, executions, corrections)
+    packed = shares.rest(values, start, executions, corrections)
     assert len(packed) == corrections.size == PLAN.packed_bytes(executions)
     for slot, value, zero, one in zip(
-        PLAN.corrected, values, halves.expand(start, executions), corrections.unpack(packed), strict=True
+        PLAN.corrected, values, shares.expand(start, executions), corrections.unpack(packed), strict=True
     ):
         assert zero.dtype == one.dtype == compact_dtype(slot.field.bits)
         keep = np.uint64((1 << slot.field.bits) - 1)
@@ -66,7 +65,7 @@ def test_both_ways_make_the_same_corrections(monkeypatch) -> None:
     made = []
     for way in (module.streaming, lambda: None):
         monkeypatch.setattr(module, "streaming", way)
-        made.append(Halves(ROOT, PLAN.corrected).rest(values, 3, 2, Corrections(PLAN, 2)))
+        made.append(FieldShares(ROOT, PLAN.corrected).rest(values, 3, 2, Corrections(PLAN, 2)))
     assert (made[0] == made[1]).all()
 
 
