@@ -25,8 +25,8 @@ from hdcos.cli.failing import if_interrupted
 from hdcos.cli.files import about, check_output
 from hdcos.cli.remote import read_secret, token_option
 from hdcos.cli.tables import new_table, show
+from hdcos.cluster.connect import connect
 from hdcos.cluster.local import local
-from hdcos.cluster.remote import connect
 from hdcos.data import read_table
 from hdcos.errors import CheckpointMismatch, InputError, ModelError
 from hdcos.nn.models import READY

@@ -82,8 +82,12 @@ class Teaching:
         return reply(self._service.job_status(self._own(request, client).id))
 
     async def cancel(self, request: Request, client: str) -> Response:
+        """End a job after the steps under way; its model so far is kept unless the client says otherwise."""
         job = self._own(request, client)
-        await asyncio.to_thread(self._store.cancel_job, job.id)
+        keep = asked.json_object(await self._api.gate.body(request) or b"{}").get("keep", True)
+        if not isinstance(keep, bool):
+            raise InputError("keep is true or false: whether the model so far is kept")
+        await asyncio.to_thread(self._store.cancel_job, job.id, keep)
         self._api.audit(client, "cancel", job.id)
         return reply(self._service.job_status(job.id))
 
