@@ -123,7 +123,7 @@ def memory_lines(x: np.ndarray, y: np.ndarray) -> Iterator[Line]:
 
 
 class _Training:
-    """A run on the data set "rows" of a cluster on this machine, whose steps are asked for one batch of them at a time."""
+    """A run on the data set "rows" of a cluster on this machine, whose steps are asked for from here."""
 
     def __init__(self, cluster: Cluster, model: nn.Sequential, batch: int, epochs: int) -> None:
         run = check_run(model, "rows", None, cluster.phase_bits, epochs=epochs, batch_size=batch, lr=0.1, seed=0)

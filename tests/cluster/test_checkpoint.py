@@ -113,7 +113,7 @@ def test_halves_of_different_attempts_are_never_joined(tmp_path, digits) -> None
 
     options = {**OPTIONS, "checkpoint_every": 2, "wait": False, "epochs": 10}
     with hdcos.local(timeout_s=20) as cluster:
-        steps(cluster.fit(model(), x, y, checkpoint=folder, **options), 2)
+        steps(cluster.fit(model(), x, y, checkpoint=folder, **options), 4)
         first = [Checkpoints.of(folder, rank).steps() for rank in (0, 1)]
         newest = min(steps[-1] for steps in first)
         saved = (folder / "party0" / f"step-{newest:08d}.safetensors").read_bytes()

@@ -130,8 +130,11 @@ class LinkJob:
         self._interim |= {"epoch": epoch, "version": self._publish(scope, name)}
         try:
             yield self.statuses()[0]
-        finally:
-            self._links.delete_model(name)
+        except BaseException:  # whoever looked has left
+            with suppress(HdcosError):
+                self._links.delete_model(name)
+            raise
+        self._links.delete_model(name)
 
     def _publish(self, scope: Scope, name: str) -> str:
         """Make the parameters as they are now a model that can predict; training may go on."""

@@ -224,7 +224,9 @@ def description() -> dict[str, Any]:
         "/v2/jobs/{id}/look": {
             "post": _operation("go on after an epoch", ANY, _object({"epoch": _whole(1, 10_000)}), path=number)
         },
-        "/v2/jobs/{id}/cancel": {"post": _operation("cancel a job", JOB, path=number)},
+        "/v2/jobs/{id}/cancel": {
+            "post": _operation("cancel a job; its model so far is kept unless keep is false", JOB, path=number)
+        },
         "/v2/reveals": {
             "post": _operation("ask to reveal a model", REVEAL, _object({"id": ID, "model": NAME}), status=202)
         },
