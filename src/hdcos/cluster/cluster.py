@@ -196,6 +196,8 @@ class Cluster:
             job.follow_in_background()
             self._following.add(job)
             return job
+        if run.own is None:
+            self._check_datasets(job, run.spec["datasets"])
         job.follow(progress)
         return job.result()
 
@@ -203,16 +205,15 @@ class Cluster:
         names = run.spec["datasets"]
         if run.own is not None:
             self.upload(run.own.shared, run.own.targets, name=names[0], outputs=run.form.outputs)
-        else:
-            self._check_datasets(names)
         self.transport.submit(run.spec, split_words(run.words))
         return Job(self, run.spec["id"], run.watched, "" if run.own is None else names[0])
 
-    def _check_datasets(self, names: list[str]) -> None:
-        """A job on data sets that nobody uploads would wait for ever."""
+    def _check_datasets(self, job: Job, names: list[str]) -> None:
+        """A job waits for data sets that are yet to be uploaded; a caller who waits for the job would not see why."""
         with suppress(PolicyRefused):  # whoever may train and not upload is not told which there are
             there = {item["name"] for item in self.datasets() if item["complete"]}
             if missing := [name for name in names if name not in there]:
+                self.transport.cancel(job.id, keep=False)
                 raise InputError(f"no data set is called {missing}; there are {sorted(there)}")
 
     def job(self, number: str) -> Job:

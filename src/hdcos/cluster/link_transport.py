@@ -277,6 +277,8 @@ class LinkTransport:
     # ---- jobs
 
     def submit(self, spec: dict[str, Any], shares: Shares) -> None:
+        if missing := [name for name in spec["datasets"] if name not in self._datasets]:
+            raise InputError(f"no data set is called {missing}; there are {sorted(self._datasets)}")
         names = [f"{name} {self._datasets[name]['version']}" for name in spec["datasets"]]
         self._jobs[spec["id"]] = LinkJob(self, spec, names, shares)
 
