@@ -98,7 +98,7 @@ def prices(cluster: Cluster, seed: int) -> Iterator[Line]:
             == (cost.online.rounds, cost.online.bytes_sent[0], cost.offline.bytes_sent[1])
         )
         rounds[name] = cost.online.rounds
-        answers = cluster.ask({"operation": "cost"})
+        answers = cluster.transport.ask({"operation": "cost"})
         sockets += all(meta["socket"]["metered"] == meta["socket"]["counted"] for meta, _ in answers)
     yield exactly("functions whose declared, planned and metered rounds and bytes agree", agreeing, len(FUNCTIONS))
     yield exactly("functions after which metered wire bytes equal TCP_INFO's", sockets, len(FUNCTIONS))

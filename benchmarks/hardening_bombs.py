@@ -24,8 +24,8 @@ from benchmarks.record import Line, at_least, at_most, exactly
 from hdcos import nn
 from hdcos.api.tensors import LENGTH_HEADER, encode_body
 from hdcos.api.tokens import new_secret, token, token_hash
+from hdcos.cluster.cluster import Cluster
 from hdcos.cluster.https import Party
-from hdcos.cluster.remote import RemoteCluster
 from hdcos.errors import HdcosError, ModelError
 from hdcos.link import Hello, Identity, Kind, Link, connect, handshake
 from hdcos.link.cluster_file import Site
@@ -162,10 +162,10 @@ def _bomb_plans() -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def _bombs(nodes: Nodes, cluster: RemoteCluster) -> Iterator[Line]:
+def _bombs(nodes: Nodes, cluster: Cluster) -> Iterator[Line]:
     before, tried = _all_mb(nodes), Tried()
     for architecture in _bomb_architectures().values():
-        for party in cluster.parties.both:
+        for party in cluster.transport.parties.both:
             with tried.one():
                 _put(party, architecture)
     for plan in _bomb_plans().values():
@@ -251,11 +251,11 @@ def _random_layer(draw: random.Random, shape: tuple[int, ...], most_bits: int) -
 _ACTIVATIONS = (nn.Cos, nn.Cos, nn.Sin, nn.Square, nn.ExpM1, nn.PolyReLU3, nn.Sigmoid, nn.Tanh, nn.GrowingCos, nn.ReLU)
 
 
-def _architectures(draw: random.Random, nodes: Nodes, cluster: RemoteCluster) -> Iterator[Line]:
+def _architectures(draw: random.Random, nodes: Nodes, cluster: Cluster) -> Iterator[Line]:
     """As models and as jobs, to both parties; those that are small enough are shared, loaded and asked as well."""
     before, tried, shared = _all_mb(nodes), Tried(), Tried()
     for number in range(ARCHITECTURES):
-        record, party = random_architecture(draw), cluster.parties.both[number % 2]
+        record, party = random_architecture(draw), cluster.transport.parties.both[number % 2]
         with tried.one():
             if number % 3:
                 _put(party, record)
@@ -273,7 +273,7 @@ def _architectures(draw: random.Random, nodes: Nodes, cluster: RemoteCluster) ->
     yield at_most("largest growth of a node over all of them, MB (limit: [limits] model_mb)", grown, budget)
 
 
-def _share(cluster: RemoteCluster, record: Mapping[str, Any]) -> None:
+def _share(cluster: Cluster, record: Mapping[str, Any]) -> None:
     outline = nn.Sequential.outline(record)
     if outline.parameter_count > 1 << 16 or sum(outline.input_shape) > 1 << 14:
         raise ModelError("too large to be drawn here")
@@ -378,7 +378,7 @@ def _deal(scope: str) -> dict[str, Any]:
     return {"operation": "deal", "scope": scope, "start": 0, "executions": 1}
 
 
-def _alive(nodes: Nodes, cluster: RemoteCluster) -> Iterator[Line]:
+def _alive(nodes: Nodes, cluster: Cluster) -> Iterator[Line]:
     alive = sum(nodes.processes[role].poll() is None for role in ROLES)
     yield exactly("nodes alive after all of them", alive, len(ROLES))
     error = float(np.abs(cluster.model("served").predict(ROWS) - SERVED(ROWS)).max())
@@ -388,7 +388,7 @@ def _alive(nodes: Nodes, cluster: RemoteCluster) -> Iterator[Line]:
 # ---- bodies
 
 
-def _bodies(nodes: Nodes, cluster: RemoteCluster) -> Iterator[Line]:
+def _bodies(nodes: Nodes, cluster: Cluster) -> Iterator[Line]:
     """Many clients, each with the largest bodies it can send, all to party 0 alone: they wait for their other half."""
     wide = nn.Sequential([nn.HadamardDiagonal(1024, 1024), nn.Cos(), nn.HadamardDiagonal(1024, 2)])
     cluster.share(wide, "wide")

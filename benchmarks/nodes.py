@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import hdcos
-from hdcos.cluster.remote import RemoteCluster
+from hdcos.cluster.cluster import Cluster
 from hdcos.errors import HdcosError
 
 ROLES = ("dealer", "party0", "party1")
@@ -52,7 +52,7 @@ class Nodes:
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
 
-    def connect(self, timeout_s: float = 30.0) -> RemoteCluster:
+    def connect(self, timeout_s: float = 30.0) -> Cluster:
         return hdcos.connect(self.folder / "cluster.toml", self.secret, timeout_s=timeout_s)
 
     @property
@@ -99,12 +99,12 @@ def cluster_of_nodes(
                 process.kill()
 
 
-def wait_until_ready(cluster: RemoteCluster, within_s: float = 60.0) -> float:
+def wait_until_ready(cluster: Cluster, within_s: float = 60.0) -> float:
     """Seconds until both parties say that they are ready."""
     started = time.monotonic()
     while time.monotonic() - started < within_s:
         try:
-            answers = cluster.parties.ask("GET", "/v2/health/ready")
+            answers = cluster.transport.parties.ask("GET", "/v2/health/ready")
             if all(answer.meta["ready"] for answer in answers):
                 return time.monotonic() - started
         except HdcosError:

@@ -22,8 +22,11 @@ from benchmarks import faults
 from benchmarks.record import Line, at_least, at_most, exactly
 from benchmarks.twins import Outcome, Run, fixed_point, floating, private
 from hdcos import data, nn
-from hdcos.api.settings import Settings
-from hdcos.cluster.private_training import PrivateTraining
+from hdcos.cluster.cluster import Cluster
+from hdcos.cluster.fit import check_run
+from hdcos.cluster.link_jobs import LinkJob
+from hdcos.cluster.link_transport import LinkTransport
+from hdcos.cluster.shares import split_words
 
 HIGGS_TEST_ROWS = 10_000
 TURNS = 5
@@ -54,15 +57,14 @@ def step_lines(
     model, twins = build(), {kind: build(structure=kind).to_torch() for kind in ("dense", "hadamard")}
     with hdcos.local() as cluster:
         cluster.upload(x, y, name="rows", outputs=model.output_shape[0])
-        settings = Settings("logistic", batch, 0, 10 * steps)
-        training = PrivateTraining(cluster, model, ["rows"], "rows", settings, 0.1)
-        training.steps(steps // 4, 0.1)
+        training = _Training(cluster, model, batch, 1 + 10 * steps // (len(x) // batch))
+        training.steps(steps // 4)
         cluster.reset_cost()
         before_s = {role: cpu_seconds(pid) for role, pid in cluster.pids.items()}
         # The machine's speed changes from minute to minute: both are measured in turns, and compared turn by turn.
         turns = []
         for _ in range(TURNS):
-            seconds = training.steps(steps, 0.1) / steps
+            seconds = training.steps(steps) / steps
             cluster.cost  # noqa: B018  waits until the material that was ordered is there, and the cores are free
             turns.append((seconds, {kind: _plain_step_s(twin, model.shapes, batch) for kind, twin in twins.items()}))
         worked_s = {role: cpu_seconds(pid) - before_s[role] for role, pid in cluster.pids.items()}
@@ -108,17 +110,33 @@ def memory_lines(x: np.ndarray, y: np.ndarray) -> Iterator[Line]:
     """The memory of all processes after two epochs and after six."""
     with hdcos.local() as cluster:
         cluster.upload(x, y, name="rows")
-        settings = Settings("logistic", 256, 0, 6 * (len(x) // 256))
-        training = PrivateTraining(cluster, nn.models.higgs_mlp(), ["rows"], "rows", settings, 0.1)
+        training = _Training(cluster, nn.models.higgs_mlp(), 256, 6)
         sizes = []
         for epochs in (2, 4):
-            training.steps(epochs * training.steps_per_epoch, 0.1)
+            training.steps(epochs * (len(x) // 256))
             sizes.append(sum(_resident_bytes(pid) for pid in cluster.pids.values()))
     yield at_most(
         f"memory of the three processes after 6 epochs of HIGGS ({sizes[1] / 1e6:.0f} MB) over that after 2",
         sizes[1] / sizes[0],
         1.1,
     )
+
+
+class _Training:
+    """A run on the data set "rows" of a cluster on this machine, whose steps are asked for from here."""
+
+    def __init__(self, cluster: Cluster, model: nn.Sequential, batch: int, epochs: int) -> None:
+        run = check_run(model, "rows", None, cluster.phase_bits, epochs=epochs, batch_size=batch, lr=0.1, seed=0)
+        links = cluster.transport
+        assert isinstance(links, LinkTransport)
+        links.submit(run.spec, split_words(run.words))
+        self._job: LinkJob = links._job(run.spec["id"])
+        self._scope = links.scope("training")
+        self._job._open(self._scope)
+
+    def steps(self, count: int) -> float:
+        """Take so many steps; returns the seconds they took."""
+        return self._job._train(self._scope, count, 0.1)
 
 
 def _resident_bytes(pid: int) -> int:

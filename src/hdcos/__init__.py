@@ -14,8 +14,8 @@ from hdcos._version import __version__ as __version__
 if TYPE_CHECKING:
     from hdcos import data as data
     from hdcos import nn as nn
+    from hdcos.cluster.connect import connect as connect
     from hdcos.cluster.local import local as local
-    from hdcos.cluster.remote import connect as connect
 
 __all__ = ["__version__", "connect", "data", "local", "nn"]
 
@@ -29,7 +29,7 @@ def __getattr__(name: str) -> Any:
     if name == "local":
         return import_module("hdcos.cluster.local").local
     if name == "connect":
-        return import_module("hdcos.cluster.remote").connect
+        return import_module("hdcos.cluster.connect").connect
     if name in ("data", "nn"):
         return import_module(f"hdcos.{name}")
     raise AttributeError(f"module 'hdcos' has no attribute {name!r}")

@@ -74,7 +74,7 @@ def test_every_function_runs_on_shares_at_its_declared_price(cluster, name: str)
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_the_wire_bytes_metered_are_those_the_operating_system_counted(cluster, name: str) -> None:
     cluster.evaluate(name, *inputs_of(name))
-    for meta, _ in cluster.ask({"operation": "cost"}):
+    for meta, _ in cluster.transport.ask({"operation": "cost"}):
         socket = meta["socket"]
         assert socket["metered"] == socket["counted"]
 
@@ -169,24 +169,24 @@ def test_parties_that_mean_different_executions_stop_at_the_first_frame_and_reco
     x = np.zeros((1, 4))
     with cluster.function("cos", x.shape) as cos:
         cos.prepare(4)
-        meta = {"operation": "run", "scope": cos._scope, "executions": 1}
+        meta = {"operation": "run", "scope": cos._opened.name, "executions": 1}
         halves = [{"input0": np.zeros(32, np.uint8)}, {"input0": np.zeros((1, 4), np.uint64)}]
         with ThreadPoolExecutor(2) as pool:
             for future in [
                 pool.submit(request, link, {**meta, "start": start}, part)
-                for link, start, part in zip(cluster._links, (0, 1), halves, strict=True)
+                for link, start, part in zip(cluster.transport.links, (0, 1), halves, strict=True)
             ]:
                 with pytest.raises(HandshakeError, match="another program"):
                     future.result()
-        assert [used for used, _ in cos.stock] == [1, 2]
-        cos._next = 2
+        assert [said["used"] for said, _ in cos._opened.ask("stock")] == [1, 2]
+        cos._opened.next = 2
         assert np.abs(cos(x) - 1).max() < 2e-4
 
 
 def test_the_halves_a_client_receives_are_fresh_and_uniform(cluster) -> None:
     x = np.full((64, 64), 0.5)
     halves: list[list[np.ndarray]] = []
-    original = cluster.ask
+    original = cluster.transport.ask
 
     def watching(meta, arrays=({}, {})):
         answers = original(meta, arrays)
@@ -194,12 +194,12 @@ def test_the_halves_a_client_receives_are_fresh_and_uniform(cluster) -> None:
             halves.append([parts["words"] for _, parts in answers])
         return answers
 
-    cluster.ask = watching
+    cluster.transport.ask = watching
     try:
         for _ in range(2):
             cluster.evaluate("cos", x)
     finally:
-        del cluster.ask
+        del cluster.transport.ask
     for first, second in zip(*halves, strict=True):
         assert (first == second).mean() < 0.01
         for half in (first, second, first - second):
@@ -299,7 +299,7 @@ def test_a_party_killed_while_the_other_waits_in_a_round_is_named_within_the_tim
         with pytest.raises(PeerLost):
             cos(np.ones((1, 4)))
         assert time.monotonic() - started < 12
-        running.shutdown = lambda: None  # half of the cluster is dead already
+        running.transport.shutdown = lambda: None  # half of the cluster is dead already
 
 
 @pytest.mark.parametrize("silent", ["party0", "party1"])
@@ -314,7 +314,7 @@ def test_a_party_that_stays_silent_is_named_within_the_timeout(silent: str) -> N
             cos(np.ones((1, 4)))
         assert time.monotonic() - started < 10
         os.kill(running.pids[silent], signal.SIGKILL)
-        running.shutdown = lambda: None
+        running.transport.shutdown = lambda: None
 
 
 def test_errors_never_quote_shares(cluster) -> None:

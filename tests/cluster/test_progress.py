@@ -9,25 +9,23 @@ from rich.console import Console
 from hdcos.cluster import progress
 from hdcos.secure.training.watch import Epoch
 
-TRAINING = SimpleNamespace(
-    settings=SimpleNamespace(total_steps=40),
-    step=10,
-    steps_per_epoch=20,
-    rounds_per_step=11,
-    bytes_per_step=2_000_000,
-    available=7,
-)
+STATUS = {
+    **{"state": "running", "step": 10, "total_steps": 40, "epoch": 0, "epochs": 2, "available": 7},
+    "report": {"cost": {"online": {"rounds": 110, "bytes_sent": 20_000_000}}},
+}
 
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_epoch_speed_rounds_megabytes_and_stock_are_shown(monkeypatch, terminal) -> None:
-    written = io.StringIO()
+    written, times = io.StringIO(), iter([5.0, 7.0])
     monkeypatch.setattr(
-        progress, "Console", lambda stderr: Console(file=written, force_terminal=True, width=200, color_system=None)
+        "rich.console.Console",
+        lambda stderr: Console(file=written, force_terminal=True, width=200, color_system=None),
     )
     monkeypatch.setattr("sys.stderr", SimpleNamespace(isatty=lambda: terminal, write=lambda _: None))
-    with progress.shown(True, TRAINING, 2) as display:
-        display.advance(10, 2.0)
+    monkeypatch.setattr(progress, "perf_counter", lambda: next(times))
+    with progress.shown(True) as display:
+        display.update(STATUS)
         display.note(Epoch(1, 3.0, 0.875, 0.25, "training rows"))
     text = written.getvalue()
     if not terminal:

@@ -90,4 +90,4 @@ def test_a_party_killed_while_material_is_made_ends_the_work_with_a_named_error(
         with pytest.raises(PeerLost):
             cos.prepare(20)
         assert time.monotonic() - started < 15
-        both.shutdown = lambda: None
+        both.transport.shutdown = lambda: None

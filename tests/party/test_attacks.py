@@ -16,7 +16,7 @@ import pytest
 import hdcos
 from hdcos import nn
 from hdcos.api.tokens import fingerprint, new_secret
-from hdcos.cluster.shares import halves
+from hdcos.cluster.shares import split_words
 from hdcos.errors import DataMissing, HdcosError, InputError, MaterialReused, ModelError, PolicyRefused
 from hdcos.link.cluster_file import Site
 from hdcos.offline import Dealer, Mask, MaterialPool, Need, Plan
@@ -183,7 +183,7 @@ def _put(raw, rank, name, model, version):
     chosen = layout(model)
     words = {tensor.name: tensor.words(model.state()[tensor.name]) for tensor in chosen.tensors}
     known = {"architecture": model.architecture(), "phase_bits": 16, "version": version}
-    return raw(rank, "PUT", f"/v2/models/{name}", {"parameters": known}, halves(words)[rank])
+    return raw(rank, "PUT", f"/v2/models/{name}", {"parameters": known}, split_words(words)[rank])
 
 
 def test_a_version_that_differs_between_the_parties_is_not_loaded(raw, unharmed) -> None:

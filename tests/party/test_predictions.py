@@ -18,7 +18,7 @@ import hdcos
 from hdcos import nn
 from hdcos.api.tokens import fingerprint, new_secret, token
 from hdcos.cluster.https import Party
-from hdcos.cluster.shares import halves
+from hdcos.cluster.shares import split_words
 from hdcos.errors import DataMissing, HandshakeError, HdcosError, HdcosWarning, InputError, ModelError, PolicyRefused
 from hdcos.link.cluster_file import Site
 from hdcos.ring import decode, encode
@@ -105,7 +105,7 @@ def test_a_party_refuses_an_interval_that_has_no_series(cluster) -> None:
     architecture = {"input_shape": [4], "layers": [{"type": "Tanh", "interval": 1 << 30}]}
     known = {"architecture": architecture, "phase_bits": 16, "version": fresh()}
     with pytest.raises(ModelError, match="interval must be one of 4, 12"):
-        cluster.parties.ask("PUT", "/v2/models/endless", {"parameters": known}, halves({}))
+        cluster.transport.parties.ask("PUT", "/v2/models/endless", {"parameters": known}, split_words({}))
 
 
 def test_many_clients_share_batches(cluster, private, raw) -> None:
@@ -133,7 +133,7 @@ def test_a_new_version_takes_the_place_of_the_old(cluster) -> None:
 def test_shares_by_hand(raw, private) -> None:
     """What docs/http.md says, step by step."""
     words = encode(ROWS, 16)
-    zero, one = halves({"input": words})
+    zero, one = split_words({"input": words})
     number = fresh()
     answers = together((infer, raw, 0, zero["input"], number), (infer, raw, 1, one["input"], number))
     assert [status for status, _, _ in answers] == [200, 200]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from hdcos.link import Count
+if TYPE_CHECKING:
+    from hdcos.link import Count
 
 Pair = tuple[int, int]
+Counters = Mapping[str, Any]
+"""One party's counters of one phase, or of one step."""
 
 
 @dataclass(frozen=True)
@@ -25,25 +28,13 @@ class PhaseCost:
     seconds: float = 0.0
 
     @classmethod
-    def of(cls, counts: Sequence[Count], *, received: bool = False) -> PhaseCost:
-        zero, one = counts
-        if received:
-            payload = (zero.bytes_received, one.bytes_received)
-            wire = (zero.wire_bytes_received, one.wire_bytes_received)
-        else:
-            payload = (zero.bytes_sent, one.bytes_sent)
-            wire = (zero.wire_bytes_sent, one.wire_bytes_sent)
-        return cls(max(zero.rounds, one.rounds), payload, wire, max(zero.seconds, one.seconds))
-
-    def __sub__(self, before: PhaseCost) -> PhaseCost:
-        def less(now: Pair, then: Pair) -> Pair:
-            return now[0] - then[0], now[1] - then[1]
-
-        return PhaseCost(
-            self.rounds - before.rounds,
-            less(self.bytes_sent, before.bytes_sent),
-            less(self.wire_bytes_sent, before.wire_bytes_sent),
-            self.seconds - before.seconds,
+    def of(cls, sides: Sequence[Counters], way: str = "sent", seconds: Callable[..., float] = max) -> PhaseCost:
+        zero, one = sides
+        return cls(
+            max(zero["rounds"], one["rounds"]),
+            (zero[f"bytes_{way}"], one[f"bytes_{way}"]),
+            (zero[f"wire_bytes_{way}"], one[f"wire_bytes_{way}"]),
+            seconds(zero["seconds"], one["seconds"]),
         )
 
 
@@ -62,18 +53,39 @@ class StepCost:
 
 @dataclass(frozen=True)
 class Cost:
-    """Everything since the last reset."""
+    """Everything since the last reset, or what one job took."""
 
     online: PhaseCost
     offline: PhaseCost
     layers: tuple[StepCost, ...] = ()
+    """By step, where the parties tell steps apart."""
 
-    def since(self, before: Cost) -> Cost:
-        """What came on top; without the layers, which are not told apart by time."""
-        return Cost(self.online - before.online, self.offline - before.offline)
+    @classmethod
+    def of(cls, sides: Sequence[Mapping[str, Any]], before: Sequence[Mapping[str, Any]] = ({}, {})) -> Cost:
+        """What two parties counted, less what they had counted before."""
+        spent = [_less(now, then) for now, then in zip(sides, before, strict=True)]
+        steps = [side.get("steps", {}) for side in spent]
+        return cls(
+            # The online phase starts when both parties hold the input: the party that started last saw all of it.
+            PhaseCost.of([side["online"] for side in spent], seconds=min),
+            PhaseCost.of([side["offline"] for side in spent], "received"),
+            tuple(
+                StepCost(name, PhaseCost.of([side[name] for side in steps]))
+                for name in steps[0]
+                if any(steps[0][name].values())
+            ),
+        )
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def _less(now: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+    """Counters since an earlier reading, however deep they lie."""
+    return {
+        key: _less(value, before.get(key, {})) if isinstance(value, Mapping) else value - before.get(key, 0)
+        for key, value in now.items()
+    }
 
 
 def counts_to_json(counts: Mapping[str, Count]) -> dict[str, Any]:
@@ -81,4 +93,6 @@ def counts_to_json(counts: Mapping[str, Count]) -> dict[str, Any]:
 
 
 def counts_from_json(record: Mapping[str, Any]) -> dict[str, Count]:
+    from hdcos.link import Count  # only nodes read counts back; a client does without their links
+
     return {name: Count(**values) for name, values in record.items()}

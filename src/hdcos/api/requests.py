@@ -147,6 +147,12 @@ class LookRequest(Struct, frozen=True):
     epoch: Epoch
 
 
+class CancelRequest(Struct, frozen=True):
+    """Whether the model so far is kept."""
+
+    keep: bool = True
+
+
 class RevealRequest(Struct, frozen=True):
     """A model to be revealed; the id is drawn by the client and is the same at both parties."""
 

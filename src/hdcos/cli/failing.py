@@ -18,7 +18,7 @@ from typing import NoReturn, TypeVar
 
 import click
 
-from hdcos.cluster.https import RetryableError
+from hdcos.cluster.transport import RetryableError
 from hdcos.errors import HdcosError
 
 T = TypeVar("T")

@@ -18,7 +18,8 @@ import numpy as np
 from hdcos import nn
 from hdcos.cli.files import about, check_output
 from hdcos.cli.tables import new_table, show
-from hdcos.cluster.remote import RemoteCluster, connect
+from hdcos.cluster.cluster import Cluster
+from hdcos.cluster.connect import connect
 from hdcos.data.tables import read_table
 from hdcos.errors import DataMissing, InputError
 from hdcos.reading import read_text
@@ -33,7 +34,7 @@ token_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 
 
-Reach = Callable[[], RemoteCluster]
+Reach = Callable[[], Cluster]
 
 
 def connected(command: Callable[..., None]) -> Callable[..., None]:
@@ -193,8 +194,7 @@ def deal(reach: Reach, model: str, rows: int) -> None:
     """Have material for so many rows of MODEL kept in stock."""
     with reach() as cluster:
         private = cluster.model(model)
-        for mode in ("shares", "masked"):
-            cluster.parties.ask("POST", f"/v2/models/{model}/prepare", {"rows": rows, "mode": mode})
+        private.keep_ahead(rows)
         click.echo(f"{model}: {private.stock} rows in stock now")
 
 

@@ -25,8 +25,8 @@ from hdcos.cli.failing import if_interrupted
 from hdcos.cli.files import about, check_output
 from hdcos.cli.remote import read_secret, token_option
 from hdcos.cli.tables import new_table, show
+from hdcos.cluster.connect import connect
 from hdcos.cluster.local import local
-from hdcos.cluster.remote import connect
 from hdcos.data import read_table
 from hdcos.errors import CheckpointMismatch, InputError, ModelError
 from hdcos.nn.models import READY
@@ -93,7 +93,11 @@ def train(config: Path, resume: bool, anew: bool, site: str | None, token_file: 
     if shape not in SCHEDULES:
         raise InputError(f"no schedule is called {shape!r}: choose from {', '.join(SCHEDULES)}")
     kept = training.pop("checkpoint", None)
-    where = {"resume" if resume else "checkpoint": folder / kept} if kept and not site else {}
+    if kept and site:
+        raise InputError(
+            f"{config}: the parties of a cluster keep checkpoints by themselves: leave `checkpoint` in [training] out"
+        )
+    where = {"resume" if resume else "checkpoint": folder / kept} if kept else {}
     if resume and not kept:
         raise InputError(f"{config}: nothing can be resumed: [training] names no checkpoint folder")
     saved = settings["output"].get("model")
@@ -102,7 +106,7 @@ def train(config: Path, resume: bool, anew: bool, site: str | None, token_file: 
     if where and not resume:
         _make_way(folder / kept, config, anew)
     if_interrupted(lambda: _next_steps(config, folder / kept if where else None, site))
-    connection: Any = local() if site is None else connect(site, read_secret(token_file) if token_file else None)
+    connection = local() if site is None else connect(site, read_secret(token_file) if token_file else None)
     with connection as cluster, _notes():
         private = cluster.fit(
             model,

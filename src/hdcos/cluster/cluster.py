@@ -1,59 +1,232 @@
-"""The caller's end of two parties: asks both, joins answers, reads their meters."""
+"""The caller's end of two parties, wherever they run: splits what goes out, joins what comes back."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import replace
-from itertools import count
-from threading import Lock
-from typing import Any, Literal, overload
+import secrets
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Literal, Self, Unpack, overload
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hdcos.api.cost import Cost, PhaseCost, StepCost, counts_from_json
-from hdcos.cluster.fit import Data, fit, upload
+from hdcos.api.cost import Cost
+from hdcos.api.names import check_id, check_name
+from hdcos.cluster.fit import Data, Options, Run, check_run
 from hdcos.cluster.function import PrivateFunction
 from hdcos.cluster.job import Job
 from hdcos.cluster.model import PrivateModel
-from hdcos.errors import InputError, PeerLost
-from hdcos.link import Link
-from hdcos.link.message import request
+from hdcos.cluster.shares import split_words
+from hdcos.cluster.transport import ModelRecord, Transport
+from hdcos.errors import InputError, PolicyRefused
 from hdcos.nn import Sequential
 from hdcos.nn.columns import Rows
 from hdcos.protocol import catalogue
 from hdcos.protocol.catalogue import Call
 from hdcos.ring import Array
+from hdcos.secure import layout
 from hdcos.secure.calibrate import as_shared
 from hdcos.secure.layout import PHASE_BITS
-
-GRACE_S = 2.0
+from hdcos.secure.planning import plan_inference
+from hdcos.secure.training.targets import encoded_rows
 
 
 class Cluster:
-    """The caller's end: splits inputs, asks both parties, joins answers."""
+    """Two parties and, if they have one, their dealer."""
 
     def __init__(
-        self,
-        links: Sequence[Link],
-        phase_bits: int | None,
-        has_dealer: bool,
-        timeout_s: float,
-        pids: Mapping[str, int],
-        explain: Callable[[PeerLost], PeerLost],
+        self, transport: Transport, phase_bits: int | None = None, pids: Mapping[str, int] | None = None
     ) -> None:
-        self._links, self.pids, self._explain = links, pids, explain
-        self._timeout_s = timeout_s
-        self.phase_bits, self.has_dealer = phase_bits or PHASE_BITS, has_dealer
+        self.transport = transport
+        self.phase_bits, self.has_dealer = phase_bits or PHASE_BITS, transport.has_dealer
+        self.pids = pids or {}
+        """The processes of a cluster on this machine, by role."""
         self._function_bits = {} if phase_bits is None else {"phase_bits": min(28, phase_bits)}
-        self.online_s = 0.0
         self._models: dict[str, PrivateModel] = {}
-        self._promised: set[str] = set()
-        """Names of models that are being trained."""
-        self._lock = Lock()
-        self._ended = False
-        self._callers = ThreadPoolExecutor(len(links), thread_name_prefix="caller")
+        self._following: WeakSet[Job] = WeakSet()
+        self._costs: list[dict[str, Any]] = [{}, {}]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Refuse whatever is asked from now on. Parties elsewhere, and their jobs, go on."""
+        for job in self._following:
+            job.leave()
+        self.transport.close()
+
+    # ---- models
+
+    def share(
+        self, model: Sequential, name: str | None = None, calibrate: ArrayLike | None = None, ahead: int = 0
+    ) -> PrivateModel:
+        """Share a model: its weights are split here, and no party ever holds them. A name in use gets a new version.
+
+        `calibrate` are rows of the kind the model will meet: here, in plaintext, they show which intervals tanh,
+        sigmoid and expm1 need. What was chosen is the result's `calibration`; the intervals are public. Without rows a
+        warning says what is assumed. `ahead` rows are kept in stock: more material is made in the background as they
+        are used.
+        """
+        model, calibration = as_shared(model, calibrate)
+        chosen = layout(model, self.phase_bits, self.has_dealer)
+        plan_inference(chosen)  # what cannot be planned is refused before anything is sent
+        name = check_name(name or f"model-{secrets.token_hex(4)}", "model name")
+        state = model.state()
+        words = {tensor.name: tensor.words(state[tensor.name]) for tensor in chosen.tensors}
+        version = secrets.token_hex(16)
+        record = ModelRecord(name, version, model.architecture(), self.phase_bits)
+        self.transport.keep_model(record, split_words(words))
+        private = self.model(name)
+        private.calibration = calibration
+        if ahead:
+            private.keep_ahead(ahead)
+        return private
+
+    def model(self, name: str, wanted: Callable[[], str] = str) -> PrivateModel:
+        """A model shared or trained before; with `wanted`, once both parties serve the version that it names."""
+        record = self.transport.model(check_name(name, "model name"), wanted)
+        known = self._models.get(name)
+        if known is None or known.version != record.version:
+            known = self._models[name] = PrivateModel(self.transport, record)
+        return known
+
+    def models(self) -> list[dict[str, Any]]:
+        """All models, as both parties know them."""
+        return self.transport.models()
+
+    # ---- data sets
+
+    def upload(
+        self, x: Rows, y: ArrayLike | None = None, *, name: str, outputs: int = 1, loss: str | None = None
+    ) -> None:
+        """Split one owner's rows, and labels if it has them, between the parties, who keep them.
+
+        `outputs` is the number of outputs of the network that will be trained: 1 for two classes, else one per class.
+        With loss="squared" and one output, `y` holds the numbers of a regression instead of classes. A name in use
+        gets a new version.
+        """
+        check_name(name)
+        words, record = encoded_rows(x, y, outputs, loss)
+        self.transport.upload(name, secrets.token_hex(16), record, split_words(words))
+
+    def datasets(self) -> list[dict[str, Any]]:
+        """All data sets that this caller may train on."""
+        return self.transport.datasets()
+
+    def forget_data(self, name: str) -> None:
+        """Have both parties forget a data set; runs that use it keep what they have."""
+        self.transport.forget_data(check_name(name))
+
+    def allow_training(self, name: str, client: str) -> None:
+        """Let another client train on a data set of yours. It can learn from the model what is in the data."""
+        self.transport.allow_training(check_name(name), client)
+
+    # ---- training
+
+    @overload
+    def fit(
+        self,
+        model: Sequential,
+        x: Data,
+        y: ArrayLike | None = None,
+        *,
+        progress: bool = True,
+        wait: Literal[True] = True,
+        **options: Unpack[Options],
+    ) -> PrivateModel: ...
+
+    @overload
+    def fit(
+        self,
+        model: Sequential,
+        x: Data,
+        y: ArrayLike | None = None,
+        *,
+        progress: bool = True,
+        wait: Literal[False],
+        **options: Unpack[Options],
+    ) -> Job: ...
+
+    def fit(
+        self,
+        model: Sequential,
+        x: Data,
+        y: ArrayLike | None = None,
+        *,
+        progress: bool = True,
+        wait: bool = True,
+        **options: Unpack[Options],
+    ) -> PrivateModel | Job:
+        """Train a model on rows and labels that no party sees; `Options` lists the options.
+
+        `x` is an array or a table (a DataFrame) with labels `y`, the name of an uploaded data set, a list of names
+        (rows of several owners, one after another) or a tuple of names (columns of several owners, side by side, rows
+        joined by position). Columns that have names are found by them, in whatever order each owner has them, and the
+        trained model remembers the names.
+
+        `lr` is a number or a function of the epoch; `schedule`, a function of the epoch, multiplies it. Momentum and
+        weight decay are those of PyTorch's SGD. A rate that falls below what the arithmetic can take is kept at that,
+        with a warning.
+
+        After each epoch the caller sees private predictions for rows of its own: those of `validation`, else `watch` of
+        the rows in `x`, if it passed rows and not names. `history` of the result has their loss and accuracy, and
+        training that diverges ends with RangeError. This costs predictions, not training steps; `watch=0` goes without.
+
+        On this machine, with `checkpoint`, each party writes its shares into that folder every `checkpoint_every`
+        steps, and `resume` goes on from the newest checkpoint that both hold, with fresh material. Parties elsewhere
+        keep checkpoints by themselves and go on after a crash.
+
+        Without `wait` the result is a Job. It is followed in the background; parties elsewhere go on with it even if
+        this process ends.
+        """
+        run = check_run(model, x, y, self.phase_bits, **options)
+        if run.spec["checkpoint"] and self.transport.keeps_checkpoints:
+            raise InputError(
+                "the parties keep checkpoints by themselves and go on from them: leave `checkpoint` and `resume` out"
+            )
+        job = self._submit(run)
+        if not wait:
+            job.follow_in_background()
+            self._following.add(job)
+            return job
+        if run.own is None:
+            self._check_datasets(job, run.spec["datasets"])
+        job.follow(progress)
+        return job.result()
+
+    def _submit(self, run: Run) -> Job:
+        names = run.spec["datasets"]
+        if run.own is not None:
+            self.upload(run.own.shared, run.own.targets, name=names[0], outputs=run.form.outputs)
+        self.transport.submit(run.spec, split_words(run.words))
+        return Job(self, run.spec["id"], run.watched, "" if run.own is None else names[0])
+
+    def _check_datasets(self, job: Job, names: list[str]) -> None:
+        """A job waits for data sets that are yet to be uploaded; a caller who waits for the job would not see why."""
+        with suppress(PolicyRefused):  # whoever may train and not upload is not told which there are
+            there = {item["name"] for item in self.datasets() if item["complete"]}
+            if missing := [name for name in names if name not in there]:
+                self.transport.cancel(job.id, keep=False)
+                raise InputError(f"no data set is called {missing}; there are {sorted(there)}")
+
+    def job(self, number: str) -> Job:
+        """A job that was submitted before."""
+        job = Job(self, check_id(number, "job id"))
+        job._look()
+        return job
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """All jobs of this caller."""
+        return self.transport.jobs()
+
+    # ---- single functions
 
     def function(self, name: str, *shapes: tuple[int, ...], ahead: int = 0, **parameters: Any) -> PrivateFunction:
         """A function opened for inputs of these shapes; material can then be made before the inputs exist.
@@ -62,83 +235,7 @@ class Cluster:
         """
         if "phase_bits" in catalogue.find(name).parameters and "series" not in catalogue.find(name).parameters:
             parameters = {**self._function_bits, **parameters}
-        return PrivateFunction(self, Call.of(name, **parameters), shapes, ahead)
-
-    def share(
-        self, model: Sequential, name: str | None = None, calibrate: ArrayLike | None = None, ahead: int = 0
-    ) -> PrivateModel:
-        """Share a model: its weights are split here, and no party ever holds them.
-
-        `calibrate` are rows of the kind the model will meet: here, in plaintext, they show which intervals tanh,
-        sigmoid and expm1 need. What was chosen is the result's `calibration`; the intervals are public. Without rows a
-        warning says what is assumed. `ahead` rows are kept in stock: the dealer makes more in the background as they
-        are used.
-        """
-        model, calibration = as_shared(model, calibrate)
-        name = self._free_name(name)
-        self._models[name] = private = PrivateModel.share(self, model, name, self.phase_bits, ahead)
-        private.calibration = calibration
-        return private
-
-    def upload(
-        self, x: Rows, y: ArrayLike | None = None, *, name: str, outputs: int = 1, loss: str | None = None
-    ) -> None:
-        """Split one owner's rows, and labels if it has them, between the parties.
-
-        `outputs` is the number of outputs of the network that will be trained: 1 for two classes, else one per class.
-        With loss="squared" and one output, `y` holds the numbers of a regression instead of classes.
-        """
-        upload(self, x, y, name, outputs, loss)
-
-    @overload
-    def fit(
-        self, model: Sequential, x: Data, y: ArrayLike | None = None, *, wait: Literal[True] = True, **options: Any
-    ) -> PrivateModel: ...
-
-    @overload
-    def fit(
-        self, model: Sequential, x: Data, y: ArrayLike | None = None, *, wait: Literal[False], **options: Any
-    ) -> Job: ...
-
-    def fit(
-        self, model: Sequential, x: Data, y: ArrayLike | None = None, *, wait: bool = True, **options: Any
-    ) -> PrivateModel | Job:
-        """Train a model on rows and labels that no party sees; see `hdcos.cluster.fit.fit` for the options.
-
-        Without `wait`, in the background: the result is a Job.
-        """
-        name = self._free_name(options.pop("name", None))
-
-        self._promised.add(name)
-
-        def work(job: Job | None = None) -> PrivateModel:
-            if job is not None:
-                options.update(job=job, progress=False)
-            try:
-                self._models[name] = fit(self, model, x, y, name=name, **options)
-            finally:
-                self._promised.discard(name)
-            return self._models[name]
-
-        return work() if wait else Job(work)
-
-    def _free_name(self, name: str | None) -> str:
-        taken = self._models.keys() | self._promised
-        if name is None:
-            return next(f"model{number}" for number in count() if f"model{number}" not in taken)
-        if name in taken:
-            raise InputError(f"a model named {name!r} is shared already: choose another name, or delete it")
-        return name
-
-    def forget(self, name: str) -> None:
-        """Free the name of a model that was deleted."""
-        self._models.pop(name, None)
-
-    def model(self, name: str) -> PrivateModel:
-        """A model shared before."""
-        if name not in self._models:
-            raise InputError(f"no model is named {name!r}; there are {sorted(self._models)}")
-        return self._models[name]
+        return PrivateFunction(self.transport, Call.of(name, **parameters), shapes, ahead)
 
     def evaluate(self, name: str, *inputs: ArrayLike, **parameters: Any) -> Array:
         """A function of private inputs: shares go out, shares come back, only the caller sees the result."""
@@ -148,72 +245,17 @@ class Cluster:
             function.prepare(1)
             return function.run_words(words, 1)
 
+    # ---- what it costs
+
     @property
     def cost(self) -> Cost:
-        """What was spent since the start or the last reset."""
-        (zero, _), (one, _) = self.ask({"operation": "cost"})
-        sides = [counts_from_json({name: meta[name] for name in ("online", "offline")}) for meta in (zero, one)]
-        steps = [counts_from_json(meta["steps"]) for meta in (zero, one)]
-        online = PhaseCost.of([side["online"] for side in sides])
-        return Cost(
-            replace(online, seconds=self.online_s),
-            PhaseCost.of([side["offline"] for side in sides], received=True),
-            tuple(StepCost(name, PhaseCost.of([side[name] for side in steps])) for name in steps[0]),
-        )
+        """Rounds, bytes and seconds of both parties since their start or the last reset, other clients' included."""
+        return Cost.of(self.transport.counts(), self._costs)
 
     def reset_cost(self) -> None:
         """Start counting anew."""
-        self.online_s = 0.0
-        self.ask({"operation": "reset"})
+        self._costs = self.transport.counts()
 
     def round_trip_s(self, rounds: int = 100) -> float:
         """The mean time of an empty exchange between the parties."""
-        answers = self.ask({"operation": "ping", "rounds": rounds})
-        return float(max(meta["seconds"] for meta, _ in answers))
-
-    def ask(
-        self, meta: Mapping[str, Any], arrays: Sequence[Mapping[str, Array]] = ({}, {})
-    ) -> list[tuple[dict[str, Any], dict[str, Array]]]:
-        """One request to both parties at once. If both fail, the error that explains more is raised."""
-        with self._lock:  # replies are told apart by their order alone
-            if self._ended:
-                raise PeerLost("this cluster has ended: use it, and what it made, inside its `with` block")
-            return self._ask_both(meta, arrays)
-
-    def _ask_both(
-        self, meta: Mapping[str, Any], arrays: Sequence[Mapping[str, Array]]
-    ) -> list[tuple[dict[str, Any], dict[str, Array]]]:
-        calls = []
-        try:
-            for link, part in zip(self._links, arrays, strict=True):
-                calls.append(self._callers.submit(_ask, link, meta, part))
-            done, _ = wait(calls, return_when=FIRST_EXCEPTION)
-            if len(done) < len(calls):
-                # One party failed. The other gives up by itself within its timeout, unless it is lost as well.
-                done, hanging = wait(calls, self._timeout_s + GRACE_S)
-                for call in hanging:
-                    self._links[calls.index(call)].cancel()
-        except BaseException:
-            # Interrupted: the answers still to come would be taken for answers to the next question.
-            for link in self._links:
-                link.cancel()
-            raise
-        first = [call for call in calls if call in done] + [call for call in calls if call not in done]
-        failures = [error for call in first if (error := call.exception()) is not None]
-        if failures:
-            worst = min(failures, key=lambda error: isinstance(error, PeerLost))
-            raise self._explain(worst) if isinstance(worst, PeerLost) else worst
-        return [call.result() for call in calls]
-
-    def shutdown(self) -> None:
-        """Ask both parties to end in good order."""
-        self.ask({"operation": "shutdown"})
-        self.end()
-
-    def end(self) -> None:
-        """Refuse whatever is asked from now on."""
-        self._ended = True
-
-
-def _ask(link: Link, meta: Mapping[str, Any], arrays: Mapping[str, Array]) -> tuple[dict[str, Any], dict[str, Array]]:
-    return request(link, meta, arrays)
+        return self.transport.round_trip_s(rounds)

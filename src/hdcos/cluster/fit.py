@@ -1,50 +1,69 @@
-"""`cluster.fit`: training on shares, from the caller's side."""
+"""The options of `cluster.fit`, and what is checked of a run before anything of it is sent."""
 
 from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Required, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hdcos.api.settings import Settings
-from hdcos.cluster.model import PrivateModel
-from hdcos.cluster.opened import halves
-from hdcos.cluster.private_training import PrivateTraining, Saving, kept
-from hdcos.cluster.progress import shown
-from hdcos.errors import HdcosError, InputError
+from hdcos.api.names import check_name
+from hdcos.errors import InputError
 from hdcos.nn import Sequential
 from hdcos.nn.columns import Rows, column_names
-from hdcos.secure.training import training_plan
+from hdcos.ring import Array
+from hdcos.secure.training import training_form
+from hdcos.secure.training.form import Form
 from hdcos.secure.training.rates import Rate, epoch_rates
-from hdcos.secure.training.targets import encoded_rows, named_sets, own_rows
-from hdcos.secure.training.watch import SAMPLE, Epoch, Watch
+from hdcos.secure.training.targets import OwnRows, named_sets, own_rows
+from hdcos.secure.training.watch import SAMPLE, Watch
 
-if TYPE_CHECKING:
-    from hdcos.cluster.cluster import Cluster
-    from hdcos.cluster.job import Job
-
-SECONDS_AT_ONCE = 1.0
-"""Steps are asked for in pieces of about this long."""
-OWN = "rows of this call"
 Data = Rows | str | list[str] | tuple[str, ...]
+Folder = str | os.PathLike[str]
 
 
-def upload(cluster: Cluster, x: Rows, y: ArrayLike | None, name: str, outputs: int, loss: str | None = None) -> None:
-    """Split one owner's rows between the parties."""
-    words, record = encoded_rows(x, y, outputs, loss)
-    cluster.ask({"operation": "upload", "name": name, **record}, halves(words))
+class Options(TypedDict, total=False):
+    """The options of `Cluster.fit`, for type checkers."""
+
+    epochs: Required[int]
+    batch_size: Required[int]
+    lr: Required[Rate]
+    loss: str
+    momentum: float
+    weight_decay: float
+    schedule: Callable[[int], float] | None
+    validation: tuple[Rows, ArrayLike] | None
+    watch: int
+    seed: int | None
+    checkpoint: Folder | None
+    checkpoint_every: int
+    resume: Folder | None
+    name: str | None
 
 
-def fit(
-    cluster: Cluster,
+@dataclass(frozen=True)
+class Run:
+    """A run of training that was found to make sense."""
+
+    spec: dict[str, Any]
+    """What both parties are told of it."""
+    words: dict[str, Array]
+    """Its first parameters."""
+    watched: Watch | None
+    own: OwnRows | None
+    """Rows that came with the call; otherwise the data sets are named."""
+    form: Form
+
+
+def check_run(
     model: Sequential,
     x: Data,
-    y: ArrayLike | None = None,
+    y: ArrayLike | None,
+    phase_bits: int,
     *,
     epochs: int,
     batch_size: int,
@@ -56,128 +75,54 @@ def fit(
     validation: tuple[Rows, ArrayLike] | None = None,
     watch: int = SAMPLE,
     seed: int | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint: Folder | None = None,
     checkpoint_every: int = 100,
-    resume: str | os.PathLike[str] | None = None,
-    progress: bool = True,
-    name: str = "trained",
-    job: Job | None = None,
-) -> PrivateModel:
-    """Train on shares.
-
-    `x` is an array or a table (a DataFrame) with labels `y`, the name of an uploaded data set, a list of names (rows of
-    several owners, one after another) or a tuple of names (columns of several owners, side by side, rows joined by
-    position). Columns that have names are found by them, in whatever order each owner has them, and the trained model
-    remembers the names.
-
-    `lr` is a number or a function of the epoch; `schedule`, a function of the epoch, multiplies it. Momentum and weight
-    decay are those of PyTorch's SGD. A rate that falls below what the arithmetic can take is kept at that, with a
-    warning.
-
-    After each epoch the caller sees private predictions for rows of its own: those of `validation`, else `watch` of the
-    rows in `x`, if it passed rows and not names. `history` of the result has their loss and accuracy, and training that
-    diverges ends with RangeError. This costs predictions, not training steps; `watch=0` goes without.
-
-    With `checkpoint` each party writes its shares into that folder every `checkpoint_every` steps; `resume` goes on
-    from the newest checkpoint that both hold, with fresh material.
-    """
-    if isinstance(epochs, bool) or not isinstance(epochs, int | np.integer) or epochs < 1:
-        raise InputError(f"epochs are a whole number of at least 1, got {epochs!r}")
-    model = model.remembering(column_names(x))
-    form = training_plan(model, loss)  # refuses what cannot be trained before anything is sent
-    watched = None if validation is None else Watch.validation(model, loss, validation)
-    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0):
-        raise InputError(f"a seed is a whole number of at least 0, got {seed!r}")
+    resume: Folder | None = None,
+    name: str | None = None,
+) -> Run:
+    """A run as the parties will be told of it; whatever can be refused here is."""
+    epochs, batch_size = _whole(epochs, "epochs", 1), _whole(batch_size, "batch_size", 1)
+    checkpoint_every = _whole(checkpoint_every, "checkpoint_every", 1)
+    if seed is not None:
+        seed = _whole(seed, "seed", 0)
     if checkpoint is not None and resume is not None and os.path.abspath(checkpoint) != os.path.abspath(resume):
         raise InputError("a resumed run goes on in its own folder: leave `checkpoint` out")
-    if type(checkpoint_every) is not int or checkpoint_every < 1:
-        raise InputError(f"checkpoints are written every so many steps, at least 1, got {checkpoint_every!r}")
     folder = resume if resume is not None else checkpoint
-    place = "" if folder is None else os.path.abspath(folder)
-    saving = Saving(place, checkpoint_every, resume is not None)
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int | np.integer) or batch_size < 1:
-        raise InputError(f"a batch of {batch_size!r} rows cannot be drawn: it takes a whole number of at least 1")
-    rates = epoch_rates(model, loss, int(batch_size), lr, schedule, int(epochs), momentum, weight_decay)
-    named = named_sets(form, x, y)
+    number, name = secrets.token_hex(16), check_name(name or f"trained-{secrets.token_hex(4)}", "model name")
+    model = model.remembering(column_names(x))
+    form = training_form(model, loss)
+    watched = None if validation is None else Watch.validation(model, loss, validation)
+    rates = epoch_rates(model, loss, batch_size, lr, schedule, epochs, momentum, weight_decay)
+    named, own = named_sets(form, x, y), None
     if named is None:
         own = own_rows(form, model, x, y, loss)
         watched = watched or Watch.sample(model, loss, own.rows, own.targets, watch)
-        names, join, count = [f"{OWN} {secrets.token_hex(8)}"], "rows", len(own.rows)
-    else:
-        names, join = named
-        (meta, _), _ = cluster.ask({"operation": "describe", "datasets": names, "join": join})
-        count = int(meta["rows"])
-    if batch_size > count:
-        raise InputError(f"a batch of {batch_size} rows cannot be drawn from {count}")
-    if seed is None:
-        newest = kept(cluster, saving.folder).newest if saving.resume else None
-        seed = int(newest["seed"]) if newest else secrets.randbits(32)
-    steps_per_epoch = count // batch_size
-    settings = Settings(loss, int(batch_size), int(seed), int(epochs) * steps_per_epoch, momentum, weight_decay)
-    before = cluster.cost
-    try:
-        if named is None:
-            upload(cluster, own.shared, own.targets, names[0], form.outputs)
-        training = PrivateTraining(cluster, model, names, join, settings, min(rates), saving)
-        with _closed_after(training):
-            history = _run(training, rates, watched, progress, job)
-            private = training.model(name)
-    finally:
-        if named is None:  # rows that came with the call, and go with it
-            with suppress(HdcosError):
-                cluster.ask({"operation": "forget_data", "name": names[0]})
-    private.history, private.cost = history, cluster.cost.since(before)
-    return private
+        if batch_size > len(own.rows):
+            raise InputError(f"a batch of {batch_size} rows cannot be drawn from {len(own.rows)}")
+    names, join = named or ([f"rows-{number}"], "rows")
+    spec = {
+        "id": number,
+        "model": name,
+        "architecture": model.architecture(),
+        "phase_bits": phase_bits,
+        "datasets": names,
+        "join": join,
+        "loss": loss,
+        "batch_size": batch_size,
+        "rates": rates,
+        "momentum": float(momentum),
+        "weight_decay": float(weight_decay),
+        # A run that goes on has its seed already.
+        "seed": secrets.randbits(32) if seed is None and resume is None else seed,
+        "checkpoint_every": checkpoint_every,
+        "checkpoint": "" if folder is None else os.path.abspath(folder),
+        "resume": resume is not None,
+        "publish": "end" if watched is None else "epoch",
+    }
+    return Run(spec, form.words(model), watched, own, form)
 
 
-def _run(
-    training: PrivateTraining,
-    rates: Sequence[float],
-    watched: Watch | None,
-    progress: bool,
-    job: Job | None,
-) -> list[Epoch]:
-    """Take all steps that are left, in pieces of about a second."""
-    history: list[Epoch] = []
-    total, steps_per_epoch = training.settings.total_steps, training.steps_per_epoch
-    with shown(progress, training, len(rates)) as display:
-        step_s = 0.0
-        while training.step < total:
-            if job is not None:
-                job.step, job.total_steps = training.step, total
-                if job.cancelled and step_s:
-                    break
-            epoch, done = divmod(training.step, steps_per_epoch)
-            at_once = max(1, min(200, int(SECONDS_AT_ONCE / step_s))) if step_s else 2
-            taken = min(at_once, steps_per_epoch - done)
-            seconds = training.steps(taken, rates[epoch])
-            step_s = seconds / taken
-            display.advance(taken, seconds)
-            if done + taken == steps_per_epoch:
-                seconds = display.epoch_s()
-                history.append(_looked(training, watched, epoch + 1, seconds) if watched else Epoch(epoch + 1, seconds))
-                display.resume()
-                display.note(history[-1])
-    if job is not None:
-        job.step, job.total_steps = training.step, total
-    return history
-
-
-@contextmanager
-def _closed_after(training: PrivateTraining) -> Iterator[None]:
-    """Let the parties forget the run, however it ends."""
-    try:
-        yield
-    except BaseException:
-        with suppress(HdcosError):
-            training.close()
-        raise
-    training.close()
-
-
-def _looked(training: PrivateTraining, watched: Watch, number: int, seconds: float) -> Epoch:
-    """What private predictions for the caller's own rows say of the model as it is now."""
-    snapshot = training.model(f"epoch {number} {secrets.token_hex(4)}")
-    scores = snapshot.predict(watched.rows)
-    snapshot.delete()
-    return watched.epoch(number, seconds, scores)
+def _whole(value: object, what: str, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise InputError(f"{what} is a whole number of at least {least}, got {value!r}")
+    return int(value)

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hdcos.cluster.opened import Opened, halves
+from hdcos.cluster.model import check_count, join_replies
+from hdcos.cluster.shares import split_words
+from hdcos.cluster.transport import Transport
 from hdcos.errors import InputError, RangeError
 from hdcos.protocol import catalogue
 from hdcos.protocol.catalogue import Call
 from hdcos.protocol.plan import blank_share, plan
 from hdcos.ring import Array, encode
 
-if TYPE_CHECKING:
-    from hdcos.cluster.cluster import Cluster
 
+class PrivateFunction:
+    """A function of private inputs. An execution is one evaluation at the opened shapes; leaving a `with` block closes
+    it, and what is left of its material is forgotten."""
 
-class PrivateFunction(Opened):
-    """A function of private inputs. An execution is one evaluation at the opened shapes."""
-
-    def __init__(self, cluster: Cluster, call: Call, shapes: tuple[tuple[int, ...], ...], ahead: int) -> None:
-        super().__init__(cluster, call.function)
+    def __init__(self, transport: Transport, call: Call, shapes: tuple[tuple[int, ...], ...], ahead: int) -> None:
         self._call, self._shapes = call, shapes
         self._function = catalogue.find(call.function)
         if not all(isinstance(shape, tuple) and all(type(n) is int for n in shape) for shape in shapes):
@@ -36,14 +36,32 @@ class PrivateFunction(Opened):
             self.planned = plan(call.program, *(blank_share(shape, scale) for shape in shapes))
         except TypeError as error:
             raise InputError(f"{call.function} cannot take {len(shapes)} inputs of shapes {shapes}") from error
-        self._ask(
-            "open",
-            function=call.function,
-            parameters=dict(call.parameters),
-            shapes=shapes,
-            scales=[scale] * len(shapes),
-            ahead=ahead,
-        )
+        self._opened = transport.function(call, shapes, scale, ahead)
+
+    def prepare(self, executions: int, wait: bool = True) -> None:
+        """Have material for so many more executions made; without `wait`, in the background."""
+        self._opened.prepare(check_count(executions), wait)
+
+    @property
+    def stock(self) -> int:
+        """Executions that both parties have material for."""
+        return self._opened.stock()
+
+    def close(self) -> None:
+        """Forget it and what is left of its material."""
+        self._opened.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+
+    def __repr__(self) -> str:
+        return f"<PrivateFunction {self._call.function}>"
 
     def __call__(self, *inputs: ArrayLike) -> Array:
         """The function of private inputs; a batch of k times the opened rows takes k executions of material."""
@@ -52,8 +70,8 @@ class PrivateFunction(Opened):
 
     def run_words(self, words: Sequence[Array], executions: int) -> Array:
         """The function of encoded inputs."""
-        with self._lock:
-            return self._run(halves({f"input{index}": array for index, array in enumerate(words)}), executions)
+        inputs = split_words({f"input{index}": array for index, array in enumerate(words)})
+        return join_replies(self._opened.run(inputs, executions))
 
     def encode(self, arrays: Sequence[Array]) -> list[Array]:
         """Inputs as ring words, refused here if they do not fit."""

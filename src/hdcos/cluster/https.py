@@ -12,9 +12,9 @@ import json
 import os
 import re
 import ssl
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -24,21 +24,13 @@ from urllib3.exceptions import HTTPError
 from hdcos import errors
 from hdcos.api.tensors import LENGTH_HEADER, decode_body, encode_body
 from hdcos.api.tokens import token
+from hdcos.cluster.transport import OVER, RetryableError, ask_again
 from hdcos.errors import FrameError, HandshakeError, HdcosError, InputError, PeerLost
 from hdcos.reading import read_toml
 from hdcos.ring import Array
 
 Tensors = Mapping[str, Array]
 T = TypeVar("T")
-PAUSE_S, LONGEST_PAUSE_S = 0.1, 1.0
-
-
-class RetryableError(HdcosError):
-    """A party could not answer now; the same may be asked again, rows split anew."""
-
-    def __init__(self, error: HdcosError) -> None:
-        super().__init__(str(error))
-        self.error = error
 
 
 @dataclass(frozen=True)
@@ -116,13 +108,18 @@ class Party:
             raise FrameError(f"party {self.rank} at {self.address} answers with something else than hdcos would")
         return answer.status, said
 
-    def follow(self, path: str) -> urllib3.BaseHTTPResponse:
-        """A stream of server-sent events."""
+    @contextmanager
+    def follow(self, path: str) -> Iterator[Iterator[bytes]]:
+        """The bytes of a stream of server-sent events, as they come."""
         try:
-            return self._pool.urlopen(
+            answer = self._pool.urlopen(
                 "GET", path, headers=self._headers, retries=False, preload_content=False, timeout=30.0
             )
-        except HTTPError as error:
+            with closing(answer):
+                if answer.status != 200:
+                    raise RetryableError(PeerLost(f"party {self.rank} answered with status {answer.status}"))
+                yield answer.stream(1 << 12, decode_content=False)
+        except (HTTPError, OSError) as error:
             raise RetryableError(PeerLost(f"party {self.rank} at {self.address}: {_plainly(error)}")) from None
 
     def close(self) -> None:
@@ -139,7 +136,7 @@ class Party:
         return RetryableError(error) if said.get("retryable") else error
 
 
-def _plainly(error: HTTPError) -> str:
+def _plainly(error: Exception) -> str:
     text = str(error)
     if "ingerprints did not match" in text:
         return "its certificate is not the one in the cluster file"
@@ -166,6 +163,7 @@ class Parties:
         if zero.address == one.address or zero.fingerprint == one.fingerprint:
             raise InputError("the cluster file names one party twice: both shares would go to the same place")
         self._threads = ThreadPoolExecutor(8, thread_name_prefix="party")
+        self._ended = False
         try:
             self._greet()
         except BaseException:
@@ -191,6 +189,8 @@ class Parties:
         raw: Sequence[bytes] | None = None,
     ) -> list[Answer]:
         """One question to each party; if both fail, the error that explains more is raised."""
+        if self._ended:
+            raise PeerLost(OVER)
         metas = [meta, meta] if meta is None or isinstance(meta, Mapping) else list(meta)
         calls = [
             self._threads.submit(
@@ -214,17 +214,10 @@ class Parties:
 
     def again(self, work: Callable[[], T]) -> T:
         """Repeat work that failed in a way that may pass, until the time is up."""
-        deadline, pause = time.monotonic() + self.timeout_s, PAUSE_S
-        while True:
-            try:
-                return work()
-            except RetryableError as error:
-                if time.monotonic() + pause > deadline:
-                    raise error.error from None
-                time.sleep(pause)
-                pause = min(2 * pause, LONGEST_PAUSE_S)
+        return ask_again(work, self.timeout_s)
 
     def close(self) -> None:
+        self._ended = True
         self._threads.shutdown(cancel_futures=True)
         for party in self.both:
             party.close()

@@ -1,56 +1,218 @@
-"""Training in the background: what `fit(..., wait=False)` returns."""
+"""A run of training, followed from the caller's side: every epoch of it, and how it does on the caller's own rows.
+
+The parties show the model of each epoch under a name of its own, and wait until it was looked at.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import Future
-from threading import Event, Thread
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from threading import Thread
+from typing import TYPE_CHECKING, Any
 
+from hdcos import errors
+from hdcos.api.cost import Cost
 from hdcos.cluster.model import PrivateModel
+from hdcos.cluster.progress import shown
+from hdcos.cluster.transport import ENDED, RetryableError, Status
+from hdcos.errors import DataMissing, HdcosError, InputError, RangeError
+from hdcos.secure.training.watch import Epoch, Watch
+
+if TYPE_CHECKING:
+    from hdcos.cluster.cluster import Cluster
+
+POLL_S = 0.5
+ALL_EPOCHS = 10_000
+"""More than a job may have: whoever has looked at this one looks at none."""
 
 
 class Job:
-    """A run of training that goes on while the caller does something else."""
+    """A run of training that goes on while the caller does something else; `cluster.job(id)` finds it again."""
 
-    def __init__(self, work: Callable[[Job], PrivateModel]) -> None:
-        self.step = self.total_steps = 0
-        self._stop = Event()
-        self._future: Future[PrivateModel] = Future()
-        self._thread = Thread(target=self._run, args=(work,), name="training", daemon=True)
-        self._thread.start()
+    def __init__(self, cluster: Cluster, number: str, watched: Watch | None = None, own_rows: str = "") -> None:
+        self._cluster, self._transport, self.id = cluster, cluster.transport, number
+        self._watched, self._own_rows = watched, own_rows
+        self.state, self.step, self.total_steps = "waiting", 0, 0
+        self._error = self._model = self._version = ""
+        self._epochs: dict[int, Epoch] = {}
+        self._seconds: dict[int, float] = {}
+        self._follower: Thread | None = None
+        self._failure: BaseException | None = None
+
+    # ---- what callers ask
 
     @property
     def done(self) -> bool:
-        return self._future.done()
+        """Whether it has ended, however it did."""
+        if self._follower is not None and self._follower.is_alive():
+            return False
+        self._look()
+        return self.state in ENDED
 
     @property
     def cancelled(self) -> bool:
-        return self._stop.is_set()
+        return self.state == "cancelled"
+
+    @property
+    def history(self) -> list[Epoch]:
+        """What is known of each epoch so far."""
+        return [self._epochs[number] for number in sorted(self._epochs)]
+
+    @property
+    def cost(self) -> Cost:
+        """What it cost so far, at both parties, and nobody else's work: rounds, bytes and seconds of its steps, and
+        their material."""
+        return Cost.of([status["report"]["cost"] for status in self._transport.job(self.id)])
 
     def cancel(self) -> None:
         """End after the steps under way; `result` is the model as it is then."""
-        self._stop.set()
+        self._transport.cancel(self.id, keep=True)
+
+    def events(self) -> Iterator[Status]:
+        """What party 0 says of the job, until it ends; a lost connection is made again."""
+        while True:
+            try:
+                for status in self._transport.events(self.id):
+                    self._note(status)
+                    yield status
+            except RetryableError:
+                time.sleep(POLL_S)
+            if self.state in ENDED:
+                return
+            self._look()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until it is done or the time is over; an error that ended it is raised. True if it is done."""
-        self._thread.join(timeout_s)
-        if not self._future.done():
-            return False
-        self._future.result()
+        """Wait until it has ended or the time is over. True if it has ended; an error that ended it is raised."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        if self._follower is not None:
+            self._follower.join(timeout_s)
+            if self._failure is not None and not self._follower.is_alive():
+                raise self._failure
+        while not self.done:
+            if deadline is not None and time.monotonic() >= deadline:
+                return False
+            time.sleep(POLL_S)
+        if self.state == "failed":
+            name, _, text = self._error.partition(": ")
+            known = name in errors.NAMED
+            raise errors.remote(name if known else "", f"job {self.id} failed: {text if known else self._error}")
         return True
 
     def result(self, timeout_s: float | None = None) -> PrivateModel:
-        """The trained model; whatever ended the training otherwise is raised here."""
+        """The trained model; of a job that was cancelled, the model as it was then."""
         if not self.wait(timeout_s):
-            assert timeout_s is not None
             raise TimeoutError(f"step {self.step} of {self.total_steps} after {timeout_s:g} s: the job goes on")
-        return self._future.result()
+        if self.cancelled and not self._version:
+            raise HdcosError(f"job {self.id} was cancelled, and nothing of it was kept")
+        model = self.model()
+        model.history, model.cost = self.history, self.cost
+        return model
 
-    def _run(self, work: Callable[[Job], PrivateModel]) -> None:
-        try:
-            self._future.set_result(work(self))
-        except BaseException as error:
-            self._future.set_exception(error)
+    def model(self) -> PrivateModel:
+        """The model that it made; a newer one of that name, if there is one by now."""
+
+        def wanted() -> str:
+            self._look()
+            return self._version
+
+        self._look()
+        return self._cluster.model(self._model, wanted)
 
     def __repr__(self) -> str:
-        return f"<Job, step {self.step} of {self.total_steps}{', done' if self.done else ''}>"
+        return f"<Job {self.id}, {self.state}, step {self.step} of {self.total_steps}>"
+
+    # ---- following it
+
+    def follow_in_background(self) -> None:
+        """See every epoch while the caller does something else."""
+
+        def work() -> None:
+            try:
+                self.follow(progress=False)
+            except BaseException as error:
+                self._failure = error
+
+        self._follower = Thread(target=work, name="training", daemon=True)
+        self._follower.start()
+
+    def leave(self) -> None:
+        """The caller goes: a job that goes on without it need not wait for its looks."""
+        if self._follower is not None and self._follower.is_alive():
+            with suppress(HdcosError):
+                self._transport.looked(self.id, ALL_EPOCHS)
+
+    def follow(self, progress: bool) -> None:
+        """See every epoch until the job ends; RangeError, and its end, if it diverges."""
+        events, began, looked = self.events(), time.monotonic(), ""
+        try:
+            with shown(progress) as display:
+                for status in events:
+                    display.update(status)
+                    self._time(status)
+                    interim = status["interim"]
+                    if self._watched is not None and interim["version"] not in ("", looked):
+                        looked = interim["version"]
+                        self._look_at(interim)
+                        display.note(self._epochs[interim["epoch"]])
+                while not self._both_ended():
+                    time.sleep(POLL_S)
+                if self.state == "done":
+                    self._complete(status["epochs"], time.monotonic() - began)
+                    display.note(self._epochs[status["epochs"]])
+        except RangeError:  # it diverged: nothing will come of it
+            self._transport.cancel(self.id, keep=False)
+            for _ in events:
+                pass
+            raise
+        finally:
+            if self._own_rows and self.state in ENDED:
+                with suppress(HdcosError):  # rows that came with the call, and go with it
+                    self._transport.forget_data(self._own_rows)
+
+    def _time(self, status: Status) -> None:
+        """Note how long epochs took."""
+        for number, seconds in status["report"]["ended"]:
+            self._seconds[int(number)] = seconds
+            if self._watched is None:
+                self._epochs[int(number)] = Epoch(int(number), seconds)
+
+    def _look_at(self, interim: dict[str, Any]) -> None:
+        """Predictions of the model of an epoch while training waits."""
+        number = interim["epoch"]
+        self._epochs.setdefault(number, Epoch(number, self._seconds.get(number, 0.0)))
+        with suppress(DataMissing):  # too late: the job waited for long, went on and has ended
+            try:
+                record = self._transport.model(interim["model"], lambda: str(interim["version"]))
+            except InputError:  # a party was lost and has begun again: the epoch will be shown anew
+                record = None
+            if record is not None:
+                self._epochs[number] = self._scored(number, PrivateModel(self._transport, record))
+        self._transport.looked(self.id, number)
+
+    def _scored(self, number: int, model: PrivateModel) -> Epoch:
+        assert self._watched is not None
+        return self._watched.epoch(number, self._seconds.get(number, 0.0), model.predict(self._watched.rows))
+
+    def _complete(self, last: int, seconds: float) -> None:
+        """All epochs, the last one as the trained model is. Times that a party forgot with a crash are the mean."""
+        for number in range(1, last + 1):
+            self._seconds.setdefault(number, seconds / last)
+            self._epochs.setdefault(number, Epoch(number, self._seconds[number]))
+        if self._watched is not None:
+            self._epochs[last] = self._scored(last, self.model())
+
+    def _both_ended(self) -> bool:
+        self._look()
+        return self.state in ENDED
+
+    def _look(self) -> None:
+        zero, one = self._transport.job(self.id)
+        self._note(zero)
+        if self.state in ENDED and one["state"] not in ENDED:
+            self.state = "running"  # party 1 has yet to end it
+
+    def _note(self, status: Status) -> None:
+        self.state, self.step = status["state"], status["step"]
+        self.total_steps = status["total_steps"] or self.total_steps
+        self._error, self._model, self._version = status["error"], status["model"], status["version"]

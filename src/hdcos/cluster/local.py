@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from hdcos.cluster.cluster import Cluster
+from hdcos.cluster.link_transport import LinkTransport
 from hdcos.errors import PeerLost
 from hdcos.link import Emulation, Hello, Identity, connect, handshake
 from hdcos.link.handshake import SOFTWARE
@@ -83,10 +84,10 @@ def local(
             handshake(link, Hello("client", SOFTWARE, table_hash(), run))
             links.append(link)
         pids = {process.role: process.popen.pid for process in processes}
-        cluster = Cluster(links, phase_bits, dealer, timeout_s, pids, lambda error: _explained(error, processes))
-        stack.callback(cluster.end)
-        yield cluster
-        cluster.shutdown()
+        transport = LinkTransport(links, dealer, timeout_s, lambda error: _explained(error, processes))
+        stack.callback(transport.close)
+        yield Cluster(transport, phase_bits, pids)
+        transport.shutdown()
 
 
 @dataclass(frozen=True)

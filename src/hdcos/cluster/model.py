@@ -4,151 +4,256 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Callable, Iterator, Sequence
+from threading import Lock
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
-from rich.console import Console
-from rich.progress import track
 
 from hdcos.api.cost import Cost
-from hdcos.cluster.opened import Opened, halves
-from hdcos.errors import InputError
+from hdcos.api.names import check_id
+from hdcos.cluster.shares import split_words
+from hdcos.cluster.transport import ModelRecord, Reply, RetryableError, Transport, ask_again
+from hdcos.errors import HandshakeError, HdcosError, InputError, MaterialReused
 from hdcos.nn import Sequential
 from hdcos.nn.columns import Rows
-from hdcos.ring import Array, encode, modulo
-from hdcos.secure import CompiledNetwork, layout
+from hdcos.ring import Array, decode, encode, modulo
+from hdcos.secure import layout
 from hdcos.secure.planning import plan_inference
 from hdcos.sharing import join
 
 if TYPE_CHECKING:
-    from hdcos.cluster.cluster import Cluster
     from hdcos.secure.calibrate import Calibration
     from hdcos.secure.training.watch import Epoch
 
 BATCH_ROWS = 1024
 """Rows of one batch of rounds, unless the caller says otherwise: rounds are shared, memory stays small."""
+MASKS_AT_ONCE = 4096
+T = TypeVar("T")
 
 
-class PrivateModel(Opened):
-    """A shared model. An execution is one row; material and input masks are made ahead with `prepare`."""
+def check_count(rows: object) -> int:
+    """How many rows or executions material is prepared for."""
+    if isinstance(rows, bool) or not isinstance(rows, int | np.integer) or rows < 1:
+        raise InputError(f"material is prepared for a whole number of at least 1, got {rows!r}")
+    return int(rows)
 
-    def __init__(self, cluster: Cluster, name: str, model: Sequential, chosen: CompiledNetwork) -> None:
-        super().__init__(cluster, f"model {name}")
-        self.name, self.layout = name, chosen
-        self._form = model
+
+def join_replies(replies: Sequence[Reply]) -> Array:
+    """A result from both parties' shares of it."""
+    zero, one = replies
+    if (zero.scale, zero.bits) != (one.scale, one.bits):
+        raise HdcosError("the parties disagree about the form of the result")
+    return decode(join(zero.words, one.words, zero.bits), zero.scale, zero.bits)
+
+
+class PrivateModel:
+    """Predictions that no party sees, of a model that no party holds.
+
+    Material and input masks are made ahead with `prepare`. A newer version under the same name takes its place.
+    """
+
+    def __init__(self, transport: Transport, record: ModelRecord) -> None:
+        self._transport = transport
         self.history: list[Epoch] = []
         """What was learned about each epoch, for a model that was trained here."""
         self.calibration: Calibration | None = None
         """What the intervals of its series were chosen by, for a model that was calibrated here."""
         self.cost: Cost | None = None
         """What its training cost, for a model that was trained here."""
-        self._first_mask = 0
-        self._masks = np.empty((0, *chosen.input_shape), np.uint64)
+        self._lock = Lock()
+        self._take(record)
+
+    def _take(self, record: ModelRecord) -> None:
+        """Use what the parties say of the model now."""
+        self._record = record
+        self._form = Sequential.outline(record.architecture)
+        self.layout = layout(self._form, record.phase_bits, self._transport.has_dealer)
+        if record.input_form not in (None, (self.layout.input_scale, self.layout.input_bits)):
+            raise HandshakeError("the parties compute this network with other scales: install the same hdcos version")
+        self._mask_ids: list[Any] = []
+        self._masks = np.empty((0, *self.layout.input_shape), np.uint64)
+        self._masks_until = 0.0
+
+    @property
+    def name(self) -> str:
+        return self._record.name
+
+    @property
+    def version(self) -> str:
+        return self._record.version
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Of one row."""
+        return self._form.input_shape
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
         """Of the columns of a row, if the model knows them."""
         return self._form.feature_names
 
-    @classmethod
-    def share(cls, cluster: Cluster, model: Sequential, name: str, phase_bits: int, ahead: int = 0) -> PrivateModel:
-        """Split a model's parameters between the parties; ModelError before anything is sent if one does not fit."""
-        chosen = layout(model, phase_bits, cluster.has_dealer)
-        plan_inference(chosen)  # what cannot be planned is refused before anything is sent
-        state = model.state()
-        words = {tensor.name: tensor.words(state[tensor.name]) for tensor in chosen.tensors}
-        private = cls(cluster, name, Sequential.outline(model.architecture()), chosen)
-        private._ask(
-            "share_model", halves(words), architecture=model.architecture(), phase_bits=phase_bits, ahead=ahead
-        )
-        return private
+    @property
+    def rounds(self) -> dict[str, int]:
+        """Rounds between the parties for a batch, by the mode in which its rows come."""
+        masked = plan_inference(self.layout).rounds
+        return {"masked": masked, "shares": masked + 1}
 
-    def prepare(self, executions: int, wait: bool = True) -> None:
-        """Have material made for so many more rows, and fetch their input masks."""
+    @property
+    def stock(self) -> int:
+        """Rows that both parties have material for."""
+        return self._transport.stock(self._record)
+
+    def prepare(self, rows: int, wait: bool = True) -> None:
+        """Have material for so many rows made, and fetch their input masks: predictions then take a round less.
+
+        Without `wait` the material is made in the background, and no masks are fetched.
+        """
+        rows = check_count(rows)
         with self._lock:
-            super().prepare(executions, wait)
-            self._fetch_masks(executions)
+            self._transport.prepare(self._record, rows, wait)
+            if wait:
+                self._patiently(lambda: self._fetch_masks(rows))
 
-    def close(self) -> None:
-        """Let go of it, as leaving a `with` block does. The model stays, and so do masks and material: they are its own
-        here, and whoever asks `cluster.model` for it finds them. `delete` ends it."""
+    def keep_ahead(self, rows: int) -> None:
+        """Have material for so many rows kept in stock from now on."""
+        self._transport.keep_ahead(self._record, check_count(rows))
 
-    def delete(self) -> None:
-        """Have both parties forget the model and what is left of its material; its name is free again."""
-        super().close()
-        self._cluster.forget(self.name)
-
-    def predict(self, x: Rows, progress: bool = False, batch_rows: int = BATCH_ROWS, mode: str = "masked") -> Array:
+    def predict(self, x: Rows, progress: bool = False, batch_rows: int = BATCH_ROWS, mode: str | None = None) -> Array:
         """The network's outputs (logits) for rows x, which no party sees; nor does any see the outputs.
 
-        `batch_rows` rows share their rounds; `progress` shows a bar on a terminal. In mode "masked" rows travel masked
-        by masks fetched ahead; in mode "shares" as two shares, for one round more. Material that was not prepared is
-        made on the way.
+        In mode "masked" rows travel masked, by masks of their own; in mode "shares" as two shares, for one round more.
+        By default masks are used where `prepare` fetched them. `batch_rows` rows share their rounds; `progress` shows a
+        bar on a terminal. Material that was not prepared is made on the way, and a batch that was lost on the way is
+        sent again, split anew.
         """
         rows = self._form.rows(x)
-        words = encode(self.layout.prepared(rows), self.layout.input_scale)
-        if mode not in ("masked", "shares"):
+        if mode not in (None, "masked", "shares"):
             raise InputError(f"inputs go out masked or as shares, not {mode!r}")
         if batch_rows < 1:
             raise InputError(f"a batch has at least one row, not {batch_rows}")
-        with self._lock:
-            self._ensure_material(len(rows), mode)
-            outputs = [
-                self._predict(words[start:end], mode) for start, end in _batches(len(rows), batch_rows, progress)
-            ]
+        words = encode(self.layout.prepared(rows), self.layout.input_scale)  # all of them, before any is sent
+        size = min(batch_rows, self._record.most_rows)
+        if len(rows) > size:
+            self._transport.order(self._record, len(rows))
+        outputs = [
+            self._batch(rows[start : start + size], words[start : start + size], mode)
+            for start in _shown(range(0, len(rows), size), progress)
+        ]
         joined = np.concatenate(outputs) if outputs else np.empty(0)
         return joined.reshape(len(rows), *self.layout.output_shape) * self.layout.output_gain
 
-    def reveal(self) -> Sequential:
-        """The model itself, joined from both halves: weights as they were rounded when they were shared."""
-        zero, one = (arrays for _, arrays in self._ask("reveal", token=secrets.token_hex(16)))
-        state = {
-            tensor.name: tensor.parameter(join(zero[tensor.name], one[tensor.name])) for tensor in self.layout.tensors
-        }
-        return self._form.with_state(state)
+    def reveal(self, wait_s: float = 5.0, request: str | None = None) -> Sequential:
+        """The model itself, joined from both shares: weights as they were rounded when they were shared.
 
-    def _predict(self, words: Array, mode: str) -> Array:
-        if mode == "shares":
-            # Rows whose masks this caller holds cannot come as shares: they are passed over.
-            self._next = max(self._next, self._first_mask + len(self._masks))
-            self._first_mask, self._masks = self._next + len(words), self._masks[:0]
-            return self._run(halves({"input0": words}), len(words), mode=mode)
-        masks = self._take_masks(len(words))
+        Both operators must agree; a cluster on this machine does. `request` goes on with one that was asked for before.
+        """
+        number = check_id(request or secrets.token_hex(16), "reveal")
+        zero, one = self._transport.reveal(self._record, number, request is not None, wait_s)
+        return self._form.with_state(
+            {tensor.name: tensor.parameter(join(zero[tensor.name], one[tensor.name])) for tensor in self.layout.tensors}
+        )
+
+    def close(self) -> None:
+        """Let go of it, as leaving a `with` block does. The model stays, and so do its material and the masks that were
+        fetched: whoever asks this cluster's `model` for it finds them. `delete` ends it."""
+
+    def delete(self) -> None:
+        """Have both parties forget the model and what is left of its material; its name is free again."""
+        self._drop_masks()
+        self._transport.delete_model(self.name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<PrivateModel {self.name}>"
+
+    # ---- one batch
+
+    def _batch(self, rows: Array, words: Array, mode: str | None) -> Array:
+        """Rows sent and answers joined; whatever may be asked again is asked again, with fresh randomness."""
+        record = self._record
+
+        def once() -> Array:
+            sent = words
+            if self._record != record:  # replaced meanwhile, perhaps by a network that takes its rows otherwise
+                sent = encode(self.layout.prepared(rows), self.layout.input_scale)
+            try:
+                return join_replies(self._send(sent, mode)).reshape(len(rows), -1)
+            except RetryableError:
+                self._read_again(rows)
+                raise
+
+        return self._patiently(once)
+
+    def _read_again(self, rows: Array) -> None:
+        """Take over the version that the parties serve now, if that is another one."""
+        now = self._transport.model(self.name)
+        if now.version != self.version:
+            names = self._form.feature_names
+            self._take(now)
+            self._form.rows(rows)  # a network that takes other rows is no replacement
+            if self._form.feature_names != names:
+                raise InputError(f"{self.name} was replaced by a network of other columns: ask again")
+
+    def _send(self, words: Array, mode: str | None) -> list[Reply]:
+        taken = None if mode == "shares" else self._take_masks(len(words), fetch=mode == "masked")
+        if taken is None:
+            return self._transport.infer(self._record, split_words({"input": words}), None)
+        mask_ids, masks = taken
         opened = modulo(words + masks, self.layout.input_bits)
         try:
-            return self._run([{"masked": opened}] * 2, len(words), mode=mode)
-        finally:
-            # Rows that were sent masked are spent, whatever became of them: a retry takes other masks.
-            self._next = max(self._next, self._first_mask)
+            return self._transport.infer(self._record, [{"input": opened}] * 2, mask_ids)
+        except MaterialReused as error:
+            # The masks belong to rows that were passed over, or to an earlier session: all that are left do.
+            self._drop_masks()
+            raise RetryableError(error) from None
 
-    # ---- input masks: single use, numbered like the rows they are for
+    def _patiently(self, work: Callable[[], T]) -> T:
+        return ask_again(work, self._transport.timeout_s)
+
+    # ---- masks: fetched ahead, used once
 
     def _fetch_masks(self, rows: int) -> None:
-        """Masks for the rows behind those whose masks are here."""
-        (_, zero), (_, one) = self._ask("masks", start=self._first_mask + len(self._masks), rows=rows)
-        self._masks = np.concatenate([self._masks, zero["masks"].astype(np.uint64) + one["masks"]])
+        while rows > 0:
+            masks = self._transport.masks(self._record, min(rows, MASKS_AT_ONCE))
+            zero, one = masks.shares
+            self._mask_ids += masks.ids
+            self._masks = np.concatenate([self._masks, zero.astype(np.uint64) + one.astype(np.uint64)])
+            self._masks_until = time.monotonic() + 0.8 * masks.valid_s
+            rows -= len(masks.ids)
 
-    def _take_masks(self, rows: int) -> Array:
-        """Masks for the next rows; those of rows that a failed run passed over are dropped."""
-        passed = self._next - self._first_mask
-        self._first_mask, self._masks = self._next, self._masks[passed:]
-        if len(self._masks) < rows:
-            self._fetch_masks(rows - len(self._masks))
-        taken, self._masks = self._masks[:rows], self._masks[rows:]
-        self._first_mask += rows
-        return taken
+    def _take_masks(self, rows: int, fetch: bool) -> tuple[list[Any], Array] | None:
+        with self._lock:
+            if time.monotonic() > self._masks_until:
+                self._mask_ids, self._masks = [], self._masks[:0]
+            if len(self._mask_ids) < rows:
+                if not fetch:
+                    return None
+                self._fetch_masks(rows - len(self._mask_ids))
+            ids, self._mask_ids = self._mask_ids[:rows], self._mask_ids[rows:]
+            masks, self._masks = self._masks[:rows], self._masks[rows:]
+            return ids, masks
 
-    def _ensure_material(self, rows: int, mode: str) -> None:
-        """Order what was not prepared; rows that a change of mode passes over count."""
-        start = self._next if mode == "masked" else max(self._next, self._first_mask + len(self._masks))
-        missing = start + rows - min(meta["expected"] for meta, _ in self._ask("stock"))
-        if missing > 0:
-            super().prepare(missing, wait=False)
+    def _drop_masks(self) -> None:
+        with self._lock:
+            self._mask_ids, self._masks = [], self._masks[:0]
 
 
-def _batches(rows: int, batch_rows: int, progress: bool) -> Iterator[tuple[int, int]]:
-    starts = range(0, rows, batch_rows)
-    shown = progress and sys.stderr.isatty()
-    for start in track(starts, "Predicting", transient=True, console=Console(stderr=True), disable=not shown):
-        yield start, min(rows, start + batch_rows)
+def _shown(starts: range, progress: bool) -> Iterator[int]:
+    """The starts of batches, with a bar on a terminal."""
+    if not (progress and sys.stderr.isatty()):
+        yield from starts
+        return
+    from rich.console import Console  # a client without a terminal does without it
+    from rich.progress import track
+
+    yield from track(starts, "Predicting", transient=True, console=Console(stderr=True))

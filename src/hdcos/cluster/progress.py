@@ -5,59 +5,59 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
 if TYPE_CHECKING:
-    from hdcos.cluster.private_training import PrivateTraining
+    from rich.progress import Progress
+
+    from hdcos.cluster.transport import Status
     from hdcos.secure.training.watch import Epoch
 
 
-@dataclass
 class Display:
-    """Epoch, steps per second, rounds, megabytes, material in stock, time left."""
+    """Epoch, steps per second, rounds, megabytes, material in stock, time left; without a bar, nothing."""
 
-    training: PrivateTraining
-    epochs: int
-    bar: Progress
-    task: TaskID
-    steps: int = 0
-    epoch_started: float = 0.0
+    def __init__(self, bar: Progress | None) -> None:
+        self._bar = bar
+        self._task = None if bar is None else bar.add_task("waiting", total=None, numbers="")
+        self._last = (0, perf_counter())
 
-    def advance(self, count: int, seconds: float) -> None:
-        training = self.training
-        self.steps += count
-        epoch = min(self.epochs, 1 + training.step // training.steps_per_epoch)
-        sent = self.steps * training.bytes_per_step / 1e6
-        self.bar.update(
-            self.task,
-            completed=training.step,
-            description=f"epoch {epoch}/{self.epochs}",
-            numbers=(
-                f"{count / seconds:.1f} steps/s, {self.steps * training.rounds_per_step:,} rounds, {sent:,.0f} MB each "
-                f"way, material for {training.available} steps"
-            ),
+    def update(self, status: Status) -> None:
+        """Show what a party says of the job now."""
+        if self._bar is None or self._task is None:
+            return
+        (step, moment), now = self._last, perf_counter()
+        said, online = [], status["report"]["cost"]["online"]
+        if status["step"] > step:
+            said.append(f"{(status['step'] - step) / max(now - moment, 1e-9):.1f} steps/s")
+            self._last = (status["step"], now)
+        said.append(f"{online['rounds']:,} rounds, {online['bytes_sent'] / 1e6:,.0f} MB each way")
+        if status.get("available") is not None:
+            said.append(f"material for {status['available']} steps")
+        epoch = min(status["epochs"], 1 + status["epoch"])
+        running = status["state"] == "running"
+        self._bar.update(
+            self._task,
+            total=status["total_steps"] or None,
+            completed=status["step"],
+            description=f"epoch {epoch}/{status['epochs']}" if running else status["state"],
+            numbers=", ".join(said),
         )
 
-    def epoch_s(self) -> float:
-        """Seconds since the epoch began."""
-        return perf_counter() - self.epoch_started
-
-    def resume(self) -> None:
-        """The next epoch begins."""
-        self.epoch_started = perf_counter()
-
     def note(self, epoch: Epoch) -> None:
-        if not self.bar.disable:
-            self.bar.console.print(str(epoch), highlight=False)
+        if self._bar is not None:
+            self._bar.console.print(str(epoch), highlight=False)
 
 
 @contextmanager
-def shown(wanted: bool, training: PrivateTraining, epochs: int) -> Iterator[Display]:
+def shown(wanted: bool) -> Iterator[Display]:
+    if not (wanted and sys.stderr.isatty()):
+        yield Display(None)
+        return
+    from rich.console import Console  # a client without a terminal does without it
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
     columns = (
         TextColumn("{task.description}"),
         BarColumn(20),
@@ -65,6 +65,5 @@ def shown(wanted: bool, training: PrivateTraining, epochs: int) -> Iterator[Disp
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), disable=not (wanted and sys.stderr.isatty())) as bar:
-        task = bar.add_task("training", total=training.settings.total_steps, completed=training.step, numbers="")
-        yield Display(training, epochs, bar, task, epoch_started=perf_counter())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        yield Display(bar)

@@ -10,13 +10,12 @@ import numpy as np
 from hdcos.ring import Array
 
 
-def random_words(shape: tuple[int, ...]) -> Array:
-    """Uniform words of the whole ring, from the operating system."""
+def split_words(words: Mapping[str, Array]) -> list[dict[str, Array]]:
+    """What each party is sent: either share alone is uniform, from the operating system's randomness."""
+    zero = {name: _random_words(array.shape) for name, array in words.items()}
+    return [zero, {name: array - zero[name] for name, array in words.items()}]
+
+
+def _random_words(shape: tuple[int, ...]) -> Array:
     words = np.frombuffer(os.urandom(8 * int(np.prod(shape))), "<u8")
     return words.astype(np.uint64, copy=False).reshape(shape)
-
-
-def halves(words: Mapping[str, Array]) -> list[dict[str, Array]]:
-    """What each party is sent: alone, either half is uniform."""
-    zero = {name: random_words(array.shape) for name, array in words.items()}
-    return [zero, {name: array - zero[name] for name, array in words.items()}]

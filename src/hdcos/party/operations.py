@@ -49,7 +49,6 @@ class PartyNode:
         self._works: dict[str, Work] = {}
         self._trainer = Trainer(engine, policy)
         self._scopes: set[str] = set()
-        self._start = (engine.meter.snapshot(), engine.dealer.meter.snapshot())
 
     def serve(self, client: Link) -> None:
         """Answer one client's requests until it asks to shut down or leaves."""
@@ -61,12 +60,12 @@ class PartyNode:
             **self._trainer.operations(),
             "finish_training": self._finish_training,
             "prepare": self._prepare,
+            "keep_ahead": self._keep_ahead,
             "run": self._run,
             "stock": self._stock,
             "close": self._close,
             "ping": self._ping,
             "cost": self._cost,
-            "reset": self._reset,
         }
         while True:
             _, payload = client.receive(Kind.REQUEST, timeout_s=None)
@@ -112,9 +111,7 @@ class PartyNode:
         scope = self._new_scope(meta)
         model = Sequential.outline(meta.get("architecture"))
         chosen = layout(model, integer(meta, "phase_bits"), self._engine.dealer.has_dealer)
-        self._works[scope] = load_model(
-            self._engine, scope, model, chosen, self._halves(arrays, chosen.tensors), integer(meta, "ahead")
-        )
+        self._works[scope] = load_model(self._engine, scope, model, chosen, self._halves(arrays, chosen.tensors), 0)
         return {}, {}
 
     def _halves(self, arrays: Arrays, tensors: Sequence[Tensor]) -> dict[str, Share]:
@@ -140,7 +137,7 @@ class PartyNode:
         model = Sequential.outline(meta.get("architecture"))
         chosen = layout(model, integer(meta, "phase_bits"), self._engine.dealer.has_dealer)
         shares = trained_shares(self._engine, scope, training, chosen)
-        self._works[scope] = load_model(self._engine, scope, model, chosen, shares, integer(meta, "ahead"))
+        self._works[scope] = load_model(self._engine, scope, model, chosen, shares, 0)
         return {}, {}
 
     def _model(self, meta: Meta) -> ModelWork:
@@ -157,17 +154,36 @@ class PartyNode:
         return scope
 
     def _prepare(self, meta: Meta, arrays: Arrays) -> Answer:
-        stock, executions = self._work(meta).stock, integer(meta, "executions")
+        work, executions = self._work(meta), integer(meta, "executions")
+        self._check_room(work, executions)
+        filling = self._engine.order(work.stock, executions)
+        if meta.get("wait"):
+            filling.result()
+        return {}, {}
+
+    @staticmethod
+    def _check_room(work: Work, executions: int) -> None:
+        """Refuse to make more material than a party keeps."""
+        stock = work.stock
         held = (stock.expected - stock.used + executions) * stock.plan.packed_bytes(1)
         if held > MAX_STOCK_BYTES:
             raise InputError(
                 f"material for {executions} more executions makes {held / 2**30:.0f} GiB, more than the "
                 f"{MAX_STOCK_BYTES / 2**30:.0f} GiB a party keeps: prepare fewer at a time"
             )
-        filling = self._engine.order(stock, executions)
-        if meta.get("wait"):
-            filling.result()
+
+    def _keep_ahead(self, meta: Meta, arrays: Arrays) -> Answer:
+        """Have so many executions in stock from now on: more are made as they are used."""
+        work = self._work(meta)
+        work.ahead = integer(meta, "executions")
+        self._refill(work)
         return {}, {}
+
+    def _refill(self, work: Work) -> None:
+        missing = work.ahead - (work.stock.expected - work.stock.used)
+        if missing > 0:
+            self._check_room(work, missing)
+            self._engine.order(work.stock, missing)
 
     def _run(self, meta: Meta, arrays: Arrays) -> Answer:
         work, start, executions = self._work(meta), integer(meta, "start"), integer(meta, "executions")
@@ -186,9 +202,7 @@ class PartyNode:
         started_s = engine.online_s
         with engine.meter.phase("online"):
             result = engine.exchange(fingerprint(work.fingerprint.hex(), address), begin)
-        missing = work.ahead - (work.stock.expected - work.stock.used)
-        if missing > 0:
-            engine.order(work.stock, missing)
+        self._refill(work)
         scale, bits, words = refresh_for_client(engine, result, work, address)
         return {"scale": scale, "bits": bits, "seconds": engine.online_s - started_s}, {"words": words}
 
@@ -215,23 +229,16 @@ class PartyNode:
     def _cost(self, meta: Meta, arrays: Arrays) -> Answer:
         engine = self._engine
         engine.settle()
-        online = engine.meter.snapshot() - self._start[0]
-        offline = engine.dealer.meter.snapshot() - self._start[1]
+        online, offline = engine.meter.snapshot(), engine.dealer.meter.snapshot()
         dealt = replace(offline.phases["offline"], seconds=engine.offline_s)
         answer = counts_to_json({"online": online.phases["online"], "offline": dealt})
         # The socket to the peer as this party's meter and as the operating system counted it, from its start.
-        total = engine.meter.snapshot().total
+        total = online.total
         sockets = {
             "metered": [total.wire_bytes_sent, total.wire_bytes_received],
             "counted": engine.peer.os_counters(),
         }
         return {**answer, "steps": counts_to_json(online.steps.get("online", {})), "socket": sockets}, {}
-
-    def _reset(self, meta: Meta, arrays: Arrays) -> Answer:
-        self._engine.settle()
-        self._start = (self._engine.meter.snapshot(), self._engine.dealer.meter.snapshot())
-        self._engine.offline_s = 0.0
-        return {}, {}
 
     def _work(self, meta: Meta) -> Work:
         scope = text(meta, "scope")

@@ -23,7 +23,7 @@ from hdcos.party.budget import Demand
 from hdcos.party.checkpoint import Checkpoints
 from hdcos.party.config import Config
 from hdcos.party.failures import Failures
-from hdcos.party.store import ENDED, Store, StoredJob, StoredModel
+from hdcos.party.store import ENDED, KEEP, Store, StoredJob, StoredModel
 from hdcos.party.work import fingerprint
 from hdcos.party.worker import Command, Worker
 from hdcos.secure import layout
@@ -239,7 +239,10 @@ class Scheduler:
                 yield end_of(job.id, other["state"], "the other party ended it")
             elif why := own["why"] or other["why"]:
                 yield end_of(job.id, "failed", why)
-            elif job.cancelled or other["cancelled"]:
+            elif cancelled := job.cancelled or other["cancelled"]:
+                progress = self._worker.jobs.get(job.id)
+                if cancelled == KEEP and progress is not None and progress.step:
+                    yield _publish(job.id)
                 yield end_of(job.id, "cancelled")
             elif self._failures.waits("job", job.id):
                 continue

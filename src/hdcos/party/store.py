@@ -43,6 +43,8 @@ from hdcos.secure.layout import ARITHMETIC
 
 BUSY_S = 10.0
 ENDED = ("done", "failed", "cancelled")
+DISCARD, KEEP = 1, 2
+"""What becomes of the model of a job that is cancelled."""
 """States of jobs that nobody will go on with."""
 MOST_MODELS, MOST_JOBS = 64, 16
 """Of one client."""
@@ -94,7 +96,8 @@ class StoredJob:
     state: str
     step: int
     error: str
-    cancelled: bool
+    cancelled: int
+    """Whether it is to be ended: 0, DISCARD or KEEP."""
     report: dict[str, Any]
     """What it cost so far, and how long its last epochs took."""
     version: str
@@ -500,9 +503,10 @@ class Store:
         if self.models(job.interim):
             self.forget_model(job.interim)
 
-    def cancel_job(self, job: str) -> None:
+    def cancel_job(self, job: str, keep: bool) -> None:
+        """Note that a job is to be ended; the model as it is then is kept, or nothing is."""
         with self._changing(needed=True) as database:
-            database.execute("UPDATE jobs SET cancelled = 1 WHERE id = ?", (job,))
+            database.execute("UPDATE jobs SET cancelled = ? WHERE id = ?", (KEEP if keep else DISCARD, job))
 
     # ---- reveals
 
@@ -679,7 +683,7 @@ def _job(row: sqlite3.Row) -> StoredJob:
         row["state"],
         row["step"],
         row["error"],
-        bool(row["cancelled"]),
+        int(row["cancelled"]),
         json.loads(row["report"]),
         row["version"],
     )

@@ -7,6 +7,7 @@ from math import prod
 from time import perf_counter
 from typing import Any
 
+from hdcos.api.cost import counts_to_json
 from hdcos.api.settings import Settings
 from hdcos.errors import CheckpointMismatch, InputError, MaterialReused
 from hdcos.link.message import integer, text
@@ -164,7 +165,7 @@ class Trainer:
         if training.checkpoints is not None:
             training.checkpoints.reserve(training.attempt, scope, first - training.start, steps)
         ahead = steps_ahead(stock.plan)
-        started = perf_counter()
+        started, before = perf_counter(), engine.meter.total("online")
         for _ in range(steps):
             execution = training.step - training.start
             if stock.expected - execution <= ahead // 2:
@@ -175,7 +176,8 @@ class Trainer:
             with engine.meter.phase("online"):
                 state = engine.exchange(agreed, self._beginning(training, rule))
             training.stepped(state, rule)
-        return {"seconds": perf_counter() - started, "available": stock.available}, {}
+        spent = {"online": engine.meter.total("online") - before, "offline": engine.material_cost(stock)}
+        return {"seconds": perf_counter() - started, "available": stock.available, **counts_to_json(spent)}, {}
 
     def _beginning(
         self, training: Training, rule: Rule

@@ -122,14 +122,14 @@ class ModelWork(Work):
         if mode == "shares":
             if start < self.issued:
                 raise MaterialReused("rows whose input masks were handed out cannot come as shares")
-            words = read_share(arrays, "input0", shape, parties[0].rank)
+            words = read_share(arrays, "input", shape, parties[0].rank)
             values = [Share(part, self.layout.input_scale) for part in _cut(words, self.pieces(executions))]
             return infer_pieces(parties, self.layout, self.parameters, values)
         if mode != "masked":
             raise InputError(f"inputs come as shares or masked, not {mode!r}")
         if start + executions > self.issued:
             raise InputError(f"the input masks of rows {start} to {start + executions} were not handed out")
-        opened = arrays.get("masked")
+        opened = arrays.get("input")
         if opened is None or opened.shape != shape or opened.dtype != np.uint64:
             raise InputError(f"masked rows of shape {shape} in uint64 expected")
         values = list(_cut(opened, self.pieces(executions)))

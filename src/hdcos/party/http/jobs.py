@@ -66,9 +66,10 @@ class Jobs:
         return self._service.job_status(self._own(call).id)
 
     @serves("POST", f"{ONE}/cancel", "train", "cancel a job")
-    async def cancel(self, call: Call[None]) -> answers.Job:
-        job = self._own(call)
-        await asyncio.to_thread(self._store.cancel_job, job.id)
+    async def cancel(self, call: Call[requests.CancelRequest]) -> answers.Job:
+        """End a job after the steps under way; its model so far is kept unless the client says otherwise."""
+        job, body = self._own(call), await call.read()
+        await asyncio.to_thread(self._store.cancel_job, job.id, body.keep)
         self._api.audit(call.client, "cancel", job.id)
         return self._service.job_status(job.id)
 
