@@ -16,8 +16,8 @@ from hdcos.errors import InputError
 from hdcos.nn import Sequential
 from hdcos.nn.columns import Rows, column_names
 from hdcos.ring import Array
-from hdcos.secure.training import training_form
-from hdcos.secure.training.form import Form
+from hdcos.secure.training import training_plan
+from hdcos.secure.training.form import TrainingPlan
 from hdcos.secure.training.rates import Rate, epoch_rates
 from hdcos.secure.training.targets import OwnRows, named_sets, own_rows
 from hdcos.secure.training.watch import SAMPLE, Watch
@@ -56,7 +56,7 @@ class Run:
     watched: Watch | None
     own: OwnRows | None
     """Rows that came with the call; otherwise the data sets are named."""
-    form: Form
+    form: TrainingPlan
 
 
 def check_run(
@@ -90,7 +90,7 @@ def check_run(
     folder = resume if resume is not None else checkpoint
     number, name = secrets.token_hex(16), check_name(name or f"trained-{secrets.token_hex(4)}", "model name")
     model = model.remembering(column_names(x))
-    form = training_form(model, loss)
+    form = training_plan(model, loss)
     watched = None if validation is None else Watch.validation(model, loss, validation)
     rates = epoch_rates(model, loss, batch_size, lr, schedule, epochs, momentum, weight_decay)
     named, own = named_sets(form, x, y), None

@@ -111,10 +111,10 @@ class PartyNode:
         scope = self._new_scope(meta)
         model = Sequential.outline(meta.get("architecture"))
         chosen = layout(model, integer(meta, "phase_bits"), self._engine.dealer.has_dealer)
-        self._works[scope] = load_model(self._engine, scope, model, chosen, self._halves(arrays, chosen.tensors), 0)
+        self._works[scope] = load_model(self._engine, scope, model, chosen, self._shares(arrays, chosen.tensors), 0)
         return {}, {}
 
-    def _halves(self, arrays: Arrays, tensors: Sequence[Tensor]) -> dict[str, Share]:
+    def _shares(self, arrays: Arrays, tensors: Sequence[Tensor]) -> dict[str, Share]:
         return {
             tensor.name: Share(read_share(arrays, tensor.name, tensor.shape, self.rank), tensor.scale)
             for tensor in tensors
