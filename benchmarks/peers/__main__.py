@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.peers.report import draw, lines
-from benchmarks.peers.work import SEED, SYSTEMS, WORK, Way, Work, job, model, plaintext, rows, ways
+from benchmarks.peers.work import SEED, SYSTEMS, WORK, Way, Work, job, model, plaintext, rows, steps_of, ways
 from benchmarks.record import RESULTS, commit, machine
 
 ROOT = Path(__file__).parent.parent.parent
@@ -41,7 +41,7 @@ TURNS = 3
 TURN_S = 0.5
 """A turn repeats work that is quicker than this, and counts the median."""
 SLOW_S = 15.0
-"""Work that took longer than this to warm up is done in one turn only."""
+"""Work that takes longer than this is done once, without warming up."""
 ANSWER_S = 600.0
 THREADS = max(1, (os.cpu_count() or 2) // 2)
 """For each process of a peer: two parties compute at a time. Those of hdcos have one thread each."""
@@ -80,9 +80,7 @@ def install(peer: Peer) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     base = find_python(peer.pythons)
     if base is None:
-        sys.exit(
-            f"{peer.name} needs Python {' or '.join(peer.pythons)}, and none is on the path. Nothing was measured."
-        )
+        sys.exit(f"{peer.name} needs Python {' or '.join(peer.pythons)}: none is on the path. Nothing was measured.")
     subprocess.run([base, "-m", "venv", folder], check=True)
     for arguments in peer.requirements:
         done = subprocess.run([python, "-m", "pip", "install", "--quiet", *arguments], capture_output=True, text=True)
@@ -226,7 +224,7 @@ class Case:
     expected: dict[str, np.ndarray]
     runs: list[dict[str, Any]] = field(default_factory=list)
     turns: list[float] = field(default_factory=list)
-    warm_up_s: float = 0.0
+    slow: bool = False
 
     def check(self) -> float:
         """The largest difference to plaintext."""
@@ -251,19 +249,19 @@ def prepare(work: Work, way: Way, system: System, folder: Path) -> tuple[Case, d
 
 def take_turn(case: Case, system: System, turn: int) -> None:
     """Do the work until a turn's time is used; turn 0 warms up."""
-    if turn == 0:
-        case.warm_up_s = system.ask({"run": case.key})["seconds"]
-        print(f"{case.key}: {case.warm_up_s:.2f} s, {case.check():.1e} from plaintext", flush=True)
-        return
-    if turn > 1 and case.warm_up_s > SLOW_S:
-        return
     seconds: list[float] = []
-    while sum(seconds) < TURN_S:
+    while not case.slow and sum(seconds) < TURN_S:
         run = system.ask({"run": case.key})
         run["error"] = case.check()
+        if turn == 0:
+            print(f"{case.key}: {run['seconds']:.2f} s, {run['error']:.1e} from plaintext", flush=True)
+            case.slow = run["seconds"] > SLOW_S
+            if not case.slow:
+                return
         seconds.append(run["seconds"])
         case.runs.append(run)
-    case.turns.append(median(seconds) / case.work.steps)
+    if seconds:
+        case.turns.append(median(seconds) / steps_of(case.work, case.way))
 
 
 def record(case: Case) -> dict[str, Any]:
@@ -271,12 +269,13 @@ def record(case: Case) -> dict[str, Any]:
 
     def middle(name: str) -> float | None:
         values = [run[name] for run in case.runs if run.get(name) is not None]
-        return median(values) / case.work.steps if values else None
+        return median(values) / steps_of(case.work, case.way) if values else None
 
     return {
         "work": case.work.title,
         "system": case.way.system,
         "way": case.way.title,
+        "steps": steps_of(case.work, case.way),
         "wall_s": median(case.turns),
         "turns_s": case.turns,
         "online_s": middle("online_s"),

@@ -124,9 +124,9 @@ def notes(results: Results) -> Iterator[str]:
         yield f"- **{system} {versions['version']}** ({others}): {SETTINGS[system]}."
     yield (
         f"- Wall time is from plaintext inputs at the caller to plaintext results there (training: until the step is "
-        f"done), dealing included; medians of {results['turns']} alternating turns, one turn where work took longer "
-        f"than {results['slow_s']:g} s. Starting processes, compiling programs and sharing weights came before. "
-        f"Training is per step with the logistic loss, and includes sharing the rows."
+        f"done), dealing included; medians of {results['turns']} alternating turns; work of more than "
+        f"{results['slow_s']:g} s was done once. Starting processes, compiling programs and sharing weights came "
+        f"before. Training is per step with the logistic loss; sharing the rows is included, and planning with hdcos."
     )
     yield (
         "- Online is what remains when the material is there; CrypTen and SPU make theirs on the way and cannot tell "

@@ -16,14 +16,17 @@ ROWS = 128
 
 @dataclass(frozen=True)
 class Work:
-    """One piece of work. `steps` are those of a training run, whose figures are given per step."""
+    """One piece of work. `steps` are those of a training run of a peer and of hdcos; figures are given per step.
+
+    A run of hdcos has more of them: it plans its material when it starts, which the peers do not.
+    """
 
     key: str
     title: str
     kind: str
     network: str = ""
     rows: int = ROWS
-    steps: int = 1
+    steps: tuple[int, int] = (1, 1)
     rate: float = 0.0
 
 
@@ -49,9 +52,14 @@ WORK = (
     Work("mlp-128", "4 x 1024 MLP, batch 128", "predict", "criteo_mlp"),
     Work("lenet-1", "LeNet-5, batch 1", "predict", "lenet5", rows=1),
     Work("lenet-128", "LeNet-5, batch 128", "predict", "lenet5"),
-    Work("lenet-step", "LeNet-5 training step, batch 128", "train", "lenet5", rate=0.1),
-    Work("higgs-step", "Higgs training step, batch 128", "train", "higgs_mlp", steps=5, rate=0.1),
+    Work("lenet-step", "LeNet-5 training step, batch 128", "train", "lenet5", steps=(1, 20), rate=0.1),
+    Work("higgs-step", "Higgs training step, batch 128", "train", "higgs_mlp", steps=(5, 100), rate=0.1),
 )
+
+
+def steps_of(work: Work, way: Way) -> int:
+    """How many steps the system takes in one run."""
+    return work.steps[way.system == "hdcos"]
 
 
 def ways(work: Work) -> list[Way]:
@@ -77,7 +85,7 @@ def job(work: Work, way: Way) -> dict[str, Any]:
         layers = model(work.network, way.activation, way.structure).architecture()["layers"]
         told |= {"network": work.network, "activation": way.activation, "structure": way.structure, "layers": layers}
     if work.kind == "train":
-        told |= {"steps": work.steps, "rate": work.rate}
+        told |= {"steps": steps_of(work, way), "rate": work.rate}
     return told
 
 
@@ -108,7 +116,7 @@ def plaintext(work: Work, way: Way, given: dict[str, np.ndarray]) -> dict[str, n
     twin = network.to_torch(torch.float64)
     optimizer = torch.optim.SGD(twin.parameters(), lr=work.rate)
     x, y = (torch.from_numpy(given[name]) for name in ("x", "y"))
-    for _ in range(work.steps):
+    for _ in range(steps_of(work, way)):
         optimizer.zero_grad()
         loss = torch.nn.functional.binary_cross_entropy_with_logits(twin(x), y, reduction="sum") / len(x)
         loss.backward()
