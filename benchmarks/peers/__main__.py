@@ -142,6 +142,7 @@ def process(name: str, command: Sequence[str | Path], folder: Path, **environmen
             env={**os.environ, **environment},
         )
     assert popen.stdin is not None
+    assert popen.stdout is not None
     try:
         yield Process(name, popen, log)
     finally:
@@ -151,6 +152,7 @@ def process(name: str, command: Sequence[str | Path], folder: Path, **environmen
         except subprocess.TimeoutExpired:
             popen.kill()
             popen.wait()
+        popen.stdout.close()
 
 
 class System:
