@@ -113,6 +113,8 @@ def plaintext(work: Work, way: Way, given: dict[str, np.ndarray]) -> dict[str, n
         return {"result": network(given["x"])}
     import torch
 
+    torch.set_num_threads(1)
+
     twin = network.to_torch(torch.float64)
     optimizer = torch.optim.SGD(twin.parameters(), lr=work.rate)
     x, y = (torch.from_numpy(given[name]) for name in ("x", "y"))
