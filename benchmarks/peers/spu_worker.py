@@ -148,14 +148,14 @@ class Party:
         if training:
             self.share(key, state)  # every turn starts from the same weights
         self.link.barrier()
-        position, before = LOG.stat().st_size, socket_bytes()
+        position, before = LOG.stat().st_size, socket_bytes()[0]
         started = time.perf_counter()
         self.share(key, rows)
         for _ in range(job.get("steps", 1)):
             self.runtime.run(executable)
         results = {} if training else self.join(executable.output_names)
         seconds = time.perf_counter() - started
-        after = socket_bytes()
+        sent = socket_bytes()[0] - before
         if training:
             results = self.join(executable.output_names)
         if RANK == 0:
@@ -163,13 +163,13 @@ class Party:
         with LOG.open() as log:
             log.seek(position)
             rounds = sum(int(count) for count in SENDS.findall(log.read()))
-        sent, received = (now - then for now, then in zip(after, before, strict=True))
-        return {"seconds": seconds, "rounds": rounds, "sent": sent, "received": received}
+        return {"seconds": seconds, "rounds": rounds, "sent": sent}
 
 
 if __name__ == "__main__":
-    LOG = Path(tempfile.mkdtemp(prefix="spu-")) / "log"
-    options = libspu.logging.LogOptions()
-    options.system_log_path = str(LOG)
-    libspu.logging.setup_logging(options)
-    serve(Party().answer)
+    with tempfile.TemporaryDirectory(prefix="spu-") as folder:
+        LOG = Path(folder) / "log"
+        options = libspu.logging.LogOptions()
+        options.system_log_path = str(LOG)
+        libspu.logging.setup_logging(options)
+        serve(Party().answer)
