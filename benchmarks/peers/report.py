@@ -135,7 +135,8 @@ def notes(results: Results) -> Iterator[str]:
     )
     yield (
         "- Errors are the largest differences to floating point in any run: of results, or of parameters after the "
-        "steps of a run, of which hdcos takes 20 times as many as the peers. hdcos adds noise to the answers of networks on purpose ([Security](security.md))."
+        "steps of a run, of which hdcos takes 20 times as many as the peers. hdcos adds noise to the answers of "
+        "networks on purpose ([Security](security.md))."
     )
     yield (
         "- A dealer knows every mask and sees no message: together with a party it knows everything. SPU's trusted "
