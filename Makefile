@@ -8,7 +8,7 @@ PART ?=
 NATIVE := CMakeLists.txt $(wildcard cpp/*)
 PIP := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet $(PIP_FLAGS)
 
-.PHONY: demo test check bench prove docs wheels workflows format clean
+.PHONY: demo test check bench prove peers docs wheels workflows format clean
 
 $(VENV)/.python:
 	$(PYTHON) -m venv $(VENV)
@@ -54,6 +54,11 @@ bench: $(VENV)/.dev
 
 prove: $(VENV)/.prove
 	$(BIN)/python -m benchmarks.prove $(SUITE) $(PART)
+	$(BIN)/python -m benchmarks.tables
+
+# CrypTen and SPU get environments of their own under build/peers.
+peers: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.peers
 	$(BIN)/python -m benchmarks.tables
 
 docs: $(VENV)/.docs

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from benchmarks.peers import report
 from benchmarks.record import RESULTS
 
 ROOT = Path(__file__).parent.parent
@@ -59,6 +60,12 @@ def proof(suite: str, part: str = "", without: str = "") -> str:
     return "\n".join(rows)
 
 
+def peers() -> dict[str, Any]:
+    """The comparison with other systems, as `make peers` measured it."""
+    results: dict[str, Any] = json.loads((RESULTS / "peers.json").read_text())
+    return results
+
+
 BLOCKS = {
     "activations": activations,
     "core": lambda: proof("core"),
@@ -69,6 +76,8 @@ BLOCKS = {
     "offline": lambda: proof("offline"),
     "leakage": lambda: proof("hardening", part="PART=leakage"),
     "hardening": lambda: proof("hardening", without="PART=leakage"),
+    "peers": lambda: report.table(peers()),
+    "peers_six": lambda: report.brief(peers()),
 }
 _MARKED = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
