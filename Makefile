@@ -57,7 +57,7 @@ prove: $(VENV)/.prove
 	$(BIN)/python -m benchmarks.tables
 
 docs: $(VENV)/.docs
-	$(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet  # the notice names the successor of the theme, zensical
 	@echo "The documentation is in build/site/index.html."
 
 format: $(VENV)/.dev
