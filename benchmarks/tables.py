@@ -85,7 +85,7 @@ def summary() -> str:
 
 def accuracy() -> str:
     """Accuracy on shares beside plaintext, for predictions and for training."""
-    both = r"([\d.]+) % on shares.*? ([\d.]+) % in (?:the clear|plaintext)"
+    both = r"([\d.]+) % on shares.*? ([\d.]+) % in plaintext"
     rows = []
     for name, suite, start in (
         ("predict MNIST, 10,000 images, LeNet-5", "paper", "MNIST, 10,000"),
