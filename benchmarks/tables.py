@@ -19,7 +19,6 @@ ROOT = Path(__file__).parent.parent
 DOCUMENTS = ("README.md", "docs/security.md", "docs/benchmarks.md")
 PLOT = ROOT / "docs" / "images" / "activations.svg"
 PEERS_PLOT = ROOT / "docs" / "peers.svg"
-README_PEERS = 6
 
 
 def _results(name: str) -> list[dict[str, Any]]:
@@ -118,11 +117,15 @@ def picture(folder: str = "") -> str:
     return f"![Bytes and time of each activation on shares]({folder}images/{PLOT.name})"
 
 
-def peers(most: int | None = None) -> str:
-    """The comparison with other systems, or its first rows; a note while it was not measured."""
-    if not (RESULTS / "peers.json").exists():
+def peers(brief: bool = False) -> str:
+    """The comparison with other systems, or six rows of it; a note while it was not measured."""
+    path = RESULTS / "peers.json"
+    if not path.exists():
         return "Run `make peers` to measure hdcos, CrypTen and SPU side by side on your machine."
-    return proof("peers", most=most)
+    from benchmarks.peers import report
+
+    results = json.loads(path.read_text())
+    return str(report.brief(results) if brief else report.table(results))
 
 
 def activations() -> str:
@@ -143,13 +146,13 @@ def activations() -> str:
     return "\n".join(rows)
 
 
-def proof(suite: str, part: str = "", without: str = "", most: int | None = None) -> str:
-    """The lines of a suite, or of one part of it or all others, or its first ones, with their limits."""
+def proof(suite: str, part: str = "", without: str = "") -> str:
+    """The lines of a suite, or of one part of it or all others, with their targets."""
     records = [
         record
         for record in _results(suite)
         if record["command"].endswith(part) and not (without and record["command"].endswith(without))
-    ][:most]
+    ]
     rows = ["| metric | result | target |", "|---|---:|---:|"]
     for record in records:
         value = record["value"]
@@ -169,7 +172,7 @@ BLOCKS = {
     "picture": lambda: picture("docs/"),
     "picture_here": picture,
     "peers": peers,
-    "peers_six": lambda: peers(README_PEERS),
+    "peers_brief": lambda: peers(brief=True),
     "activations": activations,
     "core": lambda: proof("core"),
     "inference": lambda: proof("inference"),
