@@ -62,7 +62,7 @@ peers: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.tables
 
 docs: $(VENV)/.docs
-	$(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet  # the notice names the successor of the theme, zensical
 	@echo "The documentation is in build/site/index.html."
 
 # Wheels for this processor, and a prediction with each in a clean environment of every Python that is here.

@@ -154,7 +154,7 @@ def _lifted(party, x, drop, bits):  # type: ignore[no-untyped-def]
 
 
 def cosines(seed: int) -> Iterator[Line]:
-    """One-round cosines of halves that wrap the ring."""
+    """One-round cosines of shares that wrap the ring."""
     generator = np.random.default_rng([seed, 2])
     scale, largest, count = 40, 0.0, 0
     while count < VALUES:
@@ -168,7 +168,7 @@ def cosines(seed: int) -> Iterator[Line]:
         error = np.abs(decode(join(zero.words, one.words), zero.scale) - np.cos(2 * np.pi * turns))
         largest, count = max(largest, float(error.max())), count + words.size
     bound = cosine.error_bound(16)
-    yield at_most(f"largest error of {count:.0e} one-round cosines of halves that wrap", largest, bound)
+    yield at_most(f"largest error of {count:.0e} one-round cosines of shares that wrap", largest, bound)
 
 
 def test_time() -> Line:

@@ -142,7 +142,7 @@ def jump_line(seed: int, steps: int = 10_000) -> Line:
     worst = largest_jump(seed, steps)
     return at_most(
         f"{steps} steps of a small network, two layers of 4, batch 8: largest change of a parameter in one step on "
-        f"shares that the same step in the clear does not make",
+        f"shares that the same step in plaintext does not make",
         worst,
         1e-3,
     )

@@ -324,7 +324,7 @@ def strangers(seed: int, held_s: float = HELD_S) -> Iterator[Line]:
         logs = nodes.logs()
     counts = f"{STRANGERS} idle connections to each party held for {held_s:g} s, {crowd.made} made in all"
     yield at_most(f"{counts}: descriptors in use of {DESCRIPTORS}", most, DESCRIPTORS - 1)
-    for who, asking in (("a client that was there before", known), ("clients that come anew", newcomer)):
+    for who, asking in (("a client that was there before", known), ("new clients", newcomer)):
         failed = asking.wrong + len(asking.failures)
         yield exactly(f"{who}, at the strangers' address, {asking.answered} predictions: wrong or failed", failed, 0)
         yield at_most(f"{who}: longest wait, seconds", asking.longest_s, 10)

@@ -180,7 +180,7 @@ def _opening(name: str, layer: nn.Layer, opening: int, index: int, knob: str, re
         attack.ask(200_000)
         needed, sure = attack.needed()
     text = "" if sure else "more than "
-    yield Line(f"{name}: {text}so many queries, extended from {bits} bits", extended(needed, 4), "reported", True)
+    yield Line(f"{name}: {text}this many queries, extended from {bits} bits", extended(needed, 4), "reported", True)
 
 
 def _series(layer: nn.Layer) -> Iterator[Line]:
@@ -193,7 +193,7 @@ def _series(layer: nn.Layer) -> Iterator[Line]:
         needed, sure = attack.needed()
     text = "" if sure else "more than "
     yield Line(
-        f"table of {layer.kind}: {text}so many queries, extended by 4 bits", extended(needed, 4), "reported", True
+        f"table of {layer.kind}: {text}this many queries, extended by 4 bits", extended(needed, 4), "reported", True
     )
 
 

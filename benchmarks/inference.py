@@ -132,7 +132,7 @@ def lenet(cluster: Cluster) -> Iterator[Line]:
     shown = ", ".join(f"{name} {seconds * 1e3:.1f} ms" for name, seconds in plain.items())
     rate = _sustained(cluster, private, np.resize(x, (1024, 1, 28, 28)))
     yield at_most(
-        f"LeNet-5 batch 128: online {online * 1e3:.1f} ms over the faster plaintext twin ({shown}; predict "
+        f"LeNet-5 batch 128: online {online * 1e3:.1f} ms over the faster plaintext model ({shown}; predict "
         f"{wall * 1e3:.1f} ms, offline {offline * 1e3:.2f} ms per input, sustained {rate:.0f} inputs/s)",
         online / min(plain.values()),
         8,
@@ -249,7 +249,7 @@ def accuracy(cluster: Cluster, name: str) -> Iterator[Line]:
     accuracies = [100 * float(np.mean(guess == labels)) for guess in (mine, plain)]
     yield at_least(f"{name}: labels of {len(labels)} test images that agree with plaintext, in %", same, 99.9)
     yield at_most(
-        f"{name}: accuracy {accuracies[0]:.2f} % on shares against {accuracies[1]:.2f} % in the clear, difference",
+        f"{name}: accuracy {accuracies[0]:.2f} % on shares against {accuracies[1]:.2f} % in plaintext, difference",
         abs(accuracies[0] - accuracies[1]),
         0.05,
     )

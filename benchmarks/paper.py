@@ -65,7 +65,7 @@ def goals(scores: Scores) -> Iterator[Line]:
     said = ", ".join(f"{name} {value:.1f} %" for name, value in values.items())
     line = f"Fashion-MNIST, cosine, {epochs} epochs: {said}; Hadamard less the best in points"
     yield at_least(line, round(values["hadamard"] - max(values.values()), 2), -1)
-    bare = f"cells more than 1.5 points from the paper of which nothing is said, of {len(cells_of_tables())}"
+    bare = f"cells more than 1.5 points from the paper without an explanation, of {len(cells_of_tables())}"
     yield exactly(bare, len(unexplained(scores)), 0)
 
 
@@ -83,7 +83,7 @@ def _best(scores: Scores, cells: Sequence[Cell]) -> tuple[int | None, list[float
 def private(rows: list[results.Row]) -> Iterator[Line]:
     for row in rows:
         if row["experiment"] == "secure":
-            both = f"{100 * row['value']:.2f} % on shares, {100 * row['plain_value']:.2f} % in the clear"
+            both = f"{100 * row['value']:.2f} % on shares, {100 * row['plain_value']:.2f} % in plaintext"
             line = f"{NAMES[row['dataset']]}, {row['test_rows']:,} test rows: {both}, difference in points"
             yield at_most(line, round(100 * abs(row["value"] - row["plain_value"]), 3), 0.05)
 

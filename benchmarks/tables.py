@@ -1,6 +1,7 @@
 """Every figure in the documents: rendered from benchmarks/results into marked blocks, or compared with them.
 
-`python -m benchmarks.tables` writes the blocks, `--check` exits 1 if one differs from the results.
+`python -m benchmarks.tables` writes the blocks and the plot, `--check` exits 1 if one differs from the results.
+The README has a choice of a few rows; docs/benchmarks.md has all of them.
 """
 
 from __future__ import annotations
@@ -11,16 +12,120 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.peers import report
+from benchmarks import plot
 from benchmarks.record import RESULTS
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = ("README.md", "docs/design.md", "docs/security.md", "docs/benchmarks.md")
+DOCUMENTS = ("README.md", "docs/security.md", "docs/benchmarks.md")
+PLOT = ROOT / "docs" / "images" / "activations.svg"
+PEERS_PLOT = ROOT / "docs" / "peers.svg"
 
 
 def _results(name: str) -> list[dict[str, Any]]:
     records: list[dict[str, Any]] = json.loads((RESULTS / f"{name}.json").read_text())
     return records
+
+
+def _found(suite: str, pattern: str, nth: int = 0) -> tuple[str, ...]:
+    """The numbers in the nth line of a suite that the pattern matches; a line that is not there is an error."""
+    matches = [match for record in _results(suite) if (match := re.search(pattern, record["line"]))]
+    if len(matches) <= nth:
+        raise SystemExit(f"no line of benchmarks/results/{suite}.json matches {pattern!r}")
+    return matches[nth].groups()
+
+
+def _value(suite: str, line: str) -> Any:
+    """The value of the one line of a suite that starts like this."""
+    (found,) = [record["value"] for record in _results(suite) if record["line"].startswith(line)]
+    return found
+
+
+def _table(headings: list[str], rows: list[list[str]]) -> str:
+    """A table in Markdown; all columns but the first hold numbers."""
+    lines = [headings, ["---", *["---:"] * (len(headings) - 1)], *rows]
+    return "\n".join(
+        f"| {' | '.join(cells)} |".replace("| --- ", "|---").replace(" ---: |", "---:|") for cells in lines
+    )
+
+
+def summary() -> str:
+    """Six rows that say what it costs, beside plaintext PyTorch on the same machine."""
+    took = r"([\d.]+) ms"
+    mlp = rf"criteo_mlp batch {{}}: online .*? over plaintext .*?{took} \(predict {took}, offline {took} per input"
+    lenet = rf"LeNet-5 batch 128: online .*?\(dense cosine {took}.*?; predict {took}, offline {took} per input"
+    step = rf"its time per step, {took}, over .*?\(dense {took}.*? and {took} per step"
+    rows = []
+    for name, network, batch, pattern in (
+        ("Predict 1 row, MLP of 4 x 1024", "criteo_mlp", 1, mlp.format(1)),
+        ("Predict 128 rows, the same MLP", "criteo_mlp", 128, mlp.format(128)),
+        ("Predict 128 images, LeNet-5", "LeNet-5", 128, lenet),
+    ):
+        plain, call, offline = map(float, _found("inference", pattern))
+        rounds = _value("inference", f"{network} HD-cos, rounds per batch, input masked")
+        rows.append([name, f"{rounds}", f"{call:.3g} ms", f"{offline * batch:.3g} ms", f"{plain:.3g} ms"])
+    for nth, (name, network) in enumerate(
+        (
+            ("Train on a batch of 256 rows, MLP of 4 x 16", "Higgs MLP, batch 256"),
+            ("Train on a batch of 128 images, LeNet-5", "LeNet-5, batch 128"),
+        )
+    ):
+        call, plain, offline = map(float, _found("training", step, nth))
+        rounds = _value("training", f"{network}, logistic loss: rounds per step")
+        rows.append([name, f"{rounds}", f"{call:.3g} ms", f"{offline:.3g} ms, alongside", f"{plain:.3g} ms"])
+    ours, theirs = _found("service", r"(\d+) predictions per second .* over those of one plaintext .*?, (\d+)$")
+    rounds = _value("inference", "criteo_mlp HD-cos, rounds per batch, input shares")
+    rows.append(
+        ["Serve 64 clients over HTTPS, MLP of 4 x 1024", f"{rounds}", f"{ours} rows/s", "alongside", f"{theirs} rows/s"]
+    )
+    machine = _results("inference")[0]["machine"].split(", kernels")[0]
+    table = _table(["work", "rounds", "on shares", "preprocessing", "plaintext"], rows)
+    return f"{table}\n\nOne machine ({machine}) runs the dealer, both parties, the caller and plaintext PyTorch."
+
+
+def accuracy() -> str:
+    """Accuracy on shares beside plaintext, for predictions and for training."""
+    both = r"([\d.]+) % on shares.*? ([\d.]+) % in plaintext"
+    rows = []
+    for name, suite, start in (
+        ("predict MNIST, 10,000 images, LeNet-5", "paper", "MNIST, 10,000"),
+        ("predict Fashion-MNIST, 10,000 images, LeNet-5", "paper", "Fashion-MNIST, 10,000"),
+        ("predict HIGGS sample, 20,269 rows, MLP", "paper", r"Higgs \(sample\), 20,269"),
+        ("train on MNIST, 10 epochs, LeNet-5", "training", "MNIST, LeNet-5"),
+        ("train on Fashion-MNIST, 10 epochs, LeNet-5", "training", "Fashion-MNIST, LeNet-5"),
+        ("train on HIGGS sample, 20 epochs, MLP", "training", "HIGGS sample.*lr 0.5"),
+    ):
+        shares, plain = _found(suite, f"^{start}.*?{both}")
+        rows.append([name, f"{shares} %", f"{plain} %"])
+    return _table(["accuracy on test rows", "on shares", "in plaintext"], rows)
+
+
+def accuracy_short() -> str:
+    """The accuracy of MNIST in a sentence."""
+    rows = [line.strip("| ").split(" | ") for line in accuracy().splitlines()[2:]]
+    (_, predicted, plain), (_, trained, plain_trained) = rows[0], rows[3]
+    return (
+        f"LeNet-5 on the 10,000 test images of MNIST: predictions are right in {predicted} on shares and {plain} in\n"
+        f"plaintext; after ten epochs of training in {trained} on shares and {plain_trained} in plaintext. "
+        "[More data sets](docs/benchmarks.md#accuracy)."
+    )
+
+
+def picture(folder: str = "") -> str:
+    """The plot for the README: the comparison with other systems where it was measured, else that of activations."""
+    if PEERS_PLOT.exists():
+        return f"![Time of the same work on hdcos, CrypTen and SPU]({folder}{PEERS_PLOT.name})"
+    return f"![Bytes and time of each activation on shares]({folder}images/{PLOT.name})"
+
+
+def peers(brief: bool = False) -> str:
+    """The comparison with other systems, or six rows of it; a note while it was not measured."""
+    path = RESULTS / "peers.json"
+    if not path.exists():
+        return "Run `make peers` to measure hdcos, CrypTen and SPU side by side on your machine."
+    from benchmarks.peers import report
+
+    results = json.loads(path.read_text())
+    return str(report.brief(results) if brief else report.table(results))
 
 
 def activations() -> str:
@@ -42,13 +147,13 @@ def activations() -> str:
 
 
 def proof(suite: str, part: str = "", without: str = "") -> str:
-    """The lines of a suite, or of one part of it or all others, with their limits."""
+    """The lines of a suite, or of one part of it or all others, with their targets."""
     records = [
         record
         for record in _results(suite)
         if record["command"].endswith(part) and not (without and record["command"].endswith(without))
     ]
-    rows = ["| what | measured | wanted |", "|---|---:|---:|"]
+    rows = ["| metric | result | target |", "|---|---:|---:|"]
     for record in records:
         value = record["value"]
         shown = f"{value:.5g}" if isinstance(value, float) else value
@@ -60,13 +165,14 @@ def proof(suite: str, part: str = "", without: str = "") -> str:
     return "\n".join(rows)
 
 
-def peers() -> dict[str, Any]:
-    """The comparison with other systems, as `make peers` measured it."""
-    results: dict[str, Any] = json.loads((RESULTS / "peers.json").read_text())
-    return results
-
-
 BLOCKS = {
+    "summary": summary,
+    "accuracy": accuracy,
+    "accuracy_short": accuracy_short,
+    "picture": lambda: picture("docs/"),
+    "picture_here": picture,
+    "peers": peers,
+    "peers_brief": lambda: peers(brief=True),
     "activations": activations,
     "core": lambda: proof("core"),
     "inference": lambda: proof("inference"),
@@ -76,8 +182,6 @@ BLOCKS = {
     "offline": lambda: proof("offline"),
     "leakage": lambda: proof("hardening", part="PART=leakage"),
     "hardening": lambda: proof("hardening", without="PART=leakage"),
-    "peers": lambda: report.table(peers()),
-    "peers_six": lambda: report.brief(peers()),
 }
 _MARKED = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -87,13 +191,12 @@ def rendered(text: str) -> str:
 
 
 def main() -> None:
+    wanted = {ROOT / name: rendered((ROOT / name).read_text()) for name in DOCUMENTS}
+    wanted[PLOT] = plot.activations(_results("activations"))
     stale = []
-    for name in DOCUMENTS:
-        path = ROOT / name
-        before = path.read_text()
-        after = rendered(before)
-        if before != after:
-            stale.append(name)
+    for path, after in wanted.items():
+        if not path.exists() or path.read_text() != after:
+            stale.append(str(path.relative_to(ROOT)))
             if "--check" not in sys.argv:
                 path.write_text(after)
     if stale and "--check" in sys.argv:

@@ -76,7 +76,7 @@ def step_lines(
     if megabytes is not None:
         yield at_most("its megabytes per step, each way", training.bytes_per_step / 1e6, megabytes)
     yield at_most(
-        f"its time per step, {private_s * 1e3:.1f} ms, over the faster plaintext twin ({shown}); "
+        f"its time per step, {private_s * 1e3:.1f} ms, over the faster plaintext model ({shown}); "
         f"{training.bytes_per_step / 1e3:.0f} kB each way, "
         f"offline {offline.bytes_sent[1] / TURNS / steps / 1e6:.1f} MB and "
         f"{offline.seconds / TURNS / steps * 1e3:.1f} ms per step; the dealer has "
@@ -171,7 +171,7 @@ def image_runs(seed: int) -> Iterator[Run]:
     ):
         (x, y), (test_x, test_y) = load("train"), load("test")
         model = nn.models.lenet5(seed=seed % 1000)
-        title = f"{name}, LeNet-5 HD-cos, 10 epochs, lr 0.1 after a warm-up, falling by a cosine, momentum 0.9"
+        title = f"{name}, LeNet-5 HD-cos, 10 epochs, lr 0.1 after a warm-up, cosine schedule, momentum 0.9"
         run = Run(title, model, x, y, test_x, test_y, 10, 128, 0.1, 0.9, falling=True, seed=seed)
         yield replace(run, tolerance=tolerance, least=least)
 
@@ -184,15 +184,15 @@ def _outcome_lines(run: Run, mine: Outcome, twin: Outcome, exact: Outcome, nudge
         for gap in (mine.scores - exact.scores, nudged.scores - exact.scores, exact.scores)
     )
     yield at_most(
-        f"{run.name}: {mine.accuracy:.2f} % on shares ({mine.seconds / 60:.1f} min), {exact.accuracy:.2f} % in the "
-        f"clear, {twin.accuracy:.2f} % in its fixed-point twin (rms difference to the float logits {difference:.1e} "
-        f"of rms {size:.2f}; floats that start 1e-5 apart end {chaos:.1e} apart, at {nudged.accuracy:.2f} %); "
-        f"difference to the clear in points",
+        f"{run.name}: {mine.accuracy:.2f} % on shares ({mine.seconds / 60:.1f} min), {exact.accuracy:.2f} % in "
+        f"plaintext, {twin.accuracy:.2f} % in its fixed-point reference (rms difference to the float logits "
+        f"{difference:.1e} of rms {size:.2f}; floats that start 1e-5 apart end {chaos:.1e} apart, at "
+        f"{nudged.accuracy:.2f} %); difference to plaintext in points",
         abs(mine.accuracy - exact.accuracy),
         run.tolerance,
     )
     yield exactly(
-        f"{run.name}: openings out of range in its fixed-point twin, of {twin.openings:.1e} (the largest took "
+        f"{run.name}: openings out of range in its fixed-point reference, of {twin.openings:.1e} (the largest took "
         f"{twin.largest:.2f} of its range)",
         twin.out_of_range,
         0,

@@ -14,5 +14,5 @@ with hdcos.local() as cluster:
     cost = cluster.cost.online
 
 print(f"accuracy on shares    {np.mean(scores.argmax(1) == labels):.1%}")
-print(f"accuracy in the clear {np.mean(model(images).argmax(1) == labels):.1%}")
+print(f"accuracy in plaintext {np.mean(model(images).argmax(1) == labels):.1%}")
 print(f"{cost.rounds} rounds, {cost.bytes_sent[0] / len(images):.0f} bytes an image each way")

@@ -35,13 +35,13 @@ from hdcos import nn
 model = nn.models.digits()
 images, labels = hdcos.data.digits("test")
 print(model)
-print(f"{model.parameter_count:,} parameters; {np.mean(model(images).argmax(1) == labels):.1%} right in the clear")""",
+print(f"{model.parameter_count:,} parameters; {np.mean(model(images).argmax(1) == labels):.1%} right in plaintext")""",
     ),
     (
         "markdown",
         """## What a share looks like
 
-A number becomes a word of 64 bits, and the word the sum of two uniform ones. Either half alone is noise; together they
+A number becomes a word of 64 bits, and the word the sum of two uniform ones. Either share alone is noise; together they
 are the number, exactly.""",
     ),
     (
@@ -50,7 +50,7 @@ are the number, exactly.""",
 from hdcos.sharing import Stream, join, split
 
 pixels = encode(images[0, 2:5], 16)
-seed, one = split(pixels)  # party 0's half travels as a seed of 32 bytes
+seed, one = split(pixels)  # party 0's share travels as a seed of 32 bytes
 zero = Stream(seed).words(pixels.shape)
 print("party 0 holds", zero)
 print("party 1 holds", one)
