@@ -122,6 +122,8 @@ def test_code_in_documents_can_be_read(path: Path) -> None:
 def test_the_tables_of_requests_are_what_the_code_declares() -> None:
     page = (DOCS / "http.md").read_text()
     assert page == script("http_tables").with_tables(page), "write them anew: python scripts/http_tables.py"
+
+
 def commands(text: str) -> set[tuple[str, ...]]:
     """The words that follow `hdcos` wherever a text shows a command, in blocks and in single words of code."""
     shown = [content for language, _, content in fences(text) if language == "sh"]
