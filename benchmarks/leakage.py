@@ -74,7 +74,7 @@ class Setting:
         centre = np.uint64(sum(0x8000 << 16 * lane for lane in range(self.lanes, 4)))
         real, no_noise = kinds.dither, lambda shape, scale: np.zeros(shape, np.uint64)
         with (
-            mock.patch(f"{LAYOUT}.DITHERED", private_layout().Trig(self.table, self.dealt)),
+            mock.patch(f"{LAYOUT}.DITHERED", private_layout().DITHERED._replace(table=self.table, dealt=self.dealt)),
             mock.patch.object(kinds, "COIN_BITS", self.coin_bits),
             mock.patch.object(kinds, "dither", lambda x, coins, drop: real(x, coins & keep | centre, drop)),
             mock.patch.object(answers, "noise", answers.noise if self.answer_noise else no_noise),
@@ -171,10 +171,11 @@ def _recorded() -> Iterator[tuple[list[tuple[Share, int, int]], list[tuple[Share
     lists: tuple[list[tuple[Share, int, int]], list[tuple[Share, int, int]]] = ([], [])
 
     def recording(real):  # type: ignore[no-untyped-def]
-        def rounded(self, mask, drop, bits, ties_up):  # type: ignore[no-untyped-def]
+        def rounded(self, opening):  # type: ignore[no-untyped-def]
             share = self.share() if isinstance(self, HadamardCosine) else self
-            lists[not ties_up].append((share, drop, bits))
-            return real(self, mask, drop, bits, ties_up)
+            if opening.mask is not None:  # an answer is rounded in the same way, and not opened
+                lists[not opening.ties_up].append((share, opening.drop, opening.bits))
+            return real(self, opening)
 
         return rounded
 

@@ -74,7 +74,7 @@ def _row(dataset: str, model: Sequential, x: Array, y: Array) -> results.Row:
     with local() as cluster:
         private = cluster.share(model)
         cluster.reset_cost()
-        scores = private.predict(x)
+        scores = private.predict(x, mode="masked")
         cost = cluster.cost
     labels, clear = (_labels(outputs) for outputs in (scores, plain))
     return {

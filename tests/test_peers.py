@@ -237,4 +237,4 @@ def test_the_committed_results_are_those_of_all_work() -> None:
     assert [(record["system"], record["way"]) for record in results["records"]] == [
         (way.system, way.title) for work in WORK for way in ways(work)
     ]
-    assert tables.rendered("<!-- generated: peers_six -->\n<!-- end -->").count("\n") == 1 + 2 + 6
+    assert tables.rendered("<!-- generated: peers_brief -->\n<!-- end -->").count("\n") == 1 + 2 + 6

@@ -32,6 +32,7 @@ GOOD = {
     requests.GrantRequest: {"dataset": "d", "client": "somebody else"},
     requests.JobRequest: {"inputs": [], "parameters": JOB},
     requests.LookRequest: {"epoch": 10_000},
+    requests.CancelRequest: {"keep": False},
     requests.RevealRequest: {"id": ID, "model": "m"},
 }
 WRONG = [
@@ -71,6 +72,7 @@ WRONG = [
     (requests.JobRequest, "parameters.seed", -1),
     (requests.JobRequest, "parameters.loss", "hinge"),
     (requests.LookRequest, "epoch", 10_001),
+    (requests.CancelRequest, "keep", "perhaps"),
     (requests.RevealRequest, "id", "x"),
 ]
 
