@@ -24,7 +24,7 @@ from hdcos.api.tensors import encode_body
 from hdcos.api.tokens import token
 from hdcos.errors import HdcosError, InputError
 from hdcos.link import Hello, Identity, Kind, Link, connect, handshake
-from hdcos.link.cluster_file import Site
+from hdcos.link.cluster_file import ClusterFile
 from hdcos.link.frame import encode
 from hdcos.link.message import decode_message, encode_message
 from hdcos.party.node import SOFTWARE
@@ -85,7 +85,7 @@ def frames(seed: int) -> Iterator[Line]:
 def links(seed: int, folder: Path) -> Iterator[Line]:
     """Mutated frames over real TLS to every node, from a peer whose certificate is right."""
     draw, hung = random.Random(seed), 0
-    site = Site.read(folder / "cluster.toml")
+    site = ClusterFile.read(folder / "cluster.toml")
     for number in range(LINKS):
         role, mine = draw.choice((("party0", "dealer"), ("party1", "dealer"), ("dealer", "party0")))
         card = site.servers[role]
@@ -109,7 +109,7 @@ def links(seed: int, folder: Path) -> Iterator[Line]:
 def requests(seed: int, folder: Path) -> Iterator[Line]:
     """Mutated HTTP requests with a valid token: answered, and never with a 5xx that the input caused."""
     draw, statuses = random.Random(seed), Counter[str]()
-    site = Site.read(folder / "cluster.toml")
+    site = ClusterFile.read(folder / "cluster.toml")
     secret = (folder / "token").read_text().strip()
     doors = [_Door(site, rank, token(secret, site.id, rank)) for rank in (0, 1)]
     for _ in range(REQUESTS):
@@ -167,7 +167,7 @@ def _request(draw: random.Random, shown: str) -> bytes:
 class _Door:
     """Raw bytes to the HTTPS port of a party, a connection at a time."""
 
-    def __init__(self, site: Site, rank: int, shown: str) -> None:
+    def __init__(self, site: ClusterFile, rank: int, shown: str) -> None:
         card = site.servers[f"party{rank}"]
         host, port = card.http.split(":")
         self.shown, self._address = shown, (host, int(port))
@@ -215,7 +215,7 @@ def described(folder: Path) -> Iterator[Line]:
     It is not asked whether everything that fits the description is accepted: which tensors a network takes, and where
     an upload must go on, a schema cannot say.
     """
-    site = Site.read(folder / "cluster.toml")
+    site = ClusterFile.read(folder / "cluster.toml")
     shown = token((folder / "token").read_text().strip(), site.id, 0)
     program = Path(sys.executable).with_name("schemathesis")
     if not program.exists():

@@ -28,7 +28,7 @@ from hdcos.cluster.cluster import Cluster
 from hdcos.cluster.https import Party
 from hdcos.errors import HdcosError, ModelError
 from hdcos.link import Hello, Identity, Kind, Link, connect, handshake
-from hdcos.link.cluster_file import Site
+from hdcos.link.cluster_file import ClusterFile
 from hdcos.link.message import decode_reply, encode_message, request
 from hdcos.offline.limits import MOST_BYTES
 from hdcos.offline.material import Kind as Material
@@ -288,7 +288,7 @@ def _share(cluster: Cluster, record: Mapping[str, Any]) -> None:
 @contextmanager
 def _link(folder: Path, role: str) -> Iterator[Link]:
     """A party's own link to the dealer."""
-    site = Site.read(folder / "cluster.toml")
+    site = ClusterFile.read(folder / "cluster.toml")
     card = site.servers["dealer"]
     link = connect(
         Identity.load(folder / role), {card.certificate: "dealer"}, *card.endpoint, 10.0, link_timeout_s=60.0
@@ -425,7 +425,7 @@ def _bodies(nodes: Nodes, cluster: Cluster) -> Iterator[Line]:
 
 
 async def _flood(folder: Path, words: Mapping[str, Any]) -> Counter[int]:
-    site = Site.read(folder / "cluster.toml")
+    site = ClusterFile.read(folder / "cluster.toml")
     card = site.servers["party0"]
     settings = ssl.create_default_context(cadata=card.certificate.pem)
     settings.check_hostname = False

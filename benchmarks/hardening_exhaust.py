@@ -40,7 +40,7 @@ from hdcos.api.tensors import LENGTH_HEADER, decode_body, encode_body
 from hdcos.api.tokens import new_secret, token, token_hash
 from hdcos.cluster.cluster import Cluster
 from hdcos.errors import HdcosError, StorageFull
-from hdcos.link.cluster_file import Site
+from hdcos.link.cluster_file import ClusterFile
 from hdcos.nn import Sequential
 from hdcos.party.checkpoint import Checkpoints
 from hdcos.party.node import TRIM_S
@@ -305,7 +305,7 @@ def strangers(seed: int, held_s: float = HELD_S) -> Iterator[Line]:
         with nodes.connect() as cluster:
             cluster.share(MODEL, "kept")
             wait_until_ready(cluster)
-        site = Site.read(place / "cluster.toml")
+        site = ClusterFile.read(place / "cluster.toml")
         addresses = [_address(site, role) for role in PARTIES]
         before = [_descriptors(nodes, role) for role in PARTIES]
         most, elsewhere = 0, [0.0]
@@ -335,7 +335,7 @@ def strangers(seed: int, held_s: float = HELD_S) -> Iterator[Line]:
     yield exactly("internal errors in the logs", logs.count("internal error"), 0)
 
 
-def _address(site: Site, role: str) -> tuple[str, int]:
+def _address(site: ClusterFile, role: str) -> tuple[str, int]:
     host, _, port = site.servers[role].http.rpartition(":")
     return host, int(port)
 
@@ -344,7 +344,7 @@ def _descriptors(nodes: Nodes, role: str) -> int:
     return len(os.listdir(f"/proc/{nodes.processes[role].pid}/fd"))
 
 
-def _ask_from(source: str, nodes: Nodes, site: Site, rank: int) -> float:
+def _ask_from(source: str, nodes: Nodes, site: ClusterFile, rank: int) -> float:
     """Seconds until a party told a new client of another address how it is."""
     card = site.servers[f"party{rank}"]
     pool = urllib3.HTTPSConnectionPool(
@@ -385,7 +385,7 @@ class Soak:
     secrets: list[str] = field(default_factory=list, repr=False)
 
     def __post_init__(self) -> None:
-        self._site = Site.read(self.nodes.folder / "cluster.toml")
+        self._site = ClusterFile.read(self.nodes.folder / "cluster.toml")
         self._stores = [Store(self.nodes.folder / f"party{rank}" / "state") for rank in (0, 1)]
         self._layout = layout(self.model)
         self._random = np.random.default_rng(self.seed)

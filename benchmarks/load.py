@@ -22,7 +22,7 @@ import numpy as np
 import uvloop
 
 from hdcos.api.tokens import token
-from hdcos.link.cluster_file import Site
+from hdcos.link.cluster_file import ClusterFile
 from hdcos.nn import Sequential
 from hdcos.ring import encode
 from hdcos.secure import layout
@@ -88,7 +88,7 @@ def _after(text: bytes, name: bytes) -> bytes:
 class Private:
     """Asks both parties of a cluster for the outputs of one row."""
 
-    def __init__(self, site: Site, secret: str, name: str, model: Sequential, rows: np.ndarray) -> None:
+    def __init__(self, site: ClusterFile, secret: str, name: str, model: Sequential, rows: np.ndarray) -> None:
         self._path = f"/v2/models/{name}/infer"
         chosen = layout(model)
         self._words = encode(chosen.prepared(rows), chosen.input_scale)
@@ -215,7 +215,7 @@ def main() -> None:
     folder, file, name, clients, seconds = sys.argv[1:]
     model = nn.load(file)
     rows = np.random.default_rng(0).uniform(-1, 1, (256, *model.input_shape))
-    site = Site.read(Path(folder) / "cluster.toml")
+    site = ClusterFile.read(Path(folder) / "cluster.toml")
     asker = Private(site, (Path(folder) / "token").read_text().strip(), name, model, rows)
     tally = run(asker, int(clients), float(seconds))
     print(json.dumps(asdict(tally)))

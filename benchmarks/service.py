@@ -29,7 +29,7 @@ from benchmarks.training import cpu_seconds
 from benchmarks.two_hosts import two_hosts
 from hdcos import data, nn
 from hdcos.api.tokens import token_hash
-from hdcos.link.cluster_file import Site
+from hdcos.link.cluster_file import ClusterFile
 from hdcos.party.checkpoint import Checkpoints
 from hdcos.party.store import Store
 from hdcos.secure.training.plain import plain_fit
@@ -182,7 +182,7 @@ def under_load(seed: int) -> Iterator[Line]:
             with nodes.connect() as cluster:
                 cluster.share(model, "criteo")
                 wait_until_ready(cluster)
-            site = Site.read(place / "cluster.toml")
+            site = ClusterFile.read(place / "cluster.toml")
             before = {role: cpu_seconds(process.pid) for role, process in nodes.processes.items()}
             private = load.run(load.Private(site, nodes.secret, "criteo", model, rows), CLIENTS, LOAD_S)
             spent = {
@@ -208,7 +208,7 @@ def under_load(seed: int) -> Iterator[Line]:
     )
 
 
-def _plain_load(folder: Path, site: Site, dense: nn.Sequential, rows: np.ndarray) -> load.Tally:
+def _plain_load(folder: Path, site: ClusterFile, dense: nn.Sequential, rows: np.ndarray) -> load.Tally:
     shown = secrets.token_hex(32)
     place = folder / "site" / "party0"
     arguments = [str(folder / "dense.safetensors"), str(place), token_hash(shown)]

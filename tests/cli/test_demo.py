@@ -21,8 +21,8 @@ main(["demo"])
 def test_the_demo_trains_and_compares_without_pytorch() -> None:
     finished = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=110)
     assert finished.returncode == 0, finished.stderr
-    found = dict(re.findall(r"^(untrained|trained on shares|trained in the clear) +([0-9.]+)%", finished.stdout, re.M))
-    private, plain, before = (float(found[name]) for name in ("trained on shares", "trained in the clear", "untrained"))
+    found = dict(re.findall(r"^(untrained|trained on shares|trained in plaintext) +([0-9.]+)%", finished.stdout, re.M))
+    private, plain, before = (float(found[name]) for name in ("trained on shares", "trained in plaintext", "untrained"))
     assert abs(private - plain) < 2
     assert private > 70 > before
     assert "5 rounds" in finished.stdout

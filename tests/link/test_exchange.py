@@ -55,7 +55,7 @@ def test_the_metered_wire_bytes_are_those_the_kernel_counted(tls_pair, both, siz
 def test_the_wire_bytes_of_a_round_are_known_before_it_runs(tls_pair, both, size):
     zero, one = tls_pair()
     before = zero.meter.snapshot()
-    with zero.meter.phase("online"):
+    with zero.meter.section("online"):
         both(lambda: zero.exchange([bytes(size)]), lambda: one.exchange([bytes(size)]))
     online = (zero.meter.snapshot() - before).phases["online"]
     assert (online.rounds, online.bytes_sent, online.bytes_received) == (1, size, size)
@@ -86,7 +86,7 @@ def test_counters_still_agree_after_both_sides_have_closed(tls_pair, both):
 def test_steps_that_share_a_round_count_it_once_each_and_the_phase_counts_it_once(tls_pair, both):
     zero, one = tls_pair()
     steps = [("layer 1", 100), ("layer 2", 50), ("layer 1", 10)]
-    with zero.meter.phase("online"):
+    with zero.meter.section("online"):
         both(lambda: zero.exchange([bytes(160)], steps), lambda: one.exchange([bytes(160)]))
     after = zero.meter.snapshot()
     first, second = after.steps["online"]["layer 1"], after.steps["online"]["layer 2"]
@@ -114,7 +114,7 @@ def test_what_cannot_be_sent_is_refused_before_anything_is_sent(tls_pair, both):
         zero.exchange([np.zeros((4, 4))[:, 1]])
     with pytest.raises(InputError, match="90 of 100"):
         zero.exchange([bytes(100)], [("a", 90)])
-    with pytest.raises(InputError, match="unknown phase"), zero.meter.phase("lunch"):
+    with pytest.raises(InputError, match="unknown phase"), zero.meter.section("lunch"):
         pass
     a, _ = both(lambda: zero.exchange([b"works"]), lambda: one.exchange([b"still"]))
     assert a.tobytes() == b"still"

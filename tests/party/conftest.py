@@ -22,7 +22,7 @@ import hdcos
 from hdcos.api.tensors import LENGTH_HEADER, decode_body, encode_body
 from hdcos.api.tokens import token
 from hdcos.cli import main
-from hdcos.link.cluster_file import Site
+from hdcos.link.cluster_file import ClusterFile
 from hdcos.party.http import pages
 from party.browser import Authority, Browser, chromium
 from party.fake_pair import Party, fake_pair
@@ -113,7 +113,7 @@ class Raw:
     """Requests as any HTTP client could make them."""
 
     def __init__(self, folder, name="me", shown=None):
-        self._site = Site.read(folder / "cluster.toml")
+        self._site = ClusterFile.read(folder / "cluster.toml")
         self._tokens = [shown or token(secret(folder), self._site.id, rank) for rank in (0, 1)]
         self._pools = []
         for rank in (0, 1):

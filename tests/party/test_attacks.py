@@ -18,7 +18,7 @@ from hdcos import nn
 from hdcos.api.tokens import fingerprint, new_secret
 from hdcos.cluster.shares import split_words
 from hdcos.errors import DataMissing, HdcosError, InputError, MaterialReused, ModelError, PolicyRefused
-from hdcos.link.cluster_file import Site
+from hdcos.link.cluster_file import ClusterFile
 from hdcos.offline import Dealer, Mask, MaterialPool, Need, Plan
 from hdcos.party import allotment as allotments
 from hdcos.party.allotment import MaterialAllotment
@@ -40,7 +40,7 @@ def private(cluster):
 @pytest.fixture(scope="module")
 def eve(site):
     """A second client, with every role but reveal."""
-    secret, cluster_id = new_secret(), Site.read(site / "cluster.toml").id
+    secret, cluster_id = new_secret(), ClusterFile.read(site / "cluster.toml").id
     for rank in (0, 1):
         roles = [part for role in ("predict", "upload", "train", "watch") for part in ("--role", role)]
         shown = fingerprint(secret, cluster_id, rank)
@@ -274,7 +274,7 @@ def test_odd_numbers_and_texts_are_refused_by_name(raw, private, method, path, b
 
 
 def test_endless_and_lazy_heads_are_cut_off(site, private) -> None:
-    host, port = Site.read(site / "cluster.toml").servers["party0"].http.split(":")
+    host, port = ClusterFile.read(site / "cluster.toml").servers["party0"].http.split(":")
     settings = ssl.create_default_context()
     settings.check_hostname, settings.verify_mode = False, ssl.CERT_NONE
 

@@ -14,7 +14,7 @@ import hdcos
 from hdcos import nn
 from hdcos.api.tokens import fingerprint, new_secret
 from hdcos.errors import PolicyRefused
-from hdcos.link.cluster_file import Site
+from hdcos.link.cluster_file import ClusterFile
 from hdcos.party.doctor import examine
 from hdcos.party.room import STATE
 from hdcos.party.store import Failure, Store
@@ -42,7 +42,7 @@ def set_limits(folder, **changes):
 
 def another_client(folder):
     """The secret of one more client that may predict."""
-    secret, cluster_id = new_secret(), Site.read(folder / "cluster.toml").id
+    secret, cluster_id = new_secret(), ClusterFile.read(folder / "cluster.toml").id
     for rank, role in enumerate(PARTIES):
         hashed = fingerprint(secret, cluster_id, rank)
         assert command("token", "allow", "other", hashed, "--node", folder / role, "--role", "predict")[0] == 0

@@ -13,7 +13,7 @@ import pytest
 
 from hdcos import nn
 from hdcos.api.tokens import token
-from hdcos.link.cluster_file import Site
+from hdcos.link.cluster_file import ClusterFile
 from hdcos.party.http import pages
 from party.browser import chromium, missing
 from party.conftest import connected, make_site, running_all, secret
@@ -27,7 +27,7 @@ MODEL = nn.models.pretrained("lenet5_mnist")
 def trusted_site(tmp_path_factory, authority):
     """A running cluster with certificates that browsers trust, and a model in it."""
     folder = make_site(tmp_path_factory.mktemp("trusted") / "site")
-    site = Site.read(folder / "cluster.toml")
+    site = ClusterFile.read(folder / "cluster.toml")
     origins = ["null", *(f"https://{site.servers[role].http}" for role in ("party0", "party1"))]
     for role in ("party0", "party1"):
         certificate, key = authority.server(role)
@@ -38,7 +38,7 @@ def trusted_site(tmp_path_factory, authority):
         path.write_text(lines + text[text.index("\n[policy]") :])
     pem = authority.path.read_text()
     known = {role: replace(card, authority=pem if card.http else "") for role, card in site.servers.items()}
-    Site(site.id, known).write(folder / "cluster.toml")
+    ClusterFile(site.id, known).write(folder / "cluster.toml")
     with running_all(folder):
         with connected(folder, timeout_s=40) as cluster:
             cluster.share(MODEL, "lenet5_mnist")
@@ -46,7 +46,7 @@ def trusted_site(tmp_path_factory, authority):
 
 
 def test_a_drawn_digit_is_read_and_no_party_sees_it(trusted_site, authority, tmp_path) -> None:
-    site = Site.read(trusted_site / "cluster.toml")
+    site = ClusterFile.read(trusted_site / "cluster.toml")
     urls = {role: f"https://{site.servers[role].http}" for role in ("party0", "party1")}
     standalone = tmp_path / "digit.html"
     standalone.write_bytes(pages.digit())

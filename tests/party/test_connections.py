@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from hdcos import nn
-from hdcos.link.cluster_file import Site
+from hdcos.link.cluster_file import ClusterFile
 from hdcos.party.http.connections import KEPT, MOST, SURPLUS, Connections, descriptors
 from party.conftest import Raw, connected, running
 
@@ -90,7 +90,7 @@ def test_descriptors_are_kept_for_links_and_files(limit) -> None:
 
 def test_idle_strangers_keep_nobody_out(folder) -> None:
     model, rows = nn.models.mlp([6, 8, 3]), np.random.default_rng(0).uniform(-1, 1, (5, 6))
-    site = Site.read(folder / "cluster.toml")
+    site = ClusterFile.read(folder / "cluster.toml")
     settings = ssl.create_default_context()
     settings.check_hostname, settings.verify_mode = False, ssl.CERT_NONE
 
@@ -133,7 +133,7 @@ def test_idle_strangers_keep_nobody_out(folder) -> None:
 
 def test_whoever_finds_no_place_is_told(folder) -> None:
     """All connections wait for the other half of a request: the next client reads a named error."""
-    site = Site.read(folder / "cluster.toml")
+    site = ClusterFile.read(folder / "cluster.toml")
     host, port = site.servers["party0"].http.split(":")
     settings = ssl.create_default_context()
     settings.check_hostname, settings.verify_mode = False, ssl.CERT_NONE

@@ -11,7 +11,7 @@ import pytest
 from hdcos import nn
 from hdcos.errors import HdcosError, InputError
 from hdcos.link import Identity
-from hdcos.link.cluster_file import Card, Site, make_node
+from hdcos.link.cluster_file import ClusterFile, NodeCard, make_node
 from hdcos.party.config import FILE, TEMPLATE, Config
 from hdcos.secure import layout
 from party.conftest import command, running_all
@@ -29,7 +29,7 @@ def test_operators_combine_their_cards(tmp_path) -> None:
     cards = [tmp_path / name / "card.toml" for name in ("dealer", "party0", "party1")]
     code, output = command("init", tmp_path / "cluster.toml", *cards)
     assert code == 0
-    site = Site.read(tmp_path / "cluster.toml")
+    site = ClusterFile.read(tmp_path / "cluster.toml")
     assert site.servers["party1"].endpoint == ("party1.example", 7002)
     assert site.servers["party0"].http == "party0.example:8443"
     assert site.servers["dealer"].certificate.fingerprint in output
@@ -84,7 +84,7 @@ def test_damaged_cluster_files_are_refused(folder, change) -> None:
     path = folder / "cluster.toml"
     path.write_text(change(path.read_text()))
     with pytest.raises(HdcosError):
-        Site.read(path)
+        ClusterFile.read(path)
 
 
 def test_the_doctor_sees_what_is_wrong(folder, tmp_path) -> None:
@@ -102,8 +102,8 @@ def test_the_doctor_sees_what_is_wrong(folder, tmp_path) -> None:
             assert code == 0, output
             assert "BAD" not in output
             assert "clock of" in output
-        site = Site.read(cluster)
-        Site("ab" * 16, site.servers).write(tmp_path / "other.toml")
+        site = ClusterFile.read(cluster)
+        ClusterFile("ab" * 16, site.servers).write(tmp_path / "other.toml")
         code, output = command("doctor", "--cluster", tmp_path / "other.toml", "--node", folder / "party0", "--json")
         assert code == 1
         bad = [finding for finding in json.loads(output) if not finding["ok"]]
@@ -112,10 +112,10 @@ def test_the_doctor_sees_what_is_wrong(folder, tmp_path) -> None:
 
 
 def test_the_doctor_warns_before_a_certificate_expires(folder) -> None:
-    site = Site.read(folder / "cluster.toml")
+    site = ClusterFile.read(folder / "cluster.toml")
     ending, known = Identity.create("party0", days=5), site.servers["party0"]
-    changed = {**site.servers, "party0": Card("party0", ending.certificate, known.address, known.http)}
-    Site(site.id, changed).write(folder / "cluster.toml")
+    changed = {**site.servers, "party0": NodeCard("party0", ending.certificate, known.address, known.http)}
+    ClusterFile(site.id, changed).write(folder / "cluster.toml")
     code, output = command("doctor", "--cluster", folder / "cluster.toml", "--node", folder / "party0")
     assert code == 1
     assert "BAD  certificate of party0: valid until" in output

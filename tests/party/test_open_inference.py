@@ -17,7 +17,7 @@ from tritonclient.utils import InferenceServerException
 
 from hdcos import nn
 from hdcos.api.tokens import token
-from hdcos.link.cluster_file import Site
+from hdcos.link.cluster_file import ClusterFile
 from party.conftest import secret
 
 MODEL = nn.models.mlp([6, 8, 3])
@@ -46,7 +46,7 @@ def triton(address, certificate):
 @pytest.fixture(scope="module")
 def certificates(site, tmp_path_factory):
     """The certificate of each party, out of the cluster file."""
-    folder, known = tmp_path_factory.mktemp("certificates"), Site.read(site / "cluster.toml")
+    folder, known = tmp_path_factory.mktemp("certificates"), ClusterFile.read(site / "cluster.toml")
     paths = [folder / f"party{rank}.pem" for rank in (0, 1)]
     for path in paths:
         path.write_text(known.servers[path.stem].certificate.pem)
@@ -56,7 +56,7 @@ def certificates(site, tmp_path_factory):
 @pytest.fixture(scope="module")
 def parties(site, certificates):
     """One client per party, and what each shows its party."""
-    known = Site.read(site / "cluster.toml")
+    known = ClusterFile.read(site / "cluster.toml")
     with ExitStack() as stack:
         yield [
             (
@@ -143,7 +143,7 @@ def documented(word: str) -> str:
 @pytest.fixture
 def documented_folder(site, certificates, tmp_path, monkeypatch):
     """What docs/http.md lets its readers prepare: certificates and tokens as files beside the cluster file."""
-    known = Site.read(site / "cluster.toml")
+    known = ClusterFile.read(site / "cluster.toml")
     (tmp_path / "cluster.toml").write_text((site / "cluster.toml").read_text())
     for rank, certificate in enumerate(certificates):
         (tmp_path / certificate.name).write_text(certificate.read_text())
@@ -174,6 +174,6 @@ def test_the_documented_way_to_predict_with_tritons_client_works(documented_fold
 
 
 def test_a_party_with_another_certificate_gets_nothing(site, certificates) -> None:
-    address = Site.read(site / "cluster.toml").servers["party0"].http
+    address = ClusterFile.read(site / "cluster.toml").servers["party0"].http
     with triton(address, certificates[1]) as client, pytest.raises(gevent.ssl.SSLCertVerificationError):
         client.is_server_live()

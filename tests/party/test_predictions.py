@@ -20,7 +20,7 @@ from hdcos.api.tokens import fingerprint, new_secret, token
 from hdcos.cluster.https import Party
 from hdcos.cluster.shares import split_words
 from hdcos.errors import DataMissing, HandshakeError, HdcosError, HdcosWarning, InputError, ModelError, PolicyRefused
-from hdcos.link.cluster_file import Site
+from hdcos.link.cluster_file import ClusterFile
 from hdcos.ring import decode, encode
 from hdcos.testing.bounds import error_bound
 from party.conftest import Raw, command, connected, secret
@@ -175,7 +175,7 @@ def test_a_mask_is_used_once_and_by_its_owner(raw, private, site) -> None:
     status, said, _ = raw(1, "POST", path, {"mask_ids": forged})
     assert (status, said["name"]) == (409, "MaterialReused")
     other = new_secret()
-    cluster_id = Site.read(site / "cluster.toml").id
+    cluster_id = ClusterFile.read(site / "cluster.toml").id
     for rank in (0, 1):
         shown = fingerprint(other, cluster_id, rank)
         assert command("token", "allow", "other", shown, "--node", site / f"party{rank}", "--role", "predict")[0] == 0
@@ -243,7 +243,7 @@ def test_bodies_that_are_no_tensors(raw, private, body, headers) -> None:
 
 
 def test_who_may_not_ask(site, raw, private) -> None:
-    for shown in ("", "wrong", token(secret(site), Site.read(site / "cluster.toml").id, 1)):
+    for shown in ("", "wrong", token(secret(site), ClusterFile.read(site / "cluster.toml").id, 1)):
         status, said, _ = raw(0, "GET", "/v2/models", headers={"authorization": f"Bearer {shown}"})
         assert (status, said["name"]) == (401, "PolicyRefused")
     with pytest.raises(PolicyRefused, match="no such token"), hdcos.connect(site / "cluster.toml", token="no") as other:
@@ -291,8 +291,8 @@ def test_a_server_with_another_certificate_is_refused(site, tmp_path) -> None:
     code, _ = command("init", "--single-machine", tmp_path / "other")
     assert code == 0
     text, other = (site / "cluster.toml").read_text(), (tmp_path / "other" / "cluster.toml").read_text()
-    http = Site.read(site / "cluster.toml").servers["party0"].http
-    foreign = Site.read(tmp_path / "other" / "cluster.toml").servers["party0"].http
+    http = ClusterFile.read(site / "cluster.toml").servers["party0"].http
+    foreign = ClusterFile.read(tmp_path / "other" / "cluster.toml").servers["party0"].http
     (tmp_path / "mixed.toml").write_text(other.replace(foreign, http))
     assert text != other
     with pytest.raises(HdcosError, match="its certificate is not the one in the cluster file"):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from hdcos.api.tokens import fingerprint, new_secret, token, token_hash
-from hdcos.link.cluster_file import Site
+from hdcos.link.cluster_file import ClusterFile
 from hdcos.party.checkpoint import Checkpoints
 from hdcos.party.store import Store, StoredDataset
 from party.conftest import command, make_site
@@ -113,7 +113,7 @@ def test_the_documented_backup_and_what_is_restored_from_it_are_private(tmp_path
 
 
 def test_a_fingerprint_for_the_other_party_is_refused(folder) -> None:
-    secret, site = new_secret(), Site.read(folder / "cluster.toml")
+    secret, site = new_secret(), ClusterFile.read(folder / "cluster.toml")
     for rank in (0, 1):
         arguments = ("--node", folder / f"party{rank}", "--role", "predict")
         code, output = command("token", "allow", "me too", fingerprint(secret, site.id, 1 - rank), *arguments)

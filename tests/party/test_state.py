@@ -11,7 +11,7 @@ import pytest
 
 from hdcos.errors import CheckpointMismatch, DataMissing, InputError
 from hdcos.link import Identity
-from hdcos.link.cluster_file import Card, Site
+from hdcos.link.cluster_file import ClusterFile, NodeCard
 from hdcos.party.batcher import Refused
 from hdcos.party.config import Limits
 from hdcos.party.http import auth as gates
@@ -104,10 +104,10 @@ def test_a_party_whose_certificate_has_expired_does_not_start(folder) -> None:
     for name in ("key.pem", "certificate.pem"):
         (folder / "party0" / name).unlink()
     expired.save(folder / "party0")
-    site = Site.read(folder / "cluster.toml")
+    site = ClusterFile.read(folder / "cluster.toml")
     known = site.servers["party0"]
-    changed = {**site.servers, "party0": Card("party0", expired.certificate, known.address, known.http)}
-    Site(site.id, changed).write(folder / "cluster.toml")
+    changed = {**site.servers, "party0": NodeCard("party0", expired.certificate, known.address, known.http)}
+    ClusterFile(site.id, changed).write(folder / "cluster.toml")
     code, output = command("party", "--node", folder / "party0", "--cluster", folder / "cluster.toml")
     assert code == 1
     assert "expired" in output

@@ -12,7 +12,7 @@ import pytest
 
 from hdcos import nn
 from hdcos.errors import HdcosError, InputError
-from hdcos.link.cluster_file import Card, Site
+from hdcos.link.cluster_file import ClusterFile, NodeCard
 from party.conftest import command, connected, running, running_all
 
 
@@ -22,7 +22,7 @@ def test_two_parties_serve_train_and_recover_without_a_dealer(tmp_path) -> None:
     assert code == 0, output
     assert "hdcos dealer" not in output
     assert 'dealer = "none"' in (folder / "cluster.toml").read_text()
-    assert sorted(Site.read(folder / "cluster.toml").servers) == ["party0", "party1"]
+    assert sorted(ClusterFile.read(folder / "cluster.toml").servers) == ["party0", "party1"]
     for role in ("party0", "party1"):
         path = folder / role / "node.toml"
         path.write_text(path.read_text().replace("megabytes = 256 ", "megabytes = 2 "))
@@ -50,10 +50,10 @@ def test_two_parties_serve_train_and_recover_without_a_dealer(tmp_path) -> None:
 
 def test_a_dealer_that_a_cluster_does_without_is_refused(tmp_path) -> None:
     command("init", "--single-machine", tmp_path / "site")
-    cards = [Card.read(tmp_path / "site" / role / "card.toml") for role in ("dealer", "party0", "party1")]
+    cards = [NodeCard.read(tmp_path / "site" / role / "card.toml") for role in ("dealer", "party0", "party1")]
     with pytest.raises(InputError, match="party0, party1"):
-        Site.of(cards, dealer=False)
+        ClusterFile.of(cards, dealer=False)
     with pytest.raises(InputError, match="dealer"):
-        Site.of(cards[1:])
+        ClusterFile.of(cards[1:])
     with pytest.raises(HdcosError):
-        Site.read(tmp_path / "site" / "card.toml")
+        ClusterFile.read(tmp_path / "site" / "card.toml")

@@ -52,7 +52,7 @@ def test_the_planned_price_is_what_the_meter_counts_over_tls(case: Case) -> None
     with tls_pair() as links, ThreadPoolExecutor(2) as pool:
 
         def work(rank: int):
-            with links[rank].meter.phase("online"):
+            with links[rank].meter.section("online"):
                 program = case.program(Party(rank, rations[rank]), *(halves[rank] for halves in shares))
                 return run(program, links[rank])
 

@@ -49,7 +49,7 @@ def demo() -> None:
     lines = {
         "untrained": f"{_percent(model(images), labels)} of {len(labels)} test images are recognised",
         "trained on shares": f"{_percent(scores, labels)}, after {EPOCHS} epochs",
-        "trained in the clear": f"{_percent(plain, labels)}, same settings, in floating point",
+        "trained in plaintext": f"{_percent(plain, labels)}, same settings, in floating point",
         "largest difference": f"{np.abs(scores - plain).max():.1e} between the scores of the two",
         "training": f"{steps} steps in {trained_s:.1f} s, {training.online.rounds // steps} rounds and "
         f"{training.online.bytes_sent[0] / steps / 1e3:,.0f} kB each way in a step; dealer "

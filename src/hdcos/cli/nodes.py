@@ -22,7 +22,7 @@ from hdcos.cli.remote import read_secret, token_option
 from hdcos.cluster.doctor import examine_as_client
 from hdcos.errors import DataMissing, InputError
 from hdcos.link import Certificate
-from hdcos.link.cluster_file import CARD_FILE, PARTIES, SERVERS, Card, Site, make_node
+from hdcos.link.cluster_file import CARD_FILE, PARTIES, SERVERS, ClusterFile, NodeCard, make_node
 from hdcos.party.config import FILE, TEMPLATE
 from hdcos.party.doctor import examine
 from hdcos.party.logs import log_to_stderr
@@ -71,7 +71,7 @@ def node_init(folder: Path, role: str, address: str, http: str, authority: Path 
     click.echo("Give the card to the other operators, and tell them the fingerprint by another way.")
 
 
-def _new_node(folder: Path, role: str, address: str, http: str = "", authority: str = "") -> Card:
+def _new_node(folder: Path, role: str, address: str, http: str = "", authority: str = "") -> NodeCard:
     card = make_node(folder, role, address, http, authority)
     if role in PARTIES:
         (folder / FILE).write_text(TEMPLATE)
@@ -97,9 +97,9 @@ def init(target: Path, cards: tuple[Path, ...], single_machine: bool, no_dealer:
         return
     if target.exists():
         raise InputError(f"{target} exists already: a cluster file is never overwritten")
-    site = Site.of((Card.read(path) for path in cards), dealer=not no_dealer)
+    site = ClusterFile.of((NodeCard.read(path) for path in cards), dealer=not no_dealer)
     if replaces is not None:
-        site = Site(Site.read(replaces).id, site.servers)
+        site = ClusterFile(ClusterFile.read(replaces).id, site.servers)
     site.write(target)
     click.echo(f"{target} is the cluster file of all nodes and clients. Compare with what each operator was told:")
     for card in site.servers.values():
@@ -116,7 +116,7 @@ def _single_machine(folder: Path, roles: tuple[str, ...]) -> None:
         _new_node(folder / role, role, address, http.get(role, ""))
         for role, address in zip(roles, addresses[: len(roles)], strict=True)
     ]
-    site, path, secret = Site.of(made, dealer="dealer" in roles), folder / "cluster.toml", new_secret()
+    site, path, secret = ClusterFile.of(made, dealer="dealer" in roles), folder / "cluster.toml", new_secret()
     site.write(path)
     for rank, role in enumerate(PARTIES):
         with state(folder / role) as store:
@@ -150,13 +150,13 @@ def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
         "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Of stderr."
     )
     def serve(cluster: Path, folder: Path, listen: str, http_listen: str, timeout_s: float, log_format: str) -> None:
-        card = Card.read(folder / CARD_FILE)
+        card = NodeCard.read(folder / CARD_FILE)
         if card.role not in roles:
             raise InputError(f"{folder} is the node of {card.role}, not of {' or '.join(roles)}")
         serve_party = _party_server() if card.role in PARTIES else None
         tune_process()
         log_to_stderr(log_format)
-        site = Site.read(cluster)
+        site = ClusterFile.read(cluster)
         if serve_party is not None:
             told = serve_party(folder, site, listen, http_listen, timeout_s)
             # The state is closed; a thread that still waits for a lost node must not hold the process.
@@ -169,7 +169,7 @@ def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
     return click.command(command, help=text, short_help=text.partition(" until")[0] + ".")(serve)
 
 
-def _party_server() -> Callable[[Path, Site, str, str, float], signal.Signals]:
+def _party_server() -> Callable[[Path, ClusterFile, str, str, float], signal.Signals]:
     """The HTTPS server of a party: an extra, which clients and dealers go without."""
     try:
         from hdcos.party.http.server import serve_party
@@ -231,7 +231,7 @@ def tokens() -> None:
 @click.option("--output", required=True, type=click.Path(path_type=Path), help="Where the client keeps its secret.")
 def token_new(cluster: Path, output: Path) -> None:
     """Make a client's secret, and what the operators of the two parties need to know of it."""
-    site, secret = Site.read(cluster), new_secret()
+    site, secret = ClusterFile.read(cluster), new_secret()
     _keep_secret(output, secret)
     click.echo(f"The secret is in {output}: keep it, and show it to nobody. Each operator runs, with a name and roles:")
     for rank, role in enumerate(PARTIES):
@@ -246,7 +246,7 @@ def token_new(cluster: Path, output: Path) -> None:
 @click.option("--role", "roles", type=click.Choice(ROLES), multiple=True, required=True, help="May be given often.")
 def token_allow(name: str, shown: str, folder: Path, roles: tuple[str, ...]) -> None:
     """Let a client in under a NAME. FINGERPRINT is what `hdcos token new` printed for this party."""
-    hashed = check_fingerprint(shown, Card.read(folder / CARD_FILE).role)
+    hashed = check_fingerprint(shown, NodeCard.read(folder / CARD_FILE).role)
     with _store(folder) as store:
         store.allow(name, hashed, roles)
         _note(store, "allow", name, ", ".join(roles))
@@ -284,7 +284,7 @@ def token_revoke(name: str, folder: Path) -> None:
 @click.option("--party", "rank", type=click.IntRange(0, 1), required=True, help="Which party.")
 def token_show(cluster: Path, token_file: Path, rank: int) -> None:
     """The bearer token that the owner of a secret shows to one party: for Prometheus, curl and the like."""
-    click.echo(token(read_secret(token_file), Site.read(cluster).id, rank))
+    click.echo(token(read_secret(token_file), ClusterFile.read(cluster).id, rank))
 
 
 @click.command(short_help="Let a model be revealed.")
@@ -344,7 +344,7 @@ def _note(store: Store, action: str, target: str, detail: str = "") -> None:
 
 
 def _store(folder: Path) -> AbstractContextManager[Store]:
-    role = Card.read(folder / CARD_FILE).role
+    role = NodeCard.read(folder / CARD_FILE).role
     if role not in PARTIES:
         raise InputError(f"{folder} is the node of {role}: clients talk to parties only")
     return state(folder)

@@ -179,7 +179,7 @@ def upload(
 @click.option("--wait-s", default=2.0, show_default=True, help="How long to wait for the operators.")
 @connected
 def reveal(reach: Reach, model: str, output: Path, request: str | None, wait_s: float) -> None:
-    """Ask both operators for MODEL in the clear, and save it."""
+    """Ask both operators for MODEL in plaintext, and save it."""
     check_output(output)
     with reach() as cluster:
         cluster.model(model).reveal(wait_s, request).save(output)

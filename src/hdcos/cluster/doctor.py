@@ -12,13 +12,13 @@ from hdcos.api.findings import Finding, Held, expiry, halves_that_wait, skew, to
 from hdcos.api.tokens import token
 from hdcos.cluster.https import Party
 from hdcos.errors import HdcosError
-from hdcos.link.cluster_file import PARTIES, Site
+from hdcos.link.cluster_file import PARTIES, ClusterFile
 
 
 def examine_as_client(cluster: Path, secret: str | None, timeout_s: float = 5.0) -> Iterator[Finding]:
     """Findings about the cluster file, both parties over HTTPS, and what the client may do there."""
     try:
-        site = Site.read(cluster)
+        site = ClusterFile.read(cluster)
     except HdcosError as error:
         yield Finding("files", False, str(error))
         return

@@ -45,7 +45,7 @@ class Link:
         self._rounds = 0
         self._wire_sent = self._wire_received = 0
         self._ended: str | None = None
-        with self.meter.phase("setup"):
+        with self.meter.section("setup"):
             self._charge((("tls", 0),), 0, 0, 0, 0.0)
 
     def exchange(self, buffers: Sequence[Any], steps: Sequence[tuple[str, int]] = (), worked_s: float = 0.0) -> Bytes:
@@ -257,7 +257,7 @@ class Link:
                 transport.flush(LINGER_S)
         with contextlib.suppress(OSError):
             transport.close(LINGER_S if kind is Kind.ABORT else 0.0)
-        with self.meter.phase("control"):
+        with self.meter.section("control"):
             self._charge((("close", 0),), 0, 0, 0, 0.0, transport.unread)
 
     def _refuse(self) -> NoReturn:

@@ -29,7 +29,7 @@ CARD_FILE = "card.toml"
 
 
 @dataclass(frozen=True)
-class Card:
+class NodeCard:
     """A node as others know it: other nodes connect to its address, clients to the HTTPS address of a party."""
 
     role: str
@@ -61,11 +61,11 @@ class Card:
         (folder / CARD_FILE).write_text(f'role = "{self.role}"\n{self.toml()}')
 
     @classmethod
-    def read(cls, path: str | os.PathLike[str]) -> Card:
+    def read(cls, path: str | os.PathLike[str]) -> NodeCard:
         return cls._from(read_toml(path, "a node's card"), os.fspath(path))
 
     @classmethod
-    def _from(cls, record: Mapping[str, Any], path: str) -> Card:
+    def _from(cls, record: Mapping[str, Any], path: str) -> NodeCard:
         needed = {"role", "certificate", "address"}
         known = {*needed, "http", "authority"}
         if not needed <= set(record) <= known or not all(isinstance(v, str) for v in record.values()):
@@ -77,14 +77,14 @@ class Card:
 
 
 @dataclass(frozen=True)
-class Site:
+class ClusterFile:
     """All nodes of a cluster."""
 
     id: str
-    servers: Mapping[str, Card]
+    servers: Mapping[str, NodeCard]
 
     @classmethod
-    def of(cls, cards: Iterable[Card], dealer: bool = True) -> Site:
+    def of(cls, cards: Iterable[NodeCard], dealer: bool = True) -> ClusterFile:
         """A new cluster from its nodes' cards."""
         cards = list(cards)
         roles = SERVERS if dealer else PARTIES
@@ -108,7 +108,7 @@ class Site:
         Path(path).write_text("".join(parts))
 
     @classmethod
-    def read(cls, path: str | os.PathLike[str]) -> Site:
+    def read(cls, path: str | os.PathLike[str]) -> ClusterFile:
         record, where = read_toml(path, "a cluster file"), os.fspath(path)
         if record.get("version") != VERSION:
             raise InputError(
@@ -121,7 +121,7 @@ class Site:
         missing = [role for role in roles if not isinstance(record.get(role), dict)]
         if missing:
             raise InputError(f"{where} lacks {', '.join(missing)}")
-        return cls(name, {role: Card._from({"role": role, **record[role]}, where) for role in roles})
+        return cls(name, {role: NodeCard._from({"role": role, **record[role]}, where) for role in roles})
 
 
 def endpoint(address: str, what: str) -> tuple[str, int]:
@@ -146,11 +146,11 @@ def listening(address: str, what: str, option: str, backlog: int = 128) -> socke
         ) from None
 
 
-def make_node(folder: str | os.PathLike[str], role: str, address: str, http: str = "", authority: str = "") -> Card:
+def make_node(folder: str | os.PathLike[str], role: str, address: str, http: str = "", authority: str = "") -> NodeCard:
     """A new key, certificate and card in a folder of their own; nothing there is ever overwritten."""
     place = Path(folder)
     identity = Identity.create(role)
-    card = Card(role, identity.certificate, address, http, authority)
+    card = NodeCard(role, identity.certificate, address, http, authority)
     private_folder(place)
     identity.save(place)
     card.write(place)

@@ -92,7 +92,7 @@ class Hello:
 
 def handshake(link: Link, mine: Hello) -> Hello:
     """Exchange hellos and compare them. HandshakeError names the first field that differs, on both sides."""
-    with link.meter.phase("setup"):
+    with link.meter.section("setup"):
         link.send(Kind.HELLO, mine.encode())
         _, payload = link.receive(Kind.HELLO, limit=MAX_HELLO)
     try:

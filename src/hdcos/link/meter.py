@@ -107,8 +107,8 @@ class Meter:
         return self._current
 
     @contextmanager
-    def phase(self, name: str) -> Iterator[Meter]:
-        """Charge everything inside the block to this phase."""
+    def section(self, name: str) -> Iterator[Meter]:
+        """Charge everything inside the block to this section."""
         if name not in self._phases:
             raise InputError(f"unknown phase {name!r}, phases are {', '.join(PHASES)}.")
         before, self._current = self._current, name

@@ -1,4 +1,4 @@
-"""Networks as plain specifications: read, save and evaluate them in NumPy, share them, train their PyTorch twins.
+"""Networks as plain specifications: read, save and evaluate them in NumPy, share them, train them in PyTorch.
 
 layer         what a layer is; the registry of layer types
 hadamard      the Hadamard-Diagonal layer and the orthonormal transform

@@ -172,8 +172,8 @@ class GrowingCos(TwinModule):
 
 
 TWINS: dict[type[Layer], type[TwinModule]] = {
-    twin.kind: twin
-    for twin in (
+    module.kind: module
+    for module in (
         HadamardDiagonal,
         LowRank,
         PHD,

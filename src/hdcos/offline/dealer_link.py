@@ -63,7 +63,7 @@ def _answer(dealer: Dealer, link: Link, rank: int, meta: dict[str, Any]) -> None
         if rank != 1:
             raise InputError("only party 1 is sent corrections: party 0 expands all its shares")
         start, executions = integer(meta, "start"), integer(meta, "executions")
-        with link.meter.phase("offline"):
+        with link.meter.section("offline"):
             for corrections in dealer.chunks(name, start, executions):
                 link.send(Kind.MATERIAL, corrections)
     elif operation == "close":
@@ -126,7 +126,7 @@ class DealerClient:
         try:
             for count in stock.plan.chunks(executions):
                 size = stock.corrections(count).size
-                with link.meter.phase("offline"):
+                with link.meter.section("offline"):
                     kind, payload = link.receive((Kind.MATERIAL, Kind.REPLY), limit=max(size, MAX_ABORT))
                 if kind is Kind.REPLY:
                     break

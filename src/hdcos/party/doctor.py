@@ -16,7 +16,7 @@ from typing import Any
 from hdcos.api.findings import Finding, Held, expiry, halves_that_wait, skew, took
 from hdcos.errors import HdcosError
 from hdcos.link import Hello, Identity, connect, handshake
-from hdcos.link.cluster_file import CARD_FILE, PARTIES, Card, Site, endpoint
+from hdcos.link.cluster_file import CARD_FILE, PARTIES, ClusterFile, NodeCard, endpoint
 from hdcos.link.handshake import SOFTWARE
 from hdcos.link.message import request
 from hdcos.party.room import SPARE_BYTES, STATE, Room
@@ -27,8 +27,8 @@ from hdcos.ring import backend, table_hash
 def examine(cluster: Path, folder: Path, timeout_s: float = 5.0) -> Iterator[Finding]:
     """Findings about the cluster file, this node and the others, as they are made."""
     try:
-        site = Site.read(cluster)
-        card, identity = Card.read(folder / CARD_FILE), Identity.load(folder)
+        site = ClusterFile.read(cluster)
+        card, identity = NodeCard.read(folder / CARD_FILE), Identity.load(folder)
     except HdcosError as error:
         yield Finding("files", False, str(error))
         return
@@ -52,7 +52,7 @@ def examine(cluster: Path, folder: Path, timeout_s: float = 5.0) -> Iterator[Fin
     yield from halves_that_wait(held)
 
 
-def _own_certificate(site: Site, card: Card, identity: Identity) -> Finding:
+def _own_certificate(site: ClusterFile, card: NodeCard, identity: Identity) -> Finding:
     known = site.servers.get(card.role)
     if known is not None and identity.certificate == known.certificate:
         return Finding("this node", True, f"{card.role}, key and certificate are those of the cluster file")
@@ -64,7 +64,7 @@ def _own_certificate(site: Site, card: Card, identity: Identity) -> Finding:
 
 
 def _reached(
-    site: Site, card: Card, identity: Identity, node: Card, timeout_s: float, held: dict[str, Held]
+    site: ClusterFile, card: NodeCard, identity: Identity, node: NodeCard, timeout_s: float, held: dict[str, Held]
 ) -> Iterator[Finding]:
     what, (host, port) = f"{node.role} at {node.address}", node.endpoint
     started = time.perf_counter()
@@ -123,7 +123,7 @@ def _model(role: str, model: dict[str, Any]) -> Iterator[Finding]:
         yield Finding(f"{model['name']} at {role}", False, text)
 
 
-def _https(node: Card, timeout_s: float) -> Finding:
+def _https(node: NodeCard, timeout_s: float) -> Finding:
     what = f"HTTPS of {node.role} at {node.http}"
     started = time.perf_counter()
     try:

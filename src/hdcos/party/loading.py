@@ -26,7 +26,7 @@ def load_model(
     """Open a model's weights under masks, once, plan its inference and order material for `ahead` rows."""
     weights_scope = f"{scope} weights"
     record: list[object] = [model.architecture(), chosen.record()]
-    with engine.meter.phase("offline"):
+    with engine.meter.section("offline"):
         parameters = engine.once(
             weights_scope,
             plan(open_weights, chosen, shares, weights_scope, rank=engine.rank),
@@ -44,7 +44,7 @@ def load_model(
 def trained_shares(engine: Engine, scope: str, training: Training, chosen: CompiledNetwork) -> dict[str, Share]:
     """The parameters of a run as they are now, at the scales of inference; training may go on."""
     state = {tensor.name: training.state[tensor.name] for tensor in training.form.tensors}
-    with engine.meter.phase("offline"):
+    with engine.meter.section("offline"):
         return engine.once(
             f"{scope} scales",
             plan(to_inference, training.form, chosen, state, rank=engine.rank),

@@ -21,7 +21,7 @@ from typing import Any
 from hdcos._version import __version__
 from hdcos.errors import HdcosError, PeerLost, PolicyRefused
 from hdcos.link import Certificate, Emulation, Hello, Identity, Link, Listener, Meter, connect, handshake
-from hdcos.link.cluster_file import CARD_FILE, Card, Site, listening
+from hdcos.link.cluster_file import CARD_FILE, ClusterFile, NodeCard, listening
 from hdcos.link.handshake import SOFTWARE
 from hdcos.offline import Dealer
 from hdcos.offline.dealer_link import DealerClient, serve_dealer
@@ -72,11 +72,11 @@ class Node:
         )
 
     @classmethod
-    def from_site(cls, folder: Path, site: Site, listen: str, timeout_s: float) -> Node:
+    def from_site(cls, folder: Path, site: ClusterFile, listen: str, timeout_s: float) -> Node:
         """A node of a cluster on several machines; its own certificate must be the one in the cluster file."""
         identity = Identity.load(folder)
         identity.require_valid()
-        role = Card.read(folder / CARD_FILE).role
+        role = NodeCard.read(folder / CARD_FILE).role
         known = site.servers[role]
         if known.certificate != identity.certificate:
             raise PolicyRefused(f"the cluster file has another certificate for {role} than {folder} has a key for")

@@ -200,7 +200,7 @@ class PartyNode:
             return work.program(parties, arrays, start, executions, mode), rations
 
         started_s = engine.online_s
-        with engine.meter.phase("online"):
+        with engine.meter.section("online"):
             result = engine.exchange(fingerprint(work.fingerprint.hex(), address), begin)
         self._refill(work)
         scale, bits, words = refresh_for_client(engine, result, work, address)

@@ -173,7 +173,7 @@ class Trainer:
                 engine.order(stock, max(0, wanted))
             rule = training.rule(rate)
             agreed = fingerprint(scope, stock.plan.fingerprint.hex(), execution, training.agreed(rule))
-            with engine.meter.phase("online"):
+            with engine.meter.section("online"):
                 state = engine.exchange(agreed, self._beginning(training, rule))
             training.stepped(state, rule)
         spent = {"online": engine.meter.total("online") - before, "offline": engine.material_cost(stock)}

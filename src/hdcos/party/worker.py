@@ -259,7 +259,7 @@ class Worker:
             runs,
         )
         engine = self.engine
-        with engine.meter.phase("online"):
+        with engine.meter.section("online"):
             result = engine.exchange(agreed, lambda: self._beginning(loaded, mode, requests, runs))
         scale, bits, words = refresh_for_client(engine, result, loaded.work, address)
         answers, first = [], 0

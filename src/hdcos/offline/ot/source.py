@@ -71,7 +71,7 @@ class OtSource:
             self._link, name = self._dial(self.meter)
             self._session, self._carried = None, 0
             try:
-                with self.meter.phase("setup"):
+                with self.meter.section("setup"):
                     self._session = over_link(Session.setup(self.rank, name), self._link, "base transfers")
             except BaseException as error:
                 self._link.abort(error)
@@ -158,7 +158,7 @@ class OtSource:
             return mask_kind(others, name, position), self._known(name).uniform(position, 0, 1)
 
         maker = make_chunk(self.rank, stock.plan, count, draw, scope)
-        with self.meter.phase("offline"):
+        with self.meter.section("offline"):
             fields = over_link(run(self._session, maker), link, STEP)
         done = json.dumps([stock.name, start, count, self._session.used])
         self._confirm(link, hashlib.sha256(done.encode()).digest())

@@ -19,7 +19,7 @@ import uvloop
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from hdcos.errors import DataMissing, InputError, PeerLost
-from hdcos.link.cluster_file import Site, listening
+from hdcos.link.cluster_file import ClusterFile, listening
 from hdcos.link.identity import CERTIFICATE_FILE, KEY_FILE
 from hdcos.party.batcher import Refused
 from hdcos.party.config import FILE, Config
@@ -124,7 +124,7 @@ async def _crowded(scope: Any, receive: Any, send: Any) -> None:
     await answer(scope, receive, send)
 
 
-def serve_party(folder: Path, site: Site, listen: str, http_listen: str, timeout_s: float) -> signal.Signals:
+def serve_party(folder: Path, site: ClusterFile, listen: str, http_listen: str, timeout_s: float) -> signal.Signals:
     """Run a party until it is told to stop; the signal that told it."""
     config = Config.read(folder)
     node = Node.from_site(folder, site, listen, timeout_s)

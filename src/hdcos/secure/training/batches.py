@@ -1,4 +1,4 @@
-"""Which rows a step is made of: public indices, the same for both parties and for every twin in plaintext."""
+"""Which rows a step is made of: public indices, the same for both parties and for plaintext training."""
 
 from __future__ import annotations
 
