@@ -62,6 +62,9 @@ class Party:
 
         `within` is what the caller relies on, |x / 2**drop| < 2**within, which nothing can check on shares. `periodic`
         says that D is a phase, of which only 2**bits values exist.
+
+        Security: the message is this party's share of D and nothing else. `mask` must be uniform modulo 2**bits, shared
+        between the parties, and mask this opening alone; then D is uniform whatever x is.
         """
         if drop + bits > x.bits:
             raise InputError(f"a share modulo 2**{x.bits} cannot drop {drop} bits and keep {bits}")
