@@ -191,7 +191,7 @@ def planner(cluster: Cluster, seed: int) -> Iterator[Line]:
     for name, make in nn.models.READY.items():
         for structure in STRUCTURES:
             model = make(structure=structure)
-            private = cluster.share(model, f"{name} {structure}")
+            private = cluster.share(model, f"{name}-{structure}")
             cluster.reset_cost()
             private.prepare(3)
             private.predict(generator.uniform(0, 1, (3, *model.input_shape)))
