@@ -29,7 +29,7 @@ from hdcos.link.frame import encode
 from hdcos.link.message import decode_message, encode_message
 from hdcos.party.node import SOFTWARE
 from hdcos.ring import table_hash
-from hdcos.testing.memory_link import memory_transports
+from hdcos.testing.pair import memory_transports
 
 FRAMES, LINKS, REQUESTS = 100_000, 2_000, 10_000
 ANSWER_S = 10.0

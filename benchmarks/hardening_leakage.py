@@ -31,7 +31,7 @@ from hdcos import nn
 from hdcos.secure import layout
 from hdcos.secure.layout import DITHERED, OPENED_SCALE, PHASE_BITS, SERIES_SCALE, SQUARE_SCALE
 from hdcos.secure.stages import Product
-from hdcos.testing.networks import simulate_private
+from hdcos.testing.pair import simulate_private
 
 ENOUGH = 1e9
 ROW = np.random.default_rng(5).uniform(0, 1, 256)

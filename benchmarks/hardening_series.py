@@ -14,7 +14,7 @@ from hdcos import nn
 from hdcos.errors import HdcosWarning
 from hdcos.secure.calibrate import MARGIN, intervals
 from hdcos.testing.bounds import error_bound
-from hdcos.testing.networks import simulate_private
+from hdcos.testing.pair import simulate_private
 
 NETWORKS = 600
 ROWS = 2000

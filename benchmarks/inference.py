@@ -20,7 +20,7 @@ from hdcos.cluster.cluster import Cluster
 from hdcos.cluster.model import PrivateModel
 from hdcos.secure.estimate import estimate, total
 from hdcos.testing.bounds import error_bound
-from hdcos.testing.networks import simulate_private
+from hdcos.testing.pair import simulate_private
 
 REPEATS = 40
 STRUCTURES = ("hadamard", "dense", "low_rank", "phd", "circulant")

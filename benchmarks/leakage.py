@@ -38,7 +38,7 @@ from hdcos.secure.layout import CompiledNetwork
 from hdcos.secure.program import infer
 from hdcos.secure.stages import Fourier
 from hdcos.sharing import Share, Stream, derive, refresh
-from hdcos.testing import networks as private_simulation
+from hdcos.testing import pair as private_simulation
 from hdcos.testing.pair import deal, drive_pair
 
 Array = npt.NDArray[np.float64]

@@ -31,8 +31,6 @@ SERVICE = ("tests/party/test_predictions.py", "tests/party/test_attacks.py")
 NETS: dict[str, tuple[str, ...]] = {
     "hdcos.protocol.opening": ("tests/golden", "tests/protocol", "tests/security"),
     "hdcos.protocol.masked": ("tests/golden", "tests/protocol"),
-    "hdcos.protocol.beaver": ("tests/golden", "tests/protocol"),
-    "hdcos.sharing.split": ("tests/sharing", "tests/golden", "tests/protocol"),
     "hdcos.sharing.share": ("tests/sharing", "tests/golden", "tests/protocol"),
     "hdcos.offline.pool": (
         "tests/offline/test_pool.py",

@@ -39,7 +39,7 @@ from hdcos.offline import (
 )
 from hdcos.offline.ot import OtSource, traffic
 from hdcos.offline.ot.product import Product
-from hdcos.offline.ot.wire import over_link
+from hdcos.offline.ot.session import talk_over
 from hdcos.secure.estimate import ot_traffic
 from hdcos.secure.layout import layout
 from hdcos.secure.planning import plan_inference
@@ -106,7 +106,7 @@ def _transfer(source: OtSource, options: dict[str, Any]) -> list[float]:
             Product(chooser, numbers if source.rank == chooser else vectors, count, count, 1, 64, 64)
             for chooser in (0, 1)
         ]
-        over_link(session.products(products), link, "transfers")
+        talk_over(session.products(products), link, "transfers")
         seconds.append(time.perf_counter() - started)
     return seconds
 
@@ -117,11 +117,11 @@ def _fill(source: OtSource, options: dict[str, Any]) -> dict[str, Any]:
     seconds, sizes = [], 0
     for number in range(options["repeats"]):
         stock = source.open(f"work {number}", options["plan"])
-        before = source.meter.snapshot().phases["offline"].bytes_received
+        before = source.meter.snapshot().sections["offline"].bytes_received
         started = time.perf_counter()
         source.fill(stock, options["executions"])
         seconds.append(time.perf_counter() - started)
-        sizes = source.meter.snapshot().phases["offline"].bytes_received - before
+        sizes = source.meter.snapshot().sections["offline"].bytes_received - before
     return {"seconds": seconds, "bytes": sizes}
 
 

@@ -29,7 +29,7 @@ static void times_weight(const u64* D, const u64* x, const u64* w_x, u64* out, s
 
 constexpr std::size_t BLOCK_WORDS = 2048;
 
-// So many rows are computed at a time; each has room for its units and for `size` words.
+// This many rows are computed at a time; each has room for its units and for `size` words.
 static std::size_t rows_at_once(const HadamardLayer& s) {
     const std::size_t widest = s.units > s.size ? s.units : s.size;
     return widest >= BLOCK_WORDS ? 1 : BLOCK_WORDS / widest;

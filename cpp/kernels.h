@@ -76,7 +76,7 @@ struct Opening {
     bool ties_up;
 };
 
-// Rows of lifted values as they were opened: D in `bits` bits, with this party's halves of m, where needed, and b.
+// Rows of lifted values as they were opened: D in `bits` bits, with this party's shares of m, where needed, and b.
 struct LiftedRows {
     Compact opened;
     const u64* m;
@@ -85,7 +85,7 @@ struct LiftedRows {
     bool with_public;
 };
 
-// Rows of masked values: what was opened, and this party's half of the mask.
+// Rows of masked values: what was opened, and this party's share of the mask.
 struct MaskedRows {
     const u64* opened;
     const u64* mask;

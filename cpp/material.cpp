@@ -29,16 +29,16 @@ template <class T>
 static void correct_as(const Kernels& kernels, const FieldPlace& field, const u64* values, std::uint8_t* out) {
     const KeyStream stream(field.key);
     const bool exact = field.bits == 8 * static_cast<int>(sizeof(T));
-    alignas(64) T half[BLOCK];
+    alignas(64) T share[BLOCK];
     for (u64 done = 0; done < field.count; done += BLOCK) {
         const std::size_t count = std::min<u64>(BLOCK, field.count - done);
-        stream.read(field.offset + done * sizeof(T), ~u64{0}, reinterpret_cast<std::uint8_t*>(half), count * sizeof(T));
-        for (std::size_t i = 0; i < count; ++i) half[i] = static_cast<T>(values[done + i]) - half[i];
+        stream.read(field.offset + done * sizeof(T), ~u64{0}, reinterpret_cast<std::uint8_t*>(share), count * sizeof(T));
+        for (std::size_t i = 0; i < count; ++i) share[i] = static_cast<T>(values[done + i]) - share[i];
         std::uint8_t* place = out + done / 8 * field.bits;  // a block is whole bytes
         if (exact)
-            std::memcpy(place, half, count * sizeof(T));
+            std::memcpy(place, share, count * sizeof(T));
         else
-            kernels.pack({half, sizeof(T)}, place, count, field.bits);
+            kernels.pack({share, sizeof(T)}, place, count, field.bits);
     }
 }
 

@@ -19,10 +19,10 @@ struct FieldPlace {
     int bits;
 };
 
-// The halves of fields: each value in the smallest of 1, 2, 4 or 8 bytes that holds it.
+// The shares of fields: each value in the smallest of 1, 2, 4 or 8 bytes that holds it.
 void expand_fields(const FieldPlace* fields, std::size_t number, std::uint8_t* out);
 
-// What is left of the values of a field when its half is taken away, packed.
+// What is left of the values of a field when its share is taken away, packed.
 void correct_field(const Kernels& kernels, const FieldPlace& field, const u64* values, std::uint8_t* out);
 
 }  // namespace hdcos

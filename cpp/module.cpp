@@ -1,7 +1,7 @@
 // The Python side of the kernels.
 //
 // `Kernels` has the interface of hdcos.ring.reference. A kernel takes arrays that fit and refuses all others by a TypeError,
-// before it computes anything: nanobind by type and layout, `expect` by shape. Results are made by NumPy, which keeps
+// before it computes anything: nanobind by type and order, `expect` by shape. Results are made by NumPy, which keeps
 // small arrays at hand.
 #include "dispatch.h"
 #include "keystream.h"
@@ -97,7 +97,7 @@ static bool power_of_two(std::size_t n) { return n && !(n & (n - 1)); }
 
 static bool opens(int drop, int bits) { return drop >= 0 && bits >= 1 && drop + bits <= 64; }
 
-// Whether pooling takes so many units.
+// Whether pooling takes this many units.
 static bool pools(const std::array<std::size_t, 4>& pool, std::size_t units) {
     const auto [channels, height, width, window] = pool;
     std::size_t area, count;
@@ -106,7 +106,7 @@ static bool pools(const std::array<std::size_t, 4>& pool, std::size_t units) {
            count == units;
 }
 
-// Whether so many values of `size` bits each, which begin at byte `start`, lie in `bytes` bytes.
+// Whether `count` values of `size` bits each, which begin at byte `start`, lie in `bytes` bytes.
 static bool lie_in(std::size_t bytes, u64 start, u64 count, u64 size) {
     return start <= bytes && count <= 8 * (bytes - start) / size;
 }
@@ -563,7 +563,7 @@ NB_MODULE(_native, m) {
         .def_prop_ro("has_keystream", &Bound::has_keystream, "Whether they and this processor have vector AES.")
         .def("keystream", &Bound::keystream, "key"_a, "block"_a, "keep"_a, "size"_a)
         .def("matmul", &Bound::matmul, as_is("a"), as_is("b"), "out"_a = nb::none())
-        .def("conv2d", &Bound::conv2d, as_is("x"), as_is("weight"), "stride"_a, "padding"_a)
+        .def("conv2d", &Bound::conv2d, as_is("x"), as_is("weight"), "stride"_a = 1, "padding"_a = 0)
         .def("walsh_hadamard", &Bound::walsh_hadamard, as_is("x"), "out"_a = nb::none())
         .def("round_open", &Bound::round_open, as_is("x"), as_is("mask").none(), "drop"_a, "bits"_a, "ties_up"_a = true)
         .def("pack", &Bound::pack, as_is("values"), "bits"_a, "out"_a = nb::none())

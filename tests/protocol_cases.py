@@ -10,7 +10,6 @@ import numpy as np
 from scipy import linalg
 
 from hdcos.protocol import (
-    beaver,
     cos_paper,
     cosine,
     fit,
@@ -21,11 +20,10 @@ from hdcos.protocol import (
     masked,
     opening,
     polynomial,
-    reveal,
 )
+from hdcos.protocol.cosine import Precision, even
 from hdcos.protocol.fourier import Series
 from hdcos.protocol.party import Party
-from hdcos.protocol.precision import Precision, even
 from hdcos.protocol.rounds import Price, Rounds, together
 from hdcos.sharing import Share
 
@@ -57,7 +55,7 @@ class Case:
 
 
 def _revealed(party: Party, x: Share) -> Rounds[Share]:
-    public = yield from reveal.reveal(party, x)
+    public = yield from opening.reveal(party, x)
     return Share(public.words if party.rank == 0 else public.words * np.uint64(0), public.scale)
 
 
@@ -141,7 +139,7 @@ def _lifted_diagonal(party: Party, x: Share, w: Share) -> Rounds[Share]:
 def _lifted_products(party: Party, x: Share, w: Share, y: Share) -> Rounds[tuple[Share, Share]]:
     """One lifted value in two products: with a masked weight, and with the sine of an angle."""
     reference = type(party.next_reference())(2)
-    phase = cosine.open_phase(party, y, even(16, 16))
+    phase = cosine.open_angle(party, y, even(16, 16))
     X, W, (d, cos_r, sin_r) = yield from together(
         lifted.open_lifted(party, x, 4, 24), opening.open_masked(party, w, whole=True), phase
     )
@@ -167,7 +165,7 @@ _SIZE = SHAPE[0] * SHAPE[1]
 _LIFTED_MATERIAL = ("rounding_mask", "mask", "trig_pair", "lifted_times_mask", "lifted_times_trig")
 
 CASES = [
-    Case("reveal", _revealed, lambda x: x, reveal.price(SHAPE)),
+    Case("reveal", _revealed, lambda x: x, opening.reveal_price(SHAPE)),
     Case("open masked", lambda p, x: _open(p, x, 0, 64), lambda x: x, opening.price(SHAPE, 64)),
     Case(
         "open rounded",
@@ -185,24 +183,24 @@ CASES = [
     ),
     Case(
         "multiply",
-        beaver.multiply,
+        masked.multiply,
         np.multiply,
-        beaver.price(SHAPE, SHAPE, SHAPE),
+        masked.multiply_price(SHAPE, SHAPE, SHAPE),
         shapes=(SHAPE, SHAPE),
     ),
     Case(
         "multiply by a row",
-        beaver.multiply,
+        masked.multiply,
         np.multiply,
-        beaver.price(SHAPE, SHAPE[1:], SHAPE),
+        masked.multiply_price(SHAPE, SHAPE[1:], SHAPE),
         shapes=(SHAPE, SHAPE[1:]),
     ),
-    Case("matmul", beaver.matmul, np.matmul, beaver.price(SHAPE, (32, 5), (16, 5)), shapes=(SHAPE, (32, 5))),
+    Case("matmul", masked.matmul, np.matmul, masked.multiply_price(SHAPE, (32, 5), (16, 5)), shapes=(SHAPE, (32, 5))),
     Case(
         "conv2d",
-        lambda p, x, w: beaver.conv2d(p, x, w, stride=2, padding=1),
+        lambda p, x, w: masked.conv2d(p, x, w, stride=2, padding=1),
         lambda x, w: _convolved(x, w),
-        beaver.price((3, 2, 8, 8), (4, 2, 3, 3), (3, 4, 4, 4)),
+        masked.multiply_price((3, 2, 8, 8), (4, 2, 3, 3), (3, 4, 4, 4)),
         shapes=((3, 2, 8, 8), (4, 2, 3, 3)),
     ),
     Case(

@@ -22,8 +22,7 @@ from hdcos.ring import encode
 from hdcos.secure.layout import WHOLE_TURN
 from hdcos.secure.training import Rule, sgd_step, training_plan
 from hdcos.secure.training.form import INPUT_SCALE
-from hdcos.testing.networks import simulate_transcript
-from hdcos.testing.pair import Transcript, share_pair, simulate
+from hdcos.testing.pair import Transcript, share_pair, simulate, simulate_transcript
 
 FILE = Path(__file__).with_name("golden.json")
 SHAPES = {

@@ -8,7 +8,7 @@ import pytest
 from hdcos.errors import InputError, PeerLost
 from hdcos.link import Kind
 from hdcos.link.tls import wire_bytes
-from hdcos.testing.memory_link import memory_pair
+from hdcos.testing.pair import memory_pair
 
 SIZES = [0, 1, 100, 16383 - 32, 16384 - 32, 16385 - 32, 16383, 16384, 16385, 1 << 20]
 
@@ -57,7 +57,7 @@ def test_the_wire_bytes_of_a_round_are_known_before_it_runs(tls_pair, both, size
     before = zero.meter.snapshot()
     with zero.meter.section("online"):
         both(lambda: zero.exchange([bytes(size)]), lambda: one.exchange([bytes(size)]))
-    online = (zero.meter.snapshot() - before).phases["online"]
+    online = (zero.meter.snapshot() - before).sections["online"]
     assert (online.rounds, online.bytes_sent, online.bytes_received) == (1, size, size)
     assert online.wire_bytes_sent == online.wire_bytes_received == wire_bytes(size)
 
@@ -90,11 +90,11 @@ def test_steps_that_share_a_round_count_it_once_each_and_the_phase_counts_it_onc
         both(lambda: zero.exchange([bytes(160)], steps), lambda: one.exchange([bytes(160)]))
     after = zero.meter.snapshot()
     first, second = after.steps["online"]["layer 1"], after.steps["online"]["layer 2"]
-    assert (first.rounds, second.rounds, after.phases["online"].rounds) == (1, 1, 1)
+    assert (first.rounds, second.rounds, after.sections["online"].rounds) == (1, 1, 1)
     assert (first.bytes_sent, second.bytes_sent) == (110, 50)
     assert second.wire_bytes_sent == 50
     assert first.wire_bytes_sent == wire_bytes(160) - 50
-    assert after.phases["online"].seconds > 0
+    assert after.sections["online"].seconds > 0
 
 
 def test_two_large_one_way_sends_that_cross_do_not_block_each_other(tls_pair, both):
@@ -114,7 +114,7 @@ def test_what_cannot_be_sent_is_refused_before_anything_is_sent(tls_pair, both):
         zero.exchange([np.zeros((4, 4))[:, 1]])
     with pytest.raises(InputError, match="90 of 100"):
         zero.exchange([bytes(100)], [("a", 90)])
-    with pytest.raises(InputError, match="unknown phase"), zero.meter.section("lunch"):
+    with pytest.raises(InputError, match="unknown section"), zero.meter.section("lunch"):
         pass
     a, _ = both(lambda: zero.exchange([b"works"]), lambda: one.exchange([b"still"]))
     assert a.tobytes() == b"still"

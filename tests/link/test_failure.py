@@ -19,7 +19,7 @@ from hdcos.errors import FrameError, HandshakeError, HdcosError, MaterialExhaust
 from hdcos.link import Identity, Kind, Listener, connect
 from hdcos.link.base import Link
 from hdcos.link.frame import encode
-from hdcos.testing.memory_link import memory_transports
+from hdcos.testing.pair import memory_transports
 
 SECRET = b"SECRET-SHARE-WORDS--"
 FRAME = encode(Kind.ROUND, 0, 0, len(SECRET)) + SECRET

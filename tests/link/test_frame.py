@@ -14,7 +14,7 @@ from hdcos.link import Kind
 from hdcos.link.base import Link
 from hdcos.link.frame import HEADER_BYTES, check, decode, decode_abort, encode, encode_abort, pieces
 from hdcos.link.handshake import Hello
-from hdcos.testing.memory_link import memory_transports
+from hdcos.testing.pair import memory_transports
 
 GOOD = encode(Kind.ROUND, 5, 77, 12)
 SECRET = b"SECRET-SHARE-WORDS"

@@ -16,8 +16,8 @@ import pytest
 
 from hdcos.errors import DataMissing, HandshakeError, InputError, PeerLost, PolicyRefused
 from hdcos.link import Certificate, Hello, Identity, Kind, Listener, connect, handshake
-from hdcos.link.pinning import pinned
-from hdcos.testing.memory_link import memory_pair
+from hdcos.link.identity import find_pinned
+from hdcos.testing.pair import memory_pair
 
 HELLO = Hello("party 0", b"p" * 32, b"t" * 32, b"r" * 16, 3)
 
@@ -118,7 +118,7 @@ def test_equal_hellos_are_accepted_and_counted_as_setup(tls_pair, both):
     assert mine == HELLO
     assert Hello("a", b"p" * 32, b"t" * 32, b"r" * 32).nonce != Hello("a", b"p" * 32, b"t" * 32, b"r" * 32).nonce
     counted = zero.meter.snapshot()
-    assert counted.phases["setup"] == counted.total
+    assert counted.sections["setup"] == counted.total
     assert set(counted.steps["setup"]) == {"tls", "hello"}
 
 
@@ -154,9 +154,9 @@ def test_a_client_without_certificate_or_with_older_tls_is_refused(nodes, both, 
 
 def test_a_certificate_that_openssl_would_accept_is_still_compared_with_those_allowed(nodes):
     names = {nodes["party 1"].fingerprint: "party 1"}
-    assert pinned(nodes["party 1"].certificate, names) == "party 1"
+    assert find_pinned(nodes["party 1"].certificate, names) == "party 1"
     with pytest.raises(HandshakeError, match="is not allowed here"):
-        pinned(nodes["dealer"].certificate, names)
+        find_pinned(nodes["dealer"].certificate, names)
 
 
 def test_scanners_garbage_and_clients_that_hang_do_not_stop_the_next_peer(nodes, both):

@@ -17,7 +17,7 @@ from hdcos.secure.calibrate import MARGIN, intervals
 from hdcos.secure.estimate import estimate, total
 from hdcos.secure.layout import layout
 from hdcos.testing.bounds import error_bound
-from hdcos.testing.networks import simulate_private
+from hdcos.testing.pair import simulate_private
 
 X = np.random.default_rng(0).uniform(-1, 1, (60, 12))
 SERIES = [(kind, interval) for kind in (nn.Tanh, nn.Sigmoid, nn.ExpM1) for interval in kind().intervals]

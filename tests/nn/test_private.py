@@ -9,7 +9,7 @@ from hdcos import nn
 from hdcos.errors import ModelError
 from hdcos.secure.layout import layout
 from hdcos.testing.bounds import error_bound
-from hdcos.testing.networks import simulate_private, simulate_transcript
+from hdcos.testing.pair import simulate_private, simulate_transcript
 
 STRUCTURES = ("hadamard", "dense", "low_rank", "phd", "circulant")
 ACTIVATIONS = ("none", "cos", "sin", "square", "expm1", "polyfit3", "sigmoid", "tanh", "growing_cos")

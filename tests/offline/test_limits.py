@@ -14,7 +14,7 @@ from hdcos.errors import DataMissing, FrameError, InputError
 from hdcos.link.message import request
 from hdcos.offline import Dealer, Mask, MaskProduct, Need, Plan, Reference, TrigPair, limits
 from hdcos.offline.bilinear import Bilinear
-from hdcos.offline.dealer_link import serve_dealer
+from hdcos.offline.source import serve_dealer
 from tls_pair import tls_pair
 
 

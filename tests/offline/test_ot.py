@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hdcos.errors import FrameError
-from hdcos.offline.ot import reference, tree
-from hdcos.offline.ot.base import BaseReceiver, BaseSender
-from hdcos.offline.ot.kernels import loops
+from hdcos.offline.ot import reference
+from hdcos.offline.ot.base import BaseReceiver, BaseSender, choose_sides, grow_tree, regrow_tree
 from hdcos.offline.ot.product import BATCH_TRANSFERS, Product, batches, exchanges
-from hdcos.offline.ot.session import SETUP_BYTES, Session
+from hdcos.offline.ot.session import SETUP_BYTES, Session, loops
 from hdcos.ring import Blank
 from hdcos.testing.ot_pair import Pair, in_lockstep
 
@@ -68,8 +67,8 @@ def test_what_is_no_point_of_the_group_is_refused(point: bytes) -> None:
 
 @pytest.mark.parametrize("leaf", range(16))
 def test_all_leaves_but_one_follow_from_the_sums_that_leave_it_out(leaf: int) -> None:
-    leaves, sums = tree.grow(os.urandom(16), SESSION, 3)
-    known = tree.regrow(leaf, [pair[side] for pair, side in zip(sums, tree.sides(leaf), strict=True)], SESSION, 3)
+    leaves, sums = grow_tree(os.urandom(16), SESSION, 3)
+    known = regrow_tree(leaf, [pair[side] for pair, side in zip(sums, choose_sides(leaf), strict=True)], SESSION, 3)
     for x in range(16):
         assert known[x] == (bytes(16) if x == leaf else leaves[x])
 
@@ -137,7 +136,7 @@ def test_compiled_transfers_are_the_specification(
     signs=st.booleans(),
     chooser=st.integers(0, 1),
 )
-def test_halves_of_a_product_add_up_to_it(
+def test_shares_of_a_product_add_up_to_it(
     pair: Pair,
     fold: int,
     sums: int,
@@ -229,7 +228,7 @@ def test_no_number_of_a_transfer_is_used_twice(pair: Pair) -> None:
     assert pair.sessions[0].used == pair.sessions[1].used == (before[0] + 128, before[1])
 
 
-def test_equal_products_of_two_times_have_unrelated_halves(pair: Pair) -> None:
+def test_equal_products_of_two_times_have_unrelated_shares(pair: Pair) -> None:
     numbers, vectors = words(2000), words(2000, 1)
     products = [Product(0, numbers, 2000, 2000, 1, 64, 64), Product(0, vectors, 2000, 2000, 1, 64, 64)]
     first, second = (
@@ -246,7 +245,7 @@ def test_sessions_have_secrets_of_their_own() -> None:
 
 
 def test_one_changed_bit_of_a_transfer_makes_a_wrong_product(pair: Pair) -> None:
-    """Outside the semi-honest model: nobody notices while it happens; whoever joins both shares does."""
+    """Outside the semi-honest model: nobody notices while it happens; joining both shares shows it."""
     numbers, vectors = words(64), words(64, 1)
     products = [Product(0, numbers, 64, 64, 1, 64, 64), Product(0, vectors, 64, 64, 1, 64, 64)]
 

@@ -40,17 +40,17 @@ def test_any_batches_that_sum_to_n_consume_what_was_dealt_for_n() -> None:
     deal(dealer, zero, one, 7)
     pieces = []
     for batch in (1, 4, 6, 5, 1):
-        rations = zero.begin(batch), one.begin(batch)
+        allocations = zero.begin(batch), one.begin(batch)
         for need in PLAN.needs:
-            fields = [ration.take(need.kind, batch) for ration in rations]
+            fields = [allocation.take(need.kind, batch) for allocation in allocations]
             if need.kind.name == "trig_pair":
                 pieces.append(fields[0][1] + fields[1][1])
-        for ration in rations:
-            ration.finish()
+        for allocation in allocations:
+            allocation.finish()
     assert sum(len(piece) for piece in pieces) == 17
     assert zero.available == one.available == 0
 
-    # A second pair of stocks from the same roots gives the same values in one piece: batching changed nothing.
+    # A second pair of pools from the same roots gives the same values in one piece: batching changed nothing.
     whole0 = MaterialPool("test", PLAN, 0, zero._root)
     whole0.fill(0, 17, None)
     (_, cos0, _) = whole0.begin(17).take(PLAN.needs[0].kind, 17)
@@ -66,15 +66,15 @@ def test_chunks_and_batches_of_any_sizes_meet_in_order(monkeypatch) -> None:
         monkeypatch.setattr(module, "SLAB_BYTES", slab_bytes)
         dealer, zero, one = opened()
         expected = zero.uniform(0, 0, 60)
-        for stock in (zero, one):
-            stock.order(60)
+        for pool in (zero, one):
+            pool.order(60)
         seen = []
         while zero.used < 60:
             if zero.filled < 60:
                 deal(dealer, zero, one, int(min(60 - zero.filled, generator.integers(1, 9))))
             if zero.available and generator.random() < 0.7:
-                ration = zero.begin(int(generator.integers(1, zero.available + 1)))
-                seen.extend(piece[0][0] for piece in ration._pieces)
+                allocation = zero.begin(int(generator.integers(1, zero.available + 1)))
+                seen.extend(piece[0][0] for piece in allocation._pieces)
         assert (np.concatenate(seen) == expected).all()
 
 
@@ -112,18 +112,18 @@ def test_executions_one_party_never_began_are_burnt_so_that_both_stay_together()
 def test_a_position_is_taken_once_in_order_and_as_planned() -> None:
     dealer, zero, one = opened()
     deal(dealer, zero, one, 4)
-    ration = zero.begin(1)
+    allocation = zero.begin(1)
     with pytest.raises(MaterialReused, match="position 0"):
-        ration.take(PLAN.needs[1].kind, 1)
+        allocation.take(PLAN.needs[1].kind, 1)
     with pytest.raises(MaterialReused, match="not 2 x"):
-        ration.take(PLAN.needs[0].kind, 2)
-    ration.take(PLAN.needs[0].kind, 1)
+        allocation.take(PLAN.needs[0].kind, 2)
+    allocation.take(PLAN.needs[0].kind, 1)
     with pytest.raises(MaterialReused, match="only 1 of 2"):
-        ration.finish()
-    ration.take(PLAN.needs[1].kind, 1)
-    ration.finish()
+        allocation.finish()
+    allocation.take(PLAN.needs[1].kind, 1)
+    allocation.finish()
     with pytest.raises(MaterialReused, match="all are taken"):
-        ration.take(PLAN.needs[1].kind, 1)
+        allocation.take(PLAN.needs[1].kind, 1)
 
 
 def test_a_repeated_or_skipped_chunk_is_refused() -> None:
@@ -147,7 +147,7 @@ def test_a_chunk_lost_on_the_way_is_dealt_again_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("executions", [0, -1])
-def test_a_stock_never_runs_backwards(executions: int) -> None:
+def test_a_pool_never_runs_backwards(executions: int) -> None:
     dealer, zero, one = opened()
     deal(dealer, zero, one, 5)
     zero.begin(2)
@@ -158,7 +158,7 @@ def test_a_stock_never_runs_backwards(executions: int) -> None:
     assert zero.used == 2
 
 
-def test_a_chunk_that_is_too_short_or_too_long_is_refused_and_leaves_the_stock_as_it_was() -> None:
+def test_a_chunk_that_is_too_short_or_too_long_is_refused_and_leaves_the_pool_as_it_was() -> None:
     dealer, _, one = opened()
     corrections = dealer.deal("test", 0, 1)
     for wrong in (corrections[:-1], np.append(corrections, np.uint8(0)), None):
@@ -239,14 +239,14 @@ def test_roots_and_streams_of_two_scopes_differ() -> None:
     assert not (zero.begin(1).take(kind, 1)[1] == other.begin(1).take(kind, 1)[1]).any()
 
 
-def test_what_finish_replaces_is_not_kept_alive() -> None:
+def test_what_precompute_replaces_is_not_kept_alive() -> None:
     """All fields of a chunk are expanded into one piece of memory: one that is kept must not keep the others."""
     plan = Plan((Need(TrigPair((1000,), 16, 16), 1),))
     dealer = Dealer()
-    finishes = {0: lambda fields, earlier: (fields[0], fields[1] + fields[2])}
+    precomputes = {0: lambda fields, earlier: (fields[0], fields[1] + fields[2])}
     for rank in (0, 1):
-        stock = MaterialPool("test", plan, rank, dealer.open("test", plan, rank), finishes, singly=True)
-        stock.fill(0, 4, dealer.deal("test", 0, 4) if rank else None)
-        (slab,) = stock._slabs
+        pool = MaterialPool("test", plan, rank, dealer.open("test", plan, rank), precomputes, singly=True)
+        pool.fill(0, 4, dealer.deal("test", 0, 4) if rank else None)
+        (slab,) = pool._slabs
         for field in slab.positions[0]:
             assert field.base is None

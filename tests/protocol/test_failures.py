@@ -9,9 +9,9 @@ import pytest
 
 from hdcos.errors import HandshakeError, PeerLost
 from hdcos.link import Link
-from hdcos.protocol.drive import cut, packed_parts, run
 from hdcos.protocol.party import Party
 from hdcos.protocol.plan import blank_share, plan
+from hdcos.protocol.rounds import cut_reply, pack_parts, run
 from hdcos.ring import encode
 from hdcos.testing.pair import deal, share_pair
 from protocol_cases import CASES, Case
@@ -28,8 +28,8 @@ def vanishing(protocol, link: Link, round_number: int):
         if number == round_number:
             link.cancel()
             return
-        parts = packed_parts(message)
-        reply = cut((part.nbytes for part in parts), link.exchange(parts))
+        parts = pack_parts(message)
+        reply = cut_reply((part.nbytes for part in parts), link.exchange(parts))
 
 
 @pytest.mark.parametrize("leaver", [0, 1])
@@ -40,8 +40,8 @@ def vanishing(protocol, link: Link, round_number: int):
 )
 def test_a_peer_that_vanishes_at_any_round_is_named_and_nothing_comes_out(case, round_number, leaver) -> None:
     shares = [share_pair(encode(values, case.scale), case.scale) for values in case.secrets()]
-    rations = deal(plan(case.program, *(blank_share(shape, case.scale) for shape in case.shapes)).material)
-    programs = [case.program(Party(rank, rations[rank]), *(halves[rank] for halves in shares)) for rank in (0, 1)]
+    allocations = deal(plan(case.program, *(blank_share(shape, case.scale) for shape in case.shapes)).material)
+    programs = [case.program(Party(rank, allocations[rank]), *(pair[rank] for pair in shares)) for rank in (0, 1)]
     with tls_pair(timeout_s=5) as links, ThreadPoolExecutor(2) as pool:
         started = time.monotonic()
         leaving = pool.submit(vanishing, programs[leaver], links[leaver], round_number)
@@ -57,8 +57,8 @@ def test_a_peer_that_runs_another_program_is_refused_on_both_sides_at_the_first_
     shares = [share_pair(encode(values, case.scale), case.scale) for values in case.secrets()]
     with tls_pair(timeout_s=5) as links, ThreadPoolExecutor(2) as pool:
         links[0].context, links[1].context = 1, 2
-        rations = deal(plan(case.program, *(halves[0] for halves in shares)).material)
-        programs = [case.program(Party(rank, rations[rank]), *(halves[rank] for halves in shares)) for rank in (0, 1)]
+        allocations = deal(plan(case.program, *(pair[0] for pair in shares)).material)
+        programs = [case.program(Party(rank, allocations[rank]), *(pair[rank] for pair in shares)) for rank in (0, 1)]
         for future in [pool.submit(run, programs[rank], links[rank]) for rank in (0, 1)]:
             with pytest.raises(HandshakeError, match="another program"):
                 future.result()

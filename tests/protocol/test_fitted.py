@@ -7,8 +7,7 @@ import pytest
 
 from hdcos.errors import InputError
 from hdcos.protocol import fit
-from hdcos.protocol.fit import MAX_AMPLIFICATION
-from hdcos.protocol.fitted import FITTED
+from hdcos.protocol.fit import FITTED, MAX_AMPLIFICATION
 from hdcos.protocol.fourier import COEFFICIENT_SCALE
 from hdcos.protocol.intervals import INTERVALS, fit_cubic, relu_cubic
 

@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from hdcos.protocol.drive import run
+from hdcos.protocol.cosine import even
 from hdcos.protocol.party import Party
 from hdcos.protocol.plan import blank_share, plan
-from hdcos.protocol.precision import even
+from hdcos.protocol.rounds import run
 from hdcos.ring import encode
 from hdcos.testing.pair import deal, share_pair, simulate
 from protocol_cases import CASES, Case
@@ -48,18 +48,18 @@ def test_the_planned_price_is_what_is_exchanged(case: Case) -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_planned_price_is_what_the_meter_counts_over_tls(case: Case) -> None:
     shares = [share_pair(encode(values, case.scale), case.scale) for values in case.secrets()]
-    rations = deal(_planned(case).material)
+    allocations = deal(_planned(case).material)
     with tls_pair() as links, ThreadPoolExecutor(2) as pool:
 
         def work(rank: int):
             with links[rank].meter.section("online"):
-                program = case.program(Party(rank, rations[rank]), *(halves[rank] for halves in shares))
+                program = case.program(Party(rank, allocations[rank]), *(pair[rank] for pair in shares))
                 return run(program, links[rank])
 
         list(pool.map(work, (0, 1)))
         for rank, link in enumerate(links):
-            rations[rank].finish()
-            online = link.meter.snapshot().phases["online"]
+            allocations[rank].finish()
+            online = link.meter.snapshot().sections["online"]
             assert online.rounds == case.price.rounds
             assert online.bytes_sent == online.bytes_received == case.price.online_bytes
             total = link.meter.snapshot().total

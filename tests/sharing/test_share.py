@@ -48,19 +48,19 @@ def test_shares_at_different_scales_are_not_added() -> None:
         pair([1.0])[0] + pair([1.0], 8)[0]
 
 
-def test_each_half_alone_is_uniform() -> None:
+def test_each_share_alone_is_uniform() -> None:
     for word in (0, 1, 2**64 - 1):
         seed, rest = split(np.full(50_000, word, np.uint64))
-        for half in (Stream(seed).words((50_000,)), rest):
-            assert stats.chisquare(np.bincount((half >> np.uint64(56)).astype(int), minlength=256)).pvalue > 1e-9
+        for share in (Stream(seed).words((50_000,)), rest):
+            assert stats.chisquare(np.bincount((share >> np.uint64(56)).astype(int), minlength=256)).pvalue > 1e-9
 
 
-def test_halves_of_different_shapes_are_not_joined() -> None:
+def test_shares_of_different_shapes_are_not_joined() -> None:
     with pytest.raises(InputError, match="shapes"):
         join(np.zeros(2, np.uint64), np.zeros(3, np.uint64))
 
 
-def test_refreshing_keeps_the_secret_and_replaces_both_halves() -> None:
+def test_refreshing_keeps_the_secret_and_replaces_both_shares() -> None:
     x, seed = pair(np.arange(1000.0)), fresh_seed()
     fresh = [refresh(x[rank], rank, seed, "run 1") for rank in (0, 1)]
     again = refresh(x[0], 0, seed, "run 2")

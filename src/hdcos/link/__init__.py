@@ -1,7 +1,7 @@
 """Links between nodes: mutual TLS 1.3 with pinned certificates, framed, metered, and honest about failures.
 
-Modules, each using only those before it: frame, meter, emulation, identity, transport, base (Link),
-pinning, tcp, tls, listener (Listener, connect), handshake.
+Modules, each using only those before it: frame, meter, emulation, identity, base (Link), tls, listener (Listener,
+connect), handshake, message (requests and replies), cluster_file (the nodes of a cluster).
 """
 
 from hdcos.link.base import Link as Link

@@ -1,7 +1,7 @@
 """A link to one peer: frames, rounds, counting and honest errors over a byte transport.
 
 Whatever goes wrong becomes one of the errors of `hdcos.errors`, names the peer and what was being waited for,
-and leaves the link unusable: half a round cannot be repeated, because a mask masks exactly one opening. An
+and leaves the link unusable: part of a round cannot be repeated, because a mask masks exactly one opening. An
 error found on this side travels to the peer by name (ABORT), so that both ends report the same cause.
 Messages never contain payload bytes. Who watches the wire sees sizes and times of TLS records, nothing else.
 """
@@ -9,10 +9,10 @@ Messages never contain payload bytes. Who watches the wire sees sizes and times 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from time import perf_counter
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +22,61 @@ from hdcos.errors import FrameError, HandshakeError, HdcosError, InputError, Pee
 from hdcos.link import frame as frames
 from hdcos.link.frame import HEADER_BYTES, MAX_ABORT, MAX_PAYLOAD, Buffer, Frame, Kind
 from hdcos.link.meter import Meter
-from hdcos.link.transport import GoodbyeError, LostError, SilentError, Transport
 
 LINGER_S = 1.0
 _LINK: Any = object()  # "the link's own timeout"
 
 Bytes = NDArray[np.uint8]
+
+
+class LostError(Exception):
+    """The connection ended or broke. The text is a verb phrase: "closed the connection"."""
+
+
+class GoodbyeError(LostError):
+    """The peer closed on purpose and said so."""
+
+
+class SilentError(Exception):
+    """Nothing moved for as long as the caller was ready to wait."""
+
+
+class Transport(Protocol):
+    """What a Link needs from the bytes below it: an ordered stream in both directions, used by one thread at a time.
+
+    Two transports exist: TLS over TCP, and memory for tests.
+
+    `queue` takes what is to be sent and may send some of it; `read` waits for at least one byte, and for more where
+    the peer has announced that all of `view` will come, and sends meanwhile; `flush` returns when everything queued
+    was handed to the operating system. A broken direction never hides bytes that arrived before the break: the peer's
+    last words are read first.
+    """
+
+    @property
+    def sent(self) -> int:
+        """Bytes handed to the operating system so far."""
+
+    @property
+    def received(self) -> int:
+        """Bytes taken from the operating system and consumed so far."""
+
+    @property
+    def unread(self) -> int:
+        """Bytes taken from the operating system that nobody has asked for yet."""
+
+    def queue(self, pieces: Iterator[Buffer]) -> None: ...
+
+    def read(self, view: memoryview, timeout_s: float | None, announced: bool = False) -> int: ...
+
+    def flush(self, timeout_s: float | None) -> None: ...
+
+    def close(self, linger_s: float = 0.0) -> None:
+        """Stop. With a linger, first let the peer read what was sent (for at most that long)."""
+
+    def interrupt(self) -> None:
+        """End the stream from any thread; a read that waits finds it closed."""
+
+    def os_counters(self) -> tuple[int, int] | None: ...
 
 
 class Link:
@@ -135,15 +184,9 @@ class Link:
         return frame.kind, payload
 
     def abort(self, error: BaseException) -> None:
-        """Tell the peer why this side gives up, then close. Best effort: never raises.
-
-        Only the message of an HdcosError travels; that of any other exception might quote data.
-        """
+        """Tell the peer why this side gives up, then close. Best effort: never raises."""
         if self._ended is None:
-            name, message = type(error).__name__, str(error)
-            if not isinstance(error, HdcosError):
-                name = "HdcosError"
-                message = f"internal error ({type(error).__name__}), see the log of that node."
+            name, message = frames.report(error)
             self._end(f"aborted: {name}", Kind.ABORT, frames.encode_abort(name, message))
 
     def close(self) -> None:
@@ -152,7 +195,7 @@ class Link:
             self._end("closed on this side", Kind.BYE, b"")
 
     def cancel(self) -> None:
-        """End a wait from another thread: whoever waits on this link gets PeerLost."""
+        """End a wait from another thread: the one that waits on this link gets PeerLost."""
         self._transport.interrupt()
 
     def __enter__(self) -> Self:

@@ -1,8 +1,9 @@
 """A cluster on several machines: who its nodes are, where they listen, and the file that all of them share.
 
-Each node makes its own key, which never leaves it, and a *card*: its role, its addresses and its certificate. Cards are
-exchanged by hand and combined into one cluster file. Certificates are pinned: whoever is in the file is trusted for its
-role, nobody else is. The file holds no secret, but whoever can change it can replace a node: compare fingerprints.
+Each node makes its own key, which never leaves it, and a *node card*: its role, its addresses and its certificate. Node
+cards are exchanged by hand and combined into one cluster file. Certificates are pinned: a node in the file is trusted
+for its role, no other is. The file holds no secret, but those who can change it can replace a node: compare
+fingerprints.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class ClusterFile:
 
     @classmethod
     def of(cls, cards: Iterable[NodeCard], dealer: bool = True) -> ClusterFile:
-        """A new cluster from its nodes' cards."""
+        """A new cluster from its node cards."""
         cards = list(cards)
         roles = SERVERS if dealer else PARTIES
         servers = {card.role: card for card in cards if card.role in roles}
@@ -147,7 +148,7 @@ def listening(address: str, what: str, option: str, backlog: int = 128) -> socke
 
 
 def make_node(folder: str | os.PathLike[str], role: str, address: str, http: str = "", authority: str = "") -> NodeCard:
-    """A new key, certificate and card in a folder of their own; nothing there is ever overwritten."""
+    """A new key, certificate and node card in a folder of their own; nothing there is ever overwritten."""
     place = Path(folder)
     identity = Identity.create(role)
     card = NodeCard(role, identity.certificate, address, http, authority)

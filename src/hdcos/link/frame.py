@@ -20,7 +20,7 @@ import struct
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from hdcos.errors import FrameError, HandshakeError, InputError
+from hdcos.errors import FrameError, HandshakeError, HdcosError, InputError
 
 MAGIC = b"HDCS"
 VERSION = 1
@@ -107,6 +107,13 @@ def check(
         )
 
 
+def report(error: BaseException) -> tuple[str, str]:
+    """Name and message of an error as a peer is told them: one of any class but HdcosError might quote data."""
+    if isinstance(error, HdcosError):
+        return type(error).__name__, str(error)
+    return "HdcosError", f"internal error ({type(error).__name__}), see the log of that node."
+
+
 def encode_abort(name: str, message: str) -> bytes:
     """The payload of an ABORT frame: the error's class name and its message."""
     head, tail = name.encode()[:64], message.encode(errors="replace")[:4096]
@@ -122,10 +129,10 @@ def decode_abort(payload: Buffer) -> tuple[str, str]:
     if len(data) != _ABORT.size + head + tail:
         raise FrameError(f"ABORT payload has {len(data)} bytes, announced {_ABORT.size + head + tail}.")
     text = data[_ABORT.size :]
-    return _printable(text[:head]), _printable(text[head:])
+    return _make_printable(text[:head]), _make_printable(text[head:])
 
 
-def _printable(data: bytes) -> str:
+def _make_printable(data: bytes) -> str:
     text = data.decode(errors="replace")
     return "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
 

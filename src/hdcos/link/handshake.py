@@ -43,10 +43,6 @@ _REMEDY = {
 }
 
 
-def _nonce() -> bytes:
-    return urandom(32)
-
-
 @dataclass(frozen=True, slots=True)
 class Hello:
     """What a node says it is about to do."""
@@ -57,7 +53,7 @@ class Hello:
     run: bytes
     attempt: int = 0
     version: int = PROTOCOL_VERSION
-    nonce: bytes = field(default_factory=_nonce, repr=False)
+    nonce: bytes = field(default_factory=lambda: urandom(32), repr=False)
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.role.encode()) <= 64:

@@ -1,8 +1,8 @@
 """Making links: wait for peers on a port, or connect to one.
 
 A port that listens is found by scanners, crashed clients and people with the wrong certificate. None of them
-may stop the next peer: connections negotiate side by side, each has `handshake_s` seconds, and whoever fails
-is refused and forgotten. `accept` raises only when its own time is up, and then says whom it refused and why.
+may stop the next peer: connections negotiate side by side, each has `handshake_s` seconds, and those that fail
+are refused and forgotten. `accept` raises only when its own time is up, and then says whom it refused and why.
 """
 
 from __future__ import annotations
@@ -10,21 +10,20 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
+import ssl
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import monotonic, sleep
 from types import TracebackType
 from typing import Self
 
 from hdcos.errors import FrameError, HandshakeError, InputError, PeerLost
-from hdcos.link.base import Link
+from hdcos.link.base import Link, LostError
 from hdcos.link.emulation import Emulation
-from hdcos.link.identity import Certificate, Identity
+from hdcos.link.identity import Certificate, Identity, find_pinned, tls_settings
 from hdcos.link.meter import Meter
-from hdcos.link.pinning import pinned, settings
 from hdcos.link.tls import SPIN, TlsTransport
-from hdcos.link.transport import LostError
 
 MAX_PENDING = 64
 FAREWELL_S = 1.0
@@ -38,7 +37,7 @@ class _Visitor:
     transport: TlsTransport
     address: str
     deadline: float
-    refused: bool = field(default=False)
+    refused: bool = False
 
 
 class Listener:
@@ -57,11 +56,8 @@ class Listener:
         emulation: Emulation | None = None,
         spin: int = SPIN,
     ) -> None:
-        _require(allowed)
-        identity.require_valid()
+        self._settings, self._names = _prepare(identity, allowed, server=True)
         self.refused: deque[str] = deque(maxlen=100)
-        self._names = {certificate.fingerprint: name for certificate, name in allowed.items()}
-        self._settings = settings(identity, allowed, server=True)
         self._link_timeout_s, self._handshake_s = link_timeout_s, handshake_s
         self._emulation, self._spin = emulation, spin
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -135,7 +131,7 @@ class Listener:
         try:
             if not visitor.transport.negotiate():
                 return None
-            return pinned(visitor.transport.certificate(), self._names)
+            return find_pinned(visitor.transport.certificate(), self._names)
         except LostError as lost:
             self._forget(visitor, str(lost))
         except (HandshakeError, FrameError) as error:
@@ -188,19 +184,16 @@ def connect(
     is done before the peer has looked at our certificate; if it refuses it, the first receive (the hello)
     says so.
     """
-    _require(allowed)
-    identity.require_valid()
-    made = settings(identity, allowed, server=False)
-    names = {certificate.fingerprint: name for certificate, name in allowed.items()}
+    settings, names = _prepare(identity, allowed, server=False)
     deadline, pause = monotonic() + timeout_s, 0.01
     while True:
         left = deadline - monotonic()
         try:
             sock = socket.create_connection((host, port), timeout=max(left, 0.001))
             try:
-                transport = TlsTransport(sock, made, server=False, spin=spin)
+                transport = TlsTransport(sock, settings, server=False, spin=spin)
                 _negotiate(transport, sock, deadline)
-                name = pinned(transport.certificate(), names)
+                name = find_pinned(transport.certificate(), names)
             except BaseException:
                 sock.close()
                 raise
@@ -225,6 +218,12 @@ def _negotiate(transport: TlsTransport, sock: socket.socket, deadline: float) ->
         waiting.poll(left * 1e3 + 1)
 
 
-def _require(allowed: Mapping[Certificate, str]) -> None:
+def _prepare(
+    identity: Identity, allowed: Mapping[Certificate, str], server: bool
+) -> tuple[ssl.SSLContext, Mapping[str, str]]:
+    """TLS settings, and the names of allowed peers by fingerprint."""
     if not allowed:
         raise InputError("a link needs at least one allowed peer certificate.")
+    identity.require_valid()
+    names = {certificate.fingerprint: name for certificate, name in allowed.items()}
+    return tls_settings(identity, allowed, server), names

@@ -1,6 +1,6 @@
 """Requests and replies: a JSON header and raw arrays in one payload.
 
-CompiledNetwork: u32 length of the header, the header as UTF-8 JSON, zero bytes up to a multiple of 8, then each array's
+Bytes: u32 length of the header, the header as UTF-8 JSON, zero bytes up to a multiple of 8, then each array's
 words in order, each padded to a multiple of 8. The header's "arrays" lists [name, dtype, shape]. Only unsigned
 integer arrays travel, little-endian; everything is checked against the payload's length before it is used.
 """
@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdcos import errors
-from hdcos.errors import FrameError, HdcosError, InputError
+from hdcos.errors import FrameError, InputError
+from hdcos.link import frame as frames
 from hdcos.link.base import Link
 from hdcos.link.frame import Kind
 
@@ -108,11 +109,5 @@ def decode_reply(payload: NDArray[np.uint8]) -> tuple[dict[str, Any], dict[str, 
 
 def reply_error(link: Link, error: BaseException) -> None:
     """Report an error by name; the message of an unforeseen one stays here, since it might quote data."""
-    if isinstance(error, HdcosError):
-        meta = {"error": type(error).__name__, "message": str(error)}
-    else:
-        meta = {
-            "error": "HdcosError",
-            "message": f"internal error ({type(error).__name__}), see that node's log",
-        }
-    link.send(Kind.REPLY, *encode_message(meta))
+    name, message = frames.report(error)
+    link.send(Kind.REPLY, *encode_message({"error": name, "message": message}))

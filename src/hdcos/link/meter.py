@@ -1,12 +1,12 @@
 """What a link cost, counted where it happened and never computed.
 
 Payload bytes are counted where a frame is sent or received, wire bytes where the socket's send and recv
-return (TLS handshake, records and frame headers included), so their sum over all phases is what the kernel
+return (TLS handshake, records and frame headers included), so their sum over all sections is what the kernel
 counted.
 
-Every byte belongs to a phase ("setup", "offline", "online", "control") and, within it, to a named step. Steps
-that share a round count one round each, and the phase counts one: only in rounds can steps sum to more than
-their phase.
+Every byte belongs to a section ("setup", "offline", "online", "control") and, within it, to a named step. Steps
+that share a round count one round each, and the section counts one: only in rounds can steps sum to more than
+their section.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from types import MappingProxyType
 
 from hdcos.errors import InputError
 
-PHASES = ("setup", "offline", "online", "control")
+SECTIONS = ("setup", "offline", "online", "control")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,24 +33,10 @@ class Count:
     seconds: float = 0.0
 
     def __add__(self, other: Count) -> Count:
-        return Count(
-            self.rounds + other.rounds,
-            self.bytes_sent + other.bytes_sent,
-            self.bytes_received + other.bytes_received,
-            self.wire_bytes_sent + other.wire_bytes_sent,
-            self.wire_bytes_received + other.wire_bytes_received,
-            self.seconds + other.seconds,
-        )
+        return Count(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
 
     def __sub__(self, other: Count) -> Count:
-        return Count(
-            self.rounds - other.rounds,
-            self.bytes_sent - other.bytes_sent,
-            self.bytes_received - other.bytes_received,
-            self.wire_bytes_sent - other.wire_bytes_sent,
-            self.wire_bytes_received - other.wire_bytes_received,
-            self.seconds - other.seconds,
-        )
+        return Count(*(getattr(self, name) - getattr(other, name) for name in self.__slots__))
 
 
 _NOTHING = Count()
@@ -60,21 +46,21 @@ _NOTHING = Count()
 class Snapshot:
     """Totals at one moment. The difference of two snapshots is what happened in between."""
 
-    phases: Mapping[str, Count] = field(default_factory=dict)
+    sections: Mapping[str, Count] = field(default_factory=dict)
     steps: Mapping[str, Mapping[str, Count]] = field(default_factory=dict)
 
     @property
     def total(self) -> Count:
-        return sum(self.phases.values(), _NOTHING)
+        return sum(self.sections.values(), _NOTHING)
 
     def __sub__(self, earlier: Snapshot) -> Snapshot:
-        phases = {p: c - earlier.phases.get(p, _NOTHING) for p, c in self.phases.items()}
+        sections = {p: c - earlier.sections.get(p, _NOTHING) for p, c in self.sections.items()}
         steps: dict[str, Mapping[str, Count]] = {}
-        for phase, counts in self.steps.items():
-            before = earlier.steps.get(phase, {})
+        for section, counts in self.steps.items():
+            before = earlier.steps.get(section, {})
             changed = {s: c - before.get(s, _NOTHING) for s, c in counts.items() if c != before.get(s)}
-            steps[phase] = MappingProxyType(changed)
-        return Snapshot(MappingProxyType(phases), MappingProxyType(steps))
+            steps[section] = MappingProxyType(changed)
+        return Snapshot(MappingProxyType(sections), MappingProxyType(steps))
 
 
 class _Tally:
@@ -95,22 +81,22 @@ class _Tally:
 class Meter:
     """Running totals of one link (or of several links of one thread that share it)."""
 
-    def __init__(self, phase: str = "control") -> None:
-        self._phases = {name: _Tally() for name in PHASES}
-        self._steps: dict[str, dict[str, _Tally]] = {name: {} for name in PHASES}
-        self._current = phase
+    def __init__(self, section: str = "control") -> None:
+        self._sections = {name: _Tally() for name in SECTIONS}
+        self._steps: dict[str, dict[str, _Tally]] = {name: {} for name in SECTIONS}
+        self._current = section
         self._events = 0
 
     @property
     def current(self) -> str:
-        """The phase that is charged now."""
+        """The section that is charged now."""
         return self._current
 
     @contextmanager
     def section(self, name: str) -> Iterator[Meter]:
         """Charge everything inside the block to this section."""
-        if name not in self._phases:
-            raise InputError(f"unknown phase {name!r}, phases are {', '.join(PHASES)}.")
+        if name not in self._sections:
+            raise InputError(f"unknown section {name!r}, sections are {', '.join(SECTIONS)}.")
         before, self._current = self._current, name
         try:
             yield self
@@ -127,7 +113,7 @@ class Meter:
         wire_received: int,
         seconds: float,
     ) -> None:
-        """Charge one event: whole to the current phase, payload to each step, the rest to the first step."""
+        """Charge one event: whole to the current section, payload to each step, the rest to the first step."""
         self._events = event = self._events + 1
         tallies = self._steps[self._current]
         for name, size in steps:
@@ -141,7 +127,7 @@ class Meter:
                 tally.sent += size
             if received:
                 tally.received += size
-        total = self._phases[self._current]
+        total = self._sections[self._current]
         total.rounds += rounds
         total.sent += sent
         total.received += received
@@ -150,22 +136,21 @@ class Meter:
             tally.more_received += wire_received - received
             tally.seconds += seconds
 
-    def worked(self, step: str, seconds: float) -> None:
-        """Charge local work between rounds to the current phase and a step."""
+    def record_work(self, step: str, seconds: float) -> None:
+        """Charge local work between rounds to the current section and a step."""
         self.record(((step, 0),), 0, 0, 0, 0, 0, seconds)
 
-    def total(self, phase: str) -> Count:
-        """What one phase cost so far."""
-        return self._phases[phase].freeze()
+    def total(self, section: str) -> Count:
+        """What one section cost so far."""
+        return self._sections[section].freeze()
 
     def snapshot(self) -> Snapshot:
         """An immutable copy of all totals."""
         return Snapshot(
-            MappingProxyType({name: tally.freeze() for name, tally in self._phases.items()}),
-            MappingProxyType(
-                {
-                    phase: MappingProxyType({name: tally.freeze() for name, tally in tallies.items()})
-                    for phase, tallies in self._steps.items()
-                }
-            ),
+            _freeze(self._sections),
+            MappingProxyType({section: _freeze(tallies) for section, tallies in self._steps.items()}),
         )
+
+
+def _freeze(tallies: Mapping[str, _Tally]) -> Mapping[str, Count]:
+    return MappingProxyType({name: tally.freeze() for name, tally in tallies.items()})

@@ -1,4 +1,4 @@
-"""Mutual TLS 1.3 over one TCP socket, read and written by one thread.
+"""Mutual TLS 1.3 over one TCP socket, read and written by one thread, and what only the kernel knows of that socket.
 
 An OpenSSL connection must not be used by two threads at once, so a pump moves bytes both ways: it encrypts a
 piece ahead, sends what the socket takes, and decrypts what arrived, in turn. Two parties can
@@ -22,19 +22,23 @@ from collections.abc import Callable, Iterator
 from time import perf_counter, sleep
 
 from hdcos.errors import FrameError, HandshakeError
-from hdcos.link import pinning
+from hdcos.link.base import LostError, SilentError
 from hdcos.link.emulation import Emulation, Pacer
 from hdcos.link.frame import HEADER_BYTES, RECORD_BYTES, Buffer
-from hdcos.link.identity import Certificate
-from hdcos.link.tcp import tcp_bytes, tune
-from hdcos.link.transport import LostError, SilentError
+from hdcos.link.identity import Certificate, explain_alert, explain_unverified
 
 RECORD_OVERHEAD = 22  # 5 header, 1 content type, 16 tag
 READ_BYTES = 1 << 19
 BACKLOG_BYTES = 1 << 23
 SPIN = 20  # looks at the socket before going to sleep: about 20 us, a sleep and a wake-up cost more
-LUCK = 4  # after so many looks in vain only every RETRY-th time, and again always after one that paid
+LUCK = 4  # after this many looks in vain only every RETRY-th time, and again always after one that paid
 RETRY = 64
+KEEPALIVE_S = 30  # an idle peer that lost power is noticed after about a minute
+
+# struct tcp_info of linux/tcp.h, since Linux 4.19
+_INFO_BYTES = 216
+_BYTES_RECEIVED, _NOT_SENT, _BYTES_SENT_AND_RESENT = 128, 144, 200
+_FIN_ARRIVED = (6, 8, 9, 11)  # TIME_WAIT, CLOSE_WAIT, LAST_ACK, CLOSING: the peer's FIN counts as one byte
 
 
 def wire_bytes(payload_bytes: int) -> int:
@@ -48,7 +52,7 @@ class TlsTransport:
 
     def __init__(self, sock: socket.socket, settings: ssl.SSLContext, server: bool, spin: int = SPIN) -> None:
         sock.setblocking(False)
-        tune(sock)
+        _tune(sock)
         self.spin = spin
         self._vain = 0
         self._patience: float | None = None  # how long the socket itself waits
@@ -86,7 +90,7 @@ class TlsTransport:
         """What the kernel counted; after `close`, what it counted until then."""
         if self._sock.fileno() < 0:
             return self._counters
-        return tcp_bytes(self._sock)
+        return _count_bytes(self._sock)
 
     # ---- TLS handshake
 
@@ -102,10 +106,10 @@ class TlsTransport:
                 raise LostError(f"{self._end} during the TLS handshake") from None
         except ssl.SSLCertVerificationError as error:
             self._flush_handshake()
-            raise pinning.unverified(error) from None
+            raise explain_unverified(error) from None
         except ssl.SSLError as error:
             self._flush_handshake()
-            raise pinning.explained(error, HandshakeError) from None
+            raise explain_alert(error, HandshakeError) from None
         self._flush_handshake()
         if not done or self._sealed:
             return False
@@ -150,7 +154,7 @@ class TlsTransport:
                 except ssl.SSLWantReadError:
                     self._fresh = False
                 except ssl.SSLError as error:
-                    raise pinning.explained(error, FrameError) from None
+                    raise explain_alert(error, FrameError) from None
                 if got or not size:
                     if self._pacer is not None:
                         self._pacer.heard()
@@ -188,7 +192,7 @@ class TlsTransport:
         """With nothing to send: look again and again for a moment, as long as that tends to pay, then sleep.
 
         Of many announced bytes as many are awaited as certainly come: OpenSSL may hold part of a record already. The
-        socket keeps the time, so a handler of signals that runs again and again starts the wait anew each time.
+        socket keeps the time, so a handler of signals that runs again and again starts the wait again each time.
         """
         flags, most = 0, READ_BYTES
         if announced > 4 * RECORD_BYTES:
@@ -295,3 +299,23 @@ def _timeval(seconds: float | None) -> bytes:
     """A time limit as the kernel takes it; zero is none."""
     microseconds = 0 if seconds is None else max(1, round(seconds * 1e6))
     return struct.pack("@ll", *divmod(microseconds, 1_000_000))
+
+
+def _tune(sock: socket.socket) -> None:
+    """Send small frames at once, and ask a silent peer from time to time whether it is there."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_S)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_S // 3)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
+
+
+def _count_bytes(sock: socket.socket) -> tuple[int, int] | None:
+    """Bytes handed to TCP (resent ones counted once) and bytes that arrived; None on old kernels."""
+    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
+    if len(info) < _INFO_BYTES:
+        return None
+    (arrived,) = struct.unpack_from("=Q", info, _BYTES_RECEIVED)
+    (waiting,) = struct.unpack_from("=I", info, _NOT_SENT)
+    sent, resent = struct.unpack_from("=QQ", info, _BYTES_SENT_AND_RESENT)
+    return sent - resent + waiting, arrived - (info[0] in _FIN_ARRIVED)

@@ -8,8 +8,7 @@ lifted_kinds  the kinds for values that are opened rounded and lifted
 shares        a party's shares of many fields, expanded from its seed
 pool          a party's material of one scope, spent once
 dealer        makes material for two parties
-dealer_link   a dealer behind a link, and a party's end of it
-source        what a party needs from whoever makes material
+source        what a party needs from a source of material; a dealer behind a link
 ot            the two parties make it themselves, by oblivious transfer
 """
 

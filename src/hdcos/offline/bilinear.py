@@ -9,13 +9,16 @@ OPERATION.weight     x            g             the gradient of w, summed over a
 OPERATION.input      g            w             the gradient of x
 
 The dealer multiplies masks with these and the parties what they opened: the identity of a product of masked values
-holds for whatever is bilinear.
+holds for whatever is bilinear. All but `multiply` are one matrix product A @ B, with A linear in the left factor and B
+in the right: that is how two parties without a dealer compute one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,6 +26,16 @@ from hdcos.errors import InputError
 from hdcos.ring import Array, Blank, conv2d, matmul
 
 Shape = tuple[int, ...]
+
+
+class Matrices(NamedTuple):
+    """left -> A and right -> B by linear maps, and the result of A @ B back to the operation's."""
+
+    A: Array
+    B: Array
+    back: Callable[[Array], Array] = lambda y: y
+    choose_left: bool | None = None
+    """Whose holder chooses in transfers, where the sizes do not decide."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +48,7 @@ class Bilinear:
     padding: int = 0
 
     def __post_init__(self) -> None:
-        if self.operation not in _PRODUCTS:
+        if self.operation not in _DIRECT and self.operation not in _MATRICES:
             raise InputError(f"no product of masks is called {self.operation!r}")
 
     @property
@@ -44,7 +57,14 @@ class Bilinear:
         return self.operation.endswith(".weight")
 
     def __call__(self, left: Array, right: Array) -> Array:
-        return _PRODUCTS[self.operation](self, left, right)
+        direct = _DIRECT.get(self.operation)
+        if direct is not None:
+            return direct(self, left, right)
+        made = self.matrices(left, right)
+        return made.back(matmul(made.A, made.B))
+
+    def matrices(self, left: Array, right: Array) -> Matrices:
+        return _MATRICES[self.operation](self, left, right)
 
     def fits(self, left: Shape, right: Shape) -> bool:
         """Whether rows of these shapes, or a whole right one, have this product."""
@@ -100,71 +120,123 @@ def _places(inputs: int, outputs: int, n: int) -> Array:
     return places
 
 
-def _multiply(self: Bilinear, x: Array, w: Array) -> Array:
-    product: Array = x * w
-    return product
+def patches(x: Array, window: tuple[int, int], stride: int, padding: int) -> Array:
+    """(n * height * width, channels * window): what each window of the images sees."""
+    n, channels, height, width = x.shape
+    rows, columns = ((size + 2 * padding - w) // stride + 1 for size, w in zip((height, width), window, strict=True))
+    if isinstance(x, Blank):
+        return Blank((n * rows * columns, channels * window[0] * window[1]))
+    x = np.pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
+    seen = np.lib.stride_tricks.sliding_window_view(x, window, axis=(2, 3))[:, :, ::stride, ::stride]
+    return np.ascontiguousarray(seen.transpose(0, 2, 3, 1, 4, 5)).reshape(n * rows * columns, -1)
 
 
-def _matmul(self: Bilinear, x: Array, w: Array) -> Array:
-    return matmul(x, w)  # type: ignore[no-any-return]
+def _matmul(self: Bilinear, x: Array, w: Array) -> Matrices:
+    return Matrices(x, w)
 
 
-def _matmul_weight(self: Bilinear, x: Array, g: Array) -> Array:
-    return matmul(_contiguous(x.T), g)  # type: ignore[no-any-return]
+def _matmul_weight(self: Bilinear, x: Array, g: Array) -> Matrices:
+    return Matrices(transpose(x, 1, 0), g)
 
 
-def _matmul_input(self: Bilinear, g: Array, w: Array) -> Array:
-    return matmul(g, _contiguous(w.T))  # type: ignore[no-any-return]
+def _matmul_input(self: Bilinear, g: Array, w: Array) -> Matrices:
+    return Matrices(g, transpose(w, 1, 0))
 
 
-def _circulant(self: Bilinear, x: Array, w: Array) -> Array:
-    return matmul(x, circulant(w, x.shape[1], self.shape[0]))  # type: ignore[no-any-return]
+def _circulant(self: Bilinear, x: Array, w: Array) -> Matrices:
+    return Matrices(x, circulant(w, x.shape[1], self.shape[0]), choose_left=True)
 
 
-def _circulant_weight(self: Bilinear, x: Array, g: Array) -> Array:
-    full = _matmul_weight(self, x, g)
-    if isinstance(full, Blank):
-        return Blank(self.shape)
-    total = np.zeros(self.shape, np.uint64)
-    np.add.at(total, _places(x.shape[1], g.shape[1], self.shape[0]), full)
-    return total
+def _circulant_weight(self: Bilinear, x: Array, g: Array) -> Matrices:
+    inputs, outputs, n = x.shape[1], g.shape[1], self.shape[0]
+
+    def back(y: Array) -> Array:
+        if isinstance(y, Blank):
+            return Blank((n,))
+        total = np.zeros(n, np.uint64)
+        np.add.at(total, _places(inputs, outputs, n), y)
+        return total
+
+    return Matrices(transpose(x, 1, 0), g, back)
 
 
-def _circulant_input(self: Bilinear, g: Array, w: Array) -> Array:
-    return _matmul_input(self, g, circulant(w, self.shape[0], g.shape[1]))
+def _circulant_input(self: Bilinear, g: Array, w: Array) -> Matrices:
+    matrix = circulant(w, self.shape[0], g.shape[1])
+    return Matrices(g, transpose(matrix, 1, 0), choose_left=True)
 
 
-def _conv2d(self: Bilinear, x: Array, w: Array) -> Array:
-    return conv2d(x, w, stride=self.stride, padding=self.padding)  # type: ignore[no-any-return]
+def _conv2d(self: Bilinear, x: Array, w: Array) -> Matrices:
+    outputs, _, *window = w.shape
+    n, p, s = x.shape[0], self.padding, self.stride
+    height, width = ((size + 2 * p - side) // s + 1 for size, side in zip(x.shape[2:], window, strict=True))
+
+    def back(y: Array) -> Array:
+        return transpose(reshape(y, n, height, width, outputs), 0, 3, 1, 2)
+
+    seen = patches(x, (window[0], window[1]), self.stride, self.padding)
+    return Matrices(seen, transpose(reshape(w, outputs, -1), 1, 0), back, choose_left=False)
 
 
-def _conv2d_weight(self: Bilinear, x: Array, g: Array) -> Array:
+def _conv2d_weight(self: Bilinear, x: Array, g: Array) -> Matrices:
+    """The sum over all windows of what they see times the gradient of what they gave."""
+    outputs, _, *window = self.shape
+    seen = patches(x, (window[0], window[1]), self.stride, self.padding)
+    rows = reshape(transpose(g, 0, 2, 3, 1), -1, outputs)
+    return Matrices(transpose(seen, 1, 0), rows, lambda y: reshape(transpose(y, 1, 0), *self.shape), choose_left=False)
+
+
+def _conv2d_input(self: Bilinear, g: Array, w: Array) -> Matrices:
+    """Each window of the gradient, spread by the stride, times the weights turned around; then the border goes."""
+    n, (channels, height, width) = g.shape[0], self.shape
+    p, s = self.padding, self.stride
+    outputs, _, tall, wide = w.shape
+    seen = patches(_frame(g, s, height + 2 * p + tall - 1, width + 2 * p + wide - 1, tall, wide), (tall, wide), 1, 0)
+    turned = reshape(transpose(w[:, :, ::-1, ::-1], 0, 2, 3, 1), outputs * tall * wide, channels)
+
+    def back(y: Array) -> Array:
+        full = transpose(reshape(y, n, height + 2 * p, width + 2 * p, channels), 0, 3, 1, 2)
+        return reshape(full[:, :, p : p + height, p : p + width], n, *self.shape)
+
+    return Matrices(seen, turned, back, choose_left=False)
+
+
+def _frame(g: Array, stride: int, height: int, width: int, tall: int, wide: int) -> Array:
+    """g with zeros between its pixels and all around, in a frame of this size."""
+    if isinstance(g, Blank):
+        return Blank((*g.shape[:2], height, width))
+    frame = np.zeros((*g.shape[:2], height, width), np.uint64)
+    rows, columns = (g.shape[2] - 1) * stride + 1, (g.shape[3] - 1) * stride + 1
+    frame[:, :, tall - 1 : tall - 1 + rows : stride, wide - 1 : wide - 1 + columns : stride] = g
+    return frame
+
+
+def _convolve_weight(self: Bilinear, x: Array, g: Array) -> Array:
     """Images and channels change places, and g becomes the window."""
     window = self.shape[2:]
     if isinstance(x, Blank) or isinstance(g, Blank):
         return Blank(self.shape)
-    made = conv2d(_swapped(x), _swapped(_apart(g, self.stride)), padding=self.padding)
-    return _swapped(made[:, :, : window[0], : window[1]])  # a stride may leave a border that no window reaches
+    made = conv2d(_swap(x), _swap(_set_apart(g, self.stride)), padding=self.padding)
+    return _swap(made[:, :, : window[0], : window[1]])  # a stride may leave a border that no window reaches
 
 
-def _conv2d_input(self: Bilinear, g: Array, w: Array) -> Array:
+def _convolve_input(self: Bilinear, g: Array, w: Array) -> Array:
     """The convolution of g, spread by the stride, with the windows turned around."""
     if isinstance(g, Blank) or isinstance(w, Blank):
         return Blank((g.shape[0], *self.shape))
     _, height, width = self.shape
     window = w.shape[-1]
-    full = conv2d(_apart(g, self.stride), _swapped(w[:, :, ::-1, ::-1]), padding=window - 1)
+    full = conv2d(_set_apart(g, self.stride), _swap(w[:, :, ::-1, ::-1]), padding=window - 1)
     result = np.zeros((g.shape[0], self.shape[0], height + 2 * self.padding, width + 2 * self.padding), np.uint64)
     result[:, :, : full.shape[2], : full.shape[3]] = full
     p = self.padding
     return np.ascontiguousarray(result[:, :, p : p + height, p : p + width])
 
 
-def _swapped(x: Array) -> Array:
+def _swap(x: Array) -> Array:
     return np.ascontiguousarray(x.transpose(1, 0, 2, 3))
 
 
-def _apart(g: Array, stride: int) -> Array:
+def _set_apart(g: Array, stride: int) -> Array:
     """g with zeros between its pixels."""
     if stride == 1:
         return g
@@ -174,12 +246,56 @@ def _apart(g: Array, stride: int) -> Array:
     return spread
 
 
-def _contiguous(x: Array) -> Array:
-    return x if isinstance(x, Blank) else np.ascontiguousarray(x)
+# ---- array operations for arrays and Blanks alike
 
 
-_PRODUCTS = {
-    "multiply": _multiply,
+def concatenate(parts: Sequence[Array], axis: int = 0) -> Array:
+    """Arrays one after the other along an axis."""
+    if not any(isinstance(part, Blank) for part in parts):
+        return np.concatenate(parts, axis=axis)
+    shape = list(parts[0].shape)
+    shape[axis] = sum(part.shape[axis] for part in parts)
+    return Blank(tuple(shape), parts[0].dtype)  # type: ignore[return-value]
+
+
+def stack(*parts: Array) -> Array:
+    """Arrays of one shape side by side, along a new last axis."""
+    return concatenate([part.reshape(*part.shape, 1) for part in parts], axis=-1)
+
+
+def reshape(x: Array, *shape: int) -> Array:
+    """A contiguous array of another shape; -1 may stand for one of its lengths."""
+    if isinstance(x, Blank):
+        known = prod(n for n in shape if n >= 0)
+        return Blank(tuple(x.size // max(1, known) if n < 0 else n for n in shape), x.dtype)
+    return np.ascontiguousarray(x).reshape(shape)
+
+
+def transpose(x: Array, *axes: int) -> Array:
+    """A contiguous array with its axes in another order."""
+    turned = x.transpose(*axes)
+    return turned if isinstance(turned, Blank) else np.ascontiguousarray(turned)
+
+
+def repeat(x: Array, times: int) -> Array:
+    """Each row of x several times in a row."""
+    if times == 1:
+        return x
+    if isinstance(x, Blank):
+        return Blank((x.shape[0] * times, *x.shape[1:]), x.dtype)
+    return np.repeat(x, times, axis=0)
+
+
+_DIRECT: dict[str, Callable[[Bilinear, Array, Array], Array]] = {
+    "multiply": lambda self, x, w: x * w,
+    "matmul": lambda self, x, w: matmul(x, w),
+    "conv2d": lambda self, x, w: conv2d(x, w, stride=self.stride, padding=self.padding),
+    "conv2d.weight": _convolve_weight,
+    "conv2d.input": _convolve_input,
+}
+"""What is faster by its own kernel than as matrices."""
+
+_MATRICES: dict[str, Callable[[Bilinear, Array, Array], Matrices]] = {
     "matmul": _matmul,
     "matmul.weight": _matmul_weight,
     "matmul.input": _matmul_input,

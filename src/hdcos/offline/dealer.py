@@ -5,17 +5,17 @@ Computes  for each scope two root seeds, one per party; for each dealt field the
 Security  the dealer draws the masks itself, from the operating system, before any input exists; it receives
           plans (shapes and kinds), never an opened value. A party sees its own root and its own shares, which
           are uniform. A third root feeds the coins that dithered cosines are rounded by: it leaves the dealer in
-          no form but the rounded values. Whoever holds both roots, or one root and the opened values, knows
+          no form but the rounded values. A node with both roots, or one root and the opened values, knows
           everything: hence the dealer must not collude with a party or read the link between the parties.
 
 A scope can be opened once by each party, and executions are dealt in order; a skipped one is MaterialReused.
 An execution may be asked for again, after a connection broke, and is then the same bytes again: that it is
-spent once is the stock's business.
+spent once is the pool's business.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from threading import Lock
@@ -25,7 +25,7 @@ import numpy as np
 from hdcos.errors import DataMissing, HandshakeError, InputError, MaterialReused
 from hdcos.offline import limits
 from hdcos.offline.material import Kind, Plan, Reference, Slot, Values
-from hdcos.offline.shares import LAYOUTS, Corrections, FieldShares
+from hdcos.offline.shares import SIZES_KEPT, Corrections, FieldShares
 from hdcos.ring import Array, modulo
 from hdcos.sharing import fresh_seed
 
@@ -50,7 +50,7 @@ class _Scope:
 
     def __post_init__(self) -> None:
         plan = self.plan
-        self.corrections = lru_cache(LAYOUTS)(lambda executions: Corrections(plan, executions))
+        self.corrections = lru_cache(SIZES_KEPT)(lambda executions: Corrections(plan, executions))
 
     @cached_property
     def uniform_shares(self) -> tuple[FieldShares, FieldShares]:
@@ -70,7 +70,7 @@ class _Scope:
         """The uniform fields of every position, and the coins it is rounded by."""
         values: list[dict[str, Array]] = [{} for _ in self.plan.needs]
         expanded = (shares.expand(start, executions) for shares in self.uniform_shares)
-        for slot, joined in zip(self.plan.uniform, _joined(self.plan.uniform, *expanded), strict=True):
+        for slot, joined in zip(self.plan.uniform, _join(self.plan.uniform, *expanded), strict=True):
             values[slot.position][slot.field.name] = joined
         if self.plan.coins:
             for slot, drawn in zip(self.plan.coins, self.coins.expand(start, executions), strict=True):
@@ -81,10 +81,10 @@ class _Scope:
         """The uniform fields of one position in the first execution."""
         slots = [slot for slot in self.plan.uniform if slot.position == position]
         expanded = (FieldShares(root, slots).expand(0, 1) for root in self.roots)
-        return {slot.field.name: joined for slot, joined in zip(slots, _joined(slots, *expanded), strict=True)}
+        return {slot.field.name: joined for slot, joined in zip(slots, _join(slots, *expanded), strict=True)}
 
 
-def _joined(slots: Sequence[Slot], zero: list[Array], one: list[Array]) -> Iterator[Array]:
+def _join(slots: Sequence[Slot], zero: list[Array], one: list[Array]) -> Iterator[Array]:
     """The sums of both parties' shares, in the memory of the first."""
     for slot, total, other in zip(slots, zero, one, strict=True):
         total += other
@@ -104,7 +104,7 @@ class Dealer:
         with self._lock:
             if name in self._forgotten:
                 raise MaterialReused(f"the material of {name} was opened and closed before: start a new attempt")
-            limits.check(plan, lambda other: self._known(other).plan)
+            limits.check(plan, lambda other: self._find(other).plan)
             if name not in self._scopes and sum(len(known.plan.needs) for known in self._scopes.values()) > MOST_OPEN:
                 raise InputError(f"{len(self._scopes)} scopes are open, more than a dealer keeps: close some first")
             scope = self._scopes.setdefault(name, _Scope(plan))
@@ -136,7 +136,7 @@ class Dealer:
         if executions < 1:
             raise InputError(f"{name}: {executions} executions cannot be dealt")
         with self._lock:
-            plan = self._known(name).plan
+            plan = self._find(name).plan
         if not plan.corrected:
             raise InputError(f"{name}: nothing of this material is dealt")
         for count in plan.chunks(executions):
@@ -146,16 +146,16 @@ class Dealer:
     def deal(self, name: str, start: int, executions: int) -> Array:
         """Party 1's shares of every dealt field for executions [start, start + executions), packed."""
         with self._lock:
-            scope = self._known(name)
+            scope = self._find(name)
             if executions < 1 or executions * scope.plan.execution_bytes > limits.MOST_DEALT_BYTES:
                 raise InputError(f"{name}: {executions} executions cannot be dealt at once: ask for fewer")
             if start > scope.dealt:
                 raise MaterialReused(f"{name}: executions from {start} asked for, next to deal is {scope.dealt}")
             scope.dealt = max(scope.dealt, start + executions)
         with scope.lock:
-            return self._packed(scope, name, start, executions)
+            return self._pack(scope, name, start, executions)
 
-    def _packed(self, scope: _Scope, name: str, start: int, executions: int) -> Array:
+    def _pack(self, scope: _Scope, name: str, start: int, executions: int) -> Array:
         if not scope.plan.corrected:
             return np.empty(0, np.uint8)
         values: list[Values] = []
@@ -169,7 +169,7 @@ class Dealer:
             dealt.append(np.ascontiguousarray(value, np.uint64))
         return scope.dealt_shares.rest(dealt, start, executions, scope.corrections(executions))
 
-    def _known(self, name: str) -> _Scope:
+    def _find(self, name: str) -> _Scope:
         scope = self._scopes.get(name)
         if scope is None:
             raise DataMissing(f"no material is open under the name {name}")
@@ -179,23 +179,32 @@ class Dealer:
         """The plain values of one position, all fields, from its uniform ones and earlier positions."""
         need = scope.plan.needs[position]
         references = need.kind.references()
-        referred = [self._referred(reference, need.units, executions, known) for reference in references]
+        referred = [refer(reference, need.units, executions, known, self._first) for reference in references]
         if executions > 1 and any(reference.rows for reference in references):
             return {**uniform, **_one_by_one(need.kind, executions, uniform, referred)}
         return {**uniform, **need.kind.derive(uniform, *referred)}
 
-    def _referred(self, reference: Reference, units: int, executions: int, known: Sequence[Values]) -> Values:
-        """The values that a reference means; that it can be met was checked when the scope was opened."""
-        if reference.scope:
-            other, position = self._known(reference.scope), reference.position
-            values = self._plain(other, position, 1, other.first(position), ())
-            return {name: array[0] for name, array in reference.part(values).items()}
-        if reference.whole and not reference.rows:
-            values = reference.part(known[reference.position])
-            if executions == 1:
-                return {name: array[0] for name, array in values.items()}
-            return {name: np.repeat(array, units, axis=0) for name, array in values.items()}
-        return known[reference.position]
+    def _first(self, name: str, position: int) -> Values:
+        scope = self._find(name)
+        return self._plain(scope, position, 1, scope.first(position), ())
+
+
+def refer(
+    reference: Reference, units: int, executions: int, known: Sequence[Values], first: Callable[[str, int], Values]
+) -> Values:
+    """The values that a reference of `units` units means; `first` has those of the first unit of another scope.
+
+    That it can be met was checked when the scope was opened.
+    """
+    if reference.scope:
+        values = reference.part(first(reference.scope, reference.position))
+        return {name: array[0] for name, array in values.items()}
+    if reference.whole and not reference.rows:
+        values = reference.part(known[reference.position])
+        if executions == 1:
+            return {name: array[0] for name, array in values.items()}
+        return {name: np.repeat(array, units, axis=0) for name, array in values.items()}
+    return known[reference.position]
 
 
 def _one_by_one(kind: Kind, executions: int, uniform: Values, referred: Sequence[Values]) -> Values:

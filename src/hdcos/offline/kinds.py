@@ -15,37 +15,29 @@ import numpy as np
 
 from hdcos.errors import InputError
 from hdcos.offline.bilinear import Bilinear
-from hdcos.offline.material import Field, Kind, Reference, Values, Work, check_pool, check_range, check_shape
+from hdcos.offline.material import Field, Kind, Ranges, Reference, Shape, Values, Work, check_pool
 from hdcos.ring import Array, dither, spread, table_phase, trig_words
 from hdcos.ring.trig import SPLIT_SCALE
 
 RING_BITS = 64
-Shape = tuple[int, ...]
-
-
 MOST_DEGREE = 8
 MOST_HARMONICS, HIGHEST_HARMONIC = 256, 1 << 16
 MOST_STRIDE = 1 << 16
-
-
-def check_phase(kind: TrigPair | FusedTrig | GrowingTrig) -> None:
-    """What the tables of cosines can do."""
-    check_range(kind, 1, RING_BITS, "phase_bits")
-    check_range(kind, 0, SPLIT_SCALE, "scale")
-
-
-def trig_work(angles: int) -> Work:
-    """To look up so many cosines and sines: about as long as 512 multiplications each."""
-    return Work(4 * angles, 512 * angles)
-
-
-def _is_harmonic(number: object) -> bool:
-    return type(number) is int and 1 <= number <= HIGHEST_HARMONIC
+COIN_BITS = 16
+"""Dithered cosines are computed with this many bits more than are dealt."""
 
 
 def ring_words(values: Array) -> Array:
     """Compact values as words of the whole ring."""
     return values.astype(np.uint64, copy=False)
+
+
+def powers(mask: Array) -> Iterator[Array]:
+    """mask**2, mask**3 and so on, each from the one before."""
+    power = mask
+    while True:
+        power = power * mask
+        yield power
 
 
 @dataclass(frozen=True)
@@ -55,12 +47,9 @@ class Mask(Kind):
     name: ClassVar[str] = "mask"
     shape: Shape
     bits: int = RING_BITS
+    ranges: ClassVar[Ranges] = {"bits": (1, RING_BITS)}
 
-    def check(self) -> None:
-        check_shape(self, self.shape)
-        check_range(self, 1, RING_BITS, "bits")
-
-    def fields(self) -> tuple[Field, ...]:
+    def uniform(self) -> tuple[Field, ...]:
         return (Field("mask", self.shape, self.bits),)
 
 
@@ -77,30 +66,18 @@ class RoundingMask(Kind):
     shape: Shape
     bits: int
     summed: bool = False
+    ranges: ClassVar[Ranges] = {"bits": (1, RING_BITS - 1)}
 
-    def check(self) -> None:
-        check_shape(self, self.shape)
-        check_range(self, 1, RING_BITS - 1, "bits")
+    def uniform(self) -> tuple[Field, ...]:
+        return (Field("mask", self.shape, self.bits if self.summed else RING_BITS),)
 
-    def fields(self) -> tuple[Field, ...]:
-        spare = RING_BITS - self.bits
-        top = Field("top", self.shape, spare, dealt=True)
-        if self.summed:
-            return Field("mask", self.shape, self.bits), top
-        return Field("mask", self.shape, RING_BITS), Field("high", self.shape, spare, dealt=True), top
+    def dealt(self) -> tuple[Field, ...]:
+        return Field.alike(self.shape, RING_BITS - self.bits, *(("top",) if self.summed else ("high", "top")))
 
     def derive(self, uniform: Values, *referred: Values) -> Values:
         mask = ring_words(uniform["mask"])
         top = (mask >> np.uint64(self.bits - 1)) & np.uint64(1)
         return {"top": top} if self.summed else {"high": mask >> np.uint64(self.bits), "top": top}
-
-
-def powers(mask: Array) -> Iterator[Array]:
-    """mask**2, mask**3 and so on, each from the one before."""
-    power = mask
-    while True:
-        power = power * mask
-        yield power
 
 
 @dataclass(frozen=True)
@@ -111,27 +88,42 @@ class Powers(Kind):
     shape: Shape
     degree: int
     bits: int = RING_BITS
+    ranges: ClassVar[Ranges] = {"bits": (1, RING_BITS), "degree": (1, MOST_DEGREE)}
 
-    def check(self) -> None:
-        check_shape(self, self.shape)
-        check_range(self, 1, RING_BITS, "bits")
-        check_range(self, 1, MOST_DEGREE, "degree")
+    def uniform(self) -> tuple[Field, ...]:
+        return (Field("mask", self.shape, self.bits),)
 
-    def fields(self) -> tuple[Field, ...]:
-        dealt = (Field(f"power{n}", self.shape, self.bits, dealt=True) for n in range(2, self.degree + 1))
-        return (Field("mask", self.shape, self.bits), *dealt)
+    def dealt(self) -> tuple[Field, ...]:
+        return Field.alike(self.shape, self.bits, *(f"power{n}" for n in range(2, self.degree + 1)))
 
     def derive(self, uniform: Values, *referred: Values) -> Values:
-        mask = ring_words(uniform["mask"])
-        return dict(zip((f"power{n}" for n in range(2, self.degree + 1)), powers(mask), strict=False))
+        return dict(zip((item.name for item in self.dealt()), powers(ring_words(uniform["mask"])), strict=False))
 
 
-COIN_BITS = 16
-"""Dithered cosines are computed with so many bits more than are dealt."""
+class Trig(Kind):
+    """Cosines and sines of uniform angles, as exact as the tables can be: the first thing that is dealt."""
+
+    phase_bits: int
+    scale: int
+    ranges: ClassVar[Ranges] = {"phase_bits": (1, RING_BITS), "scale": (0, SPLIT_SCALE)}
+
+    def extra(self, *masks: Shape | None) -> Work:
+        """To look up a cosine and a sine takes about as long as 512 multiplications."""
+        angles = self.dealt()[0].size
+        return Work(4 * angles, 512 * angles)
+
+
+def find_angles(mask: Array, phase_bits: int, harmonics: tuple[int, ...]) -> tuple[Array, int]:
+    """k r for r = -mask, as tables take it, and its bits; several harmonics k along a new last axis."""
+    turn = mask.dtype.type((1 << phase_bits) - 1)
+    r = (np.zeros((), mask.dtype) - mask) & turn
+    if harmonics != (1,):
+        r = (r[..., None] * np.array(harmonics).astype(mask.dtype)) & turn
+    return table_phase(r, phase_bits)
 
 
 @dataclass(frozen=True)
-class TrigPair(Kind):
+class TrigPair(Trig):
     """m uniform over one turn of 2**phase_bits steps; cos and sin of k*r for r = -m and each harmonic k.
 
     With `dither` they are rounded by the dealer's coins: the error is noise that no party knows, and its distribution
@@ -146,46 +138,39 @@ class TrigPair(Kind):
     ring: int = RING_BITS
     """Cosines and sines are shared modulo 2**ring."""
     dither: bool = False
-
-    def _dealt_shape(self) -> Shape:
-        return self.shape if self.harmonics == (1,) else (*self.shape, len(self.harmonics))
+    ranges: ClassVar[Ranges] = {**Trig.ranges, "ring": (1, RING_BITS)}
 
     def check(self) -> None:
-        check_shape(self, self.shape)
-        check_phase(self)
-        check_range(self, 1, RING_BITS, "ring")
+        super().check()
         known = self.harmonics
         if not isinstance(known, tuple) or not 1 <= len(known) <= MOST_HARMONICS or not all(map(_is_harmonic, known)):
             raise InputError(f"trig_pair: harmonics are 1 to {MOST_HARMONICS} numbers from 1 to {HIGHEST_HARMONIC}")
 
-    def extra(self, *masks: Shape | None) -> Work:
-        return trig_work(prod(self._dealt_shape()))
+    def uniform(self) -> tuple[Field, ...]:
+        return (Field("mask", self.shape, self.phase_bits),)
 
-    def fields(self) -> tuple[Field, ...]:
-        shape = self._dealt_shape()
-        return (
-            Field("mask", self.shape, self.phase_bits),
-            Field("cos", shape, self.ring, dealt=True),
-            Field("sin", shape, self.ring, dealt=True),
-        )
+    def _per_angle(self, bits: int, *names: str) -> tuple[Field, ...]:
+        shape = self.shape if self.harmonics == (1,) else (*self.shape, len(self.harmonics))
+        return Field.alike(shape, bits, *names)
+
+    def dealt(self) -> tuple[Field, ...]:
+        return self._per_angle(self.ring, "cos", "sin")
 
     def coins(self) -> tuple[Field, ...]:
-        shape = self._dealt_shape()
-        return (Field("cos coins", shape, 64), Field("sin coins", shape, 64)) if self.dither else ()
+        return self._per_angle(64, "cos coins", "sin coins") if self.dither else ()
 
     def derive(self, uniform: Values, *referred: Values) -> Values:
-        mask = uniform["mask"]
-        turn = mask.dtype.type((1 << self.phase_bits) - 1)
-        r = (np.zeros((), mask.dtype) - mask) & turn
-        if self.harmonics != (1,):
-            r = (r[..., None] * np.array(self.harmonics).astype(mask.dtype)) & turn
-        r, bits = table_phase(r, self.phase_bits)
+        r, bits = find_angles(uniform["mask"], self.phase_bits, self.harmonics)
         if not self.dither:
             cos, sin = trig_words(r, bits, self.scale)
             return {"cos": cos.view(np.uint64), "sin": sin.view(np.uint64)}
         drop = min(COIN_BITS, SPLIT_SCALE - self.scale)
         cos, sin = trig_words(r, bits, self.scale + drop)
         return {"cos": dither(cos, uniform["cos coins"], drop), "sin": dither(sin, uniform["sin coins"], drop)}
+
+
+def _is_harmonic(number: object) -> bool:
+    return type(number) is int and 1 <= number <= HIGHEST_HARMONIC
 
 
 @dataclass(frozen=True)
@@ -204,12 +189,10 @@ class MaskProduct(Kind):
     bits: int = RING_BITS
     stride: int = 1
     padding: int = 0
+    ranges: ClassVar[Ranges] = {"bits": (1, RING_BITS), "stride": (1, MOST_STRIDE), "padding": (0, MOST_STRIDE)}
 
     def check(self) -> None:
-        check_shape(self, self.shape)
-        check_range(self, 1, RING_BITS, "bits")
-        check_range(self, 1, MOST_STRIDE, "stride")
-        check_range(self, 0, MOST_STRIDE, "padding")
+        super().check()
         if not self.left.rows == self.right.rows == self.product.over_rows:
             raise InputError(f"mask_product: {self.operation} takes all rows of both factors, or of neither")
         by_rows = not self.elementwise and not self.product.over_rows
@@ -230,11 +213,8 @@ class MaskProduct(Kind):
     def elementwise(self) -> bool:
         return self.operation == "multiply"
 
-    def fields(self) -> tuple[Field, ...]:
-        return (Field("product", self.shape, self.bits, dealt=True),)
-
-    def references(self) -> tuple[Reference, ...]:
-        return (self.left, self.right)
+    def dealt(self) -> tuple[Field, ...]:
+        return (Field("product", self.shape, self.bits),)
 
     def derive(self, uniform: Values, *referred: Values) -> Values:
         left, right = (ring_words(values["mask"]) for values in referred)
@@ -243,7 +223,7 @@ class MaskProduct(Kind):
 
 
 @dataclass(frozen=True)
-class FusedTrig(Kind):
+class FusedTrig(Trig):
     """A trig pair with its products by a weight's mask: cos r, sin r, m_w cos r, m_w sin r for r = -m.
 
     The weight has one value per unit, or one per window of `pool` = (channels, height, width, window) units.
@@ -262,16 +242,12 @@ class FusedTrig(Kind):
         return not self.pool
 
     def check(self) -> None:
-        check_shape(self, self.shape)
-        check_phase(self)
+        super().check()
         check_pool(self, self.pool, prod(self.shape))
 
     def fits(self, *masks: Shape) -> bool:
         window = self.pool[3] if self.pool else 1
         return len(self.shape) == 1 and masks == ((self.shape[0] // window**2,),)
-
-    def extra(self, *masks: Shape | None) -> Work:
-        return trig_work(prod(self.shape))
 
     @property
     def pair(self) -> TrigPair:
@@ -281,13 +257,11 @@ class FusedTrig(Kind):
     def coins(self) -> tuple[Field, ...]:
         return self.pair.coins()
 
-    def fields(self) -> tuple[Field, ...]:
-        names = ("cos", "sin", "weight_cos", "weight_sin")
-        dealt = (Field(name, self.shape, RING_BITS, dealt=True) for name in names)
-        return (Field("mask", self.shape, self.phase_bits), *dealt)
+    def uniform(self) -> tuple[Field, ...]:
+        return self.pair.uniform()
 
-    def references(self) -> tuple[Reference, ...]:
-        return (self.weight,)
+    def dealt(self) -> tuple[Field, ...]:
+        return Field.alike(self.shape, RING_BITS, "cos", "sin", "weight_cos", "weight_sin")
 
     def derive(self, uniform: Values, *referred: Values) -> Values:
         pair = self.pair.derive(uniform)
@@ -296,7 +270,7 @@ class FusedTrig(Kind):
 
 
 @dataclass(frozen=True)
-class GrowingTrig(Kind):
+class GrowingTrig(Trig):
     """For x cos x: a mask m of x that can be lifted, a phase's mask, and the products of m and of its top bit b.
 
     cos, sin, m cos, m sin, b cos, b sin of r = -phase, where m is the low `bits` bits of `mask`.
@@ -307,19 +281,13 @@ class GrowingTrig(Kind):
     bits: int
     phase_bits: int
     scale: int
+    ranges: ClassVar[Ranges] = {**Trig.ranges, "bits": (1, RING_BITS - 1)}
 
-    def check(self) -> None:
-        check_shape(self, self.shape)
-        check_phase(self)
-        check_range(self, 1, RING_BITS - 1, "bits")
+    def uniform(self) -> tuple[Field, ...]:
+        return Field("mask", self.shape, self.bits), Field("phase", self.shape, self.phase_bits)
 
-    def extra(self, *masks: Shape | None) -> Work:
-        return trig_work(prod(self.shape))
-
-    def fields(self) -> tuple[Field, ...]:
-        names = ("cos", "sin", "mask_cos", "mask_sin", "top_cos", "top_sin")
-        dealt = (Field(name, self.shape, RING_BITS, dealt=True) for name in names)
-        return (Field("mask", self.shape, self.bits), Field("phase", self.shape, self.phase_bits), *dealt)
+    def dealt(self) -> tuple[Field, ...]:
+        return Field.alike(self.shape, RING_BITS, "cos", "sin", "mask_cos", "mask_sin", "top_cos", "top_sin")
 
     def derive(self, uniform: Values, *referred: Values) -> Values:
         pair = TrigPair(self.shape, self.phase_bits, self.scale).derive({"mask": uniform["phase"]})

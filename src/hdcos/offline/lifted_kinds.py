@@ -12,44 +12,66 @@ from typing import ClassVar
 
 import numpy as np
 
-from hdcos.offline.kinds import MOST_DEGREE, RING_BITS, Shape, powers, ring_words
-from hdcos.offline.material import Field, Kind, Reference, Values, check_pool, check_range, check_shape
+from hdcos.offline.kinds import MOST_DEGREE, RING_BITS, powers, ring_words
+from hdcos.offline.material import Field, Kind, Ranges, Reference, Shape, Values, check_pool, check_range
 from hdcos.ring import Array, spread
 
 
+class Lifted(Kind):
+    """What refers first to a lifted mask that was opened in `bits` bits, and takes one number of it for every unit.
+
+    It may have been opened with padding, of which the first numbers count, or have one number per window of `pool` =
+    (channels, height, width, window) units. The product is needed modulo 2**ring.
+    """
+
+    bits: int
+    pool: Shape = ()
+    ring: int = RING_BITS
+
+    @property
+    def _width(self) -> int:
+        return self.shape[-1] // (self.pool[3] ** 2 if self.pool else 1)
+
+    def check(self) -> None:
+        super().check()
+        check_range(self, 1, self.ring - 1, "bits")
+        check_pool(self, self.pool, self.shape[-1] if self.shape else 1)
+
+    def fits(self, *masks: Shape) -> bool:
+        lifted, *others = masks
+        reaches = bool(self.shape) and lifted[:-1] == self.shape[:-1] and bool(lifted) and lifted[-1] >= self._width
+        return reaches and all(mask == self.shape for mask in others)
+
+    def cut(self, mask: Array) -> Array:
+        """The numbers of a lifted mask that count."""
+        return mask[..., : self._width]
+
+    def split(self, mask: Array) -> tuple[Array, Array]:
+        """m and b, unit by unit."""
+        m: Array = spread(ring_words(self.cut(mask)) & np.uint64((1 << self.bits) - 1), self.pool)
+        return m, m >> np.uint64(self.bits - 1)
+
+
 @dataclass(frozen=True)
-class LiftedTotal(Kind):
-    """The sum of m over all rows of a lifted mask, opened in `bits` bits; one unit."""
+class LiftedTotal(Lifted):
+    """The sum of m over all rows of a lifted mask; one unit."""
 
     name: ClassVar[str] = "lifted_total"
     shape: Shape
     lifted: Reference
     bits: int
 
-    def check(self) -> None:
-        _check_lifted(self, RING_BITS, ())
-
-    def fits(self, *masks: Shape) -> bool:
-        return _reaches(masks[0], self.shape, ())
-
-    def fields(self) -> tuple[Field, ...]:
-        return (Field("total", self.shape, RING_BITS, dealt=True),)
-
-    def references(self) -> tuple[Reference, ...]:
-        return (self.lifted,)
+    def dealt(self) -> tuple[Field, ...]:
+        return (Field("total", self.shape, RING_BITS),)
 
     def derive(self, uniform: Values, *referred: Values) -> Values:
-        m, _ = _per_unit(referred[0]["mask"], self.bits, self.shape, ())
+        m, _ = self.split(referred[0]["mask"])
         return {"total": m.sum(axis=0, dtype=np.uint64, keepdims=True)}
 
 
 @dataclass(frozen=True)
-class LiftedTimesMask(Kind):
-    """m m_w and b m_w for a lifted mask and another unit's mask, either of which may serve the whole execution.
-
-    The lifted value was opened in `bits` bits; the product is needed modulo 2**ring. The lifted value has one number
-    per unit, or one per window of `pool` = (channels, height, width, window) units.
-    """
+class LiftedTimesMask(Lifted):
+    """m m_w and b m_w for a lifted mask and another unit's mask, either of which may serve the whole execution."""
 
     name: ClassVar[str] = "lifted_times_mask"
     shape: Shape
@@ -58,38 +80,25 @@ class LiftedTimesMask(Kind):
     bits: int
     pool: Shape = ()
     ring: int = RING_BITS
+    ranges: ClassVar[Ranges] = {"ring": (2, RING_BITS)}
 
-    def check(self) -> None:
-        check_range(self, 2, RING_BITS, "ring")
-        _check_lifted(self, self.ring, self.pool)
-
-    def fits(self, *masks: Shape) -> bool:
-        return _reaches(masks[0], self.shape, self.pool) and masks[1] == self.shape
-
-    def fields(self) -> tuple[Field, ...]:
-        return (
-            Field("integer_mask", self.shape, self.ring, dealt=True),
-            Field("top_mask", self.shape, self.ring - self.bits, dealt=True),
-        )
-
-    def references(self) -> tuple[Reference, ...]:
-        return (self.lifted, self.mask)
+    def dealt(self) -> tuple[Field, ...]:
+        return Field("integer_mask", self.shape, self.ring), Field("top_mask", self.shape, self.ring - self.bits)
 
     def derive(self, uniform: Values, *referred: Values) -> Values:
         lifted, other = referred
         mask = ring_words(other["mask"])
-        integer, top = _per_unit(lifted["mask"], self.bits, self.shape, self.pool)
+        integer, top = self.split(lifted["mask"])
         return {"integer_mask": integer * mask, "top_mask": top * mask}
 
 
 @dataclass(frozen=True)
-class LiftedTimesTrig(Kind):
-    """m cos r, b cos r, m sin r and b sin r for a lifted mask, opened in `bits` bits, and a trig pair's r.
+class LiftedTimesTrig(Lifted):
+    """m cos r, b cos r, m sin r and b sin r for a lifted mask and a trig pair's r.
 
     With `weight`, the trig pair is fused with a weight's mask m_w, and m m_w cos r and so on follow; those with m are
     rounded to multiples of 2**bits and dealt in these units: no weight multiplies them any more, and what is opened
-    next drops many more bits. The lifted value has one number per unit, or one per window of `pool`; where it has more,
-    the first ones count.
+    next drops many more bits.
     """
 
     name: ClassVar[str] = "lifted_times_trig"
@@ -100,57 +109,37 @@ class LiftedTimesTrig(Kind):
     weight: bool = False
     pool: Shape = ()
 
-    def check(self) -> None:
-        _check_lifted(self, RING_BITS, self.pool)
-
-    def fits(self, *masks: Shape) -> bool:
-        return _reaches(masks[0], self.shape, self.pool) and masks[1] == self.shape
+    @property
+    def factors(self) -> tuple[str, ...]:
+        """The fields of the trig pair that enter products."""
+        return ("cos", "sin", "weight_cos", "weight_sin") if self.weight else ("cos", "sin")
 
     def wanted(self) -> tuple[tuple[str, ...], ...]:
-        return ("mask",), ("mask", "cos", "sin", *(("weight_cos", "weight_sin") if self.weight else ()))
+        return ("mask",), ("mask", *self.factors)
 
-    def fields(self) -> tuple[Field, ...]:
+    def dealt(self) -> tuple[Field, ...]:
         spare = RING_BITS - self.bits
-        widths = {"integer_cos": RING_BITS, "top_cos": spare, "integer_sin": RING_BITS, "top_sin": spare}
-        if self.weight:
-            names = ("integer_weight_cos", "top_weight_cos", "integer_weight_sin", "top_weight_sin")
-            widths |= dict.fromkeys(names, spare)
-        return tuple(Field(name, self.shape, bits, dealt=True) for name, bits in widths.items())
-
-    def references(self) -> tuple[Reference, ...]:
-        return (self.lifted, self.trig)
+        fields: list[Field] = []
+        for factor in self.factors:
+            bits = spare if factor.startswith("weight") else RING_BITS
+            fields += [Field(f"integer_{factor}", self.shape, bits), Field(f"top_{factor}", self.shape, spare)]
+        return tuple(fields)
 
     def derive(self, uniform: Values, *referred: Values) -> Values:
         lifted, trig = referred
-        integer, top = _per_unit(lifted["mask"], self.bits, self.shape, self.pool)
+        integer, top = self.split(lifted["mask"])
         products: dict[str, Array] = {}
-        for factor in ("cos", "sin"):
-            products |= {f"integer_{factor}": integer * trig[factor], f"top_{factor}": top * trig[factor]}
-        if self.weight:
-            half, bits = np.uint64(1 << (self.bits - 1)), np.uint64(self.bits)
-            for factor in ("weight_cos", "weight_sin"):
-                products[f"integer_{factor}"] = (integer * trig[factor] + half) >> bits
-                products[f"top_{factor}"] = top * trig[factor]
+        for factor in self.factors:
+            products[f"integer_{factor}"] = self.round(factor, integer * trig[factor])
+            products[f"top_{factor}"] = top * trig[factor]
         return products
 
-
-def _check_lifted(kind: LiftedTotal | LiftedTimesMask | LiftedTimesTrig, ring: int, pool: Shape) -> None:
-    check_shape(kind, kind.shape)
-    check_range(kind, 1, ring - 1, "bits")
-    check_pool(kind, pool, kind.shape[-1] if kind.shape else 1)
-
-
-def _reaches(lifted: Shape, shape: Shape, pool: Shape) -> bool:
-    """Whether a lifted value has a number for every unit, or for every window."""
-    width = shape[-1] // (pool[3] ** 2 if pool else 1) if shape else 1
-    return bool(shape) and bool(lifted) and lifted[:-1] == shape[:-1] and lifted[-1] >= width
-
-
-def _per_unit(mask: Array, bits: int, shape: Shape, pool: Shape) -> tuple[Array, Array]:
-    """m and b of a lifted value unit by unit: it may have been opened with padding, or per window."""
-    width = shape[-1] // (pool[3] ** 2 if pool else 1)
-    m: Array = spread(ring_words(mask[..., :width]) & np.uint64((1 << bits) - 1), pool)
-    return m, m >> np.uint64(bits - 1)
+    def round(self, factor: str, product: Array) -> Array:
+        """The product of m with a factor as it is dealt."""
+        if not factor.startswith("weight"):
+            return product
+        rounded: Array = (product + np.uint64(1 << (self.bits - 1))) >> np.uint64(self.bits)
+        return rounded
 
 
 @dataclass(frozen=True)
@@ -164,18 +153,14 @@ class LiftedPowers(Kind):
     shape: Shape
     degree: int
     bits: int
+    ranges: ClassVar[Ranges] = {"bits": (1, RING_BITS), "degree": (1, MOST_DEGREE)}
 
-    def check(self) -> None:
-        check_shape(self, self.shape)
-        check_range(self, 1, RING_BITS, "bits")
-        check_range(self, 1, MOST_DEGREE, "degree")
+    def uniform(self) -> tuple[Field, ...]:
+        return (Field("mask", self.shape, self.bits),)
 
-    def fields(self) -> tuple[Field, ...]:
-        names = ["integer", "top"]
-        for n in range(2, self.degree + 1):
-            names += [f"power{n}", f"power{n - 1}_top"]
-        dealt = (Field(name, self.shape, RING_BITS, dealt=True) for name in names)
-        return (Field("mask", self.shape, self.bits), *dealt)
+    def dealt(self) -> tuple[Field, ...]:
+        higher = (name for n in range(2, self.degree + 1) for name in (f"power{n}", f"power{n - 1}_top"))
+        return Field.alike(self.shape, RING_BITS, "integer", "top", *higher)
 
     def derive(self, uniform: Values, *referred: Values) -> Values:
         m = ring_words(uniform["mask"])

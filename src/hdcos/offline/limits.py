@@ -7,6 +7,7 @@ checked against each other, and what they take is added up: memory, and time in 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import TYPE_CHECKING
 
 from hdcos.errors import InputError
@@ -101,13 +102,6 @@ def _check_reference(
     if any(there.get(name) != _mask(plan, reference) for name in wanted):
         raise InputError(f"position {position} takes {', '.join(wanted)} of {reference.position}, which has no such")
     if reference.shape is not None:
-        (whole, *more), end = _mask(plan, reference) or (0,), reference.start + _size(reference.shape)
+        (whole, *more), end = _mask(plan, reference) or (0,), reference.start + prod(reference.shape)
         if more or end > whole:
             raise InputError(f"material refers to elements {reference.start} to {end} of position {reference.position}")
-
-
-def _size(shape: Sequence[int]) -> int:
-    size = 1
-    for side in shape:
-        size *= side
-    return size

@@ -25,12 +25,11 @@ from hdcos.ring import Array, packed_size
 Shape = tuple[int, ...]
 Values = Mapping[str, Array]
 Fields = tuple[Array, ...]
+Ranges = Mapping[str, tuple[int, int]]
 Precompute = Callable[[Fields, Callable[[int], Fields]], Fields]
 """What a party computes from a unit before the input arrives: its fields, and those of earlier positions."""
 CHUNK_BYTES = 1 << 24
 """Material is dealt in chunks of about this size: large enough to be efficient, small enough to be ahead."""
-
-
 MAX_ELEMENTS = 1 << 28
 """Of one field of one unit."""
 MAX_AXES = 8
@@ -41,9 +40,12 @@ class Field:
     """One tensor of a unit, shared additively modulo 2**bits."""
 
     name: str
-    shape: tuple[int, ...]
+    shape: Shape
     bits: int
-    dealt: bool = False
+
+    @staticmethod
+    def alike(shape: Shape, bits: int, *names: str) -> tuple[Field, ...]:
+        return tuple(Field(name, shape, bits) for name in names)
 
     @property
     def size(self) -> int:
@@ -75,12 +77,12 @@ class Reference:
     whole: bool = False
     rows: bool = False
     start: int = 0
-    shape: tuple[int, ...] | None = None
+    shape: Shape | None = None
 
     @staticmethod
     @lru_cache(1 << 12)
     def of(
-        position: int, whole: bool = False, rows: bool = False, start: int = 0, shape: tuple[int, ...] | None = None
+        position: int, whole: bool = False, rows: bool = False, start: int = 0, shape: Shape | None = None
     ) -> Reference:
         """A reference within the scope; equal ones are one object, as programs make the same ones in every run."""
         return Reference(position, "", whole, rows, start, shape)
@@ -123,14 +125,26 @@ class Kind:
 
     name: ClassVar[str]
     registry: ClassVar[dict[str, type[Kind]]] = {}
+    ranges: ClassVar[Ranges] = {}
+    """The least and the largest value of its numbers."""
+    shape: Shape
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        Kind.registry[cls.name] = cls
+        if "name" in vars(cls):
+            Kind.registry[cls.name] = cls
+
+    def uniform(self) -> tuple[Field, ...]:
+        """The tensors of one unit that each party expands from its seed."""
+        return ()
+
+    def dealt(self) -> tuple[Field, ...]:
+        """The tensors of one unit that `derive` computes."""
+        return ()
 
     def fields(self) -> tuple[Field, ...]:
         """The tensors of one unit, in the order `take` returns them."""
-        raise NotImplementedError
+        return (*self.uniform(), *self.dealt())
 
     def coins(self) -> tuple[Field, ...]:
         """Uniform tensors of one unit that the dealer draws and nobody else ever sees; `derive` rounds by them."""
@@ -138,7 +152,7 @@ class Kind:
 
     def references(self) -> tuple[Reference, ...]:
         """The units whose plain values `derive` needs."""
-        return ()
+        return tuple(value for value in vars(self).values() if isinstance(value, Reference))
 
     def wanted(self) -> tuple[tuple[str, ...], ...]:
         """The fields of each of these units that `derive` takes; all have the shape of the mask."""
@@ -146,6 +160,9 @@ class Kind:
 
     def check(self) -> None:
         """InputError if a number is out of its range: kinds arrive over the network, and `fields` trusts them."""
+        check_shape(self, self.shape)
+        for name, (low, high) in self.ranges.items():
+            check_range(self, low, high, name)
 
     def fits(self, *masks: Shape) -> bool:
         """Whether the masks of the units it refers to have shapes that make up its own."""
@@ -172,11 +189,11 @@ class Kind:
         try:
             record = dict(record)
             kind = Kind.registry[record.pop("kind")]
-            known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
-            if set(record) - known:
-                raise InputError(f"material kind {kind.name} has no {sorted(set(record) - known)}")
-            made = kind(**{name: _frozen(value) for name, value in record.items()})
-            if not all(isinstance(reference, Reference) for reference in made.references()):
+            known = {field.name: field.type for field in fields(kind)}  # type: ignore[arg-type]
+            if unknown := sorted(set(record) - set(known)):
+                raise InputError(f"material kind {kind.name} has no {unknown}")
+            made = kind(**{name: _freeze(value) for name, value in record.items()})
+            if len(made.references()) != list(known.values()).count("Reference"):
                 raise InputError(f"{kind.name}: what it refers to is given by position and scope")
             made.check()
             for item in made.fields():
@@ -188,12 +205,11 @@ class Kind:
             raise InputError(f"not a kind of material: {type(error).__name__} {error}") from error
 
 
-def check_range(kind: Kind, low: int, high: int, *names: str) -> None:
-    """InputError unless these numbers of a kind lie in a range."""
-    for name in names:
-        value = getattr(kind, name)
-        if type(value) is not int or not low <= value <= high:
-            raise InputError(f"{kind.name}: {name} is a whole number from {low} to {high}, got {str(value)[:40]}")
+def check_range(kind: Kind, low: int, high: int, name: str) -> None:
+    """InputError unless this number of a kind lies in a range."""
+    value = getattr(kind, name)
+    if type(value) is not int or not low <= value <= high:
+        raise InputError(f"{kind.name}: {name} is a whole number from {low} to {high}, got {str(value)[:40]}")
 
 
 def check_shape(kind: Kind, shape: Any, what: str = "shape") -> None:
@@ -209,12 +225,12 @@ def check_pool(kind: Kind, pool: Any, units: int) -> None:
         raise InputError(f"{kind.name}: pool is channels, height, width and window of {units} units, got {pool}")
 
 
-def _frozen(value: Any) -> Any:
+def _freeze(value: Any) -> Any:
     """JSON lists as tuples, references as References."""
     if isinstance(value, list | tuple):
-        return tuple(_frozen(item) for item in value)
+        return tuple(_freeze(item) for item in value)
     if isinstance(value, Mapping):
-        reference = Reference(**{name: _frozen(item) for name, item in value.items()})
+        reference = Reference(**{name: _freeze(item) for name, item in value.items()})
         reference.check()
         return reference
     return value
@@ -237,7 +253,7 @@ class Slot:
     field: Field
 
     def count(self, executions: int) -> int:
-        """Values in so many executions."""
+        """Values in a number of executions."""
         return executions * self.units * self.field.size
 
     def shape(self, executions: int) -> tuple[int, ...]:
@@ -253,27 +269,28 @@ class Plan:
     @cached_property
     def slots(self) -> tuple[Slot, ...]:
         """All fields of all positions, in order."""
-        return tuple(
-            Slot(position, need.units, item) for position, need in enumerate(self.needs) for item in need.kind.fields()
-        )
+        return self._slots(lambda kind: kind.fields())
 
     @cached_property
     def uniform(self) -> tuple[Slot, ...]:
         """The fields that each party expands, in order."""
-        return tuple(slot for slot in self.slots if not slot.field.dealt)
+        return self._slots(lambda kind: kind.uniform())
 
     @cached_property
     def coins(self) -> tuple[Slot, ...]:
         """What the dealer draws for itself, in order."""
-        return tuple(
-            Slot(position, need.units, item) for position, need in enumerate(self.needs) for item in need.kind.coins()
-        )
+        return self._slots(lambda kind: kind.coins())
 
     @cached_property
     def corrected(self) -> tuple[Slot, ...]:
         """The dealt fields as they are sent: the widest first of those that need no unpacking, then the others."""
-        dealt = [slot for slot in self.slots if slot.field.dealt]
+        dealt = self._slots(lambda kind: kind.dealt())
         return tuple(sorted(dealt, key=lambda slot: -slot.field.bits if slot.field.fills_its_type else 0))
+
+    def _slots(self, choose: Callable[[Kind], tuple[Field, ...]]) -> tuple[Slot, ...]:
+        return tuple(
+            Slot(position, need.units, item) for position, need in enumerate(self.needs) for item in choose(need.kind)
+        )
 
     def to_json(self) -> list[dict[str, Any]]:
         return [{**need.kind.to_json(), "units": need.units} for need in self.needs]
@@ -336,7 +353,7 @@ class Plan:
             executions -= step
 
     def dealt_bytes(self, executions: int) -> int:
-        """Payload from the dealer to party 1 for so many executions."""
+        """Payload from the dealer to party 1 for a number of executions."""
         return sum(self.packed_bytes(count) for count in self.chunks(executions))
 
     def packed_bytes(self, executions: int) -> int:

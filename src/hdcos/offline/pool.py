@@ -1,14 +1,14 @@
-"""A party's stock of material for one scope: filled in the offline phase, spent once.
+"""A party's material of one scope: filled in the offline phase, spent once.
 
 Security  executions are handed out in order and counted as used *before* their first field is read; an
-          execution that fails half-way is burnt, never handed out again. Chunks must arrive in order and
+          execution that fails on the way is burnt, never handed out again. Chunks must arrive in order and
           whole: a repeated or skipped one is MaterialReused, not a wrong number.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property, lru_cache
 from threading import Condition
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from hdcos.errors import FrameError, HdcosError, InputError, MaterialExhausted, MaterialReused, PeerLost
 from hdcos.offline.material import Fields, Kind, Plan, Precompute
-from hdcos.offline.shares import LAYOUTS, Corrections, FieldShares, field_stream
+from hdcos.offline.shares import SIZES_KEPT, Corrections, FieldShares, field_stream
 from hdcos.ring import Array
 
 SLAB_BYTES = 1 << 26
@@ -55,21 +55,16 @@ class MaterialPool:
         plan: Plan,
         rank: int,
         root: bytes,
-        finishes: Mapping[int, Precompute] | None = None,
+        precomputes: Mapping[int, Precompute] | None = None,
         singly: bool = False,
     ) -> None:
         self.name, self.plan, self.rank, self._singly = name, plan, rank, singly
-        self._root, self._finishes = root, finishes or {}
-        self.corrections = lru_cache(LAYOUTS)(lambda executions: Corrections(plan, executions))
+        self._root, self.precomputes = root, precomputes or {}
+        self.corrections = lru_cache(SIZES_KEPT)(lambda executions: Corrections(plan, executions))
         self._slabs: deque[_Slab] = deque()
         self._filled = self._used = self._ordered = 0
         self._failure: HdcosError | None = None
         self._changed = Condition()
-
-    @property
-    def finished(self) -> frozenset[int]:
-        """Positions whose fields lie as `finish` made them."""
-        return frozenset(self._finishes)
 
     @property
     def available(self) -> int:
@@ -92,7 +87,7 @@ class MaterialPool:
         return self._used
 
     def order(self, executions: int) -> None:
-        """Note that so many more executions are on their way, so that `begin` may wait for them."""
+        """Note that more executions are on their way, so that `begin` may wait for them."""
         if executions < 0:
             raise InputError(f"{self.name}: {executions} executions cannot be ordered")
         with self._changed:
@@ -113,18 +108,21 @@ class MaterialPool:
                 )
             except FrameError as error:
                 raise FrameError(f"{self.name}: {error}") from None
+        self._keep([tuple([fields[place] for place in places]) for places in self._places], executions)
+
+    def _keep(self, fields: Sequence[Fields], executions: int) -> None:
+        """Precompute what can be, and put executions behind the others."""
         positions: list[Fields] = []
-        for position, places in enumerate(self._places):
-            mine = tuple([fields[place] for place in places])
-            finish = self._finishes.get(position)
-            positions.append(finish(mine, positions.__getitem__) if finish else mine)
+        for position, mine in enumerate(fields):
+            precompute = self.precomputes.get(position)
+            positions.append(precompute(mine, positions.__getitem__) if precompute else mine)
         with self._changed:
             self._store(positions, executions)
             self._filled += executions
             self._changed.notify_all()
 
     def _store(self, positions: list[Fields], executions: int) -> None:
-        """Put expanded executions behind the others: into the last slab if they fit, else into a new one."""
+        """Into the last slab if they fit, else into a new one."""
         if self._slabs and self._slabs[-1].capacity - self._slabs[-1].filled >= executions:
             self._slabs[-1].add(self.plan, positions, executions)
             return
@@ -133,7 +131,7 @@ class MaterialPool:
         coming = executions if self._singly else max(executions, self._ordered - self._filled)
         room = executions if size == 0 else int(SLAB_BYTES // size)
         capacity = max(executions, min(coming, room))
-        if self._finishes and capacity == executions:
+        if self.precomputes and capacity == executions:
             # A field that lies as it came would keep the memory of all others, which were made into something else.
             positions = [
                 tuple(field if field.base is None else field.copy() for field in fields) for fields in positions
@@ -149,7 +147,7 @@ class MaterialPool:
         return stream.words((executions * need.units, *item.shape), item.bits, start * need.units * item.size)
 
     def fail(self, error: HdcosError) -> None:
-        """No more material will come: whoever waits, or begins later, gets the reason."""
+        """No more material will come: those who wait, or begin later, get the reason."""
         with self._changed:
             self._failure = error
             self._ordered = self._filled
@@ -170,11 +168,11 @@ class MaterialPool:
             if self._filled < wanted:
                 if self._failure is None and wanted <= self._ordered:
                     raise PeerLost(f"no material for {self.name} came from the dealer within {timeout_s:g} s")
-                raise self._failure or self._exhausted(executions)
+                raise self._failure or self._explain_exhausted(executions)
             self._pop(first - self._used)
             self._used = wanted
             pieces = [_cut(self.plan, *piece) for piece in self._pop(executions)]
-        return Allocation(self.plan, executions, pieces, self.finished)
+        return Allocation(self.plan, executions, pieces, self.precomputes)
 
     def check(self, start: int, executions: int) -> None:
         """Raise what `begin` would raise at once, without beginning."""
@@ -187,9 +185,9 @@ class MaterialPool:
         if start < self._used:
             raise MaterialReused(f"{self.name}: execution {start} asked for, {self._used} are used already")
         if start + executions > self.expected:
-            raise self._failure or self._exhausted(executions)
+            raise self._failure or self._explain_exhausted(executions)
 
-    def _exhausted(self, executions: int) -> MaterialExhausted:
+    def _explain_exhausted(self, executions: int) -> MaterialExhausted:
         return MaterialExhausted(
             f"{executions} executions of {self.name} needed, {self.available} in stock.\n"
             f"Call `prepare` for more before running."
@@ -227,8 +225,10 @@ class MaterialPool:
 class Allocation:
     """The material set aside for one piece of work; each position is taken once, in order."""
 
-    def __init__(self, plan: Plan, executions: int, pieces: list[list[Fields]], finished: Collection[int] = ()) -> None:
-        self._plan, self._executions, self._pieces, self._finished = plan, executions, pieces, finished
+    def __init__(
+        self, plan: Plan, executions: int, pieces: list[list[Fields]], precomputed: Collection[int] = ()
+    ) -> None:
+        self._plan, self._executions, self._pieces, self._precomputed = plan, executions, pieces, precomputed
         self._taken: list[Fields] = []
 
     @property
@@ -241,10 +241,10 @@ class Allocation:
         """How many positions were taken."""
         return len(self._taken)
 
-    def take(self, kind: Kind, units: int, finish: Precompute | None = None) -> Fields:
-        """All fields of the next position, leading axis `units`, or what `finish` makes of them.
+    def take(self, kind: Kind, units: int, precompute: Precompute | None = None) -> Fields:
+        """All fields of the next position, leading axis `units`, or what `precompute` makes of them.
 
-        That was done when the material arrived, if the stock was told; else it is done now.
+        That was done when the material arrived, if the pool was told; else it is done now.
         """
         position, needs = len(self._taken), self._plan.needs
         if position >= len(needs):
@@ -259,8 +259,8 @@ class Allocation:
         if len(self._pieces) > 1:
             parts = (piece[position] for piece in self._pieces)
             fields = tuple(np.concatenate(field) for field in zip(*parts, strict=True))
-        if finish is not None and position not in self._finished:
-            fields = finish(fields, self._taken.__getitem__)
+        if precompute is not None and position not in self._precomputed:
+            fields = precompute(fields, self._taken.__getitem__)
         self._taken.append(fields)
         return fields
 

@@ -88,8 +88,8 @@ class Corrections:
         return fields + room.arrays(memory)
 
 
-LAYOUTS = 8
-"""Numbers of executions whose layout is remembered."""
+SIZES_KEPT = 8
+"""Numbers of executions for which it is remembered where fields lie."""
 
 
 def field_seed(root: bytes, position: int, name: str) -> bytes:
@@ -110,7 +110,7 @@ class FieldShares:
         self._seeds = [field_seed(root, slot.position, slot.field.name) for slot in slots]
         self._keys = np.frombuffer(b"".join(self._seeds), np.uint8)
         self._strides = np.array([slot.count(1) * compact_dtype(slot.field.bits).itemsize for slot in slots], np.uint64)
-        self._room = lru_cache(LAYOUTS)(lambda executions: Room(slots, executions))
+        self._room = lru_cache(SIZES_KEPT)(lambda executions: Room(slots, executions))
 
     @cached_property
     def _streams(self) -> list[Stream]:

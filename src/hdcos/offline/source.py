@@ -1,30 +1,170 @@
-"""What a party's engine needs from a source of material: a dealer's client, or the two parties themselves."""
+"""Where a party's material comes from: what every source offers, and a dealer behind a link.
+
+The dealer answers four requests: open a scope (a root seed comes back), deal executions (their corrections come
+back chunk by chunk, for party 1), close a scope, and look (its clock comes back). It receives plans and counts, nothing
+that depends on a secret.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
-from hdcos.link import Meter
+import numpy as np
+
+from hdcos.errors import DataMissing, FrameError, InputError, PeerLost
+from hdcos.link import Kind, Link, Meter
+from hdcos.link.frame import MAX_ABORT
+from hdcos.link.message import decode_message, decode_reply, encode_message, integer, reply_error, request, text
+from hdcos.offline.dealer import Dealer
 from hdcos.offline.material import Plan, Precompute
 from hdcos.offline.pool import MaterialPool
+from hdcos.ring import Array
+
+MOST_REQUEST_BYTES = 1 << 22
+"""The longest plan has some hundred bytes for each of its positions."""
+
+
+def serve_dealer(dealer: Dealer, link: Link, rank: int, closing: bool = False) -> None:
+    """Answer one party's requests until it says goodbye; a request that cannot be met is answered by name.
+
+    With `closing` the scopes that the party opened on this link are closed with it: nobody will ask for them again.
+    """
+    opened: set[str] = set()
+    try:
+        while True:
+            _, payload = link.receive(Kind.REQUEST, timeout_s=None, limit=MOST_REQUEST_BYTES)
+            try:
+                meta, _ = decode_message(payload)
+                _answer(dealer, link, rank, meta)
+                if meta.get("operation") == "open":
+                    opened.add(meta["scope"])
+            except Exception as error:
+                # Plans come from outside: one that makes no sense, in whatever way, must not end the dealer.
+                if link.closed:
+                    raise
+                reply_error(link, error)
+    finally:
+        for name in opened if closing else ():
+            dealer.close(name, rank)
+
+
+def _answer(dealer: Dealer, link: Link, rank: int, meta: dict[str, Any]) -> None:
+    operation = meta.get("operation")
+    if operation == "look":
+        link.send(Kind.REPLY, *encode_message({"time": time.time()}))
+        return
+    name = text(meta, "scope")
+    if operation == "open":
+        root = dealer.open(name, Plan.from_json(meta.get("plan")), rank)
+        link.send(Kind.REPLY, *encode_message({}, {"root": np.frombuffer(root, np.uint8)}))
+    elif operation == "deal":
+        if rank != 1:
+            raise InputError("only party 1 is sent corrections: party 0 expands all its shares")
+        start, executions = integer(meta, "start"), integer(meta, "executions")
+        with link.meter.section("offline"):
+            for corrections in dealer.chunks(name, start, executions):
+                link.send(Kind.MATERIAL, corrections)
+    elif operation == "close":
+        dealer.close(name, rank)
+        link.send(Kind.REPLY, *encode_message({}))
+    else:
+        raise InputError(f"a dealer does not know the request {operation!r}")
 
 
 class MaterialSource(Protocol):
-    """Used by one thread at a time. Whatever it says to others is counted by its meter, material as "offline"."""
+    """What a party's engine needs: a dealer's client, or the two parties themselves (`ot`).
+
+    Used by one thread at a time. Whatever it says to others is counted by its meter, material as "offline".
+    """
 
     meter: Meter
     has_dealer: bool
-    """Whether somebody who is no party rounds what is dealt: see `nn.private.layout`."""
+    """Whether somebody who is no party rounds what is dealt: see `secure.layout`."""
 
     def open(
-        self, name: str, plan: Plan, finishes: Mapping[int, Precompute] | None = None, singly: bool = False
+        self, name: str, plan: Plan, precomputes: Mapping[int, Precompute] | None = None, singly: bool = False
     ) -> MaterialPool: ...
 
     def close(self, name: str) -> None: ...
 
-    def fill(self, stock: MaterialPool, executions: int) -> None: ...
+    def fill(self, pool: MaterialPool, executions: int) -> None: ...
 
     def look(self) -> float: ...
 
     def leave(self) -> None: ...
+
+
+class DealerClient:
+    """A party's connection to the dealer: opens scopes and fills pools. Dials again after a failure."""
+
+    has_dealer = True
+
+    def __init__(self, dial: Callable[[Meter], Link], rank: int) -> None:
+        self._dial, self.rank = dial, rank
+        self.meter = Meter()
+        self._link = dial(self.meter)
+
+    @property
+    def link(self) -> Link:
+        if self._link.closed:
+            self._link = self._dial(self.meter)
+        return self._link
+
+    def leave(self) -> None:
+        self._link.close()
+
+    def open(
+        self, name: str, plan: Plan, precomputes: Mapping[int, Precompute] | None = None, singly: bool = False
+    ) -> MaterialPool:
+        """A new, empty pool; `singly` says that its executions will be spent one by one."""
+        meta = {"operation": "open", "scope": name, "plan": plan.to_json()}
+        _, arrays = self._ask(meta)
+        return MaterialPool(name, plan, self.rank, arrays["root"].tobytes(), precomputes, singly)
+
+    def look(self) -> float:
+        """Whether the dealer answers on this link, which must be the old one; its clock."""
+        meta, _ = request(self._link, {"operation": "look"}, timeout_s=self._link.timeout_s)
+        return float(meta["time"])
+
+    def close(self, name: str) -> None:
+        self._ask({"operation": "close", "scope": name})
+
+    def _ask(self, meta: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Array]]:
+        link = self.link
+        return request(link, meta, timeout_s=link.timeout_s)
+
+    def fill(self, pool: MaterialPool, executions: int) -> None:
+        """Deal more executions into the pool, chunk by chunk; the dealer makes the next meanwhile."""
+        if self.rank == 0 or not pool.plan.corrected:
+            for count in pool.plan.chunks(executions):
+                pool.fill(pool.filled, count, None)
+        elif executions:
+            self._receive(self.link, pool, executions)
+
+    def _receive(self, link: Link, pool: MaterialPool, executions: int) -> None:
+        meta = {"operation": "deal", "scope": pool.name, "start": pool.filled, "executions": executions}
+        link.send(Kind.REQUEST, *encode_message(meta))
+        try:
+            for count in pool.plan.chunks(executions):
+                size = pool.corrections(count).size
+                with link.meter.section("offline"):
+                    kind, payload = link.receive((Kind.MATERIAL, Kind.REPLY), limit=max(size, MAX_ABORT))
+                if kind is Kind.REPLY:
+                    break
+                pool.fill(pool.filled, count, payload)
+            else:
+                return
+        except BaseException as error:
+            # What is still on its way must not be taken for an answer to a later request.
+            link.abort(error)
+            raise
+        try:
+            decode_reply(payload)  # raises what the dealer reports; nothing is on its way then
+        except DataMissing as error:
+            # This party opened the scope, so it was another process that knew it: the run is lost, not wrong.
+            raise PeerLost(f"the dealer was started again and has forgotten what it dealt ({error})") from error
+        lie = FrameError("the dealer answered with something else than material")
+        link.abort(lie)
+        raise lie

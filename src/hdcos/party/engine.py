@@ -18,10 +18,9 @@ from hdcos.link import Count, Link, Meter
 from hdcos.offline import Allocation, MaterialPool
 from hdcos.offline.source import MaterialSource
 from hdcos.party.work import fingerprint
-from hdcos.protocol.drive import run
 from hdcos.protocol.party import Party
 from hdcos.protocol.plan import Planned
-from hdcos.protocol.rounds import Rounds
+from hdcos.protocol.rounds import Rounds, run
 
 T = TypeVar("T")
 

@@ -87,7 +87,7 @@ class Executions:
         for first, count in ordered:
             self._spent.add(first, first + count)  # from here on they are used, whatever becomes of them
         pieces = [piece for run in runs for piece in self._cut(*run)]
-        return Allocation(self.stock.plan, sum(count for _, count in runs), pieces, self.stock.finished)
+        return Allocation(self.stock.plan, sum(count for _, count in runs), pieces, self.stock.precomputes)
 
     def burn_before(self, number: int) -> None:
         """Drop everything below a number that was not handed out, what is still in the stock included."""

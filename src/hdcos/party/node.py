@@ -24,9 +24,8 @@ from hdcos.link import Certificate, Emulation, Hello, Identity, Link, Listener, 
 from hdcos.link.cluster_file import CARD_FILE, ClusterFile, NodeCard, listening
 from hdcos.link.handshake import SOFTWARE
 from hdcos.offline import Dealer
-from hdcos.offline.dealer_link import DealerClient, serve_dealer
 from hdcos.offline.ot import OtSource
-from hdcos.offline.source import MaterialSource
+from hdcos.offline.source import DealerClient, MaterialSource, serve_dealer
 from hdcos.party.engine import Engine
 from hdcos.party.operations import PartyNode
 from hdcos.party.policy import OPEN, Policy

@@ -230,8 +230,8 @@ class PartyNode:
         engine = self._engine
         engine.settle()
         online, offline = engine.meter.snapshot(), engine.dealer.meter.snapshot()
-        dealt = replace(offline.phases["offline"], seconds=engine.offline_s)
-        answer = counts_to_json({"online": online.phases["online"], "offline": dealt})
+        dealt = replace(offline.sections["offline"], seconds=engine.offline_s)
+        answer = counts_to_json({"online": online.sections["online"], "offline": dealt})
         # The socket to the peer as this party's meter and as the operating system counted it, from its start.
         total = online.total
         sockets = {

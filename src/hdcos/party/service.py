@@ -14,9 +14,8 @@ from hdcos.api import answers
 from hdcos.api.cost import counts_to_json
 from hdcos.errors import DataMissing, HdcosError, InputError, PeerLost
 from hdcos.link import Count, Link, Meter
-from hdcos.offline.dealer_link import DealerClient
 from hdcos.offline.ot import OtSource
-from hdcos.offline.source import MaterialSource
+from hdcos.offline.source import DealerClient, MaterialSource
 from hdcos.party.batcher import Batcher
 from hdcos.party.budget import Budget
 from hdcos.party.config import Config
@@ -179,8 +178,8 @@ class Service:
         """Rounds and bytes since the process began."""
         if session is None:
             return self._before
-        online = session.engine.meter.snapshot().phases["online"]
-        offline = session.engine.dealer.meter.snapshot().phases["offline"]
+        online = session.engine.meter.snapshot().sections["online"]
+        offline = session.engine.dealer.meter.snapshot().sections["offline"]
         return {"online": self._before["online"] + online, "offline": self._before["offline"] + offline}
 
     def status(self) -> answers.Status:

@@ -15,10 +15,10 @@ import numpy as np
 
 from hdcos.errors import ModelError
 from hdcos.generators import local
-from hdcos.protocol import beaver, cos_paper, cosine, fit, fourier, growing_cos, opening, polynomial
+from hdcos.protocol import cos_paper, cosine, fit, fourier, growing_cos, masked, opening, polynomial
+from hdcos.protocol.cosine import even
 from hdcos.protocol.fourier import Series
 from hdcos.protocol.party import Party
-from hdcos.protocol.precision import even
 from hdcos.protocol.rounds import Price, Rounds
 from hdcos.ring import Array
 from hdcos.sharing import Share
@@ -129,7 +129,7 @@ def _round_lift_price(shape: Shape, drop: int, bits: int) -> Price:
 
 def _conv2d_price(x: Shape, weight: Shape, stride: int, padding: int) -> Price:
     size = [(length + 2 * padding - span) // stride + 1 for length, span in zip(x[2:], weight[2:], strict=True)]
-    return beaver.price(x, weight, (x[0], weight[0], *size))
+    return masked.multiply_price(x, weight, (x[0], weight[0], *size))
 
 
 _PHASE = {"phase_bits": cosine.PHASE_BITS}
@@ -229,23 +229,23 @@ FUNCTIONS: dict[str, Function] = {
         _from_series("tanh", np.tanh, 16, 4.0),
         Function(
             "multiply",
-            beaver.multiply,
-            lambda x, y: beaver.price(x, y, x),
+            masked.multiply,
+            lambda x, y: masked.multiply_price(x, y, x),
             np.multiply,
             interval=(-100.0, 100.0),
             largest=lambda x, y: _peak(x) * _peak(y),
         ),
         Function(
             "matmul",
-            beaver.matmul,
-            lambda x, y: beaver.price(x, y, (x[0], y[1])),
+            masked.matmul,
+            lambda x, y: masked.multiply_price(x, y, (x[0], y[1])),
             np.matmul,
             interval=(-100.0, 100.0),
             largest=lambda x, y: _peak(x) * _peak(y) * y.shape[0],
         ),
         Function(
             "conv2d",
-            beaver.conv2d,
+            masked.conv2d,
             _conv2d_price,
             _conv2d_meaning,
             {"stride": 1, "padding": 0},

@@ -20,7 +20,7 @@ from math import pi, prod
 import numpy as np
 
 from hdcos.errors import InputError
-from hdcos.protocol.beaver import multiply
+from hdcos.protocol.masked import multiply
 from hdcos.protocol.party import Party
 from hdcos.protocol.rounds import Price, Rounds, swap, together
 from hdcos.ring import packed_size, round_open, trig_words

@@ -23,9 +23,8 @@ import numpy as np
 from hdcos.errors import InputError
 from hdcos.offline import TrigPair
 from hdcos.offline.kinds import RING_BITS
-from hdcos.protocol.cosine import PHASE_BITS, open_phase
+from hdcos.protocol.cosine import PHASE_BITS, Precision, even, open_angle
 from hdcos.protocol.party import Party
-from hdcos.protocol.precision import Precision, even
 from hdcos.protocol.rounds import Price, Rounds
 from hdcos.ring import Array, encode, packed_size, table_phase, trig_combine
 from hdcos.ring.trig import SPLIT_SCALE
@@ -99,7 +98,7 @@ def series_of(
     first = several[0]
     angle = x.rescaled(x.scale + first.period_bits)
     within = precision.phase_bits - first.interval_bits
-    d, cos_r, sin_r = yield from open_phase(party, angle, precision, first.harmonics, within, ring)
+    d, cos_r, sin_r = yield from open_angle(party, angle, precision, first.harmonics, within, ring)
     if first.harmonics == (1,):
         cos_r, sin_r = cos_r[..., None], sin_r[..., None]
     phase, phase_bits = table_phase(d, precision.phase_bits)

@@ -23,12 +23,11 @@ import numpy as np
 
 from hdcos.offline import LiftedTimesTrig
 from hdcos.offline.material import Fields
+from hdcos.protocol.cosine import FusedPhase
 from hdcos.protocol.hadamard import transformed
 from hdcos.protocol.lifted import LiftedRows
-from hdcos.protocol.masked import Masked
-from hdcos.protocol.opening import lifting
+from hdcos.protocol.opening import Masked, lift_parts
 from hdcos.protocol.party import Party
-from hdcos.protocol.phase import FusedPhase
 from hdcos.ring import Array, HadamardGradient, Opening, hadamard_back, lifted_times
 from hdcos.sharing import Share
 
@@ -66,7 +65,7 @@ class FusedGradient:
     def share(self) -> Share:
         """The gradient by y'."""
         x, phase, weight = self.x, self.phase, self.weight.opened
-        E, t = lifting(x.D, x.bits)
+        E, t = lift_parts(x.D, x.bits)
         units = phase.d.shape[1]
 
         def times(factor: Array, m_factor: Array, b_factor: Array) -> Array:

@@ -13,7 +13,6 @@ x cos x = cos d (E C - [m C] + t [b C]) - sin d (E S - [m S] + t [b S]) with C =
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 from hdcos.offline import GrowingTrig
@@ -38,8 +37,8 @@ def growing_cos_turns(
     party: Party, x: Share, turns: Share, drop: int, bits: int, phase_bits: int, trig_scale: int
 ) -> Rounds[Share]:
     """x * cos(2 pi turns); in a network x and turns are one share, and the next weights bring the factor 2 pi."""
-    opened = yield from _open(party, x, turns, drop, bits, phase_bits, trig_scale)
-    words, _ = rotate(opened.d, opened.A, opened.B, phase_bits, trig_scale, sine=False)
+    d, _, _, A, B = yield from _open(party, x, turns, drop, bits, phase_bits, trig_scale)
+    words, _ = rotate(d, A, B, phase_bits, trig_scale, sine=False)
     return Share(words, x.scale - drop + 2 * trig_scale)
 
 
@@ -47,34 +46,24 @@ def growing_cos_parts(
     party: Party, x: Share, drop: int, bits: int, phase_bits: int, trig_scale: int
 ) -> Rounds[tuple[Share, Share, Share]]:
     """x cos(2 pi x), x sin(2 pi x) and cos(2 pi x) for x in turns: what a derivative is made of."""
-    opened = yield from _open(party, x, x, drop, bits, phase_bits, trig_scale)
+    d, cos_r, sin_r, A, B = yield from _open(party, x, x, drop, bits, phase_bits, trig_scale)
     scale = x.scale - drop + 2 * trig_scale
-    x_cos, x_sin = rotate(opened.d, opened.A, opened.B, phase_bits, trig_scale)
-    cos, _ = rotate(opened.d, opened.cos_r, opened.sin_r, phase_bits, trig_scale, sine=False)
+    x_cos, x_sin = rotate(d, A, B, phase_bits, trig_scale)
+    cos, _ = rotate(d, cos_r, sin_r, phase_bits, trig_scale, sine=False)
     return Share(x_cos, scale), Share(x_sin, scale), Share(cos, 2 * trig_scale)
-
-
-@dataclass(frozen=True, eq=False)
-class _Opened:
-    """A phase d with [cos r], [sin r], A = [x cos r] and B = [x sin r]."""
-
-    d: Array
-    cos_r: Array
-    sin_r: Array
-    A: Array
-    B: Array
 
 
 def _open(
     party: Party, x: Share, turns: Share, drop: int, bits: int, phase_bits: int, trig_scale: int
-) -> Rounds[_Opened]:
+) -> Rounds[tuple[Array, Array, Array, Array, Array]]:
+    """A phase d with [cos r], [sin r], A = [x cos r] and B = [x sin r]."""
     kind = GrowingTrig(x.shape[1:], bits, phase_bits, trig_scale)
     mask, phase, cos_r, sin_r, m_cos, m_sin, b_cos, b_sin = party.take(kind, len(x))
     (E, t), d = yield from together(
         open_liftable(party, x, mask, drop, bits),
         party.open(turns, phase, turns.scale - phase_bits, phase_bits),
     )
-    return _Opened(d, cos_r, sin_r, E * cos_r - m_cos + t * b_cos, E * sin_r - m_sin + t * b_sin)
+    return d, cos_r, sin_r, E * cos_r - m_cos + t * b_cos, E * sin_r - m_sin + t * b_sin
 
 
 def price(shape: tuple[int, ...], drop: int = 0, bits: int = 32, phase_bits: int = PHASE_BITS) -> Price:

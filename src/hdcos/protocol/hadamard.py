@@ -27,10 +27,10 @@ import numpy as np
 
 from hdcos.offline import FusedTrig
 from hdcos.offline.material import Fields
+from hdcos.protocol.cosine import Precision
 from hdcos.protocol.lifted import open_lifted, times_masked
-from hdcos.protocol.masked import Masked
+from hdcos.protocol.opening import Masked
 from hdcos.protocol.party import Party
-from hdcos.protocol.precision import Precision
 from hdcos.protocol.rounds import Price, Rounds
 from hdcos.ring import (
     Array,
@@ -93,14 +93,14 @@ def cos_hadamard(
     kind = FusedTrig((units,), bits, precision.dealt, weight.reference, pool or (), precision.dither)
     opened = spread(weight.opened, pool or ())
 
-    def finish(fields: Fields, earlier: Callable[[int], Fields]) -> Fields:
+    def precompute(fields: Fields, earlier: Callable[[int], Fields]) -> Fields:
         minus_r, cos_r, sin_r, weight_cos, weight_sin = fields
         return minus_r, opened * cos_r - weight_cos, opened * sin_r - weight_sin
 
     # A weight of another scope is known before the input, so that A and B are made with the material.
-    early = finish if weight.reference.scope else None
+    early = precompute if weight.reference.scope else None
     fields = party.take(kind, len(x), early)
-    minus_r, A, B = fields if early else finish(fields, lambda position: ())
+    minus_r, A, B = fields if early else precompute(fields, lambda position: ())
     d = yield from party.open(x, minus_r.reshape(len(x), *x.shape[1:]), x.scale - bits, bits)
     phase, phase_bits = table_phase(d.reshape(len(x), units), bits)
     words = None if bias is None else bias.words

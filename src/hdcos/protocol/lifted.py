@@ -24,14 +24,12 @@ import numpy as np
 
 from hdcos.errors import InputError
 from hdcos.offline import LiftedTimesMask, LiftedTimesTrig, LiftedTotal, Reference, RoundingMask
-from hdcos.offline.kinds import Shape
-from hdcos.offline.material import Fields, Precompute
-from hdcos.protocol.masked import Masked
-from hdcos.protocol.opening import lifting, open_shifted
+from hdcos.offline.material import Fields, Precompute, Shape
+from hdcos.protocol.cosine import Phase
+from hdcos.protocol.opening import Masked, lift_parts, open_shifted
 from hdcos.protocol.party import Openable, Party
-from hdcos.protocol.phase import Phase
-from hdcos.protocol.rounds import Price, Rounds
-from hdcos.ring import Array, compact_dtype, lifted_product, lifted_sums, lifted_times, packed_size
+from hdcos.protocol.rounds import Rounds
+from hdcos.ring import Array, compact_dtype, lifted_product, lifted_sums, lifted_times
 from hdcos.sharing import Share
 
 
@@ -48,7 +46,7 @@ class Lifted:
 
     @cached_property
     def parts(self) -> tuple[Array, Array]:
-        return lifting(self.D, self.bits)
+        return lift_parts(self.D, self.bits)
 
     @property
     def E(self) -> Array:  # noqa: N802  the letter of the identity
@@ -93,12 +91,12 @@ def open_lifted(party: Party, x: Openable, drop: int, bits: int, *, whole: bool 
 def _integer_mask(bits: int) -> Precompute:
     """Of a RoundingMask: the mask of the opening, m as an integer in the whole ring, and its top bit."""
 
-    def finish(fields: Fields, earlier: Callable[[int], Fields]) -> Fields:
+    def precompute(fields: Fields, earlier: Callable[[int], Fields]) -> Fields:
         mask, high, top = fields
         m = mask - (high.astype(np.uint64, copy=False) << np.uint64(bits))
         return mask.astype(compact_dtype(bits), copy=False), m, top.astype(np.uint64, copy=False)
 
-    return finish
+    return precompute
 
 
 def times_masked(party: Party, x: Lifted, w: Masked, pool: Shape = (), ring: int = 64) -> Share:
@@ -170,8 +168,3 @@ def times_trig(party: Party, x: Lifted, phase: Phase, pool: Shape = ()) -> TrigP
     m_cos, b_cos, m_sin, b_sin = (field.astype(np.uint64, copy=False) for field in party.take(kind, rows))
     cos, sin = x.times(phase.cos_r, m_cos, b_cos, pool), x.times(phase.sin_r, m_sin, b_sin, pool)
     return TrigProduct(phase, cos, sin, x.scale + phase.scale)
-
-
-def price(shape: tuple[int, ...], bits: int) -> Price:
-    count = prod(shape)
-    return Price(1, packed_size(count, bits), 2 * packed_size(count, 64 - bits), ("rounding_mask",))

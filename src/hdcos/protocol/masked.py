@@ -1,11 +1,14 @@
-"""Masked values and their products.
+"""Products of masked values, without a round, and of shares, in one.
 
 Computes  Masked x, Masked y -> [x * y], [x @ y] or [conv2d(x, y)]. Both parties know D = x + m.
-Offline   one MaskProduct per output element: [m_x * m_y].
-Online    0 rounds: the openings that made x and y were all.
-Error     none: exact modulo 2**min(bits of x, bits of y).
-Security  nothing is sent. A masked value may enter many products, each with a fresh dealt sharing of its own,
-          but its mask masked one opening only.
+Offline   one MaskProduct per output element: [m_x * m_y]. For shares, a Beaver triple: fresh masks of x and of y as
+          well. For a matrix product that is d*k + n*d masks and n*k products, never n*d*k.
+Online    0 rounds: the openings that made x and y were all. For shares these are 1 round, 8 bytes per element of x and
+          of y each way.
+Error     none: exact modulo 2**min(bits of x, bits of y), at the sum of both scales.
+Security  a product sends nothing. A masked value may enter many products, each with a fresh dealt sharing of its own,
+          but its mask masked one opening only. Shares are opened under fresh masks, uniform in the ring they are opened
+          in.
 
 x y = D_x D_y - D_x [m_y] - [m_x] D_y + [m_x m_y].
 """
@@ -13,56 +16,23 @@ x y = D_x D_y - D_x [m_y] - [m_x] D_y + [m_x m_y].
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import prod
 
 import numpy as np
 
 from hdcos.errors import InputError
-from hdcos.offline import MaskProduct, Reference
+from hdcos.offline import MaskProduct
 from hdcos.offline.bilinear import Bilinear
 from hdcos.offline.material import Fields
+from hdcos.protocol.opening import Masked as Masked
+from hdcos.protocol.opening import open_masked
 from hdcos.protocol.party import Party
-from hdcos.protocol.rounds import Price
-from hdcos.ring import Array, packed_size
+from hdcos.protocol.rounds import Price, Rounds, together
+from hdcos.ring import packed_size
 from hdcos.sharing import Share
 
-
-@dataclass(frozen=True, eq=False)
-class Masked:
-    """x with D = x + m known to both parties and m shared; `reference` is the mask's address."""
-
-    opened: Array = field(repr=False)
-    mask: Share
-    reference: Reference
-
-    def part(self, start: int, shape: tuple[int, ...]) -> Masked:
-        """One of the tensors that were masked side by side, as one whole row."""
-        end = start + prod(shape)
-        mask = Share(self.mask.words[start:end].reshape(shape), self.scale, self.bits)
-        reference = Reference.of(self.reference.position, True, start=start, shape=shape)
-        return Masked(self.opened[start:end].reshape(shape), mask, reference)
-
-    def of_scope(self, scope: str) -> Masked:
-        """The same value for programs of other scopes: its mask is addressed by its own scope's name."""
-        return replace(self, reference=Reference(self.reference.position, scope, whole=True))
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(self.opened.shape)
-
-    @property
-    def bits(self) -> int:
-        return self.mask.bits
-
-    @property
-    def scale(self) -> int:
-        return self.mask.scale
-
-    def share(self, party: Party) -> Share:
-        """D - [m]: the value as a share again, modulo 2**bits."""
-        words = self.opened - self.mask.words if party.rank == 0 else np.uint64(0) - self.mask.words
-        return Share(words, self.scale, self.bits)
+Shape = tuple[int, ...]
 
 
 def product(
@@ -70,7 +40,7 @@ def product(
     x: Masked,
     y: Masked,
     operation: str = "multiply",
-    shape: tuple[int, ...] = (),
+    shape: Shape = (),
     stride: int = 1,
     padding: int = 0,
 ) -> Share:
@@ -95,16 +65,41 @@ def product(
     kind = MaskProduct(operation, tuple(words.shape[1:]), x.reference, y.reference, bits, stride, padding)
     if y.reference.scope and not x.reference.scope:
         # y is known before x: so is [m_x m_y] - [m_x] D_y, and only one product is left for when x arrives.
-        def finish(fields: Fields, earlier: Callable[[int], Fields]) -> Fields:
+        def precompute(fields: Fields, earlier: Callable[[int], Fields]) -> Fields:
             mask = earlier(x.reference.position)[0].astype(np.uint64, copy=False)
             return (fields[0].astype(np.uint64, copy=False) - bilinear(mask, y.opened),)
 
-        (rest,) = party.take(kind, words.shape[0], finish)
+        (rest,) = party.take(kind, words.shape[0], precompute)
     else:
         (dealt,) = party.take(kind, words.shape[0])
         rest = dealt - bilinear(x.mask.words, y.opened)
     return Share(words + rest, x.scale + y.scale, bits)
 
 
-def price(output_shape: tuple[int, ...], bits: int = 64) -> Price:
+def multiply(party: Party, x: Share, y: Share) -> Rounds[Share]:
+    """x * y element by element; y has x's shape, or that of one row of x."""
+    whole = x.shape != y.shape
+    X, Y = yield from together(open_masked(party, x), open_masked(party, y, whole=whole))
+    return product(party, X, Y)
+
+
+def matmul(party: Party, x: Share, y: Share) -> Rounds[Share]:
+    """(n, d) @ (d, k)."""
+    X, Y = yield from together(open_masked(party, x), open_masked(party, y, whole=True))
+    return product(party, X, Y, "matmul")
+
+
+def conv2d(party: Party, x: Share, weight: Share, stride: int = 1, padding: int = 0) -> Rounds[Share]:
+    """Cross-correlation of (n, c, h, w) with (o, c, kh, kw)."""
+    X, W = yield from together(open_masked(party, x), open_masked(party, weight, whole=True))
+    return product(party, X, W, "conv2d", stride=stride, padding=padding)
+
+
+def price(output_shape: Shape, bits: int = 64) -> Price:
     return Price(0, 0, packed_size(prod(output_shape), bits), ("mask_product",))
+
+
+def multiply_price(x_shape: Shape, y_shape: Shape, output_shape: Shape) -> Price:
+    """A product of shares."""
+    opened = packed_size(prod(x_shape), 64) + packed_size(prod(y_shape), 64)
+    return Price(1, opened, 0, ("mask", "mask")) + price(output_shape)

@@ -1,4 +1,4 @@
-"""Open a shared value under a mask, rounding it on the way.
+"""Open a shared value: under a mask, rounding it on the way, or to both parties.
 
 Computes  [x] at scale s -> x / 2**drop at scale s - drop, as a Masked value modulo 2**bits (`open_masked`) or as
           a share in the whole ring (`round_lift`).
@@ -19,17 +19,54 @@ v = D - m + 2**bits * [D < m], and D < m exactly if m's top bit is set and D's i
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
 from math import prod
 
 import numpy as np
 
 from hdcos.errors import InputError
-from hdcos.offline import Mask, RoundingMask
-from hdcos.protocol.masked import Masked
+from hdcos.offline import Mask, Reference, RoundingMask
 from hdcos.protocol.party import Openable, Party
-from hdcos.protocol.rounds import Price, Rounds
-from hdcos.ring import Array, packed_size
-from hdcos.sharing import Share
+from hdcos.protocol.rounds import Price, Rounds, swap_sum
+from hdcos.ring import Array, compact_dtype, modulo, packed_size
+from hdcos.sharing import Public, Share
+
+
+@dataclass(frozen=True, eq=False)
+class Masked:
+    """x with D = x + m known to both parties and m shared; `reference` is the mask's address."""
+
+    opened: Array = field(repr=False)
+    mask: Share
+    reference: Reference
+
+    def part(self, start: int, shape: tuple[int, ...]) -> Masked:
+        """One of the tensors that were masked side by side, as one whole row."""
+        end = start + prod(shape)
+        mask = Share(self.mask.words[start:end].reshape(shape), self.scale, self.bits)
+        reference = Reference.of(self.reference.position, True, start=start, shape=shape)
+        return Masked(self.opened[start:end].reshape(shape), mask, reference)
+
+    def of_scope(self, scope: str) -> Masked:
+        """The same value for programs of other scopes: its mask is addressed by its own scope's name."""
+        return replace(self, reference=Reference(self.reference.position, scope, whole=True))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.opened.shape)
+
+    @property
+    def bits(self) -> int:
+        return self.mask.bits
+
+    @property
+    def scale(self) -> int:
+        return self.mask.scale
+
+    def share(self, party: Party) -> Share:
+        """D - [m]: the value as a share again, modulo 2**bits."""
+        words = self.opened - self.mask.words if party.rank == 0 else np.uint64(0) - self.mask.words
+        return Share(words, self.scale, self.bits)
 
 
 def open_masked(
@@ -60,7 +97,7 @@ def round_lift(party: Party, x: Share, drop: int, bits: int) -> Rounds[Share]:
 
 def open_liftable(party: Party, x: Openable, mask: Array, drop: int, bits: int) -> Rounds[tuple[Array, Array]]:
     """The public E and t of x / 2**drop = E - m + t b in the whole ring, where b is m's top bit."""
-    return lifting((yield from open_shifted(party, x, mask, drop, bits)), bits)
+    return lift_parts((yield from open_shifted(party, x, mask, drop, bits)), bits)
 
 
 def open_shifted(party: Party, x: Openable, mask: Array, drop: int, bits: int) -> Rounds[Array]:
@@ -69,7 +106,7 @@ def open_shifted(party: Party, x: Openable, mask: Array, drop: int, bits: int) -
     return party.open(x, shifted, drop, bits, bits - 2)
 
 
-def lifting(D: Array, bits: int) -> tuple[Array, Array]:
+def lift_parts(D: Array, bits: int) -> tuple[Array, Array]:
     """E = D - 2**(bits-2), and t, which is 2**bits where D's top bit is clear, else 0."""
     words = D.astype(np.uint64, copy=False)
     t = (np.uint64(1) - (words >> np.uint64(bits - 1))) << np.uint64(bits)
@@ -81,3 +118,19 @@ def price(shape: tuple[int, ...], bits: int, *, lift: bool = False) -> Price:
     if not lift:
         return Price(1, packed_size(count, bits), 0, ("mask",))
     return Price(1, packed_size(count, bits), 2 * packed_size(count, 64 - bits), ("rounding_mask",))
+
+
+def reveal(party: Party, x: Share) -> Rounds[Public]:
+    """The secret itself, as words modulo 2**x.bits: 1 round, x.bits per element each way, and no material.
+
+    Security: both parties learn x, and nothing else: given x, the peer's share is determined by one's own. Only for
+    values that are meant to be public, to the last bit: the low bits of an approximate result are noise that depends on
+    masks, so such a result is rounded to well above its noise first.
+    """
+    mine = modulo(x.words, x.bits).astype(compact_dtype(x.bits))
+    opened = yield from swap_sum(mine, x.bits)
+    return Public(opened.astype(np.uint64, copy=False), x.scale)
+
+
+def reveal_price(shape: tuple[int, ...], bits: int = 64) -> Price:
+    return Price(rounds=1, online_bytes=packed_size(prod(shape), bits))

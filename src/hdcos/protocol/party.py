@@ -13,7 +13,7 @@ import numpy as np
 from hdcos.errors import InputError
 from hdcos.offline import Kind, Reference
 from hdcos.offline.material import Fields, Precompute
-from hdcos.protocol.rounds import Rounds, joined
+from hdcos.protocol.rounds import Rounds, swap_sum
 from hdcos.ring import Array, Opening
 from hdcos.sharing import Public, Share
 
@@ -26,8 +26,8 @@ class Source(Protocol):
         """How many positions of the plan were taken so far."""
         ...
 
-    def take(self, kind: Kind, units: int, finish: Precompute | None = None) -> Fields:
-        """All fields of the next position, leading axis `units`, or what `finish` makes of them."""
+    def take(self, kind: Kind, units: int, precompute: Precompute | None = None) -> Fields:
+        """All fields of the next position, leading axis `units`, or what `precompute` makes of them."""
         ...
 
 
@@ -68,14 +68,14 @@ class Party:
         """
         if drop + bits > x.bits:
             raise InputError(f"a share modulo 2**{x.bits} cannot drop {drop} bits and keep {bits}")
-        return (yield from joined(x.rounded(Opening(mask, drop, bits, self.rank == 0)), bits))
+        return (yield from swap_sum(x.rounded(Opening(mask, drop, bits, self.rank == 0)), bits))
 
-    def take(self, kind: Kind, rows: int, finish: Precompute | None = None) -> Fields:
+    def take(self, kind: Kind, rows: int, precompute: Precompute | None = None) -> Fields:
         """One unit per row; the fields keep the rows as their leading axis.
 
-        With `finish`, what it makes of the fields: it is called when the material arrives, before any input does.
+        With `precompute`, what it makes of the fields: it is called when the material arrives, before any input does.
         """
-        return self.source.take(kind, rows, finish)
+        return self.source.take(kind, rows, precompute)
 
     def take_one(self, kind: Kind) -> Fields:
         """A single unit for the whole execution."""

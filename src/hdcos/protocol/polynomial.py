@@ -37,7 +37,7 @@ def polynomial(party: Party, x: Share, coefficients: Sequence[float], coefficien
     degree = _degree(coefficients)
     mask, *dealt = party.take(Powers(x.shape[1:], degree, x.bits), len(x))
     D = (yield from party.open(x, mask, 0, x.bits)).astype(np.uint64, copy=False)
-    result = _combined(party, coefficients, coefficient_scale, x.scale, D, (mask.astype(np.uint64, copy=False), *dealt))
+    result = _combine(party, coefficients, coefficient_scale, x.scale, D, (mask.astype(np.uint64, copy=False), *dealt))
     return Share(result.words, result.scale, x.bits)
 
 
@@ -70,7 +70,7 @@ def lifted_polynomials(
         m3, m2b = higher[2:]
         three = np.uint64(3)
         M.append(m3 - t * m2b * three + t * t * mb * three - t * t * t * b)
-    return [_combined(party, each, coefficient_scale, x.scale - drop, E, M) for each in polynomials]
+    return [_combine(party, each, coefficient_scale, x.scale - drop, E, M) for each in polynomials]
 
 
 def _degree(coefficients: Sequence[float]) -> int:
@@ -80,7 +80,7 @@ def _degree(coefficients: Sequence[float]) -> int:
     return degree
 
 
-def _combined(
+def _combine(
     party: Party, coefficients: Sequence[float], coefficient_scale: int, scale: int, D: Array, m: Sequence[Array]
 ) -> Share:
     """The polynomial of D - m from shares of m, m^2, m^3."""

@@ -2,18 +2,23 @@
 
 A *round* is one simultaneous exchange. `yield` is the only way to talk, so a reader counts rounds by counting
 yields; `yield from` composes in sequence and `together` runs protocols side by side in the same rounds. A protocol
-writes its price beside itself, which tests compare with the plan and the meter.
+writes its price beside itself, which tests compare with the plan and the meter. `run` is the only place where rounds
+become messages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeVar
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from hdcos.generators import advance, relay
-from hdcos.ring import Array, packed_size, unpack, unpack_sum
+from hdcos.generators import advance, drive, relay
+from hdcos.ring import Array, pack, packed_size, unpack, unpack_sum
+
+if TYPE_CHECKING:
+    from hdcos.link import Link
 
 T = TypeVar("T")
 
@@ -44,7 +49,7 @@ def swap(values: Array, bits: int) -> Rounds[Array]:
     return received
 
 
-def joined(values: Array, bits: int) -> Rounds[Array]:
+def swap_sum(values: Array, bits: int) -> Rounds[Array]:
     """Send values to the peer and get the sums of both, modulo 2**bits: one round."""
     (theirs,) = yield (Part(values, bits),)
     sums: Array = unpack_sum(theirs, values, bits)
@@ -78,6 +83,38 @@ def named(step: str, protocol: Rounds[T]) -> Rounds[T]:
         return (yield tuple(replace(part, step=f"{step}/{part.step}".rstrip("/")) for part in message))
 
     return relay(protocol, send)
+
+
+def pack_parts(message: Message) -> list[Array]:
+    """Each part as bytes; a part starts on a byte of its own."""
+    return [pack(part.values, part.bits) for part in message]
+
+
+def cut_reply(sizes: Iterable[int], payload: Array) -> Reply:
+    """The peer's payload as parts of these sizes."""
+    parts, start = [], 0
+    for size in sizes:
+        parts.append(payload[start : start + size])
+        start += size
+    return tuple(parts)
+
+
+def run(protocol: Rounds[T], link: Link) -> T:
+    """Drive a protocol to its result over a link, one exchange per round; local work is booked on its next step."""
+    step, started = "local", perf_counter()
+
+    def exchange(message: Message) -> Reply:
+        nonlocal step, started
+        buffers = pack_parts(message)
+        steps = [(part.step or "round", buffer.nbytes) for part, buffer in zip(message, buffers, strict=True)]
+        step = steps[0][0]
+        reply = cut_reply((size for _, size in steps), link.exchange(buffers, steps, perf_counter() - started))
+        started = perf_counter()
+        return reply
+
+    result = drive(protocol, exchange)
+    link.meter.record_work(step, perf_counter() - started)
+    return result
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,28 @@
-"""Which kernels are in use: compiled for this processor, or the reference.
+"""How a kernel is called: which implementation is in use, and what it accepts.
 
-HDCOS_KERNELS=reference chooses the reference; HDCOS_ISA=baseline, v3 or v4 caps the instruction set.
+HDCOS_KERNELS=reference chooses the reference; HDCOS_ISA=baseline, v3 or v4 caps the instruction set. Any Blank among
+the arguments of a kernel makes the result a Blank of the shape and dtype the real call would have.
 """
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache, wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec
+
+import numpy as np
 
 from hdcos.errors import InputError
+from hdcos.ring.trig import MAX_BITS, SPLIT_SCALE
+from hdcos.ring.types import Blank
 
 P = ParamSpec("P")
-T = TypeVar("T")
+
+UINT8, UINT64 = np.dtype(np.uint8), np.dtype(np.uint64)
+ARRAYS = (np.ndarray, Blank)
+_COMPACT = {bits: np.min_scalar_type(2**bits - 1) for bits in range(1, 65)}
 
 
 class SlowKernels(RuntimeWarning):
@@ -63,33 +71,6 @@ def implementation() -> Any:
     return reference
 
 
-def compiled_first(validated: Callable[P, T]) -> Callable[P, T]:
-    """A kernel whose compiled form, if there is one, sees the arguments as they are.
-
-    It refuses what does not fit as any function refuses arguments, by a TypeError, before it computes anything. What it
-    refuses goes to `validated`, which explains what is wrong, or converts, or plans: checks that pass need no Python.
-    """
-    name = validated.__name__
-
-    @wraps(validated)
-    def kernel(*arguments: P.args, **options: P.kwargs) -> T:
-        compiled = _compiled(name)
-        if compiled is None:
-            return validated(*arguments, **options)
-        try:
-            made: T = compiled(*arguments, **options)
-        except TypeError:
-            return validated(*arguments, **options)
-        return made
-
-    return kernel
-
-
-@cache
-def _compiled(name: str) -> Callable[..., Any] | None:
-    return getattr(_native(), name, None)
-
-
 @cache
 def _native() -> Any:
     """The compiled kernels of the instruction set that was asked for, or None."""
@@ -106,3 +87,106 @@ def _native() -> Any:
     if level is not None and level not in levels:
         raise InputError(f"this host runs kernels for {', '.join(levels)}, not for {level}")
     return compiled.Kernels(level or levels[-1])
+
+
+@cache
+def _compiled(name: str) -> Callable[..., Any] | None:
+    return getattr(_native(), name, None)
+
+
+def kernel(check: Callable[P, tuple[tuple[Any, ...], Any]]) -> Callable[P, Any]:
+    """A kernel from its check, which gives the arguments as implementations take them, and the result of a plan.
+
+    The compiled form, if there is one, sees the arguments as they are. It refuses what does not fit as any function
+    refuses arguments, by a TypeError, before it computes anything. What it refuses goes to `check`, which explains what
+    is wrong, or converts: checks that pass need no Python.
+    """
+    name = check.__name__
+
+    def compute(*arguments: P.args, **options: P.kwargs) -> Any:
+        checked, planned = check(*arguments, **options)
+        return planned if has_blank(checked) else getattr(implementation(), name)(*checked)
+
+    @wraps(check)
+    def called(*arguments: P.args, **options: P.kwargs) -> Any:
+        compiled = _compiled(name)
+        if compiled is None:
+            return compute(*arguments, **options)
+        try:
+            return compiled(*arguments, **options)
+        except TypeError:
+            return compute(*arguments, **options)
+
+    return called
+
+
+def has_blank(arguments: Iterable[Any]) -> bool:
+    """Whether there is a Blank among arguments, or in the tuples and lists among them."""
+    for x in arguments:  # noqa: SIM110 - three times as fast as any()
+        if type(x) is Blank or (isinstance(x, tuple | list) and has_blank(x)):
+            return True
+    return False
+
+
+def compact_dtype(bits: int) -> np.dtype[Any]:
+    """The smallest unsigned dtype that holds values of `bits` bits."""
+    kind = _COMPACT.get(bits)
+    if kind is None:
+        raise InputError(f"a width must be 1 to 64 bits, got {bits}")
+    return kind
+
+
+def check_trig(bits: int, scale: int) -> None:
+    if not 1 <= bits <= MAX_BITS or not 0 <= scale <= SPLIT_SCALE:
+        raise InputError(
+            f"phases have 1 to {MAX_BITS} bits and tables a scale of 0 to {SPLIT_SCALE}, "
+            f"got {bits} bits and scale {scale}"
+        )
+
+
+def check_opening(drop: int, bits: int) -> None:
+    if drop < 0 or bits < 1 or drop + bits > 64:
+        raise InputError(f"dropping {drop} bits and keeping {bits} does not fit 64")
+
+
+def check_words(x: Any, name: str, ndim: int | None = None) -> Any:
+    """C-contiguous ring words, or the Blank itself."""
+    if type(x) is np.ndarray and x.dtype is UINT64 and x.flags.c_contiguous and ndim in (None, x.ndim):
+        return x
+    if not isinstance(x, ARRAYS) or x.dtype != UINT64:
+        raise InputError(f"{name} must be an array of uint64, got {describe(x)}")
+    if ndim is not None and x.ndim != ndim:
+        raise InputError(f"{name} must have {ndim} dimensions, got shape {x.shape}")
+    return x if isinstance(x, Blank) or x.flags.c_contiguous else np.ascontiguousarray(x)
+
+
+def check_compact(x: Any, bits: int, name: str) -> Any:
+    """C-contiguous values in the compact dtype of `bits`, or a Blank of it; wider dtypes lose high bits."""
+    kind = compact_dtype(bits)
+    if type(x) is np.ndarray and x.dtype is kind and x.flags.c_contiguous:
+        return x
+    if not isinstance(x, ARRAYS) or (x.dtype is not kind and x.dtype.kind != "u"):
+        raise InputError(f"{name} must be an array of unsigned integers, got {describe(x)}")
+    if x.dtype is not kind and x.dtype != kind:
+        x = x.astype(kind)
+    return x if isinstance(x, Blank) or x.flags.c_contiguous else np.ascontiguousarray(x)
+
+
+def check_target(out: Any, shape: tuple[int, ...], name: str) -> None:
+    """Refuse what ring words of this shape cannot be written to."""
+    if check_words(out, name) is not out:
+        raise InputError(f"{name} must be C-contiguous")
+    if out.shape != shape:
+        raise InputError(f"{name} must have shape {shape}, got {out.shape}")
+    if isinstance(out, np.ndarray) and not out.flags.writeable:
+        raise InputError(f"{name} cannot be written to")
+
+
+def check_same_shape(**arrays: Any) -> None:
+    if len({x.shape for x in arrays.values()}) > 1:
+        listed = ", ".join(f"{name} {x.shape}" for name, x in arrays.items())
+        raise InputError(f"shapes must be equal: {listed}")
+
+
+def describe(x: Any) -> str:
+    return f"{x.dtype} of shape {x.shape}" if isinstance(x, ARRAYS) else type(x).__name__

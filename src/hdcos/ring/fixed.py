@@ -5,25 +5,20 @@ The word of v at scale s is round(v * 2**s), ties to even, modulo 2**64.
 
 from __future__ import annotations
 
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from hdcos.errors import InputError, RangeError
-from hdcos.ring.blank import Blank
-from hdcos.ring.types import Compact, Signed, Words
+from hdcos.ring.types import Blank, Compact, Signed, Words
 
 
-@overload
-def encode(values: Blank, scale_bits: int, bits: int = 64) -> Blank: ...
-@overload
-def encode(values: npt.ArrayLike, scale_bits: int, bits: int = 64) -> Words: ...
-def encode(values: Any, scale_bits: int, bits: int = 64) -> Any:
+def encode(values: npt.ArrayLike | Blank, scale_bits: int, bits: int = 64) -> Words:
     """Ring words of real values; `bits` is the signed range that must hold them."""
     _check_scale(scale_bits, bits)
     if isinstance(values, Blank):
-        return Blank(values.shape, np.uint64)
+        return Blank(values.shape, np.uint64)  # type: ignore[return-value]
     reals = np.asarray(values)
     if reals.dtype.kind in "biu":
         return _encode_integers(reals, scale_bits, bits)
@@ -45,15 +40,11 @@ def _encode_integers(integers: npt.NDArray[Any], scale_bits: int, bits: int) -> 
     return np.ascontiguousarray(integers.astype(np.int64) << scale_bits).view(np.uint64)
 
 
-@overload
-def decode(words: Blank, scale_bits: int, bits: int = 64) -> Blank: ...
-@overload
-def decode(words: Compact, scale_bits: int, bits: int = 64) -> npt.NDArray[np.float64]: ...
-def decode(words: Any, scale_bits: int, bits: int = 64) -> Any:
+def decode(words: Compact | Blank, scale_bits: int, bits: int = 64) -> npt.NDArray[np.float64]:
     """Real values of ring words, read as signed numbers of `bits` bits."""
     _check_scale(scale_bits, bits)
     if isinstance(words, Blank):
-        return Blank(words.shape, np.float64)
+        return Blank(words.shape, np.float64)  # type: ignore[return-value]
     if not isinstance(words, np.ndarray) or words.dtype.kind != "u":
         raise InputError(f"ring words expected, got {getattr(words, 'dtype', type(words).__name__)}")
     signed = (words.astype(np.uint64) << np.uint64(64 - bits)).view(np.int64) >> np.int64(64 - bits)
@@ -74,6 +65,6 @@ def _too_large(largest: float, scale_bits: int, bits: int) -> RangeError:
 
 def centred_sum(coins: Words, bits: int = 16) -> Signed:
     """The sum of four uniform numbers of up to 16 bits, which each coin is, less its mean."""
-    lanes = np.ascontiguousarray(coins).astype("<u8").view("<u2").reshape(*coins.shape, 4).astype(np.int64)
-    total: Signed = (lanes >> (16 - bits)).sum(axis=-1) - 2 * ((1 << bits) - 1)
+    numbers = np.ascontiguousarray(coins).astype("<u8").view("<u2").reshape(*coins.shape, 4).astype(np.int64)
+    total: Signed = (numbers >> (16 - bits)).sum(axis=-1) - 2 * ((1 << bits) - 1)
     return total

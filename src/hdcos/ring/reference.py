@@ -12,7 +12,7 @@ import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from hdcos.ring import trig
-from hdcos.ring.checks import compact_dtype
+from hdcos.ring.backend import compact_dtype
 from hdcos.ring.fixed import centred_sum
 from hdcos.ring.types import Compact, HadamardGradient, HadamardLayer, Opening, Pool, Signed, Words
 
@@ -149,16 +149,12 @@ def rotate(
 ) -> tuple[Words | None, Words | None]:
     """(cos d * a - sin d * b, sin d * a + cos d * b)."""
     cos, sin = (part.view(np.uint64) for part in trig_words(phase, bits, scale))
-    turned = cos * a - sin * b if cosine else None, sin * a + cos * b if sine else None
-    return _put(turned[0], to_cosine), _put(turned[1], to_sine)
-
-
-def _put(words: Words | None, out: Words | None = None) -> Words | None:
-    """The words, moved to where they were asked for."""
-    if words is None or out is None:
-        return words
-    out[...] = words
-    return out
+    turned = [cos * a - sin * b if cosine else None, sin * a + cos * b if sine else None]
+    for place, (words, out) in enumerate(zip(turned, (to_cosine, to_sine), strict=True)):
+        if words is not None and out is not None:
+            out[...] = words
+            turned[place] = out
+    return turned[0], turned[1]
 
 
 def hadamard_cos(layer: HadamardLayer) -> Words:
@@ -191,9 +187,7 @@ def hadamard_back(gradient: HadamardGradient, opening: Opening) -> tuple[Words, 
     a and b are the integers of `step` and `slope`, with the shift that the public factors are rounded by.
     """
     opened, b, opened_bits, with_public, phase, terms, weight, step, slope, phase_bits, scale, size = gradient
-    D = opened.astype(np.uint64)
-    E = D - np.uint64(1 << (opened_bits - 2))
-    t = (np.uint64(1) - (D >> np.uint64(opened_bits - 1))) << np.uint64(opened_bits)
+    E, t = _lift(opened, opened_bits)
     share = t * b + E if with_public else t * b
     units = phase.shape[1]
     E, t = E[:, :units], t[:, :units]
@@ -204,8 +198,8 @@ def hadamard_back(gradient: HadamardGradient, opening: Opening) -> tuple[Words, 
     )
     c, s = (part.view(np.uint64) for part in trig_words(phase, phase_bits, scale))
     a, q = np.uint64(step[0]), np.int64(slope[0]).astype(np.uint64)
-    moved = _rounded(a * c, step[1]) * x_cos + _rounded(np.uint64(0) - a * s, step[1]) * x_sin
-    y = _rounded(q * s, slope[1]) * (weight * x_cos - m_cos) + _rounded(q * c, slope[1]) * (weight * x_sin - m_sin)
+    moved = _round(a * c, step[1]) * x_cos + _round(np.uint64(0) - a * s, step[1]) * x_sin
+    y = _round(q * s, slope[1]) * (weight * x_cos - m_cos) + _round(q * c, slope[1]) * (weight * x_sin - m_sin)
     padded = np.zeros((len(y), size), np.uint64)
     padded[:, :units] = y
     walsh_hadamard(padded, padded)
@@ -213,7 +207,13 @@ def hadamard_back(gradient: HadamardGradient, opening: Opening) -> tuple[Words, 
     return total, moved.sum(axis=0, dtype=np.uint64), round_open(padded, *opening)
 
 
-def _rounded(x: Words, shift: int) -> Words:
+def _lift(opened: Compact, bits: int) -> tuple[Words, Words]:
+    """E and t of a lifted value that was opened in `bits` bits."""
+    D = opened.astype(np.uint64)
+    return D - np.uint64(1 << (bits - 2)), (np.uint64(1) - (D >> np.uint64(bits - 1))) << np.uint64(bits)
+
+
+def _round(x: Words, shift: int) -> Words:
     """x as a signed number over 2**shift, ties up."""
     if shift == 0:
         return x
@@ -253,9 +253,7 @@ def lifted_sums(
     b_mask: Words,
 ) -> tuple[Words, Words]:
     """Sums over rows of a lifted x, and of x times w = D - M for its first units."""
-    D = opened.astype(np.uint64)
-    E = D - np.uint64(1 << (bits - 2))
-    t = (np.uint64(1) - (D >> np.uint64(bits - 1))) << np.uint64(bits)
+    E, t = _lift(opened, bits)
     units = m_mask.shape[1]
     lifted = E[:, :units], t[:, :units], m[:, :units], b[:, :units]
     product = lifted_product(lifted, w_opened, w_mask, m_mask, b_mask, with_public, (units, 1, 1, 1))

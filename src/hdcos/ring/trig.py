@@ -31,13 +31,13 @@ Table = npt.NDArray[np.int32]
 @cache
 def direct_table(bits: int, scale: int) -> Table:
     """(2**bits, 2) rows of cos and sin of index / 2**bits turns at `scale`."""
-    return _frozen(_whole_turn(bits, scale))
+    return _freeze(_whole_turn(bits, scale))
 
 
 @cache
 def high_table() -> Table:
     """Rows of cos and sin of all multiples of 2**-HIGH_BITS of a turn, at SPLIT_SCALE."""
-    return _frozen(_whole_turn(HIGH_BITS, SPLIT_SCALE))
+    return _freeze(_whole_turn(HIGH_BITS, SPLIT_SCALE))
 
 
 def table(bits: int, scale: int) -> Table:
@@ -76,7 +76,7 @@ def table_hash() -> bytes:
 def _rows(count: int, bits: int, scale: int) -> Table:
     """Rows of cos and sin of index / 2**bits turns, for the first `count` indices."""
     step = 1 << (MAX_BITS - bits)
-    rows = [_rounded(_rotation(index * step), scale) for index in range(count)]
+    rows = [_round(_rotation(index * step), scale) for index in range(count)]
     return np.array(rows, dtype=np.int32).reshape(-1, 2)
 
 
@@ -90,7 +90,7 @@ def _whole_turn(bits: int, scale: int) -> Table:
     return np.concatenate((quarter, turned, -quarter, -turned))
 
 
-def _frozen(table: Table) -> Table:
+def _freeze(table: Table) -> Table:
     table.flags.writeable = False
     return table
 
@@ -101,7 +101,7 @@ def _rotation(angle: int) -> Rotation:
     for level, rotations in enumerate(_base()):
         index = angle >> (MAX_BITS - 8 * (level + 1)) & 255
         if index:
-            result = _turned(result, rotations[index])
+            result = _turn(result, rotations[index])
     return result
 
 
@@ -112,17 +112,17 @@ def _base() -> list[list[Rotation]]:
         step = _taylor(2 * _pi() >> (8 * level))
         rotations = [(1 << PRECISION, 0)]
         for _ in range(255):
-            rotations.append(_turned(rotations[-1], step))
+            rotations.append(_turn(rotations[-1], step))
         tables.append(rotations)
     return tables
 
 
-def _turned(a: Rotation, b: Rotation) -> Rotation:
+def _turn(a: Rotation, b: Rotation) -> Rotation:
     half = 1 << (PRECISION - 1)
     return (a[0] * b[0] - a[1] * b[1] + half) >> PRECISION, (a[1] * b[0] + a[0] * b[1] + half) >> PRECISION
 
 
-def _rounded(rotation: Rotation, scale: int) -> Rotation:
+def _round(rotation: Rotation, scale: int) -> Rotation:
     drop = PRECISION - scale
     half = 1 << (drop - 1)
     return (rotation[0] + half) >> drop, (rotation[1] + half) >> drop

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from math import prod
 
-from hdcos.protocol.precision import Precision
+from hdcos.protocol.cosine import Precision
 from hdcos.secure import stages
 from hdcos.secure.layout import DITHERED, PHASE_BITS, ROUNDED, CompiledNetwork
 from hdcos.secure.stages import Stage

@@ -103,7 +103,7 @@ def _layer(
 ) -> LayerEstimate:
     frames = planner.frames[before[0] :]
     needs = planner.needs[before[1] :]
-    opened = sum(item.size * need.units for need in needs for item in need.kind.fields() if not item.dealt)
+    opened = sum(item.size * need.units for need in needs for item in need.kind.uniform())
     wire = sum(wire_bytes(size) for size in frames)
     seconds = sum(max(ROUND_S, network.seconds(wire_bytes(size))) + size * WIRE_BYTE_S for size in frames)
     seconds += opened * OPENED_S + multiplications * MULTIPLY_S

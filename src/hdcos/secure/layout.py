@@ -21,8 +21,8 @@ from hdcos.nn.activations import Activation, SeriesActivation
 from hdcos.nn.layer import Layer
 from hdcos.nn.structured import PHD_FRACTION_BITS
 from hdcos.protocol import fit
+from hdcos.protocol.cosine import Precision
 from hdcos.protocol.fourier import Series
-from hdcos.protocol.precision import Precision
 from hdcos.ring import Array
 from hdcos.secure import stages
 from hdcos.secure.stages import Projection, Stage, Tensor

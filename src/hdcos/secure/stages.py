@@ -14,11 +14,11 @@ import numpy as np
 from hdcos.errors import ModelError, RangeError
 from hdcos.generators import local
 from hdcos.protocol import cosine, fourier, growing_cos, hadamard, masked, opening, polynomial
+from hdcos.protocol.cosine import Precision
 from hdcos.protocol.fourier import Series
 from hdcos.protocol.hadamard import HadamardCosine
 from hdcos.protocol.masked import Masked
 from hdcos.protocol.party import Party
-from hdcos.protocol.precision import Precision
 from hdcos.protocol.rounds import Rounds
 from hdcos.ring import Array, decode, encode, matmul
 from hdcos.sharing import Public, Share

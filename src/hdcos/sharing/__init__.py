@@ -6,6 +6,6 @@ from hdcos.sharing.prg import derive as derive
 from hdcos.sharing.prg import fresh_seed as fresh_seed
 from hdcos.sharing.share import Public as Public
 from hdcos.sharing.share import Share as Share
-from hdcos.sharing.split import join as join
-from hdcos.sharing.split import refresh as refresh
-from hdcos.sharing.split import split as split
+from hdcos.sharing.share import join as join
+from hdcos.sharing.share import refresh as refresh
+from hdcos.sharing.share import split as split

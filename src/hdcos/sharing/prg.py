@@ -1,8 +1,8 @@
 """Pseudo-random ring words from a 32-byte seed: AES-256 in counter mode.
 
 Computes  seed -> an endless stream of words, the same on every host, readable from any offset.
-Security  seeds come from the operating system; derived seeds from BLAKE2b keyed with their parent. To
-          whoever lacks the seed the stream is indistinguishable from uniform words. One seed feeds one
+Security  seeds come from the operating system; derived seeds from BLAKE2b keyed with their parent. Without
+          the seed the stream is indistinguishable from uniform words. One seed feeds one
           stream, and no offset of it may be used twice: the callers' addresses see to that.
 """
 
@@ -34,14 +34,14 @@ def fresh_seed() -> bytes:
 
 def derive(seed: bytes, *labels: str | int) -> bytes:
     """The child seed that `labels` name; different labels give independent seeds."""
-    digest = hashlib.blake2b(key=_checked(seed), digest_size=SEED_BYTES, person=b"hdcos.derive")
+    digest = hashlib.blake2b(key=_check_seed(seed), digest_size=SEED_BYTES, person=b"hdcos.derive")
     for label in labels:
         text = f"{type(label).__name__}:{label}".encode()
         digest.update(len(text).to_bytes(4, "little") + text)
     return digest.digest()
 
 
-def _checked(seed: bytes) -> bytes:
+def _check_seed(seed: bytes) -> bytes:
     if len(seed) != SEED_BYTES:
         raise InputError(f"a seed has {SEED_BYTES} bytes, this one has {len(seed)}")
     return seed
@@ -58,7 +58,7 @@ class Stream:
     """The words that one seed expands to, by element offset. Reading on where the last read ended is cheapest."""
 
     def __init__(self, seed: bytes) -> None:
-        self._key = _checked(seed)
+        self._key = _check_seed(seed)
         self._cipher: CipherContext | None = None
         self._at = -1
 

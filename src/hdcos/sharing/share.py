@@ -1,8 +1,11 @@
-"""One party's share of a secret tensor, and numbers both parties know.
+"""One party's share of a secret tensor, numbers both parties know, and splitting, joining and refreshing.
 
 Computes  linear maps of shares with public integers: +, -, * public, sums, reshapes. All are local and exact.
-Security  a share alone is uniform whatever the secret is. Nothing here sends anything; the product of two
-          shares is not a local operation, so `share * share` is a TypeError, not a silent leak.
+          Splitting: words -> (seed, words - expand(seed)); the sum of both shares gives the words back.
+Security  a share alone is uniform whatever the secret is: the first is a PRG output, which travels as its 32-byte seed,
+          the second is masked by it. Nothing here sends anything; the product of two shares is not a local operation,
+          so `share * share` is a TypeError, not a silent leak. Refreshing adds a sharing of zero that the receiver
+          cannot predict, so that a share that leaves the pair says nothing about how it was computed.
 
 A real v at scale s is the ring word round(v * 2**s). `bits` says modulo which power of two the words mean
 something: two shares whose bits is 46 add up to the secret modulo 2**46 only.
@@ -17,7 +20,8 @@ from typing import Any
 import numpy as np
 
 from hdcos.errors import InputError
-from hdcos.ring import Array, Opening, encode, round_open
+from hdcos.ring import Array, Opening, encode, modulo, round_open
+from hdcos.sharing.prg import Stream, derive, fresh_seed
 
 RING_BITS = 64
 Index = int | slice | EllipsisType | None | tuple[int | slice | EllipsisType | None, ...]
@@ -60,10 +64,10 @@ class Share:
         return int(self.words.shape[0])
 
     def __add__(self, other: Share) -> Share:
-        return Share(self.words + self._aligned(other), self.scale, min(self.bits, other.bits))
+        return Share(self.words + self._align(other), self.scale, min(self.bits, other.bits))
 
     def __sub__(self, other: Share) -> Share:
-        return Share(self.words - self._aligned(other), self.scale, min(self.bits, other.bits))
+        return Share(self.words - self._align(other), self.scale, min(self.bits, other.bits))
 
     def __neg__(self) -> Share:
         return Share(np.uint64(0) - self.words, self.scale, self.bits)
@@ -74,7 +78,7 @@ class Share:
         if isinstance(public, int | np.integer):
             return Share(self.words * ring_word(int(public)), self.scale, self.bits)
         if isinstance(public, Share):
-            raise TypeError("share * share is not local: use hdcos.protocol.beaver.multiply, which costs one round")
+            raise TypeError("share * share is not local: use hdcos.protocol.masked.multiply, which costs one round")
         raise TypeError(f"share * {type(public).__name__}: give a public real a scale with Public.of(values, scale)")
 
     __rmul__ = __mul__
@@ -104,9 +108,29 @@ class Share:
         words: Array = round_open(self.words, *opening)
         return words
 
-    def _aligned(self, other: Share) -> Array:
+    def _align(self, other: Share) -> Array:
         if not isinstance(other, Share):
             raise TypeError(f"share + {type(other).__name__}: make it a share with party.constant(...)")
         if self.scale != other.scale:
             raise InputError(f"shares at scales {self.scale} and {other.scale} cannot be added")
         return other.words
+
+
+def split(words: Array) -> tuple[bytes, Array]:
+    """Party 0's share as a fresh seed, party 1's share as words."""
+    seed = fresh_seed()
+    return seed, words - Stream(seed).words(tuple(words.shape))
+
+
+def join(share0: Array, share1: Array, bits: int = 64) -> Array:
+    """The secret words, modulo 2**bits."""
+    if share0.shape != share1.shape:
+        raise InputError(f"the two shares have shapes {share0.shape} and {share1.shape}")
+    total: Array = modulo(share0.astype(np.uint64) + share1.astype(np.uint64), bits)
+    return total
+
+
+def refresh(share: Share, rank: int, pair_seed: bytes, address: str) -> Share:
+    """Add the sharing of zero at a fresh address, from the seed only the two parties know."""
+    zero = Stream(derive(pair_seed, "refresh", address)).words(share.shape)
+    return Share(share.words + zero if rank == 0 else share.words - zero, share.scale, share.bits)

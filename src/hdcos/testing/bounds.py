@@ -17,7 +17,7 @@ from hdcos.nn.activations import Activation, SeriesActivation
 from hdcos.nn.layer import Layer
 from hdcos.nn.sequential import Sequential
 from hdcos.protocol import fit, fourier
-from hdcos.protocol.precision import Precision
+from hdcos.protocol.cosine import Precision
 from hdcos.ring import Array
 from hdcos.secure import stages
 from hdcos.secure.answers import LARGEST_NOISE

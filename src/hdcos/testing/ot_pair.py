@@ -12,18 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from hdcos.errors import HandshakeError, InputError
+from hdcos.errors import HandshakeError
 from hdcos.generators import lockstep
-from hdcos.offline.kinds import FusedTrig, GrowingTrig, TrigPair
+from hdcos.offline.dealer import refer
+from hdcos.offline.kinds import FusedTrig, GrowingTrig, Trig
 from hdcos.offline.lifted_kinds import LiftedTimesTrig
-from hdcos.offline.material import Field, Fields, Kind, Need, Plan, Precompute, Values
-from hdcos.offline.ot.chunk import make_chunk
-from hdcos.offline.ot.estimate import chunks, mask_kind
-from hdcos.offline.ot.pool import OtPool
-from hdcos.offline.ot.session import Session
-from hdcos.offline.ot.source import run
-from hdcos.offline.ot.terms import Rounds
-from hdcos.offline.ot.wire import Sent, Talk, padded
+from hdcos.offline.material import Field, Kind, Need, Plan, Precompute, Values
+from hdcos.offline.ot.chunk import chunks
+from hdcos.offline.ot.session import Sent, Session, Talk, pad
+from hdcos.offline.ot.source import OtPool, run
 from hdcos.offline.pool import Allocation
 from hdcos.ring import Array, modulo, spread
 
@@ -39,7 +36,7 @@ def in_lockstep(zero: Talk[Any], one: Talk[Any]) -> tuple[Any, Any]:
     """The results of both sides of an exchange."""
 
     def exchange(*sent: Sent) -> list[Array]:
-        texts = [b"".join(bytes(memoryview(buffer).cast("B")) for buffer in padded(*each)) for each in sent]
+        texts = [b"".join(bytes(memoryview(buffer).cast("B")) for buffer in pad(*each)) for each in sent]
         if len(texts[0]) != len(texts[1]):
             raise HandshakeError("the two sides do not mean the same exchange")
         return [np.frombuffer(bytearray(text), np.uint8) for text in reversed(texts)]
@@ -53,58 +50,50 @@ class Pair:
     def __init__(self) -> None:
         name = os.urandom(32)
         self.sessions = in_lockstep(Session.setup(0, name), Session.setup(1, name))
-        self._stocks: dict[str, tuple[OtPool, OtPool]] = {}
+        self._pools: tuple[dict[str, OtPool], dict[str, OtPool]] = ({}, {})
 
     def fill(
-        self, plan: Plan, executions: int, name: str, finishes: Sequence[Mapping[int, Precompute]] = ({}, {})
+        self, plan: Plan, executions: int, name: str, precomputes: Sequence[Mapping[int, Precompute]] = ({}, {})
     ) -> tuple[OtPool, OtPool]:
-        """Both parties' stocks of a new scope, filled."""
-        stocks = tuple(OtPool(name, plan, rank, finishes[rank]) for rank in (0, 1))
-        self._stocks[name] = (stocks[0], stocks[1])
-        others = {known: pair[0].plan for known, pair in self._stocks.items()}
+        """Both parties' pools of a new scope, filled."""
+        pools = [OtPool(name, plan, rank, precomputes[rank]) for rank in (0, 1)]
+        for known, pool in zip(self._pools, pools, strict=True):
+            known[name] = pool
+        plans = {known: pool.plan for known, pool in self._pools[0].items()}
         start = 0
-        for size in chunks(plan, executions, others):
-            talks = [run(self.sessions[rank], self._maker(stocks[rank], start, size, others)) for rank in (0, 1)]
-            for stock, made in zip(stocks, in_lockstep(talks[0], talks[1]), strict=True):
-                stock.keep(start, size, made)
+        for size in chunks(plan, executions, plans):
+            talks = [run(self.sessions[rank], pools[rank].generate(start, size, self._pools[rank])) for rank in (0, 1)]
+            for pool, made in zip(pools, in_lockstep(*talks), strict=True):
+                pool.keep(start, size, made)
             start += size
-        return stocks[0], stocks[1]
+        return pools[0], pools[1]
 
     def deal(
         self,
         material: Plan,
         dealer: None = None,
         name: str | None = None,
-        finishes: Sequence[Mapping[int, Precompute]] = ({}, {}),
+        precomputes: Sequence[Mapping[int, Precompute]] = ({}, {}),
         executions: int = 1,
     ) -> tuple[Allocation, Allocation]:
-        """Both parties' material for one piece of work, like `protocol.simulate.deal`."""
-        stocks = self.fill(material, executions, name or f"pair {next(_numbers)}", finishes)
-        return stocks[0].begin(executions), stocks[1].begin(executions)
-
-    def _maker(self, stock: OtPool, start: int, size: int, others: Mapping[str, Plan]) -> Rounds[list[Fields]]:
-        def draw(position: int, item: Field) -> Array:
-            return stock.own(position, item, start, size)
-
-        def scope(name: str, position: int) -> tuple[Kind, Array]:
-            return mask_kind(others, name, position), self._stocks[name][stock.rank].uniform(position, 0, 1)
-
-        return make_chunk(stock.rank, stock.plan, size, draw, scope)
+        """Both parties' material for one piece of work, like `pair.deal`."""
+        pools = self.fill(material, executions, name or f"pair {next(_numbers)}", precomputes)
+        return pools[0].begin(executions), pools[1].begin(executions)
 
 
-def joined(plan: Plan, rations: Sequence[Allocation], executions: int = 1) -> list[Values]:
+def joined(plan: Plan, allocations: Sequence[Allocation], executions: int = 1) -> list[Values]:
     """The plain fields of every position, by name."""
     plain: list[Values] = []
     for need in plan.needs:
-        shares = [ration.take(need.kind, need.units * executions) for ration in rations]
+        shares = [allocation.take(need.kind, need.units * executions) for allocation in allocations]
         plain.append(
             {
                 item.name: modulo(zero.astype(np.uint64) + one.astype(np.uint64), item.bits)
                 for item, zero, one in zip(need.kind.fields(), *shares, strict=True)
             }
         )
-    for ration in rations:
-        ration.finish()
+    for allocation in allocations:
+        allocation.finish()
     return plain
 
 
@@ -119,12 +108,10 @@ def wrong_fields(
     """The same by position and field."""
     found: dict[str, int] = {}
     for position, need in enumerate(plan.needs):
-        expected = dict(_derived(plan, need, values[position], values, executions, others or {}))
-        for item in need.kind.fields():
-            if not item.dealt:
-                continue
+        expected = _derive(need, values[position], values, executions, others or {})
+        for item in need.kind.dealt():
             dealt, exact = values[position][item.name], modulo(expected[item.name], item.bits)
-            if isinstance(need.kind, TrigPair | FusedTrig | GrowingTrig) and item.name in ("cos", "sin"):
+            if isinstance(need.kind, Trig) and item.name in ("cos", "sin"):
                 units = np.uint64(trig_units(need.kind.scale))
                 off = modulo(dealt - exact + units, item.bits) > 2 * units
             elif isinstance(need.kind, LiftedTimesTrig) and item.name.startswith("integer_weight"):
@@ -136,27 +123,16 @@ def wrong_fields(
     return found
 
 
-def _derived(
-    plan: Plan, need: Need, mine: Values, values: Sequence[Values], executions: int, others: Mapping[str, Values]
+def _derive(
+    need: Need, mine: Values, values: Sequence[Values], executions: int, others: Mapping[str, Values]
 ) -> Values:
+    """The dealt fields that follow from joined material."""
     kind = need.kind
-    uniform = {item.name: mine[item.name] for item in kind.fields() if not item.dealt}
-    referred = []
-    for ref in kind.references():
-        known = others[ref.scope] if ref.scope else values[ref.position]
-        if ref.scope:
-            known = {name: array[0] for name, array in ref.part(known).items()}
-        elif ref.whole and not ref.rows:
-            if plan.needs[ref.position].units != 1:
-                raise InputError("a whole unit is one per execution")
-            known = ref.part(known)
-            known = {name: np.repeat(array, need.units, axis=0) for name, array in known.items()}
-            if executions == 1:
-                known = {name: array[0] for name, array in known.items()}
-        referred.append(known)
-    compact: Values = {
-        item.name: uniform[item.name].astype(_phase_dtype(kind, item)) for item in kind.fields() if not item.dealt
-    }
+    referred = [
+        refer(reference, need.units, executions, values, lambda scope, position: others[scope])
+        for reference in kind.references()
+    ]
+    compact: Values = {item.name: mine[item.name].astype(_phase_dtype(kind, item)) for item in kind.uniform()}
     derived = dict(kind.derive(compact, *referred))
     # Products with a cosine are exact products of the cosine that was made, which is rounded by chance.
     if isinstance(kind, FusedTrig):
@@ -171,6 +147,6 @@ def _derived(
 
 def _phase_dtype(kind: Kind, item: Field) -> type:
     """Phases are looked up in their compact type."""
-    if isinstance(kind, TrigPair | FusedTrig | GrowingTrig) and item.bits <= 32:
+    if isinstance(kind, Trig) and item.bits <= 32:
         return np.uint16 if item.bits <= 16 else np.uint32
     return np.uint64

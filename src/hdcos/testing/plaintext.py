@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from hdcos.generators import drive, local
-from hdcos.offline import Kind, Reference
+from hdcos.offline import Kind
+from hdcos.offline.dealer import refer
 from hdcos.offline.material import Fields, Precompute, Values
 from hdcos.protocol.gradient import FusedGradient
 from hdcos.protocol.hadamard import HadamardCosine
@@ -38,26 +39,21 @@ class Unmasked:
     def position(self) -> int:
         return len(self.taken)
 
-    def take(self, kind: Kind, units: int, finish: Precompute | None = None) -> Fields:
+    def take(self, kind: Kind, units: int, precompute: Precompute | None = None) -> Fields:
         uniform: dict[str, Array] = {
-            item.name: np.zeros((units, *item.shape), compact_dtype(item.bits))
-            for item in kind.fields()
-            if not item.dealt
+            item.name: np.zeros((units, *item.shape), compact_dtype(item.bits)) for item in kind.uniform()
         }
         uniform |= {
             item.name: self._coins.integers(0, 1 << 64, (units, *item.shape), np.uint64) for item in kind.coins()
         }
-        referred = [self._referred(reference) for reference in kind.references()]
+        referred = [refer(reference, units, 1, self.taken, self._first) for reference in kind.references()]
         values: Mapping[str, Array] = {**uniform, **kind.derive(uniform, *referred)}
         self.taken.append(values)
         fields = tuple(values[item.name] for item in kind.fields())
-        return fields if finish is None else finish(fields, self._earlier)
+        return fields if precompute is None else precompute(fields, self._earlier)
 
-    def _referred(self, reference: Reference) -> Values:
-        values = self.taken[reference.position]
-        if not reference.whole:
-            return values
-        return {name: array[0] for name, array in reference.part(values).items()}
+    def _first(self, scope: str, position: int) -> Values:
+        return self.taken[position]
 
     def _earlier(self, position: int) -> Fields:
         return tuple(self.taken[position].values())

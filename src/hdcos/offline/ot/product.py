@@ -1,6 +1,6 @@
 """One bilinear step: numbers that one party knows times vectors that the other knows.
 
-A maker of material yields the products it wants in one round and is resumed with its shares of their results. The
+A generator of material yields the products it wants in one round and is resumed with its shares of their results. The
 *chooser* has `count` numbers of `width` bits; the other has `rows` vectors of `length` words. Number e meets vector
 e % rows, and `fold` consecutive results are added up, so that a matrix product is one Product:
 
@@ -31,7 +31,7 @@ BATCH_BYTES = 1 << 22
 The first is no power of two, because rows of bits a power of two apart would compete for one place in the cache.
 """
 ALIGNED = 128
-"""Transfers are extended in blocks of so many."""
+"""Transfers are extended in blocks of this many."""
 CORRECTION_BYTES = ALIGNED * 32 // 8
 """What the chooser sends to extend one block: a bit per transfer and group of four base transfers."""
 
@@ -67,7 +67,7 @@ class Product:
         return self.bits - max(bit, self.coarse)
 
     def message_bytes(self, count: int) -> int:
-        """What the other sends for so many numbers."""
+        """What the other sends for `count` numbers."""
         return sum(packed_size(count * self.length, self.word_bits(bit)) for bit in range(self.levels))
 
     @cached_property

@@ -33,7 +33,7 @@ def combine(keys: Array, blocks: int, first: int, counters: int, whole: bool) ->
         block, x = divmod(index, 16)
         if x == 0 and not whole:
             continue
-        stream = _encrypted(key, counter.view(np.uint8).reshape(-1))
+        stream = _encrypt(key, counter.view(np.uint8).reshape(-1))
         u[block] ^= stream
         for bit in range(4):
             if x >> bit & 1:
@@ -103,15 +103,15 @@ def receive(
 
 def _pads(x: Array, key: Array, index: int, length: int) -> Array:
     blocks = (length + 1) // 2
-    once = _encrypted(key, np.ascontiguousarray(x).reshape(-1)).view(np.uint64).reshape(-1, 1, 2)
+    once = _encrypt(key, np.ascontiguousarray(x).reshape(-1)).view(np.uint64).reshape(-1, 1, 2)
     tweaks = np.zeros((len(x), blocks, 2), np.uint64)
     tweaks[..., 0] = np.arange(index, index + len(x), dtype=np.uint64)[:, None]
     tweaks[..., 1] = np.arange(blocks, dtype=np.uint64)
-    twice = _encrypted(key, (tweaks ^ once).view(np.uint8).reshape(-1)).view(np.uint64).reshape(tweaks.shape)
+    twice = _encrypt(key, (tweaks ^ once).view(np.uint8).reshape(-1)).view(np.uint64).reshape(tweaks.shape)
     pads: Array = (twice ^ once).reshape(len(x), 2 * blocks)[:, :length]
     return pads
 
 
-def _encrypted(key: Array, data: Array) -> Array:
+def _encrypt(key: Array, data: Array) -> Array:
     encryptor = Cipher(algorithms.AES(key.tobytes()), modes.ECB()).encryptor()
     return np.frombuffer(encryptor.update(data.tobytes()), np.uint8)

@@ -13,13 +13,12 @@ from math import pi
 import numpy as np
 
 from hdcos.protocol import fit
+from hdcos.protocol.cosine import Phase, even, open_phase
 from hdcos.protocol.fourier import series_of
 from hdcos.protocol.growing_cos import growing_cos_parts
 from hdcos.protocol.opening import round_lift
 from hdcos.protocol.party import Party
-from hdcos.protocol.phase import Phase, open_phase
 from hdcos.protocol.polynomial import lifted_polynomials
-from hdcos.protocol.precision import even
 from hdcos.protocol.rounds import Rounds
 from hdcos.ring import rotate
 from hdcos.secure.training.form import PHASE_BITS, SLOPE_SCALE, LinearBlock

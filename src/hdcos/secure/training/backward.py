@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from hdcos.protocol.cosine import FusedPhase
 from hdcos.protocol.gradient import FusedGradient, fused_gradient
 from hdcos.protocol.hadamard import transformed
 from hdcos.protocol.lifted import (
@@ -24,7 +25,6 @@ from hdcos.protocol.lifted import (
 from hdcos.protocol.masked import product
 from hdcos.protocol.opening import open_masked
 from hdcos.protocol.party import Party
-from hdcos.protocol.phase import FusedPhase
 from hdcos.protocol.rounds import Rounds
 from hdcos.ring import Array, pool_sum, spread
 from hdcos.secure.training.activation import FACTOR_BITS, TWO_PI, settled

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from hdcos.offline import Reference
+from hdcos.protocol.cosine import FusedPhase, open_fused_phase
 from hdcos.protocol.hadamard import HadamardCosine, transformed
 from hdcos.protocol.lifted import times_masked
 from hdcos.protocol.masked import Masked, product
 from hdcos.protocol.opening import open_masked, round_lift
 from hdcos.protocol.party import Party
-from hdcos.protocol.phase import FusedPhase, open_fused_phase
 from hdcos.protocol.rounds import Rounds, together
 from hdcos.ring import HadamardLayer, pool_sum
 from hdcos.secure.training.activation import activate, settled, slope_of

@@ -20,11 +20,11 @@ from itertools import combinations
 import numpy as np
 
 from hdcos.protocol import fit
+from hdcos.protocol.cosine import even
 from hdcos.protocol.fourier import Series, fourier
 from hdcos.protocol.masked import Masked, product
 from hdcos.protocol.opening import open_masked
 from hdcos.protocol.party import Party
-from hdcos.protocol.precision import even
 from hdcos.protocol.rounds import Rounds
 from hdcos.ring import matmul
 from hdcos.secure.training.activation import settled
