@@ -15,7 +15,7 @@ from hdcos.protocol.party import Party
 from hdcos.protocol.plan import plan
 from hdcos.ring import Array, decode, encode, modulo
 from hdcos.secure.answers import answer
-from hdcos.secure.layout import PHASE_BITS, CompiledNetwork, layout
+from hdcos.secure.compile import PHASE_BITS, CompiledNetwork, compile_network
 from hdcos.secure.program import infer, open_weights
 from hdcos.secure.stages import Parameters
 from hdcos.sharing import Share, join
@@ -32,10 +32,10 @@ def simulate_transcript(
     model: Sequential, x: Array, phase_bits: int = PHASE_BITS, *, masked: bool = True
 ) -> tuple[Array, Transcript]:
     """The outputs and everything the parties said to each other for these rows."""
-    chosen = layout(model, phase_bits)
+    chosen = compile_network(model, phase_bits)
     dealer, scope = Dealer(), f"model {secrets.token_hex(8)}"
     parameters = _load(model, chosen, dealer, scope)
-    rows = chosen.prepared(np.asarray(x, np.float64))
+    rows = chosen.apply_front(np.asarray(x, np.float64))
     words = encode(rows, chosen.input_scale)
     pair = share_pair(words, chosen.input_scale)
 
@@ -43,7 +43,7 @@ def simulate_transcript(
         return (yield from infer(party, chosen, parameters[rank], value))
 
     planned = [plan(program, rank, pair[rank] if not masked else words, rank=rank) for rank in (0, 1)]
-    rations = deal(planned[0].material, dealer, f"{scope} rows", [each.finishes for each in planned])
+    rations = deal(planned[0].material, dealer, f"{scope} rows", [each.precompute for each in planned])
     values: list[Share | Array] = list(pair)
     if masked:
         # The owner of the rows was given both shares of the input's mask, the first material of the plan.

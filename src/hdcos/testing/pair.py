@@ -88,7 +88,7 @@ def simulate(
     shares = list(zip(*inputs, strict=True)) or [(), ()]
     if rations is None:
         planned = [plan(program, *shares[rank], rank=rank, **parameters) for rank in (0, 1)]
-        rations = deal(planned[0].material, finishes=[each.finishes for each in planned])
+        rations = deal(planned[0].material, finishes=[each.precompute for each in planned])
     protocols = [program(Party(rank, rations[rank]), *shares[rank], **parameters) for rank in (0, 1)]
     results, transcript = drive_pair(protocols[0], protocols[1])
     for ration in rations:
