@@ -138,10 +138,9 @@ def transform(products: Share, size: int, outputs: int, projection: Projection |
 
 
 def plus_bias(x: Share, bias: Share | None) -> Share:
-    """x with its bias, which for images is one number per channel. Local."""
+    """x with its bias at the same scale, which for images is one number per channel. Local."""
     if bias is None:
         return x
-    bias = bias.raised(x.scale)
     words = bias.words.reshape(-1, 1, 1) if len(x.shape) == 4 else bias.words
     return Share(x.words + words, x.scale, min(x.bits, bias.bits))
 

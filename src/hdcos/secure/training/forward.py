@@ -281,7 +281,7 @@ class Forward:
         return self._plus_bias(y.raised(MATRIX_OUTPUT), each.block)
 
     def _plus_bias(self, y: Share, block: LinearBlock) -> Share:
-        return plus_bias(y, self.state[block.bias.name] if block.bias else None)
+        return plus_bias(y, self.state[block.bias.name].raised(y.scale) if block.bias else None)
 
 
 def activate(party: Party, block: LinearBlock, y: Share) -> Rounds[tuple[Share, Share | None]]:
