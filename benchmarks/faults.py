@@ -28,7 +28,7 @@ from hdcos.errors import PeerLost
 from hdcos.party.checkpoint import Checkpoints
 from hdcos.ring import encode
 from hdcos.secure.training import Rule, sgd_step, training_plan
-from hdcos.secure.training.form import INPUT_SCALE
+from hdcos.secure.training.plan import INPUT_SCALE
 from hdcos.sharing import Share, join
 from hdcos.testing.pair import share_pair, simulate
 from hdcos.testing.plaintext import run_plaintext

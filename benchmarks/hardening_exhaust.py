@@ -46,7 +46,7 @@ from hdcos.party.checkpoint import Checkpoints
 from hdcos.party.node import TRIM_S
 from hdcos.party.store import Store
 from hdcos.ring import Array, decode, encode, modulo
-from hdcos.secure import layout
+from hdcos.secure import compile_network
 
 PARTIES = ROLES[1:]
 FILE_BYTES = 1 << 20
@@ -387,7 +387,7 @@ class Soak:
     def __post_init__(self) -> None:
         self._site = ClusterFile.read(self.nodes.folder / "cluster.toml")
         self._stores = [Store(self.nodes.folder / f"party{rank}" / "state") for rank in (0, 1)]
-        self._layout = layout(self.model)
+        self._layout = compile_network(self.model)
         self._random = np.random.default_rng(self.seed)
         self._settings = [pinned(self._site.servers[f"party{rank}"].certificate.pem) for rank in (0, 1)]
         self.secrets = [self._allowed() for _ in range(TOKENS)]
@@ -453,7 +453,7 @@ class Soak:
                 link.close()
 
     async def _predict(self, links: Sequence[Connection], rows: np.ndarray, masked: bool) -> np.ndarray | None:
-        path, words = f"/v2/models/{self.name}", encode(self._layout.prepared(rows), self._layout.input_scale)
+        path, words = f"/v2/models/{self.name}", encode(self._layout.apply_front(rows), self._layout.input_scale)
         asked = {"request_id": secrets.token_hex(16), "mode": "masked" if masked else "shares"}
         if masked:
             first = await _ask(links[0], f"{path}/masks", {"rows": len(words)})

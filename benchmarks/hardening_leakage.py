@@ -28,8 +28,8 @@ from benchmarks.leakage import (
 )
 from benchmarks.record import Line, at_least, at_most, exactly
 from hdcos import nn
-from hdcos.secure import layout
-from hdcos.secure.layout import DITHERED, OPENED_SCALE, PHASE_BITS, SERIES_SCALE, SQUARE_SCALE
+from hdcos.secure import compile_network
+from hdcos.secure.compile import DITHERED, OPENED_SCALE, PHASE_BITS, SERIES_SCALE, SQUARE_SCALE
 from hdcos.secure.stages import Product
 from hdcos.testing.pair import simulate_private
 
@@ -114,7 +114,7 @@ def _dealt(coin_bits: int, queries: int) -> Iterator[Line]:
 
 
 def _unrounded() -> Iterator[Line]:
-    rounded = [stage.drop for stage in layout(_dense()).stages if isinstance(stage, Product)]
+    rounded = [stage.drop for stage in compile_network(_dense()).stages if isinstance(stage, Product)]
     yield exactly("dense channel: bits dropped as a dense layer after a cosine is opened", rounded, [0])
 
 

@@ -33,17 +33,17 @@ from hdcos.protocol.hadamard import HadamardCosine
 from hdcos.protocol.party import Party
 from hdcos.protocol.plan import plan
 from hdcos.ring import encode, modulo, trig_words
-from hdcos.secure import answers, layout
-from hdcos.secure.layout import CompiledNetwork
+from hdcos.secure import answers, compile_network
+from hdcos.secure.activations import Fourier
+from hdcos.secure.compile import CompiledNetwork
 from hdcos.secure.program import infer
-from hdcos.secure.stages import Fourier
 from hdcos.sharing import Share, Stream, derive, refresh
 from hdcos.testing import pair as private_simulation
 from hdcos.testing.pair import deal, drive_pair
 
 Array = npt.NDArray[np.float64]
 BATCH = 1000
-LAYOUT = "hdcos.secure.layout"
+LAYOUT = "hdcos.secure.compile"
 
 
 def network(width: int = 256, outputs: int = 10, depth: int = 1, seed: int = 1) -> nn.Sequential:
@@ -122,10 +122,10 @@ class Queries:
     ) -> None:
         self.model, self.setting, self.row = model, setting, row
         with setting.applied():
-            self.layout: CompiledNetwork = chosen or layout(model, setting.phase_bits)
+            self.layout: CompiledNetwork = chosen or compile_network(model, setting.phase_bits)
         self._dealer, self._scope = Dealer(), f"model {secrets.token_hex(8)}"
         self._parameters = private_simulation._load(model, self.layout, self._dealer, self._scope)
-        self._words = encode(np.repeat(self.layout.prepared(row[None]), BATCH, 0), self.layout.input_scale)
+        self._words = encode(np.repeat(self.layout.apply_front(row[None]), BATCH, 0), self.layout.input_scale)
         self._pair_seed = secrets.token_bytes(32)
         self._planned = [plan(self._program, rank, self._words, rank=rank) for rank in (0, 1)]
         self._count = 0
@@ -138,7 +138,7 @@ class Queries:
         with self.setting.applied(), _recorded() as rounded:
             self._count += 1
             name = f"{self._scope} rows {self._count}"
-            rations = deal(self._planned[0].material, self._dealer, name, [each.finishes for each in self._planned])
+            rations = deal(self._planned[0].material, self._dealer, name, [each.precompute for each in self._planned])
             for rank in (0, 1):
                 self._dealer.close(name, rank)
             mask = sum(ration.peek(0)[0].astype(np.uint64) for ration in rations)

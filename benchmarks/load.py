@@ -25,7 +25,7 @@ from hdcos.api.tokens import token
 from hdcos.link.cluster_file import ClusterFile
 from hdcos.nn import Sequential
 from hdcos.ring import encode
-from hdcos.secure import layout
+from hdcos.secure import compile_network
 
 LENGTH = b"inference-header-content-length: "
 
@@ -90,8 +90,8 @@ class Private:
 
     def __init__(self, site: ClusterFile, secret: str, name: str, model: Sequential, rows: np.ndarray) -> None:
         self._path = f"/v2/models/{name}/infer"
-        chosen = layout(model)
-        self._words = encode(chosen.prepared(rows), chosen.input_scale)
+        chosen = compile_network(model)
+        self._words = encode(chosen.apply_front(rows), chosen.input_scale)
         self.expected = model(rows)
         shape = list(self._words.shape[1:])
         size = 8 * int(np.prod(shape))

@@ -40,9 +40,9 @@ from hdcos.offline import (
 from hdcos.offline.ot import OtSource, traffic
 from hdcos.offline.ot.product import Product
 from hdcos.offline.ot.session import talk_over
+from hdcos.secure.compile import compile_network
 from hdcos.secure.estimate import ot_traffic
-from hdcos.secure.layout import layout
-from hdcos.secure.planning import plan_inference
+from hdcos.secure.program import plan_inference
 from hdcos.testing.ot_pair import Pair, joined, wrong_fields
 
 TRANSFERS = 1 << 22
@@ -316,11 +316,14 @@ def networks(seed: int) -> Iterator[Line]:
     )
     yield Line("of the 5 images recognised", int((results[False].argmax(1) == y).sum()), "reported", True)
     yield exactly("online rounds and bytes are the same with both sources", online[True] == online[False], True)
-    planned = ot_traffic(layout(model, dealer=False), 5).bytes
+    planned = ot_traffic(compile_network(model, dealer=False), 5).bytes
     yield exactly("metered less planned traffic of their material without a dealer", offline - planned, 0)
     yield Line("MB of traffic per image without a dealer", offline / 5e6, "reported", True)
     yield Line(
-        "the same from a dealer, MB", plan_inference(layout(model)).material.dealt_bytes(1) / 1e6, "reported", True
+        "the same from a dealer, MB",
+        plan_inference(compile_network(model)).material.dealt_bytes(1) / 1e6,
+        "reported",
+        True,
     )
     yield Line("seconds per image to make material without a dealer", made_s / 5, "reported", True)
     yield from _digits(seed)

@@ -13,9 +13,8 @@ import hdcos
 from hdcos import nn
 from hdcos.ring import encode
 from hdcos.secure.training import Rule, sgd_step, training_plan
-from hdcos.secure.training.batches import batches
-from hdcos.secure.training.form import INPUT_SCALE
-from hdcos.secure.training.targets import one_hot
+from hdcos.secure.training.plan import INPUT_SCALE
+from hdcos.secure.training.targets import batches, one_hot
 from hdcos.sharing import Share
 from hdcos.testing.plaintext import Counter, run_plaintext
 
@@ -128,5 +127,5 @@ def fixed_point(run: Run) -> Outcome:
             rows, wanted = Share(x[chosen], INPUT_SCALE), Share(targets[chosen], form.target_scale)
             held = run_plaintext(sgd_step, form, held, rows, wanted, rule, counter=counter)
             number, last = number + 1, rate
-    trained = form.trained(run.model, {name: share.words for name, share in held.items()})
+    trained = form.decode(run.model, {name: share.words for name, share in held.items()})
     return run.outcome(trained(run.test_x), counter=counter)

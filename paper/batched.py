@@ -20,12 +20,10 @@ from torch.nn import functional
 from hdcos.errors import ModelError
 from hdcos.nn import activations
 from hdcos.nn.convolution import AvgPool2d, Conv2d, Flatten
-from hdcos.nn.dense import Dense, LowRank
-from hdcos.nn.hadamard import HadamardDiagonal, sylvester
+from hdcos.nn.dense import Circulant, Dense, LowRank
+from hdcos.nn.hadamard import PHD, HadamardDiagonal, RandomProjection, sylvester
 from hdcos.nn.layer import Layer
-from hdcos.nn.projection import RandomProjection
 from hdcos.nn.sequential import Sequential
-from hdcos.nn.structured import PHD, Circulant
 from hdcos.protocol.intervals import relu_cubic
 from paper.lenet_stem import Stem, find_stem
 

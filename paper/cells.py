@@ -13,9 +13,8 @@ import numpy as np
 
 from hdcos.errors import InputError
 from hdcos.nn import models
-from hdcos.nn.hadamard import HadamardDiagonal
+from hdcos.nn.hadamard import HadamardDiagonal, RandomProjection
 from hdcos.nn.layer import Layer
-from hdcos.nn.projection import RandomProjection
 from hdcos.nn.sequential import Sequential
 from hdcos.ring import Array
 

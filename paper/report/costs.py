@@ -9,8 +9,7 @@ from hdcos.nn.sequential import Sequential
 from hdcos.protocol.catalogue import Call, find
 from hdcos.protocol.plan import Planned, blank_share, plan
 from hdcos.secure.estimate import estimate, total
-from hdcos.secure.training import Rule, sgd_step, training_plan
-from hdcos.secure.training.form import INPUT_SCALE
+from hdcos.secure.training.step import plan_step
 from paper.cells import IMAGES, Cell
 from paper.experiments import ACTIVATIONS, STRUCTURES
 from paper.report.document import Heading, Part, Table, Text
@@ -85,11 +84,7 @@ def _training(cell: Cell) -> tuple[str, ...]:
 
 def sgd_price(model: Sequential, batch: int) -> Planned:
     """One step of training on shares, over shapes."""
-    form = training_plan(model, "logistic" if model.output_shape == (1,) else "softmax")
-    x = blank_share((batch, *form.input_shape), INPUT_SCALE)
-    targets = blank_share((batch, form.outputs), form.target_scale)
-    state = {tensor.name: blank_share(tensor.shape, tensor.scale, tensor.bits) for tensor in form.tensors}
-    return plan(sgd_step, form, state, x, targets, Rule(0.1))
+    return plan_step(model, batch, "logistic" if model.output_shape == (1,) else "softmax")
 
 
 def adam_extra(parameters: int) -> tuple[int, int, int]:

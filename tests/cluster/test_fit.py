@@ -9,10 +9,9 @@ import torch
 import hdcos
 from hdcos import data, nn
 from hdcos.errors import InputError, ModelError, RangeError
-from hdcos.secure.training.batches import batches
-from hdcos.secure.training.estimate import plan_step
 from hdcos.secure.training.rates import RateRaised
-from hdcos.secure.training.targets import one_hot
+from hdcos.secure.training.step import plan_step
+from hdcos.secure.training.targets import batches, one_hot
 from hdcos.secure.training.watch import mean_loss
 
 

@@ -12,8 +12,8 @@ import pytest
 import hdcos
 from hdcos import data, nn
 from hdcos.errors import PeerLost
+from hdcos.secure.compile import compile_network
 from hdcos.secure.estimate import ot_traffic
-from hdcos.secure.layout import layout
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_private_inference_is_plain_inference_and_costs_what_was_planned(cluster
     assert np.abs(private.predict(x) - model(x)).max() < 1e-2
     cost = cluster.cost
     assert cost.online.rounds == 2
-    assert sum(cost.offline.bytes_sent) == ot_traffic(layout(model, dealer=False), 6).bytes
+    assert sum(cost.offline.bytes_sent) == ot_traffic(compile_network(model, dealer=False), 6).bytes
 
 
 def test_stocks_are_refilled_in_the_background(cluster) -> None:

@@ -19,9 +19,9 @@ import numpy as np
 from hdcos import nn
 from hdcos.protocol.catalogue import FUNCTIONS, Call
 from hdcos.ring import encode
-from hdcos.secure.layout import WHOLE_TURN
+from hdcos.secure.compile import WHOLE_TURN
 from hdcos.secure.training import Rule, sgd_step, training_plan
-from hdcos.secure.training.form import INPUT_SCALE
+from hdcos.secure.training.plan import INPUT_SCALE
 from hdcos.testing.pair import Transcript, share_pair, simulate, simulate_transcript
 
 FILE = Path(__file__).with_name("golden.json")

@@ -14,8 +14,8 @@ from hdcos.errors import HdcosWarning, InputError, ModelError, RangeError
 from hdcos.nn.activations import SeriesActivation
 from hdcos.protocol import fit
 from hdcos.secure.calibrate import MARGIN, intervals
+from hdcos.secure.compile import compile_network
 from hdcos.secure.estimate import estimate, total
-from hdcos.secure.layout import layout
 from hdcos.testing.bounds import error_bound
 from hdcos.testing.pair import simulate_private
 
@@ -159,7 +159,9 @@ def test_intervals_are_part_of_the_architecture(tmp_path) -> None:
     plain = nn.Sequential.outline({**record, "layers": [record["layers"][0], {"type": "Tanh"}, record["layers"][2]]})
     assert plain.layers[1] == nn.Tanh(), "files without an interval are read as before"
     assert plain.fingerprint != outline.fingerprint
-    assert layout(plain).record() != layout(outline).record(), "parties compare the integers themselves"
+    assert compile_network(plain).record() != compile_network(outline).record(), (
+        "parties compare the integers themselves"
+    )
     model.save(tmp_path / "model")
     assert nn.load(tmp_path / "model").layers == model.layers
     assert nn.from_torch(model.to_torch()).layers == model.layers, "and no warning: the interval was chosen"

@@ -9,7 +9,7 @@ import pytest
 
 from hdcos import nn
 from hdcos.errors import InputError, ModelError
-from hdcos.nn.columns import checked_names
+from hdcos.nn.columns import check_names
 
 NAMES = ("age", "income", "pulse")
 ROWS = np.random.default_rng(0).uniform(-1, 1, (5, 3))
@@ -113,7 +113,7 @@ def test_names_are_bounded_and_checked_in_no_time() -> None:
     many = [f"{number:x}" for number in range(200_000)]
     started = time.perf_counter()
     with pytest.raises(ModelError, match="two features are called"):
-        checked_names([*many, many[-1]], len(many) + 1)
+        check_names([*many, many[-1]], len(many) + 1)
     with pytest.raises(ModelError, match="bytes"):
-        checked_names([f"{number:0200d}" for number in range(6000)], 6000)
+        check_names([f"{number:0200d}" for number in range(6000)], 6000)
     assert time.perf_counter() - started < 2

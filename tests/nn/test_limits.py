@@ -98,7 +98,7 @@ def test_rows_are_chosen_in_blocks_as_they_would_be_at_once(monkeypatch) -> None
 
 
 def test_matrices_that_follow_from_a_seed_are_kept_for_a_bounded_number_of_layers() -> None:
-    from hdcos.nn.structured import phd_projection
+    from hdcos.nn.hadamard import phd_projection
 
     for seed in range(80):
         nn.PHD(2, 2, seed).projection()

@@ -10,9 +10,8 @@ from scipy.linalg import circulant, hadamard
 
 from hdcos.errors import ModelError
 from hdcos.nn import PHD, Circulant, Dense, HadamardDiagonal, LowRank, RandomProjection
-from hdcos.nn.hadamard import walsh_hadamard
+from hdcos.nn.hadamard import PHD_FRACTION_BITS, walsh_hadamard
 from hdcos.nn.layer import Linear
-from hdcos.nn.structured import PHD_FRACTION_BITS
 
 SIZES = [(1, 1), (1, 5), (5, 1), (8, 8), (28, 16), (16, 28), (64, 10), (400, 120)]
 
@@ -156,3 +155,15 @@ def test_a_random_projection_keeps_lengths_on_average() -> None:
 def test_a_layer_that_makes_no_sense_is_refused_by_name(build, message: str) -> None:
     with pytest.raises(ModelError, match=message):
         build()
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [Dense(12, 5), LowRank(12, 5), Circulant(12, 5), PHD(12, 5), HadamardDiagonal(12, 5), HadamardDiagonal(12, 5, 3)],
+    ids=repr,
+)
+def test_factors_lead_from_the_input_to_the_output_and_use_every_weight_once(layer: Linear) -> None:
+    parts = layer.factors((12,))
+    assert (parts[0].inputs, parts[-1].outputs) == ((12,), (5,))
+    assert [part.outputs for part in parts[:-1]] == [part.inputs for part in parts[1:]]
+    assert sorted([part.weight for part in parts] + ["bias"]) == sorted(layer.parameter_shapes())

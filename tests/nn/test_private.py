@@ -7,7 +7,7 @@ import pytest
 
 from hdcos import nn
 from hdcos.errors import ModelError
-from hdcos.secure.layout import layout
+from hdcos.secure.compile import compile_network
 from hdcos.testing.bounds import error_bound
 from hdcos.testing.pair import simulate_private, simulate_transcript
 
@@ -175,7 +175,7 @@ def test_large_weights_of_a_cosine_layer_wrap_harmlessly() -> None:
 
 def test_relu_is_refused_with_advice() -> None:
     with pytest.raises(ModelError, match=r"layer 1, ReLU.*Cos"):
-        layout(nn.models.mlp([4, 4, 2], "relu", "dense"))
+        compile_network(nn.models.mlp([4, 4, 2], "relu", "dense"))
 
 
 def test_weights_too_large_for_the_scale_are_refused_by_name() -> None:

@@ -107,7 +107,7 @@ def test_a_newer_version_asks_for_an_upgrade(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "{", '{"layers": [', "\x00"])
 def test_a_damaged_architecture_is_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(ModelError, match=r"damaged architecture .*Save the model anew"):
+    with pytest.raises(ModelError, match=r"damaged architecture .*Save the model again"):
         load(write(tmp_path / "file", architecture=text))
 
 

@@ -12,8 +12,8 @@ from hdcos import nn
 from hdcos.cluster.job import Job
 from hdcos.cluster.model import PrivateModel
 from hdcos.errors import DataMissing, HdcosError, InputError, ModelError, RangeError
-from hdcos.secure.training.estimate import plan_step
 from hdcos.secure.training.plain import plain_fit
+from hdcos.secure.training.step import plan_step
 from hdcos.secure.training.targets import one_hot
 
 GENERATOR = np.random.default_rng(0)

@@ -25,7 +25,7 @@ from hdcos.party.allotment import MaterialAllotment
 from hdcos.party.executions import Executions
 from hdcos.party.store import Store, StoredDataset
 from hdcos.ring import encode
-from hdcos.secure import layout
+from hdcos.secure import compile_network
 from party.conftest import command
 
 MODEL = nn.models.mlp([6, 8, 3])
@@ -180,7 +180,7 @@ def test_a_job_does_not_replace_another_clients_model(cluster, eve, unharmed) ->
 
 
 def _put(raw, rank, name, model, version):
-    chosen = layout(model)
+    chosen = compile_network(model)
     words = {tensor.name: tensor.words(model.state()[tensor.name]) for tensor in chosen.tensors}
     known = {"architecture": model.architecture(), "phase_bits": 16, "version": version}
     return raw(rank, "PUT", f"/v2/models/{name}", {"parameters": known}, split_words(words)[rank])

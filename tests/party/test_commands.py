@@ -11,7 +11,7 @@ import pytest
 import hdcos
 from hdcos import data, nn
 from hdcos.errors import HdcosWarning
-from hdcos.secure.training.estimate import plan_step
+from hdcos.secure.training.step import plan_step
 from party.conftest import command, secret
 
 

@@ -13,7 +13,7 @@ from hdcos.errors import HdcosError, InputError
 from hdcos.link import Identity
 from hdcos.link.cluster_file import ClusterFile, NodeCard, make_node
 from hdcos.party.config import FILE, TEMPLATE, Config
-from hdcos.secure import layout
+from hdcos.secure import compile_network
 from party.conftest import command, running_all
 
 
@@ -175,7 +175,7 @@ def test_the_doctor_helps_clients_who_have_no_node(site, tmp_path, monkeypatch) 
 
 def test_the_doctor_reports_a_model_that_waits_for_its_other_share(site, raw) -> None:
     model = nn.models.mlp([6, 8, 3])
-    chosen, state = layout(model), model.state()
+    chosen, state = compile_network(model), model.state()
     words = {tensor.name: tensor.words(state[tensor.name]) for tensor in chosen.tensors}
     known = {"architecture": model.architecture(), "phase_bits": 16, "version": "5" * 32}
     status, *_ = raw(0, "PUT", "/v2/models/lonely", {"parameters": known}, words)

@@ -11,7 +11,7 @@ from hdcos.errors import DataMissing, InputError, PolicyRefused
 from hdcos.party.config import Config
 from hdcos.party.quota import BLOCK, Quota, allowed_queries
 from hdcos.party.store import Store
-from hdcos.secure import layout
+from hdcos.secure import compile_network
 
 
 class Allowing(Quota):
@@ -143,7 +143,7 @@ def test_the_quota_is_set_in_node_toml(tmp_path) -> None:
     ],
 )
 def test_by_default_a_thousandth_of_what_is_stated_for_a_network_is_answered(model, phase_bits, dealer, rows) -> None:
-    chosen = layout(model, phase_bits, dealer)
+    chosen = compile_network(model, phase_bits, dealer)
     assert allowed_queries(chosen, 0) == rows
     assert allowed_queries(chosen, 12) == 12
 

@@ -20,8 +20,8 @@ from hdcos import data, nn
 from hdcos.errors import DataMissing, HdcosError, InputError, PolicyRefused, RangeError
 from hdcos.party.checkpoint import Checkpoints
 from hdcos.party.store import Store
-from hdcos.secure.training.estimate import plan_step
 from hdcos.secure.training.plain import plain_fit
+from hdcos.secure.training.step import plan_step
 from hdcos.secure.training.targets import one_hot
 from party.conftest import Raw, command, connected, running, running_all
 

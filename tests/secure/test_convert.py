@@ -7,7 +7,7 @@ import pytest
 
 from hdcos import nn
 from hdcos.errors import ModelError
-from hdcos.secure import layout
+from hdcos.secure import compile_network
 from hdcos.secure.training import training_plan
 from hdcos.secure.training.convert import to_inference
 from hdcos.sharing import join
@@ -27,7 +27,7 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 def test_parameters_stay_what_they_were(name: str) -> None:
     model, rounds = MODELS[name]
-    form, chosen = training_plan(model), layout(model)
+    form, chosen = training_plan(model), compile_network(model)
     state = model.state()
     names = [tensor.name for tensor in form.tensors]
     pairs = [share_pair(t.words(state[t.name]), t.scale, t.bits) for t in form.tensors]
@@ -52,7 +52,7 @@ def test_another_network_is_refused() -> None:
     pairs = [share_pair(t.words(model.state()[t.name]), t.scale, t.bits) for t in form.tensors]
 
     def program(party, *shares):
-        return (yield from to_inference(party, form, layout(other), dict(zip("abcd", shares, strict=True))))
+        return (yield from to_inference(party, form, compile_network(other), dict(zip("abcd", shares, strict=True))))
 
     with pytest.raises(ModelError, match="other parameters"):
         simulate(program, *pairs)

@@ -6,8 +6,8 @@ import pytest
 
 from hdcos import nn
 from hdcos.errors import InputError
-from hdcos.secure.training.estimate import least_rate, plan_step
-from hdcos.secure.training.rates import RateRaised, epoch_rates
+from hdcos.secure.training.rates import RateRaised, epoch_rates, least_rate
+from hdcos.secure.training.step import plan_step
 
 
 @pytest.mark.parametrize("model", [nn.models.higgs_mlp(), nn.models.mlp([30, 64, 64, 1]), nn.models.lenet5()])

@@ -13,8 +13,8 @@ from hdcos.errors import InputError, ModelError
 from hdcos.protocol.plan import blank_share, plan
 from hdcos.ring import decode, encode
 from hdcos.secure.training import Rule, sgd_step, training_plan
-from hdcos.secure.training.form import INPUT_SCALE
-from hdcos.secure.training.rule import updated
+from hdcos.secure.training.plan import INPUT_SCALE
+from hdcos.secure.training.rule import update
 from hdcos.sharing import Share, join
 from hdcos.testing.pair import share_pair, simulate
 from hdcos.testing.plaintext import Counter, run_plaintext
@@ -326,7 +326,7 @@ def test_a_small_decay_is_exact_in_the_mean() -> None:
     nothing = {"b": np.zeros(2, np.uint64)}
     for number in range(steps):
         copies = {"b": Share(encode(decode(state["b"].words, scale), 18), 18)}
-        state = updated(state, Rule(rate, 0.0, decay, rate, number), nothing, copies)
+        state = update(state, Rule(rate, 0.0, decay, rate, number), nothing, copies)
     expected = (1 - rate * decay) ** steps
     assert np.abs(decode(state["b"].words, scale) - np.array([expected, -expected])).max() < 1e-5
 

@@ -10,7 +10,7 @@ from scipy import stats
 
 from hdcos import nn
 from hdcos.secure.training import Rule, TrainingPlan, sgd_step, training_plan
-from hdcos.secure.training.form import INPUT_SCALE, TARGET_SCALE
+from hdcos.secure.training.plan import INPUT_SCALE, TARGET_SCALE
 from hdcos.testing.pair import Opened, share_pair, simulate
 
 FORMS = {
@@ -76,6 +76,6 @@ def test_a_step_opens_as_many_values_as_it_has_masks_for() -> None:
     """Weights, rows, phases, loss, gradients: every opening has material of its own, used once."""
     form = FORMS["diagonal"]
     (run,) = [openings(form, 3, 5)[0]]
-    layers = len(form.units)
+    layers = len(form.blocks)
     # All weights, rows and, for the momentum, biases; other weights again; phases; loss; one gradient per layer.
     assert len(run) == (1 + 1 + layers) + 1 + (layers - 1) + 1 + layers

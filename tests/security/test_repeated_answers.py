@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.leakage import Attack, OpeningAttack, Queries, Setting, VarianceAttack, network
 from hdcos import nn
-from hdcos.secure import layout
+from hdcos.secure import compile_network
 from hdcos.secure.stages import Product
 
 WIDTH = 32
@@ -82,7 +82,7 @@ def dense() -> nn.Sequential:
 
 def test_a_dense_layer_after_a_cosine_is_opened_unrounded() -> None:
     for dealer in (True, False):
-        chosen = layout(dense(), dealer=dealer)
+        chosen = compile_network(dense(), dealer=dealer)
         assert [stage.drop for stage in chosen.stages if isinstance(stage, Product)] == [0]
 
 

@@ -13,7 +13,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from hdcos.api.names import ID, ID_WORDS, NAME, NAME_WORDS
 from hdcos.api.tensors import Tensor
-from hdcos.secure.layout import MOST_PHASE_BITS, PHASE_BITS, WHOLE_TURN
+from hdcos.secure.compile import MOST_PHASE_BITS, PHASE_BITS, WHOLE_TURN
 
 MOST_EPOCHS = 10_000
 MOST_AUDITED = 1000

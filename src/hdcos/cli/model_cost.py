@@ -17,8 +17,8 @@ from hdcos.cli.tables import new_table, show
 from hdcos.cluster.local import local
 from hdcos.errors import ModelError
 from hdcos.link import Emulation
-from hdcos.secure.calibrate import Interval, intervals, stated
-from hdcos.secure.estimate import Amount, LayerEstimate, dense_twin, estimate, total
+from hdcos.secure.calibrate import Interval, intervals, state_intervals
+from hdcos.secure.estimate import Cost, LayerCost, densify, estimate, total
 
 REPEATS = 5
 
@@ -27,9 +27,9 @@ REPEATS = 5
 class Measured:
     """A batch as the meters saw it: by step online, in all offline."""
 
-    steps: dict[str, Amount]
-    online: Amount
-    offline: Amount
+    steps: dict[str, Cost]
+    online: Cost
+    offline: Cost
 
 
 def find_model(name: str, activation: str, structure: str) -> nn.Sequential:
@@ -48,7 +48,7 @@ def measure(model: nn.Sequential, batch: int, network: Emulation, masked: bool =
     """Run a batch for real on three processes, or two without a dealer; times are medians."""
     x = np.random.default_rng(0).uniform(0, 1, (batch, *model.input_shape))
     with local(dealer, rtt_ms=network.rtt_ms, mbps=network.mbps) as cluster:
-        private = cluster.share(stated(model))  # nobody looks at the results
+        private = cluster.share(state_intervals(model))  # nobody looks at the results
         cluster.reset_cost()
         private.prepare(batch * REPEATS)
         offline = cluster.cost.offline
@@ -59,7 +59,7 @@ def measure(model: nn.Sequential, batch: int, network: Emulation, masked: bool =
             costs.append(cluster.cost)
     last = costs[-1]
     steps = {
-        step.name: Amount(
+        step.name: Cost(
             step.online.rounds,
             step.online.bytes_sent[0],
             step.online.wire_bytes_sent[0],
@@ -71,8 +71,8 @@ def measure(model: nn.Sequential, batch: int, network: Emulation, masked: bool =
     seconds = median(cost.online.seconds for cost in costs)
     return Measured(
         steps,
-        Amount(online.rounds, online.bytes_sent[0], online.wire_bytes_sent[0], seconds),
-        Amount(
+        Cost(online.rounds, online.bytes_sent[0], online.wire_bytes_sent[0], seconds),
+        Cost(
             0,
             sum(offline.bytes_sent) // REPEATS,
             sum(offline.wire_bytes_sent) // REPEATS,
@@ -92,7 +92,7 @@ def show_model_cost(
     if as_json:
         click.echo(json.dumps(_record(layers, seen, sources, series), indent=1))
         return
-    dense = total(estimate(dense_twin(model), batch, network=network))
+    dense = total(estimate(densify(model), batch, network=network))
     title = f"{name}, batch of {batch}, {model.parameter_count:,} parameters"
     _print(title, layers, seen, dense)
     for each in series:
@@ -108,7 +108,7 @@ def show_model_cost(
 
 
 def _record(
-    layers: list[LayerEstimate], seen: Measured | None, sources: list[SourceCost], series: tuple[Interval, ...]
+    layers: list[LayerCost], seen: Measured | None, sources: list[SourceCost], series: tuple[Interval, ...]
 ) -> dict[str, Any]:
     record: dict[str, Any] = {
         "layers": [asdict(layer) for layer in layers],
@@ -121,7 +121,7 @@ def _record(
     return record
 
 
-def _print(title: str, layers: list[LayerEstimate], seen: Measured | None, dense: LayerEstimate) -> None:
+def _print(title: str, layers: list[LayerCost], seen: Measured | None, dense: LayerCost) -> None:
     headings = ["\nlayer", "secure\nproducts", "\nrounds", "online\nbytes", "\n~ms", "offline\nbytes", "\n~ms"]
     table, whole = new_table(*headings, title=title), total(layers)
     for layer in [*layers, whole, dense]:
@@ -142,5 +142,5 @@ def _print_measured(seen: Measured) -> None:
     click.echo(f"Offline: {seen.offline.bytes_sent:,} bytes and {seen.offline.seconds * 1e3:.2f} ms a batch.")
 
 
-def _ms(amount: Amount) -> str:
+def _ms(amount: Cost) -> str:
     return f"{amount.seconds * 1e3:.2f}"

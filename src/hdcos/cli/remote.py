@@ -23,7 +23,7 @@ from hdcos.cluster.connect import connect
 from hdcos.data.tables import read_table
 from hdcos.errors import DataMissing, InputError
 from hdcos.reading import read_text
-from hdcos.secure.training.form import LOSSES
+from hdcos.secure.training.plan import LOSSES
 
 file_argument = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 token_option = click.option(

@@ -14,10 +14,10 @@ from hdcos import nn
 from hdcos.cli.tables import new_table, show
 from hdcos.link import Emulation
 from hdcos.offline.ot import Traffic, traffic
+from hdcos.secure.compile import compile_network
 from hdcos.secure.estimate import DEALT_BYTE_S, ROUND_S, ot_traffic
-from hdcos.secure.layout import layout
-from hdcos.secure.planning import plan_inference
-from hdcos.secure.training.estimate import plan_step
+from hdcos.secure.program import plan_inference
+from hdcos.secure.training.step import plan_step
 
 TRANSFER_S = 40e-9
 TRANSFER_BYTE_S = 4e-9
@@ -48,8 +48,8 @@ def from_parties(made: Traffic, network: Emulation) -> SourceCost:
 
 def inference_sources(model: nn.Sequential, rows: int, network: Emulation) -> list[SourceCost]:
     """The material of so many rows of inference."""
-    dealt = plan_inference(layout(model)).material.dealt_bytes(rows)
-    made = ot_traffic(layout(model, dealer=False), rows)
+    dealt = plan_inference(compile_network(model)).material.dealt_bytes(rows)
+    made = ot_traffic(compile_network(model, dealer=False), rows)
     return [from_dealer(dealt, network), from_parties(made, network)]
 
 

@@ -26,11 +26,11 @@ from hdcos.nn.columns import Rows
 from hdcos.protocol import catalogue
 from hdcos.protocol.catalogue import Call
 from hdcos.ring import Array
-from hdcos.secure import layout
-from hdcos.secure.calibrate import as_shared
-from hdcos.secure.layout import PHASE_BITS
-from hdcos.secure.planning import plan_inference
-from hdcos.secure.training.targets import encoded_rows
+from hdcos.secure import compile_network
+from hdcos.secure.calibrate import make_shareable
+from hdcos.secure.compile import PHASE_BITS
+from hdcos.secure.program import plan_inference
+from hdcos.secure.training.targets import encode_rows
 
 
 class Cluster:
@@ -74,8 +74,8 @@ class Cluster:
         warning says what is assumed. `ahead` rows are kept in stock: more material is made in the background as they
         are used.
         """
-        model, calibration = as_shared(model, calibrate)
-        chosen = layout(model, self.phase_bits, self.has_dealer)
+        model, calibration = make_shareable(model, calibrate)
+        chosen = compile_network(model, self.phase_bits, self.has_dealer)
         plan_inference(chosen)  # what cannot be planned is refused before anything is sent
         name = check_name(name or f"model-{secrets.token_hex(4)}", "model name")
         state = model.state()
@@ -113,7 +113,7 @@ class Cluster:
         gets a new version.
         """
         check_name(name)
-        words, record = encoded_rows(x, y, outputs, loss)
+        words, record = encode_rows(x, y, outputs, loss)
         self.transport.upload(name, secrets.token_hex(16), record, split_words(words))
 
     def datasets(self) -> list[dict[str, Any]]:

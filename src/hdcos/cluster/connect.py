@@ -8,7 +8,7 @@ from hdcos.cluster.cluster import Cluster
 from hdcos.cluster.https import Parties
 from hdcos.cluster.https_transport import HttpsTransport
 from hdcos.errors import DataMissing
-from hdcos.secure.layout import chosen_bits
+from hdcos.secure.compile import choose_bits
 
 
 def connect(
@@ -30,5 +30,5 @@ def connect(
         raise DataMissing("which cluster? Name its cluster file, or set HDCOS_CLUSTER")
     if not token:
         raise DataMissing("a client needs its secret: pass token=..., or set HDCOS_TOKEN (`hdcos token new` makes one)")
-    bits = chosen_bits(phase_bits, exact)
+    bits = choose_bits(phase_bits, exact)
     return Cluster(HttpsTransport(Parties(cluster, token.strip(), timeout_s)), bits)

@@ -17,7 +17,7 @@ from hdcos.nn import Sequential
 from hdcos.nn.columns import Rows, column_names
 from hdcos.ring import Array
 from hdcos.secure.training import training_plan
-from hdcos.secure.training.form import TrainingPlan
+from hdcos.secure.training.plan import TrainingPlan
 from hdcos.secure.training.rates import Rate, epoch_rates
 from hdcos.secure.training.targets import OwnRows, named_sets, own_rows
 from hdcos.secure.training.watch import SAMPLE, Watch

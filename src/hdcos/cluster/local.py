@@ -27,7 +27,7 @@ from hdcos.link import Emulation, Hello, Identity, connect, handshake
 from hdcos.link.handshake import SOFTWARE
 from hdcos.ring import table_hash
 from hdcos.ring.backend import implementation
-from hdcos.secure.layout import chosen_bits
+from hdcos.secure.compile import choose_bits
 
 ROLES = ("dealer", "party0", "party1")
 START_S, STOP_S = 30.0, 5.0
@@ -51,7 +51,7 @@ def local(
     in networks and 16 in single functions. With `exact` the cosines of networks open their phases unrounded, for two
     to three times the bytes: docs/security.md says why.
     """
-    phase_bits = chosen_bits(phase_bits, exact)
+    phase_bits = choose_bits(phase_bits, exact)
     implementation()  # warns here, where somebody sees it, if the kernels were not compiled
     emulation = Emulation(rtt_ms, mbps) if rtt_ms or mbps else None
     roles = ROLES if dealer else ROLES[1:]

@@ -20,8 +20,8 @@ from hdcos.errors import HandshakeError, HdcosError, InputError, MaterialReused
 from hdcos.nn import Sequential
 from hdcos.nn.columns import Rows
 from hdcos.ring import Array, decode, encode, modulo
-from hdcos.secure import layout
-from hdcos.secure.planning import plan_inference
+from hdcos.secure import compile_network
+from hdcos.secure.program import plan_inference
 from hdcos.sharing import join
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class PrivateModel:
         """Use what the parties say of the model now."""
         self._record = record
         self._form = Sequential.outline(record.architecture)
-        self.layout = layout(self._form, record.phase_bits, self._transport.has_dealer)
+        self.layout = compile_network(self._form, record.phase_bits, self._transport.has_dealer)
         if record.input_form not in (None, (self.layout.input_scale, self.layout.input_bits)):
             raise HandshakeError("the parties compute this network with other scales: install the same hdcos version")
         self._mask_ids: list[Any] = []
@@ -134,7 +134,7 @@ class PrivateModel:
             raise InputError(f"inputs go out masked or as shares, not {mode!r}")
         if batch_rows < 1:
             raise InputError(f"a batch has at least one row, not {batch_rows}")
-        words = encode(self.layout.prepared(rows), self.layout.input_scale)  # all of them, before any is sent
+        words = encode(self.layout.apply_front(rows), self.layout.input_scale)  # all of them, before any is sent
         size = min(batch_rows, self._record.most_rows)
         if len(rows) > size:
             self._transport.order(self._record, len(rows))
@@ -185,7 +185,7 @@ class PrivateModel:
         def once() -> Array:
             sent = words
             if self._record != record:  # replaced meanwhile, perhaps by a network that takes its rows otherwise
-                sent = encode(self.layout.prepared(rows), self.layout.input_scale)
+                sent = encode(self.layout.apply_front(rows), self.layout.input_scale)
             try:
                 return join_replies(self._send(sent, mode)).reshape(len(rows), -1)
             except RetryableError:

@@ -1,20 +1,17 @@
 """Networks as plain specifications: read, save and evaluate them in NumPy, share them, train them in PyTorch.
 
-layer         what a layer is; the registry of layer types
-hadamard      the Hadamard-Diagonal layer and the orthonormal transform
-dense         dense and low-rank layers
-public        public random numbers that every host derives alike
-structured    P H D and circulant layers
-projection    a public random projection
+layer         what a layer is, and what a linear one is made of; the registry of layer types
+hadamard      layers around the orthonormal transform: Hadamard-Diagonal, P H D, random projection
+dense         dense, low-rank and circulant layers
 convolution   convolution, pooling, flattening
 activations   elementwise functions and their names
+public        public random numbers that every host derives alike
 columns       tables with named columns, and their order
-sequential    a network and its parameters
+limits        how large a network from outside may be
+sequential    a network and its parameters, also from PyTorch
 storage       model files
 models        ready and trained networks
-interop       the door to PyTorch
-torch_modules layers that PyTorch lacks, as modules (extra: torch)
-torch_twin    networks as PyTorch modules and back (extra: torch)
+torch_modules networks as PyTorch modules and back, and the layers that PyTorch lacks (extra: torch)
 """
 
 from hdcos.nn import models as models
@@ -31,14 +28,14 @@ from hdcos.nn.activations import activation as activation
 from hdcos.nn.convolution import AvgPool2d as AvgPool2d
 from hdcos.nn.convolution import Conv2d as Conv2d
 from hdcos.nn.convolution import Flatten as Flatten
+from hdcos.nn.dense import Circulant as Circulant
 from hdcos.nn.dense import Dense as Dense
 from hdcos.nn.dense import LowRank as LowRank
+from hdcos.nn.hadamard import PHD as PHD
 from hdcos.nn.hadamard import HadamardDiagonal as HadamardDiagonal
-from hdcos.nn.interop import from_torch as from_torch
+from hdcos.nn.hadamard import RandomProjection as RandomProjection
 from hdcos.nn.layer import Layer as Layer
 from hdcos.nn.layer import layer_from_json as layer_from_json
-from hdcos.nn.projection import RandomProjection as RandomProjection
 from hdcos.nn.sequential import Sequential as Sequential
+from hdcos.nn.sequential import from_torch as from_torch
 from hdcos.nn.storage import load as load
-from hdcos.nn.structured import PHD as PHD
-from hdcos.nn.structured import Circulant as Circulant

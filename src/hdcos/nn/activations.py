@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from hdcos.errors import ModelError
-from hdcos.nn.layer import Layer, Shape
+from hdcos.nn.layer import Layer, Shape, module_of
 from hdcos.protocol.intervals import INTERVALS, relu_cubic
 from hdcos.ring import Array
 
@@ -30,7 +30,9 @@ class Activation(Layer, abstract=True):
         return self(x)
 
     def __call__(self, x: Array) -> Array:
-        raise NotImplementedError
+        """Unless a subclass says otherwise, the function that NumPy and PyTorch have under this name."""
+        result: Array = getattr(module_of(x), self.name)(x)
+        return result
 
 
 @dataclass(frozen=True)
@@ -64,9 +66,6 @@ class Cos(Activation):
 
     name: ClassVar[str] = "cos"
 
-    def __call__(self, x: Array) -> Array:
-        return np.cos(x)
-
 
 @dataclass(frozen=True)
 class Sin(Activation):
@@ -74,18 +73,12 @@ class Sin(Activation):
 
     name: ClassVar[str] = "sin"
 
-    def __call__(self, x: Array) -> Array:
-        return np.sin(x)
-
 
 @dataclass(frozen=True)
 class Square(Activation):
     """x^2."""
 
     name: ClassVar[str] = "square"
-
-    def __call__(self, x: Array) -> Array:
-        return x * x
 
 
 @dataclass(frozen=True)
@@ -105,9 +98,6 @@ class ExpM1(SeriesActivation):
 
     name: ClassVar[str] = "expm1"
 
-    def __call__(self, x: Array) -> Array:
-        return np.expm1(x)
-
 
 @dataclass(frozen=True)
 class Sigmoid(SeriesActivation):
@@ -125,9 +115,6 @@ class Tanh(SeriesActivation):
 
     name: ClassVar[str] = "tanh"
 
-    def __call__(self, x: Array) -> Array:
-        return np.tanh(x)
-
 
 @dataclass(frozen=True)
 class GrowingCos(Activation):
@@ -136,7 +123,8 @@ class GrowingCos(Activation):
     name: ClassVar[str] = "growing_cos"
 
     def __call__(self, x: Array) -> Array:
-        return x * np.cos(x)
+        result: Array = x * module_of(x).cos(x)
+        return result
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,8 @@ SHOWN = 20
 """Names that an error lists of each side."""
 
 
-def checked_names(names: Any, count: int) -> Names | None:
-    """Names for so many columns, or none; ModelError where they could not tell the columns apart."""
+def check_names(names: Any, count: int) -> Names | None:
+    """Names for this many columns, or none; ModelError where they could not tell the columns apart."""
     if names is None:
         return None
     if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
@@ -71,7 +71,7 @@ def column_names(x: Any) -> Names | None:
         other = next(name for name in given if not isinstance(name, str))
         raise InputError(f"some columns of the table have names, but one is called {other!r}: give it a name too")
     try:
-        return checked_names(named, len(named))
+        return check_names(named, len(named))
     except ModelError as error:
         raise InputError(f"the table's columns: {error}") from None
 
@@ -100,14 +100,14 @@ def order(have: Names, wanted: Names, owner: str, taker: str = "the network") ->
     known = set(wanted)
     missing, unknown = [name for name in wanted if name not in places], [name for name in have if name not in known]
     if missing or unknown:
-        faults = [f"lacks {listed(missing)}"] * bool(missing) + [f"has unknown {listed(unknown)}"] * bool(unknown)
+        faults = [f"lacks {quote(missing)}"] * bool(missing) + [f"has unknown {quote(unknown)}"] * bool(unknown)
         raise InputError(
-            f"{owner} {' and '.join(faults)}: {taker} takes the columns {listed(wanted)}, {owner} has {listed(have)}. "
+            f"{owner} {' and '.join(faults)}: {taker} takes the columns {quote(wanted)}, {owner} has {quote(have)}. "
             f"Rename, add or leave out columns"
         )
     return [places[name] for name in wanted]
 
 
-def listed(names: Sequence[str]) -> str:
+def quote(names: Sequence[str]) -> str:
     rest = len(names) - SHOWN
     return "[" + ", ".join(map(repr, names[:SHOWN])) + (f" and {rest} more" if rest > 0 else "") + "]"

@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from hdcos.errors import ModelError
-from hdcos.nn.layer import Layer, Shape, glorot_uniform
+from hdcos.nn.layer import Factor, Layer, Shape, glorot_uniform
 from hdcos.ring import Array
 
 ROWS_AT_ONCE = 32
@@ -73,6 +73,9 @@ class Conv2d(Layer):
             out[start : start + ROWS_AT_ONCE] = (weight @ columns).reshape(len(rows), *shape)
         out += parameters["bias"][:, None, None]
         return out
+
+    def factors(self, shape: Shape) -> tuple[Factor, ...]:
+        return (Factor("weight", "conv2d", shape, self.output_shape(shape), "", self.stride, self.padding),)
 
     def row_elements(self, shape: Shape) -> int:
         padded = self.in_channels * prod(side + 2 * self.padding for side in shape[1:])

@@ -1,4 +1,4 @@
-"""Linear layers whose matrix is learnt as it is, or as a product of two thin ones."""
+"""Linear layers whose matrix is learnt: as it is, as a product of two thin ones, or one row that goes round."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import pi, sqrt
 
 import numpy as np
 
-from hdcos.nn.layer import Linear, Shape, glorot_uniform
+from hdcos.nn.layer import Factor, Linear, Shape, glorot_uniform, module_of
 from hdcos.ring import Array
 
 
@@ -36,12 +36,12 @@ class Dense(Linear):
         weight = glorot_uniform(generator, shape, self.in_features, self.out_features)
         return {"weight": weight, "bias": np.zeros(self.out_features)}
 
+    def factors(self, shape: Shape) -> tuple[Factor, ...]:
+        return (Factor("weight", "matmul", shape, (self.out_features,)),)
+
     def forward(self, parameters: Mapping[str, Array], x: Array) -> Array:
         result: Array = x @ parameters["weight"].T + parameters["bias"]
         return result
-
-    def multiplications(self, shape: Shape) -> int:
-        return self.in_features * self.out_features
 
 
 @dataclass(frozen=True)
@@ -73,10 +73,39 @@ class LowRank(Linear):
             "bias": np.zeros(self.out_features),
         }
 
+    def factors(self, shape: Shape) -> tuple[Factor, ...]:
+        middle, outputs = (self.rank,), (self.out_features,)
+        return Factor("right", "matmul", shape, middle, "right"), Factor("left", "matmul", middle, outputs, "left")
+
     def forward(self, parameters: Mapping[str, Array], x: Array) -> Array:
         result: Array = (x @ parameters["right"].T) @ parameters["left"].T + parameters["bias"]
         return result
 
-    def multiplications(self, shape: Shape) -> int:
-        """rank * (in + out): 4 d for rank 2 and a square layer of width d."""
-        return self.rank * (self.in_features + self.out_features)
+
+@dataclass(frozen=True)
+class Circulant(Linear):
+    """y = W x + b with W[i, j] = r[(i - j) mod n] and n = max(in, out): a cyclic convolution."""
+
+    @property
+    def size(self) -> int:
+        """The length n of the cycle."""
+        return max(self.in_features, self.out_features)
+
+    def matrix_elements(self) -> int:
+        return self.in_features * self.out_features
+
+    def parameter_shapes(self) -> dict[str, Shape]:
+        return {"weight": (self.size,), "bias": (self.out_features,)}
+
+    def initial(self, generator: np.random.Generator) -> dict[str, Array]:
+        weight = glorot_uniform(generator, (self.size,), self.in_features, self.out_features)
+        return {"weight": weight, "bias": np.zeros(self.out_features)}
+
+    def factors(self, shape: Shape) -> tuple[Factor, ...]:
+        return (Factor("weight", "circulant", shape, (self.out_features,)),)
+
+    def forward(self, parameters: Mapping[str, Array], x: Array) -> Array:
+        n, fft = self.size, module_of(x).fft
+        cycle: Array = fft.irfft(fft.rfft(x, n) * fft.rfft(parameters["weight"], n), n)
+        result: Array = cycle[..., : self.out_features] + parameters["bias"]
+        return result

@@ -1,24 +1,27 @@
-"""The Hadamard-Diagonal layer: a learnable diagonal, then a public orthonormal transform.
+"""Layers around a public orthonormal transform: Hadamard-Diagonal, P H D, and a random projection.
 
-y = H D x + b with H = H_n / sqrt(n), Sylvester order: H_1 = [1], H_2n = [[H_n, H_n], [H_n, -H_n]], and n the next
-power of two >= max(in, out). x is padded with zeros and the first `out` results are kept. Only D and b are learnt:
-the layer costs `in` secure multiplications where a dense one costs in * out.
+H = H_n / sqrt(n) in Sylvester order: H_1 = [1], H_2n = [[H_n, H_n], [H_n, -H_n]], and n the next power of two
+>= max(in, out). x is padded with zeros. Of the Hadamard-Diagonal layer y = H D x + b the first `out` results are kept,
+and only D and b are learnt: it costs `in` secure multiplications where a dense one costs in * out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from math import pi, sqrt
 
 import numpy as np
 
 from hdcos.errors import ModelError
-from hdcos.nn.layer import Linear, Shape
+from hdcos.nn.layer import Factor, Linear, Shape, beside, module_of
+from hdcos.nn.public import public_choice, public_gaussians, public_signs
 from hdcos.ring import Array
 
 MOST_BLOCKS = 64
+PHD_FRACTION_BITS = 12
+PHD_ENTRIES_PER_ROW = 16
 
 
 def next_power_of_two(number: int) -> int:
@@ -42,7 +45,7 @@ def walsh_hadamard(x: Array) -> Array:
     n = x.shape[-1]
     a = 1 << (n.bit_length() // 2)
     square = x.reshape(*x.shape[:-1], a, n // a)
-    mixed: Array = sylvester(a) @ square @ sylvester(n // a)
+    mixed: Array = beside(x, sylvester(a)) @ square @ beside(x, sylvester(n // a))
     return mixed.reshape(x.shape) / sqrt(n)
 
 
@@ -50,8 +53,7 @@ def pad_features(x: Array, n: int) -> Array:
     """x with zeros appended to its last axis, up to length n."""
     if x.shape[-1] == n:
         return x
-    padded = np.zeros((*x.shape[:-1], n))
-    padded[..., : x.shape[-1]] = x
+    padded: Array = module_of(x).concatenate((x, beside(x, np.zeros((*x.shape[:-1], n - x.shape[-1])))), -1)
     return padded
 
 
@@ -117,11 +119,107 @@ class HadamardDiagonal(HadamardLinear):
         drawn[last] = generator.standard_normal(shapes[last]) * sqrt(self.size) / self.bandwidth
         return {**drawn, "bias": generator.uniform(0, 2 * pi, self.out_features)}
 
+    def factors(self, shape: Shape) -> tuple[Factor, ...]:
+        widths = [self.in_features, *[self.size] * (self.blocks - 1), self.out_features]
+        return tuple(
+            Factor(name, "diagonal", (widths[block],), (widths[block + 1],), f"block {block + 1}" if block else "")
+            for block, name in enumerate(self.diagonals)
+        )
+
     def forward(self, parameters: Mapping[str, Array], x: Array) -> Array:
         for name in self.diagonals:
             x = walsh_hadamard(pad_features(x * parameters[name], self.size))
         return x[..., : self.out_features] + parameters["bias"]
 
-    def multiplications(self, shape: Shape) -> int:
-        """One per diagonal entry."""
-        return self.in_features + (self.blocks - 1) * self.size
+
+@lru_cache(64)
+def phd_projection(out_features: int, n: int, seed: int) -> tuple[Array, Array]:
+    """Columns and values of P's non-zero entries, both (out, entries); values are integers at scale 2**-12.
+
+    Each row has min(16, n) entries in different random columns, drawn Gaussian and divided by the row's norm: P H
+    then has rows of norm 1, as H has, and outputs keep the variance of the Hadamard-Diagonal layer. Rounding to
+    12 fractional bits makes P exact in fixed point.
+    """
+    entries = min(PHD_ENTRIES_PER_ROW, n)
+    columns = public_choice(out_features, n, entries, "phd", out_features, n, seed)
+    drawn = public_gaussians(out_features * entries, "phd", out_features, n, seed).reshape(out_features, entries)
+    norms = np.sqrt((drawn * drawn).sum(axis=1, keepdims=True).astype(np.float64))
+    values = np.rint(drawn / norms * 2**PHD_FRACTION_BITS).astype(np.int64)
+    columns.flags.writeable = values.flags.writeable = False
+    return columns, values
+
+
+@dataclass(frozen=True)
+class PHD(HadamardLinear):
+    """y = P H D x + b with P a public sparse Gaussian matrix that follows from `seed` (see `phd_projection`).
+
+    H and n are those of HadamardDiagonal; so are the learnable diagonal, N(0, 1) at first, and the bias.
+    """
+
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_whole(0, "seed")
+
+    def projection(self) -> tuple[Array, Array]:
+        """Columns and integer values (scale 2**-12) of P's entries, row by row."""
+        return phd_projection(self.out_features, self.size, self.seed)
+
+    def projection_matrix(self) -> Array:
+        """P as a full (out, n) matrix."""
+        columns, values = self.projection()
+        matrix = np.zeros((self.out_features, self.size))
+        np.put_along_axis(matrix, columns, values / 2**PHD_FRACTION_BITS, axis=1)
+        return matrix
+
+    def matrix_elements(self) -> int:
+        """Its entries are chosen by a number for every place."""
+        return self.out_features * self.size
+
+    def parameter_shapes(self) -> dict[str, Shape]:
+        return {"diagonal": (self.in_features,), "bias": (self.out_features,)}
+
+    def initial(self, generator: np.random.Generator) -> dict[str, Array]:
+        return {"diagonal": generator.standard_normal(self.in_features), "bias": np.zeros(self.out_features)}
+
+    def factors(self, shape: Shape) -> tuple[Factor, ...]:
+        return (Factor("diagonal", "diagonal", shape, (self.out_features,)),)
+
+    def forward(self, parameters: Mapping[str, Array], x: Array) -> Array:
+        mixed = walsh_hadamard(pad_features(x * parameters["diagonal"], self.size))
+        result: Array = mixed @ beside(x, self.projection_matrix().T) + parameters["bias"]
+        return result
+
+
+@dataclass(frozen=True)
+class RandomProjection(HadamardLinear):
+    """The fast Johnson-Lindenstrauss transform y = sqrt(n / out) S H D x, with nothing to learn.
+
+    D has random signs, H is orthonormal of order n (the next power of two >= max(in, out)), and S keeps `out`
+    different coordinates. All follow from `seed`; E|y|^2 = |x|^2. Under two-party computation it is local.
+    """
+
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_whole(0, "seed")
+
+    def signs(self) -> Array:
+        """The diagonal of D, (in,)."""
+        return public_signs(self.in_features, "projection", self.in_features, self.out_features, self.seed)
+
+    def kept(self) -> Array:
+        """The coordinates that S keeps, (out,), rising."""
+        label = ("projection", self.in_features, self.out_features, self.seed)
+        row: Array = public_choice(1, self.size, self.out_features, *label)[0]
+        return row
+
+    def matrix_elements(self) -> int:
+        return self.size
+
+    def forward(self, parameters: Mapping[str, Array], x: Array) -> Array:
+        mixed = walsh_hadamard(pad_features(x * beside(x, self.signs()), self.size))
+        result: Array = mixed[..., self.kept()] * sqrt(self.size / self.out_features)
+        return result

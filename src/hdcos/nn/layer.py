@@ -1,10 +1,12 @@
 """What a layer is: a frozen specification without arrays, and the registry that reads it back from JSON.
 
-The parameters live in the model. A layer says which it needs, draws their initial values, and computes with them.
+The parameters live in the model. A layer says which it needs, draws their initial values, and computes with them: in
+NumPy, and by the same lines on tensors of PyTorch.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from math import isfinite, prod
@@ -18,6 +20,21 @@ from hdcos.ring import Array
 
 Shape = tuple[int, ...]
 """A shape without the batch axis."""
+
+
+@dataclass(frozen=True)
+class Factor:
+    """One of the products with a learnable weight that a linear layer is made of; the last one adds the bias."""
+
+    weight: str
+    operation: str
+    """`diagonal`, which is H (w * x), or a product of `offline.bilinear`."""
+    inputs: Shape
+    outputs: Shape
+    name: str = ""
+    """Tells it from the other factors of its layer."""
+    stride: int = 1
+    padding: int = 0
 
 
 @dataclass(frozen=True)
@@ -48,12 +65,21 @@ class Layer:
         raise NotImplementedError
 
     def forward(self, parameters: Mapping[str, Array], x: Array) -> Array:
-        """The layer's output for float64 rows x (batch first)."""
+        """The layer's output for rows x (batch first): float64, or tensors where PyTorch has no module of its own."""
         raise NotImplementedError
 
+    def factors(self, shape: Shape) -> tuple[Factor, ...]:
+        """How a linear layer is computed on shares, first to last; none of a layer without parameters."""
+        return ()
+
     def multiplications(self, shape: Shape) -> int:
-        """Products of two secret numbers per row: what the layer costs under two-party computation."""
-        return 0
+        """Products of two secret numbers per row: what the layer costs under two-party computation.
+
+        One per entry of a diagonal. Of a matrix every one is computed, a circulant one included: the ring has no fast
+        Fourier transform.
+        """
+        sizes = ((prod(part.inputs), prod(part.outputs), part.operation) for part in self.factors(shape))
+        return sum(inputs if operation == "diagonal" else inputs * outputs for inputs, outputs, operation in sizes)
 
     def row_elements(self, shape: Shape) -> int:
         """Numbers of one row that the layer works on: what comes in, what goes out, what lies between."""
@@ -121,3 +147,14 @@ def glorot_uniform(generator: np.random.Generator, shape: Shape, fan_in: int, fa
     """Uniform with variance 2 / (fan_in + fan_out)."""
     limit = np.sqrt(6 / (fan_in + fan_out))
     return generator.uniform(-limit, limit, shape)
+
+
+def module_of(x: Any) -> Any:
+    """The library that an array is of: NumPy, or PyTorch, which is loaded where there are tensors."""
+    torch = sys.modules.get("torch")
+    return torch if torch and isinstance(x, torch.Tensor) else np
+
+
+def beside(x: Any, values: Array) -> Any:
+    """Public numbers as an array of x's kind."""
+    return values if module_of(x) is np else x.new_tensor(values)

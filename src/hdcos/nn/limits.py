@@ -1,6 +1,6 @@
 """How large a network from outside may be, told from the shapes of its layers, before any array is made.
 
-Whoever shares an architecture makes others compute with it: a few bytes of JSON must not stand for gigabytes or hours.
+An architecture that is shared makes others compute with it: a few bytes of JSON must not stand for gigabytes or hours.
 These limits hold for everybody; what a node's operator gives to one model is in its node.toml.
 """
 

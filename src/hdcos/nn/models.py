@@ -10,12 +10,11 @@ from hdcos.checks import check_whole
 from hdcos.errors import ModelError
 from hdcos.nn.activations import activation as activation_named
 from hdcos.nn.convolution import AvgPool2d, Conv2d, Flatten
-from hdcos.nn.dense import Dense, LowRank
-from hdcos.nn.hadamard import HadamardDiagonal
+from hdcos.nn.dense import Circulant, Dense, LowRank
+from hdcos.nn.hadamard import PHD, HadamardDiagonal
 from hdcos.nn.layer import Layer, Linear
 from hdcos.nn.sequential import Sequential
 from hdcos.nn.storage import load
-from hdcos.nn.structured import PHD, Circulant
 
 STRUCTURES: dict[str, Callable[[int, int], Linear]] = {
     "dense": Dense,

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from math import prod
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from hdcos.errors import InputError, ModelError
 from hdcos.nn import limits
 from hdcos.nn.activations import Activation
-from hdcos.nn.columns import Names, Rows, checked_names, column_names, is_table, numbers, order
+from hdcos.nn.columns import Names, Rows, check_names, column_names, is_table, numbers, order
 from hdcos.nn.layer import Layer, Linear, Shape, layer_from_json
 from hdcos.ring import Array
 
@@ -94,7 +94,7 @@ class Sequential:
         """The same network with other names of its features, or without."""
         model = copy.copy(self)
         model.__dict__.pop("fingerprint", None)
-        model.feature_names = checked_names(names, prod(self.input_shape))
+        model.feature_names = check_names(names, prod(self.input_shape))
         return model
 
     def remembering(self, columns: Sequence[str] | None) -> Sequential:
@@ -156,9 +156,7 @@ class Sequential:
 
     def to_torch(self, dtype: torch.dtype | None = None) -> torch.nn.Sequential:
         """The same network as a trainable PyTorch module, float32 unless said otherwise. Needs hdcos[torch]."""
-        from hdcos.nn.interop import torch_twin
-
-        module: torch.nn.Sequential = torch_twin().to_torch(self, dtype)
+        module: torch.nn.Sequential = _torch_modules().to_torch(self, dtype)
         return module
 
     @classmethod
@@ -191,7 +189,7 @@ class Sequential:
                 raise ModelError(f"layer {index}: {error}") from None
         self.shapes: tuple[Shape, ...] = tuple(shapes)
         """The input shape of each layer, and the shape of the output."""
-        self.feature_names: Names | None = checked_names(feature_names, prod(self.input_shape))
+        self.feature_names: Names | None = check_names(feature_names, prod(self.input_shape))
         """Of the columns of a row, if they are known."""
 
     def _state_shapes(self) -> dict[str, Shape]:
@@ -234,6 +232,30 @@ class Sequential:
         if not np.isfinite(rows).all():
             raise InputError(f"the input of shape {rows.shape} contains NaN or infinity")
         return rows.astype(np.float64)
+
+
+def from_torch(module: torch.nn.Module, input_shape: Sequence[int] | None = None) -> Sequential:
+    """A PyTorch module as a network of hdcos, parameters included; ModelError names a layer that has no counterpart.
+
+    A module that starts with a convolution needs `input_shape`, unless `to_torch` made it. An HdcosWarning says which
+    intervals will be assumed for tanh and sigmoid; `calibrate` of the model, or of `share`, chooses them.
+    """
+    model: Sequential = _torch_modules().from_torch(module, input_shape)
+    from hdcos.secure.calibrate import warn_of_assumed
+
+    warn_of_assumed(model)
+    return model
+
+
+def _torch_modules() -> ModuleType:
+    """What knows PyTorch, which is imported only when asked for."""
+    try:
+        import torch  # noqa: F401
+    except ImportError as error:
+        raise ModelError("PyTorch is not installed. Install it with `pip install 'hdcos[torch]'`.") from error
+    from hdcos.nn import torch_modules
+
+    return torch_modules
 
 
 def _layers(records: list[Any]) -> list[Layer]:

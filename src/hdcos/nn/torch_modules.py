@@ -1,53 +1,29 @@
-"""The layers that PyTorch lacks, as modules with the parameter names of hdcos.nn. Needs the extra hdcos[torch].
+"""Networks as PyTorch modules and back. Needs the extra hdcos[torch].
 
-A module takes the arguments of its layer and carries it as `layer`; fresh parameters follow from PyTorch's seed.
-The transform is a butterfly of log n steps and its own gradient: H is symmetric, so the gradient of H x is H times
-the gradient of the result.
+A network becomes a torch.nn.Sequential whose state_dict has the names of `model.state()`. PyTorch's own modules stand
+for dense, convolution, pooling and flattening layers and for sigmoid, tanh and ReLU. For every other layer there is a
+module here: it takes the layer's arguments, carries it as `layer`, and runs its forward pass on tensors. Its fresh
+parameters follow from PyTorch's seed.
 """
 
 from __future__ import annotations
 
-from math import sqrt
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch.nn import functional
+from torch import nn as tnn
 
-from hdcos.nn import activations, dense, hadamard, projection, structured
+from hdcos.errors import ModelError
+from hdcos.nn import activations, convolution, dense, hadamard
 from hdcos.nn.layer import Layer
-from hdcos.protocol.intervals import relu_cubic
+from hdcos.nn.sequential import Sequential
+from hdcos.ring import Array
 
 
-def _butterfly(x: torch.Tensor) -> torch.Tensor:
-    n = x.shape[-1]
-    y = x.reshape(-1, n)
-    half = 1
-    while half < n:
-        pairs = y.reshape(-1, n // (2 * half), 2, half)
-        upper, lower = pairs[:, :, 0], pairs[:, :, 1]
-        y = torch.stack((upper + lower, upper - lower), dim=2)
-        half *= 2
-    return y.reshape(x.shape) / sqrt(n)
-
-
-class _WalshHadamard(torch.autograd.Function):
-    @staticmethod
-    def forward(context: Any, x: torch.Tensor) -> torch.Tensor:
-        return _butterfly(x)
-
-    @staticmethod
-    def backward(context: Any, *gradients: torch.Tensor) -> torch.Tensor:
-        return walsh_hadamard(gradients[0])
-
-
-def walsh_hadamard(x: torch.Tensor) -> torch.Tensor:
-    """The orthonormal transform of the last axis, whose length is a power of two."""
-    result: torch.Tensor = _WalshHadamard.apply(x)  # type: ignore[no-untyped-call]
-    return result
-
-
-class TwinModule(torch.nn.Module):
+class LayerModule(tnn.Module):
     """A module that stands for one layer of type `kind`, with the layer's parameters and initial values."""
 
     kind: ClassVar[type[Layer]]
@@ -58,133 +34,163 @@ class TwinModule(torch.nn.Module):
         self.layer = self.kind(*fields, **named)
         seed = int(torch.randint(2**63 - 1, ()))
         for name, values in self.layer.initial(np.random.default_rng(seed)).items():
-            self.register_parameter(name, torch.nn.Parameter(_tensor(values)))
+            tensor = torch.tensor(values, dtype=torch.get_default_dtype())
+            self.register_parameter(name, tnn.Parameter(tensor))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows: Any = x
+        result: Any = self.layer.forward(dict(self.named_parameters()), rows)  # type: ignore[arg-type]
+        return result  # type: ignore[no-any-return]
 
     def extra_repr(self) -> str:
         return ", ".join(f"{name}={value!r}" for name, value in self.layer.to_json().items() if name != "type")
 
 
-def _tensor(values: Any) -> torch.Tensor:
-    return torch.tensor(values, dtype=torch.get_default_dtype())
-
-
-class HadamardDiagonal(TwinModule):
-    kind = hadamard.HadamardDiagonal
-    layer: hadamard.HadamardDiagonal
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for name in self.layer.diagonals:
-            x = x * self.get_parameter(name)
-            x = walsh_hadamard(functional.pad(x, (0, self.layer.size - x.shape[-1])))
-        return x[..., : self.layer.out_features] + self.get_parameter("bias")
-
-
-class LowRank(TwinModule):
-    kind = dense.LowRank
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        inner = functional.linear(x, self.get_parameter("right"))
-        return functional.linear(inner, self.get_parameter("left"), self.get_parameter("bias"))
-
-
-class PHD(TwinModule):
-    kind = structured.PHD
-    layer: structured.PHD
-    projection: torch.Tensor
-
-    def __init__(self, *fields: Any, **named: Any) -> None:
-        super().__init__(*fields, **named)
-        self.register_buffer("projection", _tensor(self.layer.projection_matrix()), persistent=False)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = functional.pad(x * self.get_parameter("diagonal"), (0, self.layer.size - x.shape[-1]))
-        return functional.linear(walsh_hadamard(x), self.projection, self.get_parameter("bias"))
-
-
-class Circulant(TwinModule):
-    kind = structured.Circulant
-    layer: structured.Circulant
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        n = self.layer.size
-        spectrum = torch.fft.rfft(x, n) * torch.fft.rfft(self.get_parameter("weight"), n)
-        result: torch.Tensor = torch.fft.irfft(spectrum, n)[..., : self.layer.out_features] + self.get_parameter("bias")
-        return result
-
-
-class RandomProjection(TwinModule):
-    kind = projection.RandomProjection
-    layer: projection.RandomProjection
-    signs: torch.Tensor
-    kept: torch.Tensor
-
-    def __init__(self, *fields: Any, **named: Any) -> None:
-        super().__init__(*fields, **named)
-        self.register_buffer("signs", _tensor(self.layer.signs()), persistent=False)
-        self.register_buffer("kept", torch.tensor(self.layer.kept()), persistent=False)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        mixed = walsh_hadamard(functional.pad(x * self.signs, (0, self.layer.size - x.shape[-1])))
-        return mixed[..., self.kept] * sqrt(self.layer.size / self.layer.out_features)
-
-
-class Cos(TwinModule):
-    kind = activations.Cos
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.cos(x)
-
-
-class Sin(TwinModule):
-    kind = activations.Sin
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.sin(x)
-
-
-class Square(TwinModule):
-    kind = activations.Square
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x * x
-
-
-class PolyReLU3(TwinModule):
-    kind = activations.PolyReLU3
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        c0, c1, c2, c3 = relu_cubic()
-        return c0 + x * (c1 + x * (c2 + x * c3))
-
-
-class ExpM1(TwinModule):
-    kind = activations.ExpM1
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.expm1(x)
-
-
-class GrowingCos(TwinModule):
-    kind = activations.GrowingCos
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x * torch.cos(x)
-
-
-TWINS: dict[type[Layer], type[TwinModule]] = {
-    module.kind: module
-    for module in (
-        HadamardDiagonal,
-        LowRank,
-        PHD,
-        Circulant,
-        RandomProjection,
-        Cos,
-        Sin,
-        Square,
-        PolyReLU3,
-        ExpM1,
-        GrowingCos,
-    )
-}
+MODULES: dict[type[Layer], type[LayerModule]] = {}
 """The module of every layer that PyTorch has no module for."""
+
+
+def _stand_in(kind: type[Layer]) -> type[LayerModule]:
+    MODULES[kind] = type(kind.__name__, (LayerModule,), {"kind": kind, "__module__": __name__, "__doc__": kind.__doc__})
+    return MODULES[kind]
+
+
+HadamardDiagonal = _stand_in(hadamard.HadamardDiagonal)
+PHD = _stand_in(hadamard.PHD)
+RandomProjection = _stand_in(hadamard.RandomProjection)
+LowRank = _stand_in(dense.LowRank)
+Circulant = _stand_in(dense.Circulant)
+Cos = _stand_in(activations.Cos)
+Sin = _stand_in(activations.Sin)
+Square = _stand_in(activations.Square)
+PolyReLU3 = _stand_in(activations.PolyReLU3)
+ExpM1 = _stand_in(activations.ExpM1)
+GrowingCos = _stand_in(activations.GrowingCos)
+
+
+def to_torch(model: Sequential, dtype: torch.dtype | None = None) -> tnn.Sequential:
+    """The network as a trainable module, parameters included; float32 unless said otherwise."""
+    with torch.random.fork_rng(devices=[]):  # building a module draws numbers that are replaced below
+        module = tnn.Sequential(*(_module(layer) for layer in model.layers))
+    module = module.to(dtype or torch.float32)
+    module.load_state_dict({name: torch.from_numpy(array) for name, array in model.state().items()})
+    module.hdcos_input_shape = model.input_shape  # type: ignore[assignment]
+    module.hdcos_feature_names = model.feature_names  # type: ignore[assignment]
+    return module
+
+
+def from_torch(module: tnn.Module, input_shape: Sequence[int] | None = None) -> Sequential:
+    """The module as a network of hdcos, parameters included; ModelError names a layer that has no counterpart."""
+    if input_shape is None:
+        input_shape = getattr(module, "hdcos_input_shape", None)
+    layers: list[Layer] = []
+    state: dict[str, Array] = {}
+    for name, part in _parts(module, ""):
+        layer = _layer(name, part)
+        found = {key: tensor.detach().cpu().double().numpy() for key, tensor in part.named_parameters()}
+        if isinstance(part, tnn.Linear | tnn.Conv2d) and part.bias is None:
+            found["bias"] = torch.zeros(part.weight.shape[0], dtype=torch.float64).numpy()
+        state |= {f"{len(layers)}.{key}": array for key, array in found.items()}
+        layers.append(layer)
+    return Sequential._assemble(layers, input_shape, state, getattr(module, "hdcos_feature_names", None))
+
+
+def _module(layer: Layer) -> tnn.Module:
+    if type(layer) in MODULES:
+        return MODULES[type(layer)](**asdict(layer))
+    native = NATIVE[type(layer)](layer)
+    native.layer = layer  # type: ignore[assignment]
+    return native
+
+
+NATIVE: dict[type[Layer], Callable[[Any], tnn.Module]] = {
+    dense.Dense: lambda layer: tnn.Linear(layer.in_features, layer.out_features),
+    convolution.Conv2d: lambda layer: tnn.Conv2d(
+        layer.in_channels, layer.out_channels, layer.kernel_size, layer.stride, layer.padding
+    ),
+    convolution.AvgPool2d: lambda layer: tnn.AvgPool2d(layer.size),
+    convolution.Flatten: lambda layer: tnn.Flatten(),
+    activations.Sigmoid: lambda layer: tnn.Sigmoid(),
+    activations.Tanh: lambda layer: tnn.Tanh(),
+    activations.ReLU: lambda layer: tnn.ReLU(),
+}
+
+
+def _parts(module: tnn.Module, prefix: str) -> Iterator[tuple[str, tnn.Module]]:
+    """The modules in the order in which they run, one that runs twice included; a Sequential may contain others."""
+    if type(module) is not tnn.Sequential:
+        yield prefix or "0", module
+        return
+    for name, child in zip(module._modules, module, strict=True):
+        yield from _parts(child, f"{prefix}.{name}" if prefix else name)
+
+
+def _layer(name: str, module: tnn.Module) -> Layer:
+    """The layer a module stands for. Types are compared exactly: a subclass may compute something else."""
+    kind = type(module)
+    if isinstance(module, LayerModule) and MODULES.get(module.kind) is kind:
+        return module.layer
+    if kind in READERS:
+        return READERS[kind](name, module)
+    raise ModelError(
+        f"layer {name} ({kind.__name__}) has no counterpart in hdcos.nn: use a torch.nn.Sequential of "
+        f"{', '.join(reader.__name__ for reader in READERS)} and the modules of hdcos.nn.torch_modules"
+    )
+
+
+def _kept(module: tnn.Module, layer: Layer) -> Layer:
+    """The layer that the module was made of, or else the plain one."""
+    made = getattr(module, "layer", None)
+    return made if isinstance(made, type(layer)) else layer
+
+
+def _dense(name: str, module: tnn.Linear) -> dense.Dense:
+    size = (module.in_features, module.out_features)
+    made = getattr(module, "layer", None)
+    if isinstance(made, dense.Dense) and (made.in_features, made.out_features) == size:
+        return made
+    return dense.Dense(*size)
+
+
+def _convolution(name: str, module: tnn.Conv2d) -> convolution.Conv2d:
+    sides = [module.kernel_size, module.stride, module.padding]
+    square = all(isinstance(pair, tuple) and pair[0] == pair[1] for pair in sides)
+    plain = module.groups == 1 and module.dilation == (1, 1) and module.padding_mode == "zeros"
+    if not (square and plain):
+        raise ModelError(
+            f"layer {name} (Conv2d) must have a square kernel, stride and padding, one group, no dilation and zero "
+            f"padding given as a number, got {module}"
+        )
+    size, stride, padding = (int(pair[0]) for pair in sides)
+    return convolution.Conv2d(module.in_channels, module.out_channels, size, stride, padding)
+
+
+def _pooling(name: str, module: tnn.AvgPool2d) -> convolution.AvgPool2d:
+    size, stride = (_side(value) for value in (module.kernel_size, module.stride))
+    plain = _side(module.padding) == 0 and not module.ceil_mode and module.divisor_override is None
+    if size is None or stride != size or not plain:
+        raise ModelError(f"layer {name} (AvgPool2d) must have a square size, equal stride and no padding, got {module}")
+    return convolution.AvgPool2d(size)
+
+
+def _side(value: int | tuple[int, ...]) -> int | None:
+    if isinstance(value, int):
+        return value
+    return int(value[0]) if len(set(value)) == 1 else None
+
+
+def _flattening(name: str, module: tnn.Flatten) -> convolution.Flatten:
+    if (module.start_dim, module.end_dim) != (1, -1):
+        raise ModelError(f"layer {name} (Flatten) must flatten everything but the batch, got {module}")
+    return convolution.Flatten()
+
+
+READERS: dict[type[tnn.Module], Callable[[str, Any], Layer]] = {
+    tnn.Linear: _dense,
+    tnn.Conv2d: _convolution,
+    tnn.AvgPool2d: _pooling,
+    tnn.Flatten: _flattening,
+    tnn.Sigmoid: lambda name, module: _kept(module, activations.Sigmoid()),
+    tnn.Tanh: lambda name, module: _kept(module, activations.Tanh()),
+    tnn.ReLU: lambda name, module: activations.ReLU(),
+}

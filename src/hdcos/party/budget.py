@@ -13,9 +13,9 @@ from hdcos.party.allotment import LEAST_AHEAD, MOST_AHEAD
 from hdcos.party.config import Config
 from hdcos.party.store import Store, StoredModel
 from hdcos.party.training import steps_ahead
-from hdcos.secure import CompiledNetwork, layout
-from hdcos.secure.planning import plan_inference
-from hdcos.secure.training.estimate import plan_step
+from hdcos.secure import CompiledNetwork, compile_network
+from hdcos.secure.program import plan_inference
+from hdcos.secure.training.step import plan_step
 
 COPIES = 4
 """Parameters are there as they were read, opened, masked and as they go; numbers of a row as what a layer takes, makes
@@ -90,7 +90,9 @@ class Budget:
 
     def _measured(self, stored: StoredModel) -> Demand:
         model = Sequential.outline(stored.architecture)
-        return Demand.of(model, plan_inference(layout(model, stored.phase_bits, self._dealt)).material, self._stock_mb)
+        return Demand.of(
+            model, plan_inference(compile_network(model, stored.phase_bits, self._dealt)).material, self._stock_mb
+        )
 
     def job(self, model: Sequential, spec: dict[str, Any], data_words: int) -> None:
         """PolicyRefused if a job takes more than one may: its rows, its parameters, the material ahead, and a step."""

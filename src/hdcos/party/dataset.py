@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hdcos.errors import InputError
-from hdcos.nn.columns import Names, listed, order
+from hdcos.nn.columns import Names, order, quote
 from hdcos.sharing import Share
 
 
@@ -82,7 +82,7 @@ def _beside(parts: Sequence[Dataset], names: Sequence[str], wanted: Names | None
     columns = tuple(column for part in parts for column in part.columns or ())
     twice = [column for column, times in Counter(columns).items() if times > 1]
     if twice:
-        raise InputError(f"several of the data sets {list(names)} have the columns {listed(twice)}: keep one of each")
+        raise InputError(f"several of the data sets {list(names)} have the columns {quote(twice)}: keep one of each")
     named = all(part.columns is not None for part in parts)
     whole = Dataset(_glued([part.x for part in parts], 1), labelled[0], columns if named else None)
     whole = whole.ordered(" and ".join(names), wanted, "the network")

@@ -62,7 +62,7 @@ class Engine:
 
     def open(self, scope: str, planned: Planned, singly: bool = False) -> MaterialPool:
         """A new stock for a plan; `singly` says that its executions will be spent one by one."""
-        return self._supply.submit(self.dealer.open, scope, planned.material, planned.finishes, singly).result()
+        return self._supply.submit(self.dealer.open, scope, planned.material, planned.precompute, singly).result()
 
     def material_cost(self, stock: MaterialPool) -> Count:
         """What filling a stock took so far, at this party."""

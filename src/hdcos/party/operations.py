@@ -32,7 +32,7 @@ from hdcos.protocol.party import Party
 from hdcos.protocol.plan import blank_share, plan
 from hdcos.protocol.rounds import Rounds
 from hdcos.ring import Array
-from hdcos.secure import Tensor, layout
+from hdcos.secure import Tensor, compile_network
 from hdcos.sharing import Share
 
 MAX_STOCK_BYTES = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4
@@ -110,7 +110,7 @@ class PartyNode:
         """Take this party's share of a model and make it ready for inference."""
         scope = self._new_scope(meta)
         model = Sequential.outline(meta.get("architecture"))
-        chosen = layout(model, integer(meta, "phase_bits"), self._engine.dealer.has_dealer)
+        chosen = compile_network(model, integer(meta, "phase_bits"), self._engine.dealer.has_dealer)
         self._works[scope] = load_model(self._engine, scope, model, chosen, self._shares(arrays, chosen.tensors), 0)
         return {}, {}
 
@@ -135,7 +135,7 @@ class PartyNode:
         """The trained parameters as a model that can infer; training may go on."""
         training, scope = self._trainer.training(text(meta, "training")), self._new_scope(meta)
         model = Sequential.outline(meta.get("architecture"))
-        chosen = layout(model, integer(meta, "phase_bits"), self._engine.dealer.has_dealer)
+        chosen = compile_network(model, integer(meta, "phase_bits"), self._engine.dealer.has_dealer)
         shares = trained_shares(self._engine, scope, training, chosen)
         self._works[scope] = load_model(self._engine, scope, model, chosen, shares, 0)
         return {}, {}

@@ -16,7 +16,7 @@ from threading import Lock
 from hdcos.errors import PolicyRefused
 from hdcos.party.store import Store
 from hdcos.secure import CompiledNetwork
-from hdcos.secure.disclosure import stated_queries
+from hdcos.secure.answers import stated_queries
 
 BLOCK, LEAST_BLOCKS = 1024, 16
 """Rows that are set aside on disk at once, and a quota's least number of such blocks: what a crash leaves of a block

@@ -26,9 +26,9 @@ from hdcos.party.failures import Failures
 from hdcos.party.store import ENDED, KEEP, Store, StoredJob, StoredModel
 from hdcos.party.work import fingerprint
 from hdcos.party.worker import Command, Worker
-from hdcos.secure import layout
+from hdcos.secure import compile_network
 from hdcos.secure.estimate import ot_traffic
-from hdcos.secure.planning import plan_inference
+from hdcos.secure.program import plan_inference
 
 Inventory = dict[str, Any]
 MASKED_PART = 0.25
@@ -200,7 +200,7 @@ class Scheduler:
 
     def _load(self, model: StoredModel) -> Command:
         network = Sequential.outline(model.architecture)
-        chosen = layout(network, model.phase_bits, self._dealt)
+        chosen = compile_network(network, model.phase_bits, self._dealt)
         megabytes = self._config.stock.megabytes
         rows = Demand.of(network, plan_inference(chosen).material, megabytes).rows
         if not self._dealt:

@@ -39,7 +39,7 @@ from hdcos.nn.columns import Names
 from hdcos.party.room import SCARCE_BYTES, Room
 from hdcos.party.schema import migrate
 from hdcos.ring import Array
-from hdcos.secure.layout import ARITHMETIC
+from hdcos.secure.compile import ARITHMETIC
 
 BUSY_S = 10.0
 ENDED = ("done", "failed", "cancelled")
@@ -67,7 +67,7 @@ class StoredModel:
     owner: str
     created: float
     arithmetic: int
-    """Whose scales its shares have: see `nn.private.layout`."""
+    """Whose scales its shares have: see `secure.compile`."""
 
 
 @dataclass(frozen=True)

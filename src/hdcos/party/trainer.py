@@ -12,7 +12,7 @@ from hdcos.api.settings import Settings
 from hdcos.errors import CheckpointMismatch, InputError, MaterialReused
 from hdcos.link.message import integer, text
 from hdcos.nn import Sequential
-from hdcos.nn.columns import checked_names
+from hdcos.nn.columns import check_names
 from hdcos.offline import Allocation, limits
 from hdcos.party.checkpoint import Checkpoints
 from hdcos.party.dataset import Dataset, joined
@@ -24,7 +24,7 @@ from hdcos.protocol.party import Party
 from hdcos.protocol.rounds import Rounds
 from hdcos.ring import Array
 from hdcos.secure.training import Rule, training_plan
-from hdcos.secure.training.form import INPUT_SCALE, TARGET_SCALE
+from hdcos.secure.training.plan import INPUT_SCALE, TARGET_SCALE
 from hdcos.sharing import Share
 
 Meta = dict[str, Any]
@@ -63,7 +63,7 @@ class Trainer:
             raise InputError(f"a data set named {name!r} is here already: choose another name")
         x = Share(read_share(arrays, "x", (rows, integer(meta, "features")), self.rank), INPUT_SCALE)
         targets = Share(read_share(arrays, "targets", (rows, outputs), self.rank), TARGET_SCALE) if outputs else None
-        self._datasets[name] = Dataset(x, targets, checked_names(meta.get("columns"), x.shape[1]))
+        self._datasets[name] = Dataset(x, targets, check_names(meta.get("columns"), x.shape[1]))
         return {}, {}
 
     def add(self, name: str, dataset: Dataset) -> None:

@@ -19,9 +19,9 @@ from hdcos.protocol.plan import Planned, blank_share, plan
 from hdcos.protocol.rounds import Rounds
 from hdcos.ring import Array
 from hdcos.secure.training import Rule, TrainingPlan, sgd_step
-from hdcos.secure.training.batches import batches
-from hdcos.secure.training.form import INPUT_SCALE, WEIGHT_SCALE
+from hdcos.secure.training.plan import INPUT_SCALE, WEIGHT_SCALE
 from hdcos.secure.training.rule import BEFORE
+from hdcos.secure.training.targets import batches
 from hdcos.sharing import Share
 
 AHEAD_BYTES = 1 << 26

@@ -40,9 +40,9 @@ from hdcos.party.work import ModelWork, fingerprint
 from hdcos.protocol.party import Party
 from hdcos.protocol.rounds import Rounds
 from hdcos.ring import Array
-from hdcos.secure import CompiledNetwork, infer_pieces, layout, pieces
-from hdcos.secure.layout import ARITHMETIC
-from hdcos.secure.training.form import INPUT_SCALE, TARGET_SCALE
+from hdcos.secure import CompiledNetwork, compile_network, infer_pieces, pieces
+from hdcos.secure.compile import ARITHMETIC
+from hdcos.secure.training.plan import INPUT_SCALE, TARGET_SCALE
 from hdcos.sharing import Share
 
 Command = dict[str, Any]
@@ -182,7 +182,7 @@ class Worker:
                 f"share it again"
             )
         model = Sequential.outline(stored.architecture)
-        return model, layout(model, stored.phase_bits, self.engine.dealer.has_dealer)
+        return model, compile_network(model, stored.phase_bits, self.engine.dealer.has_dealer)
 
     def _load(self, command: Command) -> Rest:
         """Make a stored version of a model ready; it takes the place of an older one."""
@@ -372,7 +372,7 @@ class Worker:
         job = self.store.job(command["job"])
         training = self._trainer.training(self.jobs[command["job"]].scope)
         model = Sequential.outline(job.spec["architecture"]).remembering(training.columns)
-        chosen = layout(model, job.spec["phase_bits"], self.engine.dealer.has_dealer)
+        chosen = compile_network(model, job.spec["phase_bits"], self.engine.dealer.has_dealer)
         interim, spec = command["interim"], job.spec
         name = job.interim if interim else spec["model"]
         if any(known.owner != job.owner for known in self.store.models(name)):

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Planned:
-    """What one execution will cost: rounds, payload bytes each way, its material, and the result's form."""
+    """What one execution will cost: rounds, payload bytes each way, its material, and the result's shape."""
 
     rounds: int
     online_bytes: int
@@ -34,7 +34,7 @@ class Planned:
     result: Any
     steps: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Rounds and bytes of each named step; a merged round counts for each step in it."""
-    finishes: dict[int, Precompute] = field(default_factory=dict)
+    precompute: dict[int, Precompute] = field(default_factory=dict)
     """What to make of the material of some positions as soon as it arrives."""
 
     @property
@@ -42,46 +42,35 @@ class Planned:
         return self.material.dealt_bytes(1)
 
 
-class _Recorder:
-    """A source of Blanks that writes down what was taken."""
+def blank_share(shape: tuple[int, ...], scale: int, bits: int = 64) -> Share:
+    """A share of which only the shape, the scale and the ring are known."""
+    return Share(Blank(shape), scale, bits)  # type: ignore[arg-type]
 
-    def __init__(self) -> None:
+
+class Planner:
+    """Drives protocols over shapes, one after the other: a source of Blanks that notes what is taken and sent."""
+
+    def __init__(self, rank: int = 0) -> None:
+        self.party = Party(rank, self)
+        self.frames: list[int] = []
+        """Payload bytes of each round."""
+        self.steps: dict[str, tuple[int, int]] = {}
         self.needs: list[Need] = []
-        self.taken: list[Fields] = []
-        self.finishes: dict[int, Precompute] = {}
+        self.precompute: dict[int, Precompute] = {}
+        self._taken: list[Fields] = []
 
     @property
     def position(self) -> int:
         return len(self.needs)
 
-    def take(self, kind: Kind, units: int, finish: Precompute | None = None) -> Fields:
+    def take(self, kind: Kind, units: int, precompute: Precompute | None = None) -> Fields:
         fields: Fields = tuple(Blank((units, *item.shape), compact_dtype(item.bits)) for item in kind.fields())  # type: ignore[misc]
-        if finish is not None:
-            self.finishes[len(self.needs)] = finish
-            fields = finish(fields, self.taken.__getitem__)
+        if precompute is not None:
+            self.precompute[self.position] = precompute
+            fields = precompute(fields, self._taken.__getitem__)
         self.needs.append(Need(kind, units))
-        self.taken.append(fields)
+        self._taken.append(fields)
         return fields
-
-
-def blank_share(shape: tuple[int, ...], scale: int, bits: int = 64) -> Share:
-    """A share of which only the form is known."""
-    return Share(Blank(shape), scale, bits)  # type: ignore[arg-type]
-
-
-class Planner:
-    """Drives protocols over shapes, one after the other, and adds up what they take and send."""
-
-    def __init__(self, rank: int = 0) -> None:
-        self._recorder = _Recorder()
-        self.party = Party(rank, self._recorder)
-        self.frames: list[int] = []
-        """Payload bytes of each round."""
-        self.steps: dict[str, tuple[int, int]] = {}
-
-    @property
-    def needs(self) -> tuple[Need, ...]:
-        return tuple(self._recorder.needs)
 
     def drive(self, protocol: Rounds[T]) -> T:
         """The protocol's result, made of Blanks."""
@@ -97,12 +86,10 @@ class Planner:
         self.frames.append(sum(sizes.values()))
         return tuple(Blank(part.packed_bytes, np.uint8) for part in message)  # type: ignore[misc]
 
-    def planned(self, result: Any) -> Planned:
-        material = Plan(self.needs)
-        return Planned(len(self.frames), sum(self.frames), material, result, self.steps, self._recorder.finishes)
-
 
 def plan(program: Program, *inputs: Any, rank: int = 0, **parameters: Any) -> Planned:
     """Drive program(party, *inputs, **parameters) over shapes; shares among the inputs may be blank."""
     planner = Planner(rank)
-    return planner.planned(planner.drive(program(planner.party, *inputs, **parameters)))
+    result = planner.drive(program(planner.party, *inputs, **parameters))
+    frames, material = planner.frames, Plan(tuple(planner.needs))
+    return Planned(len(frames), sum(frames), material, result, planner.steps, planner.precompute)

@@ -1,18 +1,17 @@
 """Networks on shares: how each layer is computed, at which scale, and the programs the parties run.
 
-stages      what a party does, one class per way of computing, and the secret parameters it needs
-layout      a network as a list of stages, every scale chosen
-program     the programs: open the weights once, then infer
-answers     how a result leaves a party: with noise, rounded
-planning    inference over shapes: what a row takes
-estimate    what inference will cost, layer by layer
-calibrate   what reaches each activation, and the intervals that fit it
-disclosure  how many queries of one row a network answers safely
-training    training on shares
+stages       what a party does, one class per way of computing, and the secret parameters it needs
+activations  the same of activations, each with its derivative
+compile      a network as a list of stages, every scale chosen
+program      the programs: open the weights once, then infer; their plans over shapes
+answers      how a result leaves a party: with noise, rounded; how many queries of one row are answered safely
+estimate     what inference will cost, layer by layer
+calibrate    what reaches each activation, and the intervals that fit it
+training     training on shares
 """
 
-from hdcos.secure.layout import CompiledNetwork as CompiledNetwork
-from hdcos.secure.layout import layout as layout
+from hdcos.secure.compile import CompiledNetwork as CompiledNetwork
+from hdcos.secure.compile import compile_network as compile_network
 from hdcos.secure.program import infer as infer
 from hdcos.secure.program import infer_pieces as infer_pieces
 from hdcos.secure.program import open_weights as open_weights

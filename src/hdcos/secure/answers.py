@@ -6,21 +6,36 @@ Error     |error| <= LARGEST_NOISE: two parties' noise of up to 2**-9 each, and 
 Security  the error of an answer before the noise is a function of openings, which each party sees, and of the model's
           secrets; averages of many answers would tell a party that is also a client about them. The other party's
           noise, fresh for every answer and seen by nobody else, must be averaged away first. Rounding alone does not
-          help: its thresholds are known. docs/security.md has the number of queries that this takes.
+          help: its thresholds are known.
+
+How many queries of one row that takes is stated by `stated_queries`. The numbers are those of docs/security.md,
+measured by `make prove SUITE=hardening PART=leakage` and rounded down, with the law that holds between them: four times
+as many for each bit, and fewer in proportion as a network has more outputs for each hidden unit. They are for a
+correlation of one half with a hidden activation or a weight.
 """
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
+from hdcos.protocol.cosine import Precision
 from hdcos.ring import Array, Opening, centred_sum
-from hdcos.secure.layout import OUTPUT_SCALE
+from hdcos.secure import activations, stages
+from hdcos.secure.compile import DITHERED, OUTPUT_SCALE, PHASE_BITS, ROUNDED, CompiledNetwork
+from hdcos.secure.stages import Stage
 from hdcos.sharing import Share, Stream, fresh_seed
 
 NOISE_SCALE = 10
 """A party's noise is the sum of four numbers that are uniform over 2**-10."""
 NOISE_BITS = 16
 LARGEST_NOISE = 2 * 2.0 ** (1 - NOISE_SCALE) + 2.0**-OUTPUT_SCALE
+MOST = 1e9
+"""Stated of any network."""
+CARRY, TABLE, MADE = 3e8, 3e8, 7e4
+"""With as many outputs as hidden units: phases of PHASE_BITS, tables of DITHERED.table; without a dealer."""
+SQUARE, CUBIC, GROWING = 1e7, 1e3, 2e3
 
 
 def answer(result: Share, rank: int) -> tuple[int, int, Array]:
@@ -41,3 +56,36 @@ def noise(shape: tuple[int, ...], scale: int) -> Array:
     total = centred_sum(Stream(fresh_seed()).words(shape), NOISE_BITS)
     shift = scale - NOISE_SCALE - NOISE_BITS
     return (total << shift if shift >= 0 else total >> -shift).view(np.uint64)
+
+
+def stated_queries(chosen: CompiledNetwork) -> float:
+    """Queries for a correlation of one half, the least over all layers."""
+    outputs = prod(chosen.output_shape)
+    units = [size for stage in chosen.stages if (size := _inputs(stage))]
+    share = min(units, default=outputs) / outputs
+    return min((_state(stage, share) for stage in chosen.stages), default=MOST)
+
+
+def _inputs(stage: Stage) -> int:
+    """Hidden units that one output of a layer is made of."""
+    if isinstance(stage, stages.Diagonal):
+        return stage.weight.shape[0]
+    if isinstance(stage, stages.Product):
+        shape = stage.weight.shape
+        return prod(shape[1:]) if stage.operation == "conv2d" else shape[0]
+    return 0
+
+
+def _state(stage: Stage, share: float) -> float:
+    if isinstance(stage, stages.FusedDiagonal | activations.Cosine | activations.Fourier):
+        return min(MOST, share * _cosine(stage.precision))
+    if isinstance(stage, activations.Polynomial):
+        return SQUARE if len(stage.coefficients) == 3 else CUBIC
+    return GROWING if isinstance(stage, activations.Growing) else MOST
+
+
+def _cosine(precision: Precision) -> float:
+    carry = CARRY * 4.0 ** (precision.phase_bits - PHASE_BITS)
+    if not precision.dither:
+        return min(carry, MADE * 4.0 ** (min(precision.table, precision.dealt) - ROUNDED.table))
+    return min(carry, TABLE * 4.0 ** (precision.table - DITHERED.table))

@@ -1,6 +1,6 @@
 """What reaches each activation, measured in plaintext on rows at hand, and the intervals that series need for it.
 
-Series fold back outside their interval, and nobody can see on shares that they did. Whoever has the network and some
+Series fold back outside their interval, and nobody can see on shares that they did. Those who have the network and some
 rows of the kind it will meet can: the rows never leave, and all that the parties learn of them is which of a few public
 intervals was chosen for each layer.
 """
@@ -22,12 +22,12 @@ from hdcos.nn.layer import Layer
 from hdcos.nn.sequential import Sequential
 from hdcos.offline import Plan, TrigPair
 from hdcos.ring import Array
-from hdcos.secure.layout import PUBLIC, RANGE_BITS, layout
-from hdcos.secure.planning import plan_inference
-from hdcos.secure.program import PIECE_ROWS
+from hdcos.secure.activations import RANGE_BITS
+from hdcos.secure.compile import PUBLIC, compile_network
+from hdcos.secure.program import PIECE_ROWS, plan_inference
 
 MARGIN = 1.5
-"""Rows are a sample: an interval is chosen for so many times the largest value they bring."""
+"""Rows are a sample: an interval is chosen for this many times the largest value they bring."""
 Reach = tuple[float, float]
 """The least and the largest value somewhere in a network."""
 
@@ -86,7 +86,7 @@ def calibrate(model: Sequential, rows: ArrayLike, stacklevel: int = 2) -> Calibr
     x = model.rows(rows)
     if not len(x):
         raise InputError("calibration needs rows to measure with, and got none")
-    reached = _reached(model, x)
+    reached = _measure(model, x)
     layers = list(model.layers)
     for index, layer in _series(model):
         layers[index] = replace(layer, interval=_chosen(index, layer, reached[index]))
@@ -99,7 +99,7 @@ def calibrate(model: Sequential, rows: ArrayLike, stacklevel: int = 2) -> Calibr
 
 def intervals(model: Sequential) -> tuple[tuple[Interval, ...], int]:
     """The series of a network, each with its cost, and the material of a row in all."""
-    material = plan_inference(layout(model)).material
+    material = plan_inference(compile_network(model)).material
     pairs = [(need, len(need.kind.harmonics)) for need in material.needs if isinstance(need.kind, TrigPair)]
     series = [(harmonics, Plan((need,)).packed_bytes(1)) for need, harmonics in pairs if harmonics > 1]
     made = [
@@ -109,7 +109,7 @@ def intervals(model: Sequential) -> tuple[tuple[Interval, ...], int]:
     return tuple(made), material.packed_bytes(1)
 
 
-def as_shared(model: Sequential, rows: ArrayLike | None) -> tuple[Sequential, Calibration | None]:
+def make_shareable(model: Sequential, rows: ArrayLike | None) -> tuple[Sequential, Calibration | None]:
     """A network as `share` takes it: calibrated on rows, or with a warning that says which intervals are assumed.
 
     What calibration chose, and its cost, is shown on a terminal.
@@ -140,7 +140,7 @@ def warn_of_assumed(model: Sequential, stacklevel: int = 2) -> None:
         )
 
 
-def stated(model: Sequential) -> Sequential:
+def state_intervals(model: Sequential) -> Sequential:
     """The network with the intervals that would be assumed, for those who know what they assume."""
     layers: list[Layer] = list(model.layers)
     for index, layer in _series(model):
@@ -154,7 +154,7 @@ def _series(model: Sequential, assumed: bool = False) -> Iterator[tuple[int, Ser
             yield index, layer
 
 
-def _reached(model: Sequential, x: Array) -> list[Reach]:
+def _measure(model: Sequential, x: Array) -> list[Reach]:
     """The values before each layer, and those of the output."""
     low, high = np.full(len(model.layers) + 1, np.inf), np.full(len(model.layers) + 1, -np.inf)
     with np.errstate(over="ignore", invalid="ignore"):  # what is infinite is out of range, and told as such
@@ -179,7 +179,7 @@ def _chosen(index: int, layer: SeriesActivation, reached: Reach) -> int:
 
 
 def _doubts(model: Sequential, reached: list[Reach]) -> Iterable[str]:
-    """Where other rows may leave an interval after all, or the range that networks on shares are laid out for."""
+    """Where other rows may leave an interval after all, or the range that networks on shares are compiled for."""
     for index, series in _series(model):
         widest = series.intervals[-1]
         if MARGIN * _largest(reached[index]) > widest:

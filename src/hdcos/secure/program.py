@@ -1,4 +1,4 @@
-"""The programs that two parties run: open the weights once, then infer, batch after batch."""
+"""The programs that two parties run: open the weights once, then infer, batch after batch; and their plans."""
 
 from __future__ import annotations
 
@@ -6,30 +6,31 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from hdcos.offline import Mask
+from hdcos.offline import Mask, Need, Plan, Reference
 from hdcos.protocol.masked import Masked
 from hdcos.protocol.opening import open_masked
 from hdcos.protocol.party import Party
+from hdcos.protocol.plan import Planned, blank_share, plan
 from hdcos.protocol.rounds import Rounds, named, together
-from hdcos.ring import Array
-from hdcos.secure.layout import CompiledNetwork
+from hdcos.ring import Array, Blank
+from hdcos.secure.compile import CompiledNetwork
 from hdcos.secure.stages import Parameters, Value, as_share
 from hdcos.sharing import Share
 
 
-def open_weights(party: Party, layout: CompiledNetwork, shares: Mapping[str, Share], scope: str) -> Rounds[Parameters]:
+def open_weights(party: Party, network: CompiledNetwork, shares: Mapping[str, Share], scope: str) -> Rounds[Parameters]:
     """Every weight opened under a mask of its own, all in one round; biases stay shares.
 
     Once per version of a model: the masks belong to the model's scope and mask nothing else. A changed weight
     needs a new scope.
     """
-    weights = [tensor for tensor in layout.tensors if tensor.masked]
+    weights = [tensor for tensor in network.tensors if tensor.masked]
     opened = yield from together(
         *(open_masked(party, shares[tensor.name], 0, tensor.bits, whole=True) for tensor in weights)
     )
     return Parameters(
         {tensor.name: value.of_scope(scope) for tensor, value in zip(weights, opened, strict=True)},
-        {tensor.name: shares[tensor.name] for tensor in layout.tensors if not tensor.masked},
+        {tensor.name: shares[tensor.name] for tensor in network.tensors if not tensor.masked},
     )
 
 
@@ -43,11 +44,11 @@ def pieces(rows: int) -> list[int]:
 
 
 def infer_pieces(
-    parties: Sequence[Party], layout: CompiledNetwork, parameters: Parameters, values: Sequence[Share | Array]
+    parties: Sequence[Party], network: CompiledNetwork, parameters: Parameters, values: Sequence[Share | Array]
 ) -> Rounds[Share]:
     """A batch in pieces, each with its own material, all in the same rounds."""
     results = yield from together(
-        *(infer(party, layout, parameters, value) for party, value in zip(parties, values, strict=True))
+        *(infer(party, network, parameters, value) for party, value in zip(parties, values, strict=True))
     )
     if len(results) == 1:
         only: Share = results[0]
@@ -55,19 +56,48 @@ def infer_pieces(
     return Share(np.concatenate([share.words for share in results]), results[0].scale, results[0].bits)
 
 
-def infer(party: Party, layout: CompiledNetwork, parameters: Parameters, x: Share | Array) -> Rounds[Share]:
+def infer(party: Party, network: CompiledNetwork, parameters: Parameters, x: Share | Array) -> Rounds[Share]:
     """The network's output for rows that arrive as shares (one round more), or as D = x + m from their owner.
 
     Either way the input's mask is the first material taken. An owner who masks its rows was given both shares
     of exactly that mask, once, and sent the same D to both parties.
     """
-    value: Value
-    if isinstance(x, Share):
-        value = yield from named("input", open_masked(party, x, 0, layout.input_bits))
-    else:
-        reference = party.next_reference()
-        (mask,) = party.take(Mask(tuple(x.shape[1:]), layout.input_bits), x.shape[0])
-        value = Masked(x, Share(mask.astype(np.uint64), layout.input_scale, layout.input_bits), reference)
-    for stage in layout.stages:
+    value: Value = yield from named("input", mask_input(party, network, x))
+    for stage in network.stages:
         value = yield from named(stage.name, stage.run(party, value, parameters))
     return as_share(party, value)
+
+
+def mask_input(party: Party, network: CompiledNetwork, x: Share | Array) -> Rounds[Masked]:
+    """The rows under their mask: opened, or as they came."""
+    if isinstance(x, Share):
+        return (yield from open_masked(party, x, 0, network.input_bits))
+    reference = party.next_reference()
+    (mask,) = party.take(Mask(tuple(x.shape[1:]), network.input_bits), x.shape[0])
+    return Masked(x, Share(mask.astype(np.uint64), network.input_scale, network.input_bits), reference)
+
+
+MODEL = "model"
+"""The scope of the weights' masks in a plan."""
+
+
+def plan_inference(network: CompiledNetwork) -> Planned:
+    """Drive a network over the shapes of one row: whatever cannot run raises its error here."""
+    return plan(infer, network, blank_parameters(network), Blank((1, *network.input_shape)))
+
+
+def plan_weights(network: CompiledNetwork) -> Plan:
+    """The masks of a model's weights, at the positions that `plan_inference` refers to."""
+    return Plan(tuple(Need(Mask(tensor.shape, tensor.bits), 1) for tensor in network.tensors))
+
+
+def blank_parameters(network: CompiledNetwork) -> Parameters:
+    """The parameters as shapes."""
+    weights, biases = {}, {}
+    for position, tensor in enumerate(network.tensors):
+        share = blank_share(tensor.shape, tensor.scale, tensor.bits)
+        if tensor.masked:
+            weights[tensor.name] = Masked(share.words, share, Reference(position, MODEL, whole=True))
+        else:
+            biases[tensor.name] = share
+    return Parameters(weights, biases)

@@ -1,27 +1,31 @@
-"""What the parties do with a value: one class for each way of computing a layer.
+"""What the parties do with a value: one class for each way of computing a linear or a public layer.
 
 A value is a Masked (the input), a Share, or a HadamardCosine, a fused layer's result that is computed as it is
-opened. Every stage says its rounds by its protocols; `name` is the account its bytes are booked on.
+opened. Every stage says its rounds by its protocols; `name` is the account its bytes are booked on. `activations` has
+the stages of activations. What a training step shares with them is here as functions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 
 from hdcos.errors import ModelError, RangeError
 from hdcos.generators import local
-from hdcos.protocol import cosine, fourier, growing_cos, hadamard, masked, opening, polynomial
+from hdcos.nn import PHD
+from hdcos.nn.hadamard import PHD_FRACTION_BITS
+from hdcos.nn.layer import Layer
+from hdcos.protocol import hadamard, masked, opening
 from hdcos.protocol.cosine import Precision
-from hdcos.protocol.fourier import Series
 from hdcos.protocol.hadamard import HadamardCosine
 from hdcos.protocol.masked import Masked
 from hdcos.protocol.party import Party
 from hdcos.protocol.rounds import Rounds
 from hdcos.ring import Array, decode, encode, matmul
-from hdcos.sharing import Public, Share
+from hdcos.sharing import Share
 
 Value = Masked | Share | HadamardCosine
 
@@ -41,7 +45,7 @@ class Tensor:
     bits: int = 64
     masked: bool = True
     transposed: bool = False
-    limit: float = float("inf")
+    limit: float = inf
     """Largest |parameter * factor| that keeps results within the ring, where they could leave it."""
 
     @property
@@ -85,6 +89,14 @@ class Projection:
     values: Array
     scale: int
 
+    @classmethod
+    def of(cls, layer: Layer) -> Projection | None:
+        """That of a layer which has one."""
+        if not isinstance(layer, PHD):
+            return None
+        columns, values = layer.projection()
+        return cls(columns, values.astype(np.int64).astype(np.uint64), PHD_FRACTION_BITS)
+
     def __call__(self, x: Share) -> Share:
         total = x.words[..., self.columns[:, 0]] * self.values[:, 0]
         for entry in range(1, self.columns.shape[1]):
@@ -118,34 +130,55 @@ def as_share(party: Party, value: Value) -> Share:
     return value.share() if isinstance(value, HadamardCosine) else value
 
 
-def plus_bias(x: Share, bias: Tensor | None, parameters: Parameters) -> Share:
-    """x with its bias, which for images is one number per channel."""
+def transform(products: Share, size: int, outputs: int, projection: Projection | None) -> Share:
+    """H (w * x) of w * x, behind the projection if there is one. Local."""
+    if projection is None:
+        return hadamard.transformed(products, size, outputs)
+    return projection(hadamard.transformed(products, size, size))
+
+
+def plus_bias(x: Share, bias: Share | None) -> Share:
+    """x with its bias at the same scale, which for images is one number per channel. Local."""
     if bias is None:
         return x
-    words = parameters.biases[bias.name].words
-    if len(x.shape) == 4:
-        words = words.reshape(-1, 1, 1)
-    return Share(x.words + words, x.scale, x.bits)
+    words = bias.words.reshape(-1, 1, 1) if len(x.shape) == 4 else bias.words
+    return Share(x.words + words, x.scale, min(x.bits, bias.bits))
+
+
+def settle(party: Party, x: Share, scale: int) -> Rounds[Share]:
+    """x in the whole ring at a scale: raised, or rounded in a round, as it needs."""
+    if x.scale <= scale and x.bits == 64:
+        return x.raised(scale)
+    if x.scale <= scale:
+        x = Share(x.words << np.uint64(scale - x.scale + 1), scale + 1, min(64, x.bits + scale - x.scale + 1))
+    drop = x.scale - scale
+    return (yield from opening.round_lift(party, x, drop, min(56, x.bits - drop)))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Diagonal(Stage):
-    """A Hadamard-Diagonal block: H (w * x), perhaps a public projection, and a bias."""
+class Linear(Stage):
+    """A product with a weight, and perhaps a bias."""
 
     weight: Tensor
     bias: Tensor | None
-    size: int
-    outputs: int
-    projection: Projection | None = None
 
     def tensors(self) -> tuple[Tensor, ...]:
         return (self.weight,) if self.bias is None else (self.weight, self.bias)
 
-    def _finished(self, products: Share, parameters: Parameters) -> Share:
-        if self.projection is None:
-            return plus_bias(hadamard.transformed(products, self.size, self.outputs), self.bias, parameters)
-        mixed = hadamard.transformed(products, self.size, self.size)
-        return plus_bias(self.projection(mixed), self.bias, parameters)
+    def _plus_bias(self, x: Share, parameters: Parameters) -> Share:
+        return plus_bias(x, parameters.biases[self.bias.name] if self.bias else None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagonal(Linear):
+    """A Hadamard-Diagonal block: H (w * x), perhaps a public projection, and a bias."""
+
+    size: int
+    outputs: int
+    projection: Projection | None = None
+
+    def _output(self, products: Share, parameters: Parameters) -> Share:
+        return self._plus_bias(transform(products, self.size, self.outputs, self.projection), parameters)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +189,7 @@ class MaskedDiagonal(Diagonal):
     def run(self, party: Party, value: Value, parameters: Parameters) -> Value:
         assert isinstance(value, Masked)
         products = masked.product(party, value, parameters.weights[self.weight.name])
-        return self._finished(products, parameters)
+        return self._output(products, parameters)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,7 +214,7 @@ class FusedDiagonal(Diagonal):
         )
         if self.projection is None:
             return result
-        return plus_bias(self.projection(result.share()), self.bias, parameters)
+        return self._plus_bias(self.projection(result.share()), parameters)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,31 +228,26 @@ class LiftedDiagonal(Diagonal):
         share = as_share(party, value)
         weight = parameters.weights[self.weight.name]
         products = yield from hadamard.lifted_diagonal(party, share, weight, self.drop, self.bits)
-        return self._finished(products, parameters)
+        return self._output(products, parameters)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Product(Stage):
+class Product(Linear):
     """A matrix product, convolution or circulant product: of the masked input, or of a share that is opened first."""
 
     operation: str
-    weight: Tensor
-    bias: Tensor | None
     outputs: int = 0
     stride: int = 1
     padding: int = 0
     drop: int = 0
     bits: int = 64
 
-    def tensors(self) -> tuple[Tensor, ...]:
-        return (self.weight,) if self.bias is None else (self.weight, self.bias)
-
     def run(self, party: Party, value: Value, parameters: Parameters) -> Rounds[Value]:
         if not isinstance(value, Masked):
             value = yield from opening.open_masked(party, as_share(party, value), self.drop, self.bits)
         weight = parameters.weights[self.weight.name]
         share = masked.product(party, value, weight, self.operation, (self.outputs,), self.stride, self.padding)
-        return plus_bias(share, self.bias, parameters)
+        return self._plus_bias(share, parameters)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,87 +259,6 @@ class Lift(Stage):
 
     def run(self, party: Party, value: Value, parameters: Parameters) -> Rounds[Value]:
         return (yield from opening.round_lift(party, as_share(party, value), self.drop, self.bits))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cosine(Stage):
-    """The cosine of turns: one round."""
-
-    precision: Precision
-
-    def run(self, party: Party, value: Value, parameters: Parameters) -> Rounds[Value]:
-        assert not isinstance(value, Masked)
-        return (yield from cosine.cos(party, value, self.precision))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Polynomial(Stage):
-    """A public polynomial: one round."""
-
-    coefficients: tuple[float, ...]
-    coefficient_scale: int
-    drop: int
-    bits: int
-
-    def run(self, party: Party, value: Value, parameters: Parameters) -> Rounds[Value]:
-        share = as_share(party, value)
-        return (
-            yield from polynomial.lifted_polynomial(
-                party, share, self.coefficients, self.drop, self.bits, self.coefficient_scale
-            )
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fourier(Stage):
-    """A trigonometric series: one round."""
-
-    series: Series
-    precision: Precision
-
-    def run(self, party: Party, value: Value, parameters: Parameters) -> Rounds[Value]:
-        share = as_share(party, value)
-        return (yield from fourier.fourier(party, share, self.series, self.precision))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Growing(Stage):
-    """x cos x of radians, or x cos 2 pi x of turns, where the next weights bring the factor 2 pi: one round."""
-
-    turns: bool
-    drop: int
-    bits: int
-    phase_bits: int
-    trig_scale: int
-
-    def run(self, party: Party, value: Value, parameters: Parameters) -> Rounds[Value]:
-        x = as_share(party, value)
-        angle = x if self.turns else cosine.to_turns(x)
-        return (
-            yield from growing_cos.growing_cos_turns(
-                party, x, angle, self.drop, self.bits, self.phase_bits, self.trig_scale
-            )
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ToTurns(Stage):
-    """Radians to turns by a public factor: no round. Only where no weights could bring the factor."""
-
-    @local
-    def run(self, party: Party, value: Value, parameters: Parameters) -> Value:
-        return cosine.to_turns(as_share(party, value))
-
-
-@dataclass(frozen=True, kw_only=True)
-class QuarterTurn(Stage):
-    """A quarter turn back, which makes the sine of a cosine: no round."""
-
-    @local
-    def run(self, party: Party, value: Value, parameters: Parameters) -> Value:
-        turns = as_share(party, value)
-        quarter = party.constant(Public.of(0.25, turns.scale))
-        return Share(turns.words - quarter.words, turns.scale, turns.bits)
 
 
 @dataclass(frozen=True, kw_only=True)

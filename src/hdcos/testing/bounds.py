@@ -19,15 +19,15 @@ from hdcos.nn.sequential import Sequential
 from hdcos.protocol import fit, fourier
 from hdcos.protocol.cosine import Precision
 from hdcos.ring import Array
-from hdcos.secure import stages
+from hdcos.secure import activations, stages
 from hdcos.secure.answers import LARGEST_NOISE
-from hdcos.secure.layout import OPENED_SCALE, PHASE_BITS, SQUARE_SCALE, CompiledNetwork, layout
+from hdcos.secure.compile import OPENED_SCALE, PHASE_BITS, SQUARE_SCALE, CompiledNetwork, compile_network
 from hdcos.secure.stages import Tensor
 
 
 def error_bound(model: Sequential, x: Array, phase_bits: int = PHASE_BITS, dealer: bool = True) -> Array:
     """The largest possible |private output - model(x)|, for each output of each row."""
-    chosen = layout(model, phase_bits, dealer)
+    chosen = compile_network(model, phase_bits, dealer)
     value = model.rows(x)
     error = np.zeros_like(value)
     for index, layer in enumerate(model.layers):
@@ -122,7 +122,7 @@ def _activation(layer: Activation, index: int, y: Array, error: Array, chosen: C
         precision = _precision(index, chosen)
         total: Array = error + _step(precision.phase_bits) + precision.rounding
     elif isinstance(layer, nn.GrowingCos):
-        (stage,) = [s for s in chosen.stages if isinstance(s, stages.Growing) and s.name.startswith(f"{index} ")]
+        (stage,) = [s for s in chosen.stages if isinstance(s, activations.Growing) and s.name.startswith(f"{index} ")]
         opened = 2 * pi * 2.0**-12
         total = (1 + far) * error + opened + (far + opened) * (_step(stage.phase_bits) + 1.5 / 2**12)
     elif isinstance(layer, nn.Square):
@@ -145,7 +145,7 @@ def _activation(layer: Activation, index: int, y: Array, error: Array, chosen: C
 def _precision(index: int, chosen: CompiledNetwork) -> Precision:
     """Of the cosine at a layer, which may be part of the next layer's stage."""
     for stage in chosen.stages:
-        if isinstance(stage, stages.Cosine | stages.Fourier) and stage.name.startswith(f"{index} "):
+        if isinstance(stage, activations.Cosine | activations.Fourier) and stage.name.startswith(f"{index} "):
             return stage.precision
     following = [s for s in chosen.stages if isinstance(s, stages.FusedDiagonal) and int(s.name.split()[0]) > index]
     return following[0].precision

@@ -32,7 +32,7 @@ from hdcos.protocol.plan import Program, plan
 from hdcos.protocol.rounds import Message, Reply, Rounds, cut_reply, pack_parts
 from hdcos.ring import Array, decode, encode, modulo
 from hdcos.secure.answers import answer
-from hdcos.secure.layout import PHASE_BITS, CompiledNetwork, layout
+from hdcos.secure.compile import PHASE_BITS, CompiledNetwork, compile_network
 from hdcos.secure.program import infer, open_weights
 from hdcos.secure.stages import Parameters
 from hdcos.sharing import Share, Stream, join, split
@@ -100,7 +100,7 @@ def simulate(
     shares = list(zip(*inputs, strict=True)) or [(), ()]
     if allocations is None:
         planned = [plan(program, *shares[rank], rank=rank, **parameters) for rank in (0, 1)]
-        allocations = deal(planned[0].material, precomputes=[each.finishes for each in planned])
+        allocations = deal(planned[0].material, precomputes=[each.precompute for each in planned])
     protocols = [program(Party(rank, allocations[rank]), *shares[rank], **parameters) for rank in (0, 1)]
     results, transcript = drive_pair(protocols[0], protocols[1])
     for allocation in allocations:
@@ -138,10 +138,10 @@ def simulate_transcript(
     model: Sequential, x: Array, phase_bits: int = PHASE_BITS, *, masked: bool = True
 ) -> tuple[Array, Transcript]:
     """The outputs and everything the parties said to each other for these rows."""
-    chosen = layout(model, phase_bits)
+    chosen = compile_network(model, phase_bits)
     dealer, scope = Dealer(), f"model {secrets.token_hex(8)}"
     parameters = _load(model, chosen, dealer, scope)
-    rows = chosen.prepared(np.asarray(x, np.float64))
+    rows = chosen.apply_front(np.asarray(x, np.float64))
     words = encode(rows, chosen.input_scale)
     pair = share_pair(words, chosen.input_scale)
 
@@ -149,7 +149,7 @@ def simulate_transcript(
         return (yield from infer(party, chosen, parameters[rank], value))
 
     planned = [plan(program, rank, pair[rank] if not masked else words, rank=rank) for rank in (0, 1)]
-    allocations = deal(planned[0].material, dealer, f"{scope} rows", [each.finishes for each in planned])
+    allocations = deal(planned[0].material, dealer, f"{scope} rows", [each.precompute for each in planned])
     values: list[Share | Array] = list(pair)
     if masked:
         # The owner of the rows was given both shares of the input's mask, the first material of the plan.

@@ -7,7 +7,7 @@ from typing import Any
 
 from hdcos.api import answers, requests
 from hdcos.errors import DataMissing, InputError, PolicyRefused
-from hdcos.nn.columns import checked_names
+from hdcos.nn.columns import check_names
 from hdcos.party.http.api import Api, Call, serves
 from hdcos.party.store import StoredDataset
 
@@ -45,7 +45,7 @@ class Datasets:
     @serves("POST", "/v2/datasets", "upload", "begin an upload", status=201)
     async def begin(self, call: Call[requests.DatasetRequest]) -> answers.Dataset:
         body = await call.read()
-        columns = checked_names(body.columns, body.features)
+        columns = check_names(body.columns, body.features)
         dataset = StoredDataset(
             body.name, body.version, body.rows, body.features, body.outputs, False, call.client, columns
         )

@@ -15,7 +15,7 @@ from hdcos.party.http.api import Api, Call, Tensors, serves
 from hdcos.party.http.models import outline_network
 from hdcos.party.store import ENDED, StoredJob, StoredReveal
 from hdcos.party.worker import check_shares
-from hdcos.secure import layout
+from hdcos.secure import compile_network
 from hdcos.secure.training import Rule, training_plan
 
 EVENT_S = 0.25
@@ -51,7 +51,9 @@ class Jobs:
         spec = msgspec.to_builtins(given) | {"architecture": model.architecture()}
         number = spec.pop("id")
         form = training_plan(model, given.loss)
-        budget.another(given.model, budget.model(model, layout(model, given.phase_bits, self._service.node.dealt)))
+        budget.another(
+            given.model, budget.model(model, compile_network(model, given.phase_bits, self._service.node.dealt))
+        )
         budget.job(model, spec, 0)  # with its rows, when it begins
         check_shares(tensors, {tensor.name: tensor.shape for tensor in form.tensors})
         if any(known.owner != client for known in self._store.models(given.model)):

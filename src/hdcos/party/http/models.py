@@ -21,8 +21,8 @@ from hdcos.party.executions import Run
 from hdcos.party.http.api import Api, Call, Tensors, serves
 from hdcos.party.worker import Loaded, check_shares
 from hdcos.ring import Array
-from hdcos.secure import layout
-from hdcos.secure.layout import OUTPUT_SCALE
+from hdcos.secure import compile_network
+from hdcos.secure.compile import OUTPUT_SCALE
 
 ANSWER_COPIES = 2
 """An answer is there as it was computed and as it is sent."""
@@ -214,7 +214,7 @@ class Models:
 
         def keep() -> None:
             model = outline_network(given.architecture)
-            chosen = layout(model, given.phase_bits, service.node.dealt)
+            chosen = compile_network(model, given.phase_bits, service.node.dealt)
             demand = service.budget.model(model, chosen)
             check_shares(tensors, {tensor.name: tensor.shape for tensor in chosen.tensors})
             service.budget.another(name, demand)

@@ -1,28 +1,38 @@
 """The forward pass of a training step: weights and rows are opened, activations become what comes after them.
 
-What the backward pass needs is kept for each unit: its weight and input under masks, the phase of its cosine, the
+Weights that are opened at one scale in one ring lie side by side: one opening instead of one for each layer, and
+products refer to their part of the row's mask. They are opened rounded and lifted at the start of a step, then once
+more in the whole ring.
+
+What the backward pass needs is kept for each block: its weight and input under masks, the phase of its cosine, the
 derivative of its activation. Derivatives wait for the next opening and travel with it, so they cost no round.
+
+Security  all openings are under fresh masks that mask nothing else; see lifted, opening and phase.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
 
+from hdcos import nn
+from hdcos.nn.activations import SeriesActivation
 from hdcos.offline import Reference
-from hdcos.protocol.cosine import FusedPhase, open_fused_phase
-from hdcos.protocol.hadamard import HadamardCosine, transformed
-from hdcos.protocol.lifted import times_masked
+from hdcos.protocol.cosine import FusedPhase, even, open_fused_phase
+from hdcos.protocol.hadamard import HadamardCosine
+from hdcos.protocol.lifted import Lifted, open_lifted, times_masked
 from hdcos.protocol.masked import Masked, product
 from hdcos.protocol.opening import open_masked, round_lift
 from hdcos.protocol.party import Party
 from hdcos.protocol.rounds import Rounds, together
-from hdcos.ring import HadamardLayer, pool_sum
-from hdcos.secure.training.activation import activate, settled, slope_of
-from hdcos.secure.training.form import (
+from hdcos.ring import Array, Blank, HadamardLayer, pool_sum
+from hdcos.secure.activations import SLOPE_SCALE, activation_stage, cosine_slope, quarter_back
+from hdcos.secure.stages import plus_bias, settle, transform
+from hdcos.secure.training.plan import (
     DIAGONAL_OUTPUT,
     INPUT_SCALE,
     LEAST_RING,
@@ -30,27 +40,88 @@ from hdcos.secure.training.form import (
     OPENED_SCALE,
     PHASE_BITS,
     WEIGHT_SCALE,
-    Diagonal,
     LinearBlock,
-    Matrix,
     TrainingPlan,
+    WeightRow,
 )
-from hdcos.secure.training.weights import Weights
 from hdcos.sharing import Share
 
 State = Mapping[str, Share]
 Output = Share | HadamardCosine
 BIAS_BITS = 40
 """Of biases as momentum and decay need them, at the scale of opened weights."""
+SERIES_SCALE, SQUARE_SCALE = 13, 12
+"""Of dealt cosines of series; of values that are squared as they are opened."""
+
+
+class Weights:
+    """The weights of all blocks at one party: all are lifted, and those that products refer to masked as well."""
+
+    def __init__(self, party: Party, plan: TrainingPlan, state: State) -> None:
+        self._party, self._state = party, state
+        self._rows, self._first = plan.weight_rows, plan.blocks[0].weight
+        self._lifted: tuple[Lifted, ...] = ()
+        self._shares: list[Share] = []
+
+    def open(self) -> Rounds[None]:
+        """All weights, rounded and lifted: one round."""
+        self._lifted = yield from together(*(self._open_row(row) for row in self._rows))
+        self._shares = [lifted.share(self._party) for lifted in self._lifted]
+
+    def copies(self) -> dict[str, Share]:
+        """The rounded weights."""
+        return {
+            weight.name: share[start : start + prod(weight.shape)].reshape(*weight.shape)
+            for row, share in zip(self._rows, self._shares, strict=True)
+            for weight, start in row.places
+        }
+
+    @property
+    def first(self) -> Lifted:
+        """The first block's weight, which begins the first row."""
+        return self._lifted[0].part(0, self._first.shape)
+
+    def masked_at(self, name: str) -> Reference:
+        """Where the mask of a weight will be, if `remask` comes next."""
+        position = self._party.source.position
+        for number, row in enumerate(row for row in self._rows if row.masked_again):
+            for weight, start in row.masked_again:
+                if weight.name == name:
+                    place = start - row.masked_again[0][1]
+                    return Reference.of(position + number, True, start=place, shape=weight.shape)
+        raise KeyError(name)
+
+    def remask(self) -> Rounds[dict[str, Masked]]:
+        """The weights in the whole ring, under masks that products can refer to: one round."""
+        again = [(row.masked_again, s) for row, s in zip(self._rows, self._shares, strict=True) if row.masked_again]
+        shares = [share[places[0][1] :] for places, share in again]
+        opened = yield from together(*(open_masked(self._party, share, whole=True) for share in shares))
+        return {
+            weight.name: row.part(start - places[0][1], weight.shape)
+            for row, (places, _) in zip(opened, again, strict=True)
+            for weight, start in places
+        }
+
+    def _open_row(self, row: WeightRow) -> Rounds[Lifted]:
+        shares = [self._state[weight.name] for weight in row.weights]
+        flat = Share(_side_by_side([share.words for share in shares]), shares[0].scale, shares[0].bits)
+        return open_lifted(self._party, flat, row.drop, row.bits, whole=True)
+
+
+def _side_by_side(tensors: list[Array]) -> Array:
+    if any(isinstance(tensor, Blank) for tensor in tensors):
+        return Blank(sum(tensor.size for tensor in tensors))  # type: ignore[return-value]
+    return np.concatenate([tensor.ravel() for tensor in tensors])
 
 
 @dataclass
 class Pass:
-    """What the forward pass of one unit leaves for its backward pass."""
+    """What the forward pass of one block leaves for its backward pass."""
 
-    unit: LinearBlock
-    masked_weight: Masked | None = None
-    masked_input: Masked | None = None
+    block: LinearBlock
+    weight: Masked = field(init=False)
+    """In the whole ring; that of a first diagonal block is used as it was lifted."""
+    x: Masked = field(init=False)
     """Its input, unless that came as a phase."""
     before: FusedPhase | None = None
     """The phase its input came as."""
@@ -58,23 +129,13 @@ class Pass:
     """Its own activation, if the next layer takes it as a phase."""
     slope: Masked | None = None
 
-    @property
-    def weight(self) -> Masked:
-        assert self.masked_weight is not None
-        return self.masked_weight
-
-    @property
-    def x(self) -> Masked:
-        assert self.masked_input is not None
-        return self.masked_input
-
 
 @dataclass
 class Forward:
     """The forward pass at one party."""
 
     party: Party
-    form: TrainingPlan
+    plan: TrainingPlan
     state: State
     weights: Weights = field(init=False)
     passes: list[Pass] = field(init=False)
@@ -83,8 +144,8 @@ class Forward:
     biases: dict[str, Share] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.weights = Weights(self.party, self.form, self.state)
-        self.passes = [Pass(unit) for unit in self.form.units]
+        self.weights = Weights(self.party, self.plan, self.state)
+        self.passes = [Pass(block) for block in self.plan.blocks]
 
     def logits(self, x: Share, inertial: bool, *along: Rounds[Any]) -> Rounds[tuple[Share, tuple[Any, ...]]]:
         """The network's result, and what the protocols `along` gave, which shared the first round.
@@ -92,7 +153,7 @@ class Forward:
         `inertial` steps need the biases rounded as well.
         """
         biases = [self._round_biases()] if inertial else []
-        rows = self._open_rows(x.reshape(len(x), *self.form.input_shape))
+        rows = self._open_rows(x.reshape(len(x), *self.plan.input_shape))
         _, X, *others = yield from together(self.weights.open(), rows, *biases, *along)
         y = yield from self._first(X)
         for number in range(1, len(self.passes)):
@@ -105,33 +166,31 @@ class Forward:
         return {**self.weights.copies(), **self.biases}
 
     def _round_biases(self) -> Rounds[None]:
-        biases = [unit.bias for unit in self.form.units if unit.bias is not None]
-        rounded = yield from together(*(self._rounded(self.state[bias.name]) for bias in biases))
+        biases = [block.bias for block in self.plan.blocks if block.bias is not None]
+        rounded = yield from together(*(self._round(self.state[bias.name]) for bias in biases))
         self.biases = {bias.name: row.reshape(-1) for bias, row in zip(biases, rounded, strict=True)}
 
-    def _rounded(self, bias: Share) -> Rounds[Share]:
+    def _round(self, bias: Share) -> Rounds[Share]:
         drop = bias.scale - WEIGHT_SCALE
         return round_lift(self.party, bias.reshape(1, -1), drop, min(BIAS_BITS, bias.bits - drop))
 
     def _open_rows(self, x: Share) -> Rounds[Masked]:
-        drop = 0 if isinstance(self.form.units[0], Diagonal) else INPUT_SCALE - OPENED_SCALE
-        return open_masked(self.party, x, drop)
+        return open_masked(self.party, x, 0 if self.plan.blocks[0].diagonal else INPUT_SCALE - OPENED_SCALE)
 
     def _first(self, X: Masked) -> Rounds[Output]:
         """The first layer, and all weights in the whole ring under masks that products can refer to."""
         first = self.passes[0]
-        first.masked_input = X
-        if not isinstance(first.unit, Diagonal):
+        first.x = X
+        if not first.block.diagonal:
             yield from self._remask()
             return self._matrix_output(first)
         # H adds and subtracts whole turns, so that products may lose them; a projection multiplies by fractions.
-        whole_turns = first.unit.periodic and first.unit.projection is None
+        whole_turns = first.block.periodic and first.block.projection is None
         ring = WEIGHT_SCALE + X.scale if whole_turns else 64
-        product = times_masked(self.party, self.weights.first, X, ring=ring)
-        y = self._diagonal_output(product, first.unit)
-        if first.unit.fused:
+        y = self._diagonal_output(times_masked(self.party, self.weights.first, X, ring=ring), first.block)
+        if first.block.fused:
             # The next weight is opened in the same round as the phase that its mask is multiplied with.
-            weight = self.weights.masked_at(self.passes[1].unit.weight.name)
+            weight = self.weights.masked_at(self.passes[1].block.weight.name)
             _, first.phase = yield from together(self._remask(), self._open_phase(first, y, weight))
         else:
             yield from self._remask()
@@ -140,56 +199,56 @@ class Forward:
     def _remask(self) -> Rounds[None]:
         weights = yield from self.weights.remask()
         for each in self.passes:
-            each.masked_weight = weights.get(each.unit.weight.name)
+            if each.block.weight.name in weights:
+                each.weight = weights[each.block.weight.name]
 
     def _next(self, number: int, y: Output) -> Rounds[Output]:
         """From one layer's result to the next layer's."""
         before, each = self.passes[number - 1], self.passes[number]
-        if before.unit.fused:
+        if before.block.fused:
             if before.phase is None:
                 before.phase = yield from self.with_waiting(self._open_phase(before, y, each.weight.reference))
-            if not isinstance(before.unit, Diagonal):
-                self._wait_for_slope(before, slope_of(before.phase))
+            if not before.block.diagonal:
+                self._wait_for_slope(before, cosine_slope(before.phase))
             each.before = before.phase
             return self._fused_output(before, each)
         if not isinstance(y, Share):
             y = y.share()
-        z, slope = yield from self.with_waiting(activate(self.party, before.unit, y))
+        z, slope = yield from self.with_waiting(activate(self.party, before.block, y))
         if slope is not None:
             self._wait_for_slope(before, slope)
-        z = self._pooled(z, before.unit)
-        if isinstance(each.unit, Diagonal):
-            z = yield from self.with_waiting(settled(self.party, z.reshape(len(z), -1), INPUT_SCALE))
-            each.masked_input = yield from self.with_waiting(open_masked(self.party, z))
-            return self._diagonal_output(product(self.party, each.x, each.weight), each.unit)
+        z = self._pool(z, before.block)
+        if each.block.diagonal:
+            z = yield from self.with_waiting(settle(self.party, z.reshape(len(z), -1), INPUT_SCALE))
+            each.x = yield from self.with_waiting(open_masked(self.party, z))
+            return self._diagonal_output(product(self.party, each.x, each.weight), each.block)
         if z.bits - max(0, z.scale - OPENED_SCALE) < LEAST_RING:
-            z = yield from self.with_waiting(settled(self.party, z, OPENED_SCALE))
-        z = z.reshape(len(z), *each.unit.inputs)
-        each.masked_input = yield from self.with_waiting(open_masked(self.party, z, max(0, z.scale - OPENED_SCALE)))
+            z = yield from self.with_waiting(settle(self.party, z, OPENED_SCALE))
+        z = z.reshape(len(z), *each.block.part.factor.inputs)
+        each.x = yield from self.with_waiting(open_masked(self.party, z, max(0, z.scale - OPENED_SCALE)))
         return self._matrix_output(each)
 
     def _fused_output(self, before: Pass, each: Pass) -> Output:
         """H (w * cos y'), computed as it is opened, or now if a projection follows."""
-        unit, phase, pool = each.unit, before.phase, before.unit.pool
-        assert isinstance(unit, Diagonal)
+        block, phase, pool = each.block, before.phase, before.block.pool
         assert phase is not None
         windows = (pool[0], pool[1], pool[2], pool[3]) if pool else None
-        scale = 2 * phase.scale + WEIGHT_SCALE + before.unit.pool_bits
-        outputs = unit.size if unit.projection else unit.outputs[0]
+        scale = 2 * phase.scale + WEIGHT_SCALE + before.block.pool_bits
+        outputs = block.size if block.projection else block.part.factor.outputs[0]
         bias = None
-        if unit.bias is not None and unit.projection is None and scale >= unit.bias.scale:
-            bias = self.state[unit.bias.name].raised(scale).words
+        if block.bias is not None and block.projection is None and scale >= block.bias.scale:
+            bias = self.state[block.bias.name].raised(scale).words
         rotation = (phase.d, phase.cos_r, phase.sin_r, phase.bits, phase.scale)
         weight = phase.weight_terms(each.weight, pool)
-        y = HadamardCosine(HadamardLayer(*rotation, unit.size, outputs, bias, windows, weight), scale)
+        y = HadamardCosine(HadamardLayer(*rotation, block.size, outputs, bias, windows, weight), scale)
         if bias is not None:
-            return y.share() if unit.last else y
-        made = unit.projection(y.share()) if unit.projection else y.share()
-        return self._plus_bias(made.raised(max(made.scale, DIAGONAL_OUTPUT)), unit)
+            return y.share() if block.last else y
+        made = block.projection(y.share()) if block.projection else y.share()
+        return self._plus_bias(made.raised(max(made.scale, DIAGONAL_OUTPUT)), block)
 
     def _open_phase(self, each: Pass, y: Output, weight: Reference) -> Rounds[FusedPhase]:
         flat = y.reshape(len(y), -1) if isinstance(y, Share) else y
-        return open_fused_phase(self.party, flat, weight, PHASE_BITS, each.unit.trig_scale, each.unit.pool)
+        return open_fused_phase(self.party, flat, weight, PHASE_BITS, each.block.trig_scale, each.block.pool)
 
     def _wait_for_slope(self, each: Pass, slope: Share) -> None:
         self.waiting.append((each, open_masked(self.party, slope.reshape(len(slope), -1))))
@@ -205,30 +264,33 @@ class Forward:
             each.slope = slope
         return result
 
-    def _pooled(self, z: Share, unit: LinearBlock) -> Share:
-        if not unit.pool:
+    def _pool(self, z: Share, block: LinearBlock) -> Share:
+        if not block.pool:
             return z
-        words = pool_sum(z.words.reshape(len(z), -1), unit.pool)
-        return Share(words, z.scale + unit.pool_bits, z.bits)
+        words = pool_sum(z.words.reshape(len(z), -1), block.pool)
+        return Share(words, z.scale + block.pool_bits, z.bits)
 
-    def _diagonal_output(self, products: Share, unit: Diagonal) -> Share:
-        if unit.projection is None:
-            y = transformed(products, unit.size, unit.outputs[0])
-        else:
-            y = unit.projection(transformed(products, unit.size, unit.size))
-        return self._plus_bias(y.raised(DIAGONAL_OUTPUT), unit)
+    def _diagonal_output(self, products: Share, block: LinearBlock) -> Share:
+        y = transform(products, block.size, block.part.factor.outputs[0], block.projection)
+        return self._plus_bias(y.raised(DIAGONAL_OUTPUT), block)
 
     def _matrix_output(self, each: Pass) -> Share:
-        unit = each.unit
-        assert isinstance(unit, Matrix)
-        y = product(self.party, each.x, each.weight, unit.operation, unit.outputs, unit.stride, unit.padding)
-        return self._plus_bias(y.raised(MATRIX_OUTPUT), unit)
+        factor = each.block.part.factor
+        y = product(self.party, each.x, each.weight, factor.operation, factor.outputs, factor.stride, factor.padding)
+        return self._plus_bias(y.raised(MATRIX_OUTPUT), each.block)
 
-    def _plus_bias(self, y: Share, unit: LinearBlock) -> Share:
-        if unit.bias is None:
-            return y
-        bias = self.state[unit.bias.name]
-        words = bias.words << np.uint64(y.scale - bias.scale)
-        if len(unit.outputs) == 3:
-            words = words.reshape(-1, 1, 1)
-        return Share(y.words + words, y.scale, min(y.bits, bias.bits))
+    def _plus_bias(self, y: Share, block: LinearBlock) -> Share:
+        return plus_bias(y, self.state[block.bias.name].raised(y.scale) if block.bias else None)
+
+
+def activate(party: Party, block: LinearBlock, y: Share) -> Rounds[tuple[Share, Share | None]]:
+    """f(y) and f'(y), the latter in the whole ring at SLOPE_SCALE; no derivative where there is no activation."""
+    layer = block.activation
+    if layer is None:
+        return y, None
+    if isinstance(layer, nn.Sin):
+        y = quarter_back(party, y)
+    precision = even(PHASE_BITS, SERIES_SCALE if isinstance(layer, SeriesActivation) else block.trig_scale)
+    stage = activation_stage(layer, "", y.scale, y.bits, True, precision, SQUARE_SCALE)
+    value, slope = yield from stage.run_with_slope(party, y)
+    return value, (yield from settle(party, slope, SLOPE_SCALE))

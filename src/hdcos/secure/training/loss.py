@@ -21,14 +21,14 @@ import numpy as np
 
 from hdcos.protocol import fit
 from hdcos.protocol.cosine import even
-from hdcos.protocol.fourier import Series, fourier
+from hdcos.protocol.fourier import fourier
 from hdcos.protocol.masked import Masked, product
 from hdcos.protocol.opening import open_masked
 from hdcos.protocol.party import Party
 from hdcos.protocol.rounds import Rounds
 from hdcos.ring import matmul
-from hdcos.secure.training.activation import settled
-from hdcos.secure.training.form import LOSS_PHASE_BITS, TARGET_SCALE, TrainingPlan
+from hdcos.secure.stages import settle
+from hdcos.secure.training.plan import LOSS_PHASE_BITS, TARGET_SCALE, TrainingPlan
 from hdcos.sharing import Share
 
 PRECISION = even(LOSS_PHASE_BITS, TARGET_SCALE // 2)
@@ -39,22 +39,16 @@ PAIR_SCALE = 14
 """Sigmoids of differences as they meet the targets."""
 
 
-def loss_series() -> Series:
-    """The sigmoid of a loss, good to |x| = 32."""
-    return fit.loss_sigmoid()
-
-
 def error(
-    party: Party, form: TrainingPlan, logits: Share, targets: Share, pairs: Masked | None = None
+    party: Party, plan: TrainingPlan, logits: Share, targets: Share, pairs: Masked | None = None
 ) -> Rounds[Share]:
     """The derivative by the logits; softmax needs the targets' `pairs`."""
-    if form.loss == "squared":
+    if plan.loss == "squared":
         if logits.bits < 64:
-            logits = yield from settled(party, logits, targets.scale)
+            logits = yield from settle(party, logits, targets.scale)
         return logits - targets
-    if form.loss == "logistic":
-        ring = form.error_bits
-        return (yield from fourier(party, logits, loss_series(), PRECISION, ring)) - targets
+    if plan.loss == "logistic":
+        return (yield from fourier(party, logits, fit.loss_sigmoid(), PRECISION, plan.error_bits)) - targets
     assert pairs is not None
     return (yield from _one_against_each(party, logits, targets, pairs))
 
@@ -70,7 +64,7 @@ def _one_against_each(party: Party, logits: Share, targets: Share, pairs: Masked
     """With s = sigmoid(z_i - z_j), the pair (i, j) adds v = (t_i + t_j) s - t_i to class i and -v to class j."""
     first, second = _pairs(logits.shape[1])
     differences = Share(logits.words[:, first] - logits.words[:, second], logits.scale, logits.bits)
-    s = yield from fourier(party, differences, loss_series(), PRECISION)
+    s = yield from fourier(party, differences, fit.loss_sigmoid(), PRECISION)
     S = yield from open_masked(party, s, s.scale - PAIR_SCALE)
     weighted = product(party, S, pairs)
     raised = TARGET_SCALE - weighted.scale

@@ -13,7 +13,7 @@ from hdcos import nn
 from hdcos.errors import ModelError
 from hdcos.nn.hadamard import pad_features, walsh_hadamard
 from hdcos.ring import Array
-from hdcos.secure.training.batches import batches
+from hdcos.secure.training.targets import batches
 
 
 def plain_fit(

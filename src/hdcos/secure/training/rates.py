@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from math import isfinite
 
 from hdcos.errors import InputError
 from hdcos.nn import Sequential
-from hdcos.secure.training.estimate import least_rate
-from hdcos.secure.training.rule import Rule
+from hdcos.secure.training.rule import LEAST_AMPLITUDE, LEAST_FACTOR, Rule
+from hdcos.secure.training.step import plan_rule
 
 Rate = float | Callable[[int], float]
 
@@ -61,3 +62,25 @@ def _rate(lr: Rate, schedule: Callable[[int], float] | None, epoch: int) -> floa
     if not isfinite(rate) or rate < 0:
         raise InputError(f"a learning rate is a positive number, got {rate} in epoch {epoch + 1}")
     return rate
+
+
+def least_rate(model: Sequential, batch: int, loss: str, momentum: float = 0.0, decay: float = 0.0) -> float:
+    """The smallest learning rate whose steps on batches of this size are not lost in rounding."""
+    rule = _Noting(1.0, momentum, decay)
+    plan_rule(model, batch, loss, rule)
+    return max(rule.least) * (1 + 1e-9)  # the quotient was rounded
+
+
+@dataclass(frozen=True)
+class _Noting(Rule):
+    """Notes the least rate of each layer where a rule refuses smaller ones. Factors are proportional to the rate."""
+
+    least: list[float] = field(default_factory=list)
+
+    def integer(self, value: float, name: str) -> int:
+        self.least.append(self.rate * LEAST_FACTOR / value)
+        return 1
+
+    def on_cosine(self, amplitude: float, trig_scale: int, index: int) -> tuple[int, int]:
+        self.least.append(self.rate * LEAST_AMPLITUDE / amplitude)
+        return 1, trig_scale

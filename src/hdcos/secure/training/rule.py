@@ -53,9 +53,9 @@ class Rule:
         """A public integer factor; over many steps its mean is the value, whatever that is."""
         if value < LEAST_FACTOR:
             raise self._too_small(name, LEAST_FACTOR / value)
-        return self.dithered(value)
+        return self.dither(value)
 
-    def dithered(self, value: float) -> int:
+    def dither(self, value: float) -> int:
         """The integer below or above, such that the mean over many steps is the value."""
         return floor(value * (self.number + 1)) - floor(value * self.number)
 
@@ -73,7 +73,7 @@ class Rule:
         return round(amplitude * 2.0**extra), trig_scale + extra
 
 
-def updated(
+def update(
     state: Mapping[str, Share], rule: Rule, steps: Mapping[str, Array], copies: Mapping[str, Share]
 ) -> dict[str, Share]:
     """The parameters after a step; with momentum, their rounded copies too."""
@@ -86,9 +86,9 @@ def updated(
             gain = 2.0 ** (share.scale - copy.scale)
             if rule.momentum and rule.last_rate is not None:
                 moved = copy - state[name + BEFORE]
-                words = words + (moved * rule.dithered(rule.momentum * rule.rate / rule.last_rate * gain)).words
+                words = words + (moved * rule.dither(rule.momentum * rule.rate / rule.last_rate * gain)).words
             if rule.decay:
-                words = words - (copy * rule.dithered(rule.rate * rule.decay * gain)).words
+                words = words - (copy * rule.dither(rule.rate * rule.decay * gain)).words
             if rule.momentum:
                 after[name + BEFORE] = copy
         after[name] = Share(words, share.scale, share.bits)

@@ -6,10 +6,10 @@ Offline   a plan of its own for each step: lifted masks of weights and gradients
 Online    2 L + 3 rounds for L cosines between Hadamard-Diagonal layers and the logistic loss: weights; the first phase
           with all other weights; L - 1 phases; the loss; one gradient per layer. Other layers and activations take
           more.
-Error     every opening rounds without bias by less than one unit of its scale; `form` has the scales. Updates are
+Error     every opening rounds without bias by less than one unit of its scale; `plan` has the scales. Updates are
           made at the scale parameters are kept at: no rate is rounded to a power of two, nothing is truncated.
 Security  all messages are openings under fresh masks, uniform in the ring they are opened in. Weights are opened
-          anew in every step, under new masks: two openings under one mask would reveal a gradient. Nothing is
+          again in every step, under new masks: two openings under one mask would reveal a gradient. Nothing is
           revealed.
 
 Diagonal layer after a cosine: u = w z', y = H u + beta in turns, z = cos y. Backward: g_y = -2 pi sin(y) g_z,
@@ -22,21 +22,42 @@ opened under masks, each once, and every product of two of them is local.
 
 from __future__ import annotations
 
+from math import prod
+
+from hdcos.nn.sequential import Sequential
 from hdcos.protocol.party import Party
+from hdcos.protocol.plan import Planned, blank_share
+from hdcos.protocol.plan import plan as plan_program
 from hdcos.protocol.rounds import Rounds
 from hdcos.secure.training.backward import Backward
-from hdcos.secure.training.form import TrainingPlan
 from hdcos.secure.training.forward import Forward, State
 from hdcos.secure.training.loss import error, open_pairs
-from hdcos.secure.training.rule import Rule, updated
+from hdcos.secure.training.plan import INPUT_SCALE, TrainingPlan, training_plan
+from hdcos.secure.training.rule import Rule, update
 from hdcos.sharing import Share
 
 
-def sgd_step(party: Party, form: TrainingPlan, state: State, x: Share, targets: Share, rule: Rule) -> Rounds[State]:
+def sgd_step(party: Party, plan: TrainingPlan, state: State, x: Share, targets: Share, rule: Rule) -> Rounds[State]:
     """The parameters after one step on a batch."""
-    forward = Forward(party, form, state)
-    pairs = [open_pairs(party, targets)] if form.loss == "softmax" else []
+    forward = Forward(party, plan, state)
+    pairs = [open_pairs(party, targets)] if plan.loss == "softmax" else []
     logits, opened = yield from forward.logits(x, rule.inertial, *pairs)
-    gradient = yield from forward.with_waiting(error(party, form, logits, targets, *opened))
+    gradient = yield from forward.with_waiting(error(party, plan, logits, targets, *opened))
     steps = yield from Backward(party, forward.passes, state, rule, len(x)).steps(gradient)
-    return updated(state, rule, steps, forward.copies() if rule.inertial else {})
+    return update(state, rule, steps, forward.copies() if rule.inertial else {})
+
+
+def plan_step(
+    model: Sequential, batch: int, loss: str = "logistic", rate: float = 0.1, momentum: float = 0.0, decay: float = 0.0
+) -> Planned:
+    """Drive one step on a batch of rows over shapes: what it will cost, before anything runs."""
+    return plan_rule(model, batch, loss, Rule(rate, momentum, decay))
+
+
+def plan_rule(model: Sequential, batch: int, loss: str, rule: Rule) -> Planned:
+    """The same with a rule of the caller's own."""
+    plan = training_plan(model, loss)
+    x = blank_share((batch, prod(plan.input_shape)), INPUT_SCALE)
+    targets = blank_share((batch, plan.outputs), plan.target_scale)
+    state = {tensor.name: blank_share(tensor.shape, tensor.scale, tensor.bits) for tensor in plan.tensors}
+    return plan_program(sgd_step, plan, state, x, targets, rule)

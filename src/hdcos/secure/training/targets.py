@@ -1,4 +1,4 @@
-"""What a run is trained on: rows and targets, checked, and as ring words."""
+"""What a run is trained on: rows and targets, checked, and as ring words; and which of them a step takes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hdcos.errors import InputError
 from hdcos.nn import Flatten, Sequential
 from hdcos.nn.columns import Rows, column_names, numbers
 from hdcos.ring import Array, encode
-from hdcos.secure.training.form import INPUT_SCALE, LOSSES, TARGET_SCALE, TrainingPlan
+from hdcos.secure.training.plan import INPUT_SCALE, LOSSES, TARGET_SCALE, TrainingPlan
 
 REGRESSION = "for a regression use loss='squared' and a network with one output"
 LARGEST_TARGET = 128.0
@@ -54,7 +54,7 @@ def one_hot(y: ArrayLike, outputs: int, loss: str | None = None) -> Array:
     return targets
 
 
-def encoded_rows(
+def encode_rows(
     x: Rows, y: ArrayLike | None, outputs: int, loss: str | None = None
 ) -> tuple[dict[str, Array], dict[str, Any]]:
     """One owner's rows (an array or a table), and labels if it has them, as ring words, and what is public of them."""
@@ -93,22 +93,22 @@ class OwnRows:
     targets: Array
 
 
-def own_rows(form: TrainingPlan, model: Sequential, x: Rows, y: ArrayLike | None, loss: str) -> OwnRows:
+def own_rows(plan: TrainingPlan, model: Sequential, x: Rows, y: ArrayLike | None, loss: str) -> OwnRows:
     if y is None:
         if isinstance(x, list | tuple) and not x:
             raise InputError("no data set is named: give rows, or names of uploaded data sets")
         raise InputError("rows need labels: fit(model, x, y, ...)")
-    rows, targets = model.rows(x), one_hot(y, form.outputs, loss)
+    rows, targets = model.rows(x), one_hot(y, plan.outputs, loss)
     if len(targets) != len(rows):
         raise InputError(f"{len(rows)} rows and {len(targets)} labels do not belong together")
     check_targets(targets, loss)
     shared = rows
-    for layer in form.front:
+    for layer in plan.front:
         shared = layer.forward({}, shared)
     return OwnRows(rows, shared, targets)
 
 
-def named_sets(form: TrainingPlan, x: Any, y: ArrayLike | None) -> tuple[list[str], str] | None:
+def named_sets(plan: TrainingPlan, x: Any, y: ArrayLike | None) -> tuple[list[str], str] | None:
     """Names of uploaded data sets and how they are joined, if that is what was passed instead of rows."""
     if isinstance(x, str):
         x = [x]
@@ -116,6 +116,15 @@ def named_sets(form: TrainingPlan, x: Any, y: ArrayLike | None) -> tuple[list[st
         return None
     if y is not None:
         raise InputError("labels of uploaded data sets were uploaded with them: leave y out")
-    if any(not isinstance(layer, Flatten) for layer in form.front):
-        raise InputError(f"apply the leading {form.front[0].kind} before uploading, and train what follows it")
+    if any(not isinstance(layer, Flatten) for layer in plan.front):
+        raise InputError(f"apply the leading {plan.front[0].kind} before uploading, and train what follows it")
     return [str(item) for item in x], "columns" if isinstance(x, tuple) else "rows"
+
+
+def batches(seed: int, epoch: int, rows: int, batch: int) -> list[Array]:
+    """The rows of each step of an epoch: a fresh shuffle of all, cut into whole batches; what is left over sits out.
+
+    The indices are public, the same for both parties and for training in plaintext.
+    """
+    order = np.random.default_rng([seed, epoch]).permutation(rows)
+    return [order[start : start + batch] for start in range(0, rows - batch + 1, batch)]

@@ -1,7 +1,7 @@
 """How a run does on rows of the caller's own, from private predictions after each epoch: loss, accuracy, divergence.
 
-Nothing on shares can see that training diverges. Whoever holds rows in plaintext can: it asks for predictions of them,
-as anybody may, and learns what the model tells about these rows.
+Nothing on shares can see that training diverges. A caller that holds rows in plaintext can: it asks for predictions of
+them, as anybody may, and learns what the model tells about these rows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hdcos.secure.training.targets import LARGEST_TARGET, one_hot
 SAMPLE = 256
 """Rows of the caller's own that are watched unless it says otherwise."""
 FAR = 4.0
-"""So many times the loss of the start, or of guessing, is divergence."""
+"""This many times the loss of the start, or of guessing, is divergence."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,194 @@
+"""Activations on shares: for each, how it is read, how it runs, and how it runs with its derivative.
+
+Computes  [y] -> [f(y)]; in training also [f'(y)] from the same opening. In turns for cos, sin and growing_cos, where
+          the derivative is by turns: 2 pi times that by radians.
+Online    1 round. Derivatives of series, polynomials and growing_cos come out at a high scale; a training step takes
+          one round more to round them.
+Security  openings under fresh masks; see cosine, fourier, polynomial, growing_cos and opening.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import pi
+
+from hdcos import nn
+from hdcos.errors import ModelError
+from hdcos.generators import local
+from hdcos.nn.activations import Activation, SeriesActivation
+from hdcos.protocol import cosine, fit, fourier, growing_cos, polynomial
+from hdcos.protocol.cosine import Phase, Precision, open_phase
+from hdcos.protocol.fourier import Series
+from hdcos.protocol.masked import Masked
+from hdcos.protocol.party import Party
+from hdcos.protocol.rounds import Rounds
+from hdcos.ring import rotate
+from hdcos.secure.stages import Parameters, Stage, Value, as_share
+from hdcos.sharing import Public, Share
+
+RANGE_BITS = 10
+"""Values that feed anything but a cosine may reach 2**10."""
+SLOPE_SCALE = 18
+"""The derivative of a cosine."""
+FACTOR_BITS = 12
+TWO_PI = round(2 * pi * 2**FACTOR_BITS)
+GROWING_SCALE, GROWING_BITS, GROWING_TRIG = 12, 24, 12
+
+WithSlope = tuple[Share, Share]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActivationStage(Stage):
+    """A function of single numbers."""
+
+    def result_scale(self, scale: int) -> int:
+        """The scale of its result for values at a scale; the result is in the whole ring."""
+        raise NotImplementedError
+
+    def run_with_slope(self, party: Party, y: Share) -> Rounds[WithSlope]:
+        """f(y) and f'(y)."""
+        raise NotImplementedError
+
+
+def activation_stage(
+    layer: Activation, name: str, scale: int, bits: int, turns: bool, precision: Precision, square_scale: int
+) -> ActivationStage:
+    """The stage of an activation, for values at a scale that are known modulo 2**bits, in turns or not."""
+    if isinstance(layer, nn.Cos | nn.Sin):
+        return Cosine(name=name, precision=precision)
+    if isinstance(layer, SeriesActivation):
+        return Fourier(name=name, series=fit.series(layer.name, layer.reach), precision=precision)
+    if isinstance(layer, nn.GrowingCos):
+        drop = max(0, scale - GROWING_SCALE)
+        kept, phase_bits = min(GROWING_BITS, bits - drop), min(precision.phase_bits, 32)
+        return Growing(name=name, turns=turns, drop=drop, bits=kept, phase_bits=phase_bits, trig_scale=GROWING_TRIG)
+    if isinstance(layer, nn.Square | nn.PolyReLU3):
+        square = isinstance(layer, nn.Square)
+        coefficients = (0.0, 0.0, 1.0) if square else fit.relu_cubic()
+        opened, coefficient_scale = (square_scale, 0) if square else (10, 7)
+        drop = max(0, scale - opened)
+        kept = min(opened + RANGE_BITS + 2, bits - drop)
+        return Polynomial(
+            name=name, coefficients=coefficients, coefficient_scale=coefficient_scale, drop=drop, bits=kept
+        )
+    raise ModelError(f"{layer.kind} cannot be computed on shares")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cosine(ActivationStage):
+    """The cosine of turns: one round."""
+
+    precision: Precision
+
+    def result_scale(self, scale: int) -> int:
+        return self.precision.scale
+
+    def run(self, party: Party, value: Value, parameters: Parameters) -> Rounds[Value]:
+        assert not isinstance(value, Masked)
+        return (yield from cosine.cos(party, value, self.precision))
+
+    def run_with_slope(self, party: Party, y: Share) -> Rounds[WithSlope]:
+        phase = yield from open_phase(party, y, self.precision.phase_bits, self.precision.dealt)
+        words, _ = rotate(phase.d, phase.cos_r, phase.sin_r, phase.bits, phase.scale, sine=False)
+        return Share(words, 2 * phase.scale), cosine_slope(phase)
+
+
+def cosine_slope(phase: Phase) -> Share:
+    """d cos / dy = -2 pi sin y, for y in turns."""
+    shift = phase.scale + FACTOR_BITS - (SLOPE_SCALE - phase.scale)
+    return Share(phase.combined(phase.cos_r, phase.sin_r, 0, -TWO_PI, shift), SLOPE_SCALE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Polynomial(ActivationStage):
+    """A public polynomial: one round."""
+
+    coefficients: tuple[float, ...]
+    coefficient_scale: int
+    drop: int
+    bits: int
+
+    def result_scale(self, scale: int) -> int:
+        return (len(self.coefficients) - 1) * (scale - self.drop) + self.coefficient_scale
+
+    def run(self, party: Party, value: Value, parameters: Parameters) -> Rounds[Value]:
+        (result,) = yield from self._evaluate(party, as_share(party, value), self.coefficients)
+        return result
+
+    def run_with_slope(self, party: Party, y: Share) -> Rounds[WithSlope]:
+        derived = tuple(n * c for n, c in enumerate(self.coefficients))[1:]
+        value, slope = yield from self._evaluate(party, y, self.coefficients, derived)
+        return value, slope
+
+    def _evaluate(self, party: Party, y: Share, *polynomials: tuple[float, ...]) -> Rounds[list[Share]]:
+        return polynomial.lifted_polynomials(party, y, polynomials, self.drop, self.bits, self.coefficient_scale)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fourier(ActivationStage):
+    """A trigonometric series: one round."""
+
+    series: Series
+    precision: Precision
+
+    def result_scale(self, scale: int) -> int:
+        return self.precision.scale
+
+    def run(self, party: Party, value: Value, parameters: Parameters) -> Rounds[Value]:
+        return (yield from fourier.fourier(party, as_share(party, value), self.series, self.precision))
+
+    def run_with_slope(self, party: Party, y: Share) -> Rounds[WithSlope]:
+        value, slope = yield from fourier.series_of(party, y, (self.series, self.series.slope), self.precision)
+        return value, slope
+
+
+@dataclass(frozen=True, kw_only=True)
+class Growing(ActivationStage):
+    """x cos x of radians, or x cos 2 pi x of turns, where the next weights bring the factor 2 pi: one round."""
+
+    turns: bool
+    drop: int
+    bits: int
+    phase_bits: int
+    trig_scale: int
+
+    def result_scale(self, scale: int) -> int:
+        return scale - self.drop + 2 * self.trig_scale
+
+    def run(self, party: Party, value: Value, parameters: Parameters) -> Rounds[Value]:
+        x = as_share(party, value)
+        angle = x if self.turns else cosine.to_turns(x)
+        opened = self.drop, self.bits, self.phase_bits, self.trig_scale
+        return (yield from growing_cos.growing_cos_turns(party, x, angle, *opened))
+
+    def run_with_slope(self, party: Party, y: Share) -> Rounds[WithSlope]:
+        """In turns x, z = 2 pi x cos(2 pi x) and dz/dx = 2 pi cos(2 pi x) - 4 pi^2 x sin(2 pi x)."""
+        opened = self.drop, self.bits, self.phase_bits, self.trig_scale
+        x_cos, x_sin, cos = yield from growing_cos.growing_cos_parts(party, y, *opened)
+        value = (x_cos * round(2 * pi * 2**10)).rescaled(x_cos.scale + 10)
+        slope = cos.raised(x_sin.scale) * round(2 * pi * 2**10) - x_sin * round(4 * pi**2 * 2**10)
+        return value, slope.rescaled(x_sin.scale + 10)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToTurns(Stage):
+    """Radians to turns by a public factor: no round. Only where no weights could bring the factor."""
+
+    @local
+    def run(self, party: Party, value: Value, parameters: Parameters) -> Value:
+        return cosine.to_turns(as_share(party, value))
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuarterTurn(Stage):
+    """A quarter turn back, which makes the sine of a cosine: no round."""
+
+    @local
+    def run(self, party: Party, value: Value, parameters: Parameters) -> Value:
+        return quarter_back(party, as_share(party, value))
+
+
+def quarter_back(party: Party, y: Share) -> Share:
+    """y less a quarter turn, whose cosine is the sine of y."""
+    quarter = party.constant(Public.of(0.25, y.scale))
+    return Share(y.words - quarter.words, y.scale, y.bits)

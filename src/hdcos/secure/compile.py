@@ -1,0 +1,428 @@
+"""A network as a list of stages, with the scale of every value chosen.
+
+The budget is 64 bits: what a value's fraction, the next weights' fraction and the result's range take together.
+A cosine swallows all fractions before it, so layers that feed one keep their weights in turns at a high scale and only
+ever need their result modulo one turn. Everything public rides in the weights: the normalisation of the Hadamard
+transform, the division of pooling, the factor 1 / (2 pi) of turns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from math import inf, log2, pi, sqrt
+from typing import Any
+
+import numpy as np
+
+from hdcos import nn
+from hdcos.errors import InputError, ModelError
+from hdcos.nn.activations import Activation, SeriesActivation
+from hdcos.nn.layer import Factor, Layer
+from hdcos.protocol import fit
+from hdcos.protocol.cosine import Precision
+from hdcos.protocol.fourier import Series
+from hdcos.ring import Array
+from hdcos.ring.types import Pool
+from hdcos.secure import stages
+from hdcos.secure.activations import RANGE_BITS, QuarterTurn, ToTurns, activation_stage
+from hdcos.secure.stages import Projection, Stage, Tensor
+
+Shape = tuple[int, ...]
+
+ARITHMETIC = 2
+"""Raised whenever a scale below changes: shares of a model that were kept under another number mean something else."""
+INPUT_SCALE = 16
+PHASE_BITS = 26
+"""Bits of a turn that are opened, unless the caller says otherwise."""
+WHOLE_TURN = 64
+"""As phase bits: turns are opened unrounded, whatever they have."""
+OPENED_SCALE = 21
+"""Fraction bits of a value that must be rounded as it is opened for a product."""
+OUTPUT_SCALE = 13
+"""Fraction bits of results as they leave; `answers` adds the noise around that size."""
+LIFT_BITS = OPENED_SCALE + RANGE_BITS + 4
+SQUARE_SCALE = 18
+SERIES_SCALE = 37
+"""Fraction bits of a series' result: as many as a product with dense weights leaves room for."""
+MOST_PHASE_BITS = 28
+PUBLIC = (nn.Flatten, nn.AvgPool2d, nn.RandomProjection)
+
+TURNS, TURNS_VALUE, VALUE = "turns", "turns and value", "value"
+"""What a linear layer's result is for: a cosine, x cos x, or anything else."""
+
+
+@dataclass(frozen=True)
+class CompiledNetwork:
+    """How a network is computed on shares."""
+
+    front: tuple[Layer, ...]
+    """Leading public layers, which the owner of the input applies before sharing it."""
+    input_shape: Shape
+    """The shape of a row after the front."""
+    input_bits: int
+    stages: tuple[Stage, ...]
+    output_shape: Shape
+    output_gain: float
+    """The network's output is this times what the parties hold."""
+    input_scale: int = INPUT_SCALE
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return tuple(tensor for stage in self.stages for tensor in stage.tensors())
+
+    def record(self) -> list[Any]:
+        """Everything the two parties must have chosen alike, as JSON: stages with their scales, and tensors."""
+        chosen = [[type(stage).__name__, _plain_fields(stage)] for stage in self.stages]
+        return [self.input_bits, self.output_gain, chosen, [asdict(tensor) for tensor in self.tensors]]
+
+    def apply_front(self, x: Array) -> Array:
+        """Rows as the parties expect them."""
+        for layer in self.front:
+            x = layer.forward({}, x)
+        return x
+
+
+def choose_bits(phase_bits: int | None, exact: bool) -> int | None:
+    """The phase bits that a caller asks for, or None for the defaults; InputError if they cannot be had."""
+    if exact and phase_bits is not None:
+        raise InputError("exact=True opens phases unrounded: phase_bits cannot be chosen besides")
+    if exact:
+        return WHOLE_TURN
+    if phase_bits is None or (type(phase_bits) is int and 8 <= phase_bits <= MOST_PHASE_BITS):
+        return phase_bits
+    raise InputError(f"phases have 8 to {MOST_PHASE_BITS} bits, not {phase_bits!r}")
+
+
+DITHERED = Precision(PHASE_BITS, 24, 10, dither=True)
+ROUNDED, ROUNDED_TURNS = Precision(PHASE_BITS, 18, 18), Precision(PHASE_BITS, 22, 20)
+"""Of cosines, with and without a dealer. What a party knows of an answer's error must be small against what it does not
+know (docs/security.md). The table's error is public; a dealer's is noise to both parties, so its cosines are coarse and
+the table takes what the ring has left. Without a dealer each party rounds its own share, and both must be fine.
+"""
+
+
+def compile_network(model: nn.Sequential, phase_bits: int = PHASE_BITS, dealer: bool = True) -> CompiledNetwork:
+    """Choose the stages and scales of a network; ModelError names a layer that cannot be computed on shares.
+
+    `phase_bits` of each turn are opened, or all of them for WHOLE_TURN. Without a `dealer` no rounding is secret, and
+    the scales are others.
+    """
+    return _Compiler(model, phase_bits, dealer).compile()
+
+
+def purpose_of(following: Layer | None) -> str:
+    """What a linear layer's result is for, by the activation that it reaches."""
+    if isinstance(following, nn.Cos | nn.Sin):
+        return TURNS
+    return TURNS_VALUE if isinstance(following, nn.GrowingCos) else VALUE
+
+
+@dataclass(frozen=True)
+class Part:
+    """A factor of a linear layer where it stands."""
+
+    index: int
+    layer: Layer
+    factor: Factor
+    purpose: str
+    """What its result is for."""
+    first: bool
+    last: bool
+
+    @property
+    def name(self) -> str:
+        return f"{self.index} {self.layer.kind} {self.factor.name}".rstrip()
+
+    @property
+    def unit(self) -> float:
+        """Its result in radians, or in whatever it is in, per unit that it is computed in."""
+        return 2 * pi if self.purpose != VALUE else 1.0
+
+    def weight(self, scale: int, factor: float, bits: int = 64, limit: float = inf) -> Tensor:
+        flipped, shape = self.factor.operation == "matmul", self.layer.parameter_shapes()[self.factor.weight]
+        shape = shape[::-1] if flipped else shape
+        name = f"{self.index}.{self.factor.weight}"
+        return Tensor(name, shape, scale, factor, bits, transposed=flipped, limit=limit)
+
+    def bias(self, scale: int, factor: float, bits: int = 64, limit: float = inf) -> Tensor | None:
+        """That of the layer, which the last of its factors adds."""
+        if not self.last:
+            return None
+        shape = self.layer.parameter_shapes()["bias"]
+        return Tensor(f"{self.index}.bias", shape, scale, factor, bits, masked=False, limit=limit)
+
+
+class Reader:
+    """The layers of a network as the parties will meet them: inference and training read them alike."""
+
+    def __init__(self, model: nn.Sequential) -> None:
+        self.layers, self.shapes = model.layers, model.shapes
+        for index, layer in enumerate(self.layers):
+            if isinstance(layer, nn.ReLU):
+                raise ModelError(f"layer {index}, ReLU, cannot be computed on shares: use Cos, which costs one round")
+        secret = (index for index, layer in enumerate(self.layers) if not isinstance(layer, PUBLIC))
+        self.position = next(secret, len(self.layers))
+        self.front = tuple(self.layers[: self.position])
+
+    def parts(self, index: int, purpose: str) -> list[Part]:
+        """The factors of a layer whose result has a purpose; none if it is not linear."""
+        layer = self.layers[index]
+        factors = layer.factors(self.shapes[index])
+        last = len(factors) - 1
+        return [
+            Part(index, layer, factor, purpose if number == last else VALUE, number == 0, number == last)
+            for number, factor in enumerate(factors)
+        ]
+
+    def pooling(self, position: int) -> tuple[Pool | None, int]:
+        """Flattening and one pooling of whole windows, if they stand there, and where they end."""
+        pool = None
+        for index in range(position, len(self.layers)):
+            layer, shape = self.layers[index], self.shapes[index]
+            if isinstance(layer, nn.AvgPool2d) and pool is None and not any(side % layer.size for side in shape[1:]):
+                pool = (shape[0], shape[1], shape[2], layer.size)
+            elif not isinstance(layer, nn.Flatten):
+                return pool, index
+        return pool, len(self.layers)
+
+
+class _Compiler(Reader):
+    """Walks the layers and keeps track of the value: its scale, ring, gain, and whether it is in turns."""
+
+    def __init__(self, model: nn.Sequential, phase_bits: int, dealer: bool) -> None:
+        super().__init__(model)
+        self.phase_bits, self.dealer = phase_bits, dealer
+        self.made: list[Stage] = []
+        self.scale, self.bits, self.gain = INPUT_SCALE, 64, 1.0
+        self.masked, self.turns = True, False
+        self.input_bits = 64
+
+    def compile(self) -> CompiledNetwork:
+        start = self.shapes[self.position]
+        while self.position < len(self.layers):
+            layer = self.layers[self.position]
+            if isinstance(layer, Activation):
+                self._activation(layer)
+            elif isinstance(layer, PUBLIC):
+                self._public(layer)
+            else:
+                self._linear(self.position)
+        return CompiledNetwork(self.front, start, self.input_bits, tuple(self.made), self.shapes[-1], self.gain)
+
+    # ---- linear layers
+
+    def _linear(self, index: int, fused: dict[str, Any] | None = None) -> None:
+        """A linear layer, the first of its factors `fused` with the cosine before it or not; it is the next one."""
+        layer, (purpose, ahead) = self.layers[index], self._ahead(index)
+        parts = self.parts(index, purpose)
+        if not parts:
+            raise ModelError(f"layer {index}, {layer.kind}, cannot be computed on shares")
+        behind, self.gain = self.gain, 1.0
+        for part in parts:
+            before, after = behind if part.first else 1.0, ahead if part.last else 1.0
+            if part.factor.operation == "diagonal":
+                self._diagonal(part, before, after, fused if part.first else None)
+            else:
+                self._product(part, before, after)
+        self.turns = purpose != VALUE
+        if purpose != TURNS and self.bits - self.scale <= RANGE_BITS:
+            raise ModelError(f"layer {index}, {layer.kind}, leaves no room for values up to 2**{RANGE_BITS}")
+        self.position = index + 1
+
+    def _product(self, part: Part, before: float, after: float) -> None:
+        """A bilinear product with an opened value."""
+        turns, drop = part.purpose == TURNS, 0
+        weight_scale = self._weight_scale(part)
+        if self.masked:
+            scale = self.scale + weight_scale
+            bits = scale if turns else 64
+            self.input_bits, self.masked = bits, False
+        else:
+            needed = weight_scale if turns else weight_scale + RANGE_BITS + 1
+            if self.scale + needed > self.bits or self.scale + weight_scale > 63:  # it does not fit unrounded
+                self._room(min(self.scale, OPENED_SCALE) + needed, part.name)
+                drop = max(0, self.scale - OPENED_SCALE)
+            scale = self.scale - drop + weight_scale
+            bits = scale if turns else self.bits - drop
+        factor = part.factor
+        self.made.append(
+            stages.Product(
+                name=part.name,
+                operation=factor.operation,
+                weight=part.weight(weight_scale, before * after * (1 / part.unit), bits, _limit(part)),
+                bias=part.bias(scale, after * (1 / part.unit), limit=_limit(part)),
+                outputs=factor.outputs[0] if factor.operation == "circulant" else 0,
+                stride=factor.stride,
+                padding=factor.padding,
+                drop=drop,
+                bits=bits,
+            )
+        )
+        self.scale, self.bits = scale, bits
+
+    def _weight_scale(self, part: Part) -> int:
+        """Of two factors in a row such that two openings do without a lift where a cosine follows: 63 bits in all."""
+        if part.purpose != TURNS:
+            return 16 if part.last else min(14, (59 - self.scale) // 2)
+        if not part.first:
+            return min(18, 63 - self.scale)
+        return 24 if self.masked else 22
+
+    def _diagonal(self, part: Part, before: float, after: float, fused: dict[str, Any] | None) -> None:
+        layer, turns = part.layer, part.purpose == TURNS
+        assert isinstance(layer, nn.HadamardDiagonal | nn.PHD)
+        projection = Projection.of(layer)
+        extra = projection.scale if projection else 0
+        weight_scale = 24 if turns else 20 - extra // 2
+        bits, mask_bits = 64, 64
+        kind: type[stages.Diagonal]
+        if fused is not None:
+            trig = self._trig(part.purpose)
+            most, room = (24, 62) if turns else (18, 63 - RANGE_BITS)
+            weight_scale = min(most, room - trig.scale - extra)
+            scale = trig.scale + weight_scale + extra
+            kind, options = stages.FusedDiagonal, {**fused, "precision": self._with_phase(trig)}
+        elif self.masked:
+            scale = self.scale + weight_scale + extra
+            bits = mask_bits = scale if turns else 64
+            self.input_bits, self.masked = bits, False
+            kind, options = stages.MaskedDiagonal, {}
+        else:
+            self._room(OPENED_SCALE + RANGE_BITS + 2, f"{part.index} {layer.kind}")
+            drop = max(0, self.scale - OPENED_SCALE)
+            scale = self.scale - drop + weight_scale + extra
+            kind, options = stages.LiftedDiagonal, {"drop": drop, "bits": min(LIFT_BITS, self.bits - drop)}
+        factor = before / sqrt(layer.size) * (after * (1 / part.unit))
+        self.made.append(
+            kind(
+                name=part.name,
+                weight=part.weight(weight_scale, factor, mask_bits, _limit(part)),
+                bias=part.bias(scale, after * (1 / part.unit), limit=_limit(part)),
+                size=layer.size,
+                outputs=part.factor.outputs[0],
+                projection=projection,
+                **options,
+            )
+        )
+        self.scale, self.bits = scale, bits
+
+    def _ahead(self, index: int) -> tuple[str, float]:
+        """What the result of a linear layer is for, and the gain of the public layers on the way there."""
+        gain = 1.0
+        for following in self.layers[index + 1 :]:
+            if not isinstance(following, PUBLIC):
+                return purpose_of(following), gain
+            gain *= _gain(following)
+        return VALUE, gain
+
+    def _room(self, wanted: int, name: str) -> None:
+        """Bring the value back to the whole ring if what it needs after rounding does not fit."""
+        drop = max(0, self.scale - OPENED_SCALE)
+        if self.bits - drop < wanted:
+            kept = min(40, self.bits - drop)
+            self.made.append(stages.Lift(name=f"{name} lift", drop=drop, bits=kept))
+            self.scale, self.bits = self.scale - drop, 64
+
+    # ---- public layers
+
+    def _public(self, layer: Layer) -> None:
+        name = f"{self.position} {layer.kind}"
+        if isinstance(layer, nn.AvgPool2d):
+            self.made.append(stages.Pool(name=name, window=layer.size))
+        elif isinstance(layer, nn.RandomProjection):
+            signs = layer.signs().astype(np.int64).astype(np.uint64)
+            self.made.append(stages.Project(name=name, signs=signs, kept=layer.kept(), size=layer.size))
+        else:
+            self.made.append(stages.Flatten(name=name))
+        if self._after_activation():
+            self.gain *= _gain(layer)
+        self.masked = False
+        self.position += 1
+
+    def _after_activation(self) -> bool:
+        """Whether the gain of the public layer here belongs to the next weights; else the previous ones brought it."""
+        for layer in reversed(self.layers[: self.position]):
+            if not isinstance(layer, PUBLIC):
+                return isinstance(layer, Activation)
+        return True
+
+    # ---- activations
+
+    def _activation(self, layer: Activation) -> None:
+        name, turns = f"{self.position} {layer.kind}", self.turns
+        periodic = isinstance(layer, nn.Cos | nn.Sin)
+        if not turns and self.gain != 1.0:
+            raise ModelError(f"{name} follows another activation and a scaling layer: put a linear layer between them")
+        if not turns and periodic:
+            self.made.append(ToTurns(name=f"{name} turns"))
+            self.scale, self.bits = 62, 64
+        if isinstance(layer, nn.Sin):
+            self.made.append(QuarterTurn(name=f"{name} quarter"))
+        self.masked = self.turns = False
+        if periodic and self._fuse():
+            return
+        stage = activation_stage(layer, name, self.scale, self.bits, turns, self._precision(layer), SQUARE_SCALE)
+        self.made.append(stage)
+        self.scale, self.bits = stage.result_scale(self.scale), 64
+        if isinstance(layer, nn.GrowingCos):
+            self.gain = 2 * pi if turns else 1.0
+        self.position += 1
+
+    def _fuse(self) -> bool:
+        """Compute the cosine here and a Hadamard-Diagonal layer behind it as one stage, if one comes next."""
+        pool, end = self.pooling(self.position + 1)
+        following = self.layers[end] if end < len(self.layers) else None
+        if not isinstance(following, nn.HadamardDiagonal | nn.PHD):
+            return False
+        if isinstance(following, nn.PHD) and self._ahead(end)[0] != TURNS:
+            return False  # its products would leave too little room for values
+        self.gain = 1.0
+        for between in self.layers[self.position + 1 : end]:
+            self.gain *= _gain(between)
+        self._linear(end, {"pool": pool})
+        return True
+
+    def _precision(self, layer: Activation) -> Precision:
+        """Of an activation of the value as it is now."""
+        trig = self._trig(VALUE)
+        if isinstance(layer, nn.GrowingCos):
+            return trig._replace(phase_bits=self.phase_bits)
+        if not isinstance(layer, SeriesActivation):
+            return self._with_phase(trig)
+        series = fit.series(layer.name, layer.reach)
+        if self.dealer:  # the coefficients multiply the noise of dealt cosines
+            dealt = trig.dealt + max(0, round(log2(series.size)))
+            trig = trig._replace(table=SERIES_SCALE - dealt, dealt=dealt)
+        wanted = max(20, self.phase_bits) if isinstance(layer, nn.ExpM1) else self.phase_bits
+        return trig._replace(phase_bits=min(wanted, self.scale + series.period_bits))
+
+    def _trig(self, purpose: str) -> Precision:
+        """The scales of a cosine, by what the layer that follows is for."""
+        if self.dealer:
+            return DITHERED
+        return ROUNDED_TURNS if purpose == TURNS else ROUNDED
+
+    def _with_phase(self, trig: Precision) -> Precision:
+        """Of a cosine of the value as it is now, whose turn has as many bits as its scale."""
+        return trig._replace(phase_bits=min(self.phase_bits, self.scale))
+
+
+def _plain_fields(stage: Stage) -> dict[str, Any]:
+    """What a stage was made with, but for tensors and for arrays, which follow from its layer."""
+    values = {item.name: getattr(stage, item.name) for item in fields(stage)}
+    plain = {name: v for name, v in values.items() if isinstance(v, int | float | str | tuple | None)}
+    return plain | {name: asdict(v) for name, v in values.items() if isinstance(v, Series)}
+
+
+def _limit(part: Part) -> float:
+    """The largest parameter that leaves room for values; turns may wrap."""
+    return inf if part.purpose == TURNS else 2.0**RANGE_BITS
+
+
+def _gain(layer: Layer) -> float:
+    """What a public layer leaves out where it is computed in integers."""
+    if isinstance(layer, nn.AvgPool2d):
+        return 1.0 / layer.size**2
+    if isinstance(layer, nn.RandomProjection):
+        return 1.0 / sqrt(layer.out_features)
+    return 1.0

@@ -1,0 +1,285 @@
+"""A network as it is trained on shares: one block per factor of a linear layer, with the scale of every tensor.
+
+Two kinds of blocks. *Diagonal*: H (w * x); its gradients are elementwise products in the whole ring, its weights are
+kept at scale 60. *Matrix*: dense, convolution or circulant; its products are computed modulo 2**ring, where `ring` is
+what is left of the 64 bits after the gradient was rounded, and its weights are kept in that ring.
+
+Weights of layers that feed a cosine are in turns, w / (2 pi), and the normalisation of H rides in them as well. A
+parameter p is held as p * factor; its gradient is factor times that of p, so a step is rate * factor**2 * gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate
+from math import log2, prod, sqrt
+from typing import Any
+
+from hdcos import nn
+from hdcos.errors import InputError, ModelError
+from hdcos.nn.activations import Activation
+from hdcos.nn.layer import Layer
+from hdcos.ring import Array
+from hdcos.secure.activations import SLOPE_SCALE
+from hdcos.secure.compile import INPUT_SCALE as INPUT_SCALE
+from hdcos.secure.compile import TURNS, VALUE, Part, Reader, purpose_of
+from hdcos.secure.stages import Projection, Tensor
+from hdcos.sharing import Share
+
+Shape = tuple[int, ...]
+LOSSES = ("squared", "logistic", "softmax")
+
+MOST_CLASSES = 256
+"""Of softmax: every two of them take a sigmoid, and a step a matrix of pairs by classes."""
+TARGET_SCALE = 32
+"""Labels as they are uploaded, and errors of the logistic loss."""
+PHASE_BITS = 16
+"""Of activations; the loss takes LOSS_PHASE_BITS."""
+LOSS_PHASE_BITS = 20
+WEIGHT_SCALE = 18
+"""Weights as they are opened: |w| < 4 for diagonals, 1 (turn) for matrices in turns, 4 for others."""
+WEIGHT_BITS = 22
+DIAGONAL_SCALE = 60
+"""Diagonal weights as they are kept: |w| < 8."""
+DIAGONAL_OUTPUT = 50
+"""Pre-activations and biases of diagonal blocks; one turn is 2**50."""
+DIAGONAL_TRIG = 16
+DIAGONAL_BITS = 24
+"""Of opened gradients in diagonal blocks."""
+FUSED_SLOPE = 6
+"""Scale of the public factor 2 pi sin d in the fused backward pass."""
+MATRIX_TRIG = 12
+MATRIX_OUTPUT = 36
+"""Pre-activations and biases of matrix blocks."""
+OPENED_SCALE = 11
+"""Activations as they are opened for a matrix product."""
+LEAST_RING = 48
+"""An activation that leaves fewer bits than this when it is opened is lifted first."""
+ACTIVATION_GRADIENT = 12
+"""Gradients by activations as they are opened, in ACTIVATION_GRADIENT_BITS bits."""
+ACTIVATION_GRADIENT_BITS = 28
+MATRIX_GRADIENT = 14
+"""Gradients by pre-activations of matrix blocks as they are opened."""
+ROOM_BITS = 2
+"""Matrix weights in turns are kept in `ring` bits at scale ring - ROOM_BITS, |w| < 1; others have two bits more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearBlock:
+    """A factor of a linear layer, the activation after it, and the pooling after that."""
+
+    part: Part
+    weight: Tensor
+    bias: Tensor | None
+    activation: Activation | None
+    pool: Shape
+    """(channels, height, width, window) of the average over windows of its activations, if any."""
+    last: bool
+    size: int = 0
+    """Of the transform of a diagonal block."""
+    projection: Projection | None = None
+    """Public, behind the transform."""
+    gradient: int = 0
+    """Scale of the gradient by a matrix block's result before it is opened."""
+    fused: bool = False
+    """Whether the next block is computed from this one's opened phase."""
+
+    @property
+    def diagonal(self) -> bool:
+        return self.part.factor.operation == "diagonal"
+
+    @property
+    def periodic(self) -> bool:
+        """Whether its result matters modulo one turn only."""
+        return self.part.purpose == TURNS
+
+    @property
+    def pool_bits(self) -> int:
+        """An average over a window is a sum at a scale that is higher by these bits."""
+        return 2 * round(log2(self.pool[3])) if self.pool else 0
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return (self.weight,) if self.bias is None else (self.weight, self.bias)
+
+    @property
+    def trig_scale(self) -> int:
+        """Of dealt cosines: lower where the derivative is opened, so that it leaves room for gradients."""
+        return DIAGONAL_TRIG if self.fused and self.diagonal else MATRIX_TRIG
+
+    @property
+    def gradient_scale(self) -> int:
+        """Of the gradient as it is opened; that before a transform grows with sqrt(n)."""
+        return 12 - round(log2(self.size) / 2) if self.diagonal else min(MATRIX_GRADIENT, self.gradient)
+
+
+@dataclass(frozen=True)
+class WeightRow:
+    """Weights that are opened at one scale in one ring, and therefore side by side, as one row."""
+
+    drop: int
+    bits: int
+    weights: tuple[Tensor, ...]
+    first_lifted: bool
+    """Whether the first one is used as it was lifted, and all others under another mask."""
+
+    @cached_property
+    def places(self) -> tuple[tuple[Tensor, int], ...]:
+        """Each weight, and where it begins."""
+        ends = accumulate(prod(weight.shape) for weight in self.weights)
+        return tuple(zip(self.weights, (0, *ends), strict=False))
+
+    @cached_property
+    def masked_again(self) -> tuple[tuple[Tensor, int], ...]:
+        return self.places[1:] if self.first_lifted else self.places
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """A network that can be trained on shares, with its loss."""
+
+    blocks: tuple[LinearBlock, ...]
+    loss: str
+    front: tuple[Layer, ...]
+    """Leading public layers, which the owner of the rows applies before sharing them."""
+    input_shape: Shape
+    outputs: int
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return tuple(tensor for block in self.blocks for tensor in block.tensors)
+
+    @cached_property
+    def weight_rows(self) -> tuple[WeightRow, ...]:
+        """All weights as they are opened. That of a first diagonal block begins the first row."""
+        rows: dict[tuple[int, int], list[Tensor]] = {}
+        for block in self.blocks:
+            drop = block.weight.scale - WEIGHT_SCALE
+            rows.setdefault((drop, min(WEIGHT_BITS, block.weight.bits - drop)), []).append(block.weight)
+        lifted = self.blocks[0].weight if self.blocks[0].diagonal else None
+        return tuple(WeightRow(*opened, tuple(weights), weights[0] is lifted) for opened, weights in rows.items())
+
+    def words(self, model: nn.Sequential) -> dict[str, Array]:
+        """A model's parameters as words; ModelError if one does not fit."""
+        state = model.state()
+        return {tensor.name: tensor.words(state[tensor.name]) for tensor in self.tensors}
+
+    def shares(self, words: Mapping[str, Array]) -> dict[str, Share]:
+        """Words as one party holds them, each in its ring."""
+        return {tensor.name: Share(words[tensor.name], tensor.scale, tensor.bits) for tensor in self.tensors}
+
+    def decode(self, model: nn.Sequential, words: Mapping[str, Array]) -> nn.Sequential:
+        """The model with the parameters that joined words stand for."""
+        return model.with_state({tensor.name: tensor.parameter(words[tensor.name]) for tensor in self.tensors})
+
+    @property
+    def error_bits(self) -> int:
+        """Modulo which power of two the derivative of the loss is needed.
+
+        A diagonal layer adds and subtracts derivatives, and opens DIAGONAL_BITS of the sums from its gradient's scale.
+        """
+        last = self.blocks[-1]
+        if last.diagonal and last.projection is None:
+            return min(64, TARGET_SCALE - last.gradient_scale + DIAGONAL_BITS)
+        return 64
+
+    @property
+    def target_scale(self) -> int:
+        """The scale that targets are compared at."""
+        return DIAGONAL_OUTPUT if self.loss == "squared" and self.blocks[-1].diagonal else TARGET_SCALE
+
+
+def training_plan(model: nn.Sequential, loss: str = "logistic") -> TrainingPlan:
+    """How a network is trained; ModelError names the layer that cannot be trained on shares."""
+    if loss not in LOSSES:
+        raise InputError(f"no loss is called {loss!r}: choose from {', '.join(LOSSES)}")
+    if len(model.output_shape) != 1:
+        raise ModelError(f"a network that is trained gives a row of numbers, this one gives {model.output_shape}")
+    if loss == "softmax" and model.output_shape[0] < 2:
+        raise ModelError("softmax compares outputs, and this network has one: use the logistic loss")
+    if loss == "softmax" and model.output_shape[0] > MOST_CLASSES:
+        raise ModelError(
+            f"softmax compares every two outputs and takes at most {MOST_CLASSES}, this network has "
+            f"{model.output_shape[0]}: use the logistic loss"
+        )
+    reader = _Planner(model, loss)
+    start = reader.position
+    blocks = reader.blocks()
+    if len(blocks[-1].part.factor.outputs) != 1:
+        raise ModelError("a network that is trained ends with a linear layer that gives a row of numbers")
+    return TrainingPlan(blocks, loss, reader.front, model.shapes[start], model.output_shape[0])
+
+
+class _Planner(Reader):
+    """Reads layers in groups: a linear one, an activation, pooling."""
+
+    def __init__(self, model: nn.Sequential, loss: str) -> None:
+        super().__init__(model)
+        self.loss = loss
+
+    def blocks(self) -> tuple[LinearBlock, ...]:
+        made: list[LinearBlock] = []
+        while self.position < len(self.layers):
+            made += self._group(not made)
+        if not made or not made[-1].last:
+            raise ModelError("a network that is trained ends with a linear layer")
+        return tuple(
+            replace(block, fused=isinstance(block.activation, nn.Cos) and _takes_phase(following))
+            for block, following in zip(made, [*made[1:], None], strict=True)
+        )
+
+    def _group(self, first: bool) -> list[LinearBlock]:
+        index, layer = self.position, self.layers[self.position]
+        activation, pool = self._after(index)
+        parts = self.parts(index, purpose_of(activation))
+        end = self.position == len(self.layers)
+        if end and (activation or pool):
+            raise ModelError("a network that is trained ends with a linear layer")
+        if not parts:
+            raise ModelError(
+                f"layer {index}, {layer.kind}, cannot be trained on shares here: a linear layer should come"
+            )
+        after: tuple[Activation | None, Shape, bool] = activation, pool, end
+        return [self._block(part, first and part.first, *(after if part.last else (None, (), False))) for part in parts]
+
+    def _after(self, index: int) -> tuple[Activation | None, Shape]:
+        """The activation and pooling after a linear layer, behind which the next one is read."""
+        following = self.layers[index + 1] if index + 1 < len(self.layers) else None
+        activation = following if isinstance(following, Activation) else None
+        start = index + 2 if activation else index + 1
+        pool, self.position = self.pooling(start)
+        pools = [at for at in range(start, len(self.layers)) if isinstance(self.layers[at], nn.AvgPool2d)]
+        if self.position in pools or (pool and pool[3] & (pool[3] - 1)):
+            raise ModelError(
+                f"layer {self.position if self.position in pools else pools[0]}, AvgPool2d: training takes one pooling "
+                f"after an activation, of windows of 2, 4 or 8 that divide the image"
+            )
+        return activation, pool or ()
+
+    def _block(self, part: Part, first: bool, activation: Activation | None, pool: Shape, last: bool) -> LinearBlock:
+        layer = part.layer
+        place: dict[str, Any] = {"part": part, "activation": activation, "pool": pool, "last": last}
+        if part.factor.operation == "diagonal":
+            assert isinstance(layer, nn.HadamardDiagonal | nn.PHD)
+            weight = part.weight(DIAGONAL_SCALE, 1 / (part.unit * sqrt(layer.size)), limit=3.9)
+            bias = part.bias(DIAGONAL_OUTPUT, 1 / part.unit)
+            return LinearBlock(weight=weight, bias=bias, size=layer.size, projection=Projection.of(layer), **place)
+        gradient = ACTIVATION_GRADIENT
+        if last:
+            gradient = ACTIVATION_GRADIENT if self.loss == "softmax" else TARGET_SCALE
+        elif activation:
+            gradient = ACTIVATION_GRADIENT + SLOPE_SCALE
+        ring = 64 - max(0, INPUT_SCALE - OPENED_SCALE) if first else LEAST_RING
+        ring = min(ring, 64 - max(0, gradient - MATRIX_GRADIENT))
+        # A step is an integer multiple of the gradient: the fewer bits weights need, the finer it is.
+        room = ROOM_BITS if part.purpose != VALUE else ROOM_BITS + 2
+        weight = part.weight(ring - room, 1 / part.unit, ring, 0.99 * 2 ** (room - ROOM_BITS))
+        bias = part.bias(MATRIX_OUTPUT, 1 / part.unit, ring, 2.0 ** (ring - MATRIX_OUTPUT - 2))
+        return LinearBlock(weight=weight, bias=bias, gradient=gradient, **place)
+
+
+def _takes_phase(block: LinearBlock | None) -> bool:
+    """Whether a block can be fused with the cosine before it; a projection leaves room for a result in turns only."""
+    return block is not None and block.diagonal and (block.projection is None or block.part.purpose != VALUE)
