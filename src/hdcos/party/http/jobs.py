@@ -13,8 +13,8 @@ from hdcos.api import answers, requests
 from hdcos.errors import DataMissing, InputError, PolicyRefused
 from hdcos.party.http.api import Api, Call, Tensors, serves
 from hdcos.party.http.models import outline_network
+from hdcos.party.opened import check_shares
 from hdcos.party.store import ENDED, StoredJob, StoredReveal
-from hdcos.party.worker import check_shares
 from hdcos.secure import layout
 from hdcos.secure.training import Rule, training_plan
 
@@ -51,7 +51,7 @@ class Jobs:
         spec = msgspec.to_builtins(given) | {"architecture": model.architecture()}
         number = spec.pop("id")
         form = training_plan(model, given.loss)
-        budget.another(given.model, budget.model(model, layout(model, given.phase_bits, self._service.node.dealt)))
+        budget.another(given.model, budget.model(model, layout(model, given.phase_bits, self._service.node.has_dealer)))
         budget.job(model, spec, 0)  # with its rows, when it begins
         check_shares(tensors, {tensor.name: tensor.shape for tensor in form.tensors})
         if any(known.owner != client for known in self._store.models(given.model)):
