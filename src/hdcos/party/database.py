@@ -21,7 +21,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hdcos.errors import CheckpointMismatch, InputError, StorageFull
+from hdcos.errors import CheckpointMismatch, DataMissing, InputError, StorageFull
 from hdcos.files import full_disk_named, new_file, private_folder
 
 STATE = "state"
@@ -238,6 +238,12 @@ class Database:
         names = [item.name for item in fields(kind)]  # type: ignore[arg-type]
         return [kind(**{name: _read(name, row[name]) for name in names}) for row in found]
 
+    def _record(self, kind: type[T], table: str, missing: str, **wanted: Any) -> T:
+        """The one row that is wanted; DataMissing with this message without it."""
+        for found in self._records(kind, table, **wanted):
+            return found
+        raise DataMissing(missing)
+
     @staticmethod
     def _insert(database: sqlite3.Connection, table: str, known: str = "", **values: Any) -> None:
         """Add a row; one that is there already is replaced, or refused with the message that says it is known."""
@@ -253,3 +259,14 @@ class Database:
         setting = ", ".join(f"{name} = ?" for name in changes)
         values = [_write(name, value) for name, value in changes.items()]
         database.execute(f"UPDATE {table} SET {setting} WHERE id = ?", [*values, id])
+
+    @staticmethod
+    def _delete(database: sqlite3.Connection, table: str, **wanted: Any) -> int:
+        """Drop rows; returns how many there were."""
+        where = " AND ".join(f"{name} = ?" for name in wanted)
+        return database.execute(f"DELETE FROM {table} WHERE {where}", list(wanted.values())).rowcount
+
+
+def read_beside(folder: Path) -> sqlite3.Connection:
+    """The database of a party that may be running: what is read there is not changed."""
+    return sqlite3.connect(f"{(folder / FILE).resolve().as_uri()}?mode=ro", uri=True, timeout=BUSY_S)

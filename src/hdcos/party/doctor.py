@@ -19,7 +19,7 @@ from hdcos.link import Hello, Identity, connect, handshake
 from hdcos.link.cluster_file import CARD_FILE, PARTIES, ClusterFile, NodeCard, endpoint
 from hdcos.link.handshake import SOFTWARE
 from hdcos.link.message import request
-from hdcos.party.database import BUSY_S, FILE, SPARE_BYTES, STATE, Room
+from hdcos.party.database import FILE, SPARE_BYTES, STATE, Room, read_beside
 from hdcos.party.store import read_failures
 from hdcos.ring import backend, table_hash
 
@@ -46,7 +46,7 @@ def examine(cluster: Path, folder: Path, timeout_s: float = 5.0) -> Iterator[Fin
         if role != own.role:
             yield from _reach(nodes, own, identity, node, timeout_s, held)
         elif role in PARTIES:
-            yield from _own_models(role, folder / STATE / FILE, held)
+            yield from _own_models(role, folder / STATE, held)
         if role in PARTIES:
             yield _https(node, timeout_s)
     yield from halves_that_wait(held)
@@ -96,15 +96,15 @@ def _disk(role: str, free_bytes: int) -> Finding:
     return Finding(f"disk of {role}", free_bytes >= SPARE_BYTES, text)
 
 
-def _own_models(role: str, database: Path, held: dict[str, Held]) -> Iterator[Finding]:
+def _own_models(role: str, folder: Path, held: dict[str, Held]) -> Iterator[Finding]:
     """The names of the models in this node's own state, which is read and left as it is."""
-    if not database.exists():  # it was never started
+    if not (folder / FILE).exists():  # it was never started
         return
     try:
-        with closing(sqlite3.connect(f"{database.resolve().as_uri()}?mode=ro", uri=True, timeout=BUSY_S)) as state:
+        with closing(read_beside(folder)) as state:
             held[role] = {str(name): None for (name,) in state.execute("SELECT DISTINCT name FROM models")}
     except sqlite3.Error as error:
-        yield Finding("state", False, f"{database} cannot be used ({error}): restore it from a backup")
+        yield Finding("state", False, f"{folder / FILE} cannot be used ({error}): restore it from a backup")
 
 
 def _stock(models: list[dict[str, Any]]) -> str:

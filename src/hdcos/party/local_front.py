@@ -112,7 +112,7 @@ class MemoryStore:
 
     def note_job(self, job: str, heard: bool = False, **changes: Any) -> None:
         if changes.get("state") in ENDED:
-            del self._jobs[job]
+            self._jobs.pop(job, None)
 
     def checkpoints(self, job: StoredJob, rank: int, resume: int | None) -> Checkpoints | None:
         folder = job.spec["checkpoint"]

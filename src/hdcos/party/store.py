@@ -28,15 +28,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
 
 from hdcos.errors import CheckpointMismatch, DataMissing, InputError, PolicyRefused, StorageFull
 from hdcos.files import full_disk_named, new_file, private_folder, sync_folder, write_whole
 from hdcos.nn.columns import Names
-from hdcos.party.checkpoint import Checkpoints
-from hdcos.party.database import BUSY_S, FILE, STATE, Database
+from hdcos.party.checkpoint import Checkpoints, read_words
+from hdcos.party.database import FILE, STATE, Database, read_beside
 from hdcos.ring import Array
 from hdcos.secure.layout import ARITHMETIC
 
@@ -178,7 +176,7 @@ class Store(Database):
 
     def revoke(self, name: str) -> None:
         with self._changing(heard=False, needed=True) as database:
-            if not database.execute("DELETE FROM tokens WHERE name = ?", (name,)).rowcount:
+            if not self._delete(database, "tokens", name=name):
                 raise DataMissing(f"no client is named {name!r}")
 
     def clients(self) -> list[tuple[str, str, tuple[str, ...]]]:
@@ -224,21 +222,19 @@ class Store(Database):
         return self._records(StoredModel, "models", **({} if name is None else {"name": name}))
 
     def model(self, name: str, version: str) -> StoredModel:
-        found = self._records(StoredModel, "models", name=name, version=version)
-        if not found:
-            raise DataMissing(f"version {version} of {name} is not here")
-        return found[0]
+        missing = f"version {version} of {name} is not here"
+        return self._record(StoredModel, "models", missing, name=name, version=version)
 
     def model_words(self, name: str, version: str) -> dict[str, Array]:
-        return _read(self._path("models", name, version))
+        return read_words(self._path("models", name, version))
 
     def forget_model(self, name: str, versions: Iterable[str] | None = None) -> None:
         """Forget these versions of a model, or all."""
         gone = {model.version for model in self.models(name)} if versions is None else set(versions)
         with self._changing(needed=True) as database:
             for version in gone:
-                database.execute("DELETE FROM models WHERE name = ? AND version = ?", (name, version))
-                database.execute("DELETE FROM failures WHERE name = ? AND version = ?", (name, version))
+                for table in ("models", "failures"):
+                    self._delete(database, table, name=name, version=version)
         for version in gone:
             self._path("models", name, version).unlink(missing_ok=True)
 
@@ -312,7 +308,7 @@ class Store(Database):
         return self._records(StoredDataset, "datasets", **({} if name is None else {"name": name}))
 
     def dataset_words(self, name: str, version: str) -> dict[str, Array]:
-        return _read(self._path("datasets", name, version))
+        return read_words(self._path("datasets", name, version))
 
     def grant(self, name: str, client: str) -> None:
         """Let another client train on a data set."""
@@ -329,8 +325,8 @@ class Store(Database):
     def forget_dataset(self, name: str) -> None:
         gone = self.datasets(name)
         with self._changing(needed=True) as database:
-            database.execute("DELETE FROM datasets WHERE name = ?", (name,))
-            database.execute("DELETE FROM grants WHERE dataset = ?", (name,))
+            self._delete(database, "datasets", name=name)
+            self._delete(database, "grants", dataset=name)
         for dataset in gone:
             self._part(dataset).unlink(missing_ok=True)
             self._path("datasets", name, dataset.version).unlink(missing_ok=True)
@@ -338,9 +334,7 @@ class Store(Database):
     def forget_upload(self, dataset: StoredDataset) -> None:
         """Forget one version that is not complete; others of its name stay."""
         with self._changing(heard=False, needed=True) as database:
-            gone = database.execute(
-                "DELETE FROM datasets WHERE name = ? AND version = ? AND complete = 0", (dataset.name, dataset.version)
-            ).rowcount
+            gone = self._delete(database, "datasets", name=dataset.name, version=dataset.version, complete=0)
         if not gone:
             raise InputError(f"this upload of {dataset.name} is complete: forget the data set instead")
         self._part(dataset).unlink(missing_ok=True)
@@ -378,7 +372,7 @@ class Store(Database):
             self._insert(database, "jobs", "it is here already", **asdict(stored), created=time.time())
 
     def job_words(self, job: str) -> dict[str, Array]:
-        return _read(self.job_folder(job) / "initial.safetensors")
+        return read_words(self.job_folder(job) / "initial.safetensors")
 
     def job_folder(self, job: str) -> Path:
         return self.folder / "jobs" / job
@@ -403,10 +397,7 @@ class Store(Database):
         return self._records(StoredJob, "jobs")
 
     def job(self, job: str) -> StoredJob:
-        found = self._records(StoredJob, "jobs", id=job)
-        if not found:
-            raise DataMissing(f"no job has the id {job}")
-        return found[0]
+        return self._record(StoredJob, "jobs", f"no job has the id {job}", id=job)
 
     def note_job(self, job: str, heard: bool = False, **changes: Any) -> None:
         """Write down what changed of a job: its state, its step, its report."""
@@ -438,10 +429,7 @@ class Store(Database):
         return self._records(StoredReveal, "reveals")
 
     def reveal(self, reveal: str) -> StoredReveal:
-        found = self._records(StoredReveal, "reveals", id=reveal)
-        if not found:
-            raise DataMissing(f"no reveal has the id {reveal}")
-        return found[0]
+        return self._record(StoredReveal, "reveals", f"no reveal has the id {reveal}", id=reveal)
 
     def decide_reveal(self, reveal: str, state: str) -> None:
         """What the operator, or both parties, decided: what waits is approved or refused, what is approved released."""
@@ -460,7 +448,7 @@ class Store(Database):
         self.decide_reveal(reveal, "released")
 
     def released_words(self, reveal: str) -> dict[str, Array]:
-        return _read(self.folder / "reveals" / f"{reveal}.safetensors")
+        return read_words(self.folder / "reveals" / f"{reveal}.safetensors")
 
     # ---- queries and failures
 
@@ -496,7 +484,7 @@ class Store(Database):
     def forget_queries(self, model: str) -> None:
         """The operator allows as many again."""
         with self._changing(heard=False, needed=True) as database:
-            if not database.execute("DELETE FROM queries WHERE model = ?", (model,)).rowcount:
+            if not self._delete(database, "queries", model=model):
                 raise DataMissing(f"no row of a model named {model!r} was answered here")
 
     def failure(self, what: str, name: str, version: str) -> Failure:
@@ -515,10 +503,8 @@ class Store(Database):
     def forgive(self, what: str, name: str, version: str = "") -> int:
         """Hold nothing against a model or job any more; without a version, against none of them."""
         with self._changing(needed=True) as database:
-            where, values = "what = ? AND name = ?", [what, name]
-            if version:
-                where, values = f"{where} AND version = ?", [*values, version]
-            return database.execute(f"DELETE FROM failures WHERE {where}", values).rowcount
+            wanted = {"version": version} if version else {}
+            return self._delete(database, "failures", what=what, name=name, **wanted)
 
     # ---- ledger and audit
 
@@ -587,16 +573,12 @@ def read_failures(folder: Path) -> list[Failure]:
     """Models that a party gave up, read beside the running party: nothing is changed."""
     if not (folder / FILE).exists():
         return []
-    database = sqlite3.connect(f"file:{folder / FILE}?mode=ro", uri=True, timeout=BUSY_S)
-    try:
-        found = database.execute(
-            "SELECT what, name, version, lost, why FROM failures WHERE what = 'load' AND why != ''"
-        )
-        return [Failure(*row) for row in found]
-    except sqlite3.OperationalError:
-        return []  # a state of an older version, which knows no failures
-    finally:
-        database.close()
+    wanted = "SELECT what, name, version, lost, why FROM failures WHERE what = 'load' AND why != ''"
+    with closing(read_beside(folder)) as database:
+        try:
+            return [Failure(*row) for row in database.execute(wanted)]
+        except sqlite3.OperationalError:
+            return []  # a state of an older version, which knows no failures
 
 
 def _header(dataset: StoredDataset) -> bytes:
@@ -610,17 +592,3 @@ def _header(dataset: StoredDataset) -> bytes:
     text = json.dumps(entries).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text
-
-
-def _read(path: Path) -> dict[str, Array]:
-    """All words of a file of shares."""
-    try:
-        with safe_open(os.fspath(path), framework="np") as file:
-            words = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except FileNotFoundError:
-        raise DataMissing(f"{path} is gone") from None
-    except (OSError, SafetensorError) as error:
-        raise CheckpointMismatch(f"{path} cannot be read: {error}") from error
-    if any(array.dtype != np.uint64 for array in words.values()):
-        raise CheckpointMismatch(f"{path} does not hold shares")
-    return words
