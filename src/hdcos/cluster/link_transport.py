@@ -180,10 +180,15 @@ class LinkTransport:
 
         Parties know versions by different names: rows meant for one never meet another.
         """
-        scope = f"model {name} {secrets.token_hex(16)}"
-        self.ask(brought_by, commands.Load(name, record.version, scope, {"shares": 0}), arrays=shares)
-        older = self._held.get(record.name)
-        self._held[record.name] = Held(self, name, record)
+        held, older = Held(self, name, record), self._held.get(record.name)
+        load = commands.Load(name, record.version, f"model {name} {secrets.token_hex(16)}", {"shares": 0})
+        try:
+            self.ask(brought_by, load, arrays=shares)
+        except HdcosError:
+            with suppress(HdcosError):  # one of them may have it
+                self._forget_model(held)
+            raise
+        self._held[record.name] = held
         if older is not None:
             self._forget_model(older)
 

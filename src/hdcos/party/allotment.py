@@ -29,6 +29,7 @@ from hdcos.errors import InputError, MaterialExhausted, MaterialReused, PolicyRe
 from hdcos.offline import Allocation, MaterialPool
 from hdcos.offline.material import Fields
 from hdcos.party.engine import Engine
+from hdcos.party.store import Store
 from hdcos.ring import Array
 from hdcos.sharing import derive
 
@@ -96,11 +97,6 @@ class CallerAllotment:
 
     def burn_before(self, number: int) -> None:
         """Nothing is kept of executions that the caller passed over."""
-
-
-class Ledger(Protocol):
-    def reserve(self, scope: str, first: int, count: int) -> None:
-        """Note that executions are about to be used: on disk before the first of them is."""
 
 
 class Numbers:
@@ -216,7 +212,7 @@ class Issued:
 class MaterialAllotment:
     """Executions of one pool and who they were promised to. The event loop and the session's thread share it."""
 
-    def __init__(self, pool: MaterialPool, ahead: int, ledger: Ledger, engine: Engine) -> None:
+    def __init__(self, pool: MaterialPool, ahead: int, ledger: Store, engine: Engine) -> None:
         self.pool, self._ahead = pool, ahead
         self.executions = Executions(pool, engine.timeout_s)
         self._ledger, self._lock = ledger, Lock()

@@ -10,7 +10,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -50,8 +50,8 @@ class MemoryStore:
         self._datasets: dict[tuple[str, str], tuple[StoredDataset, Words]] = {}
         self._jobs: dict[str, tuple[StoredJob, Words]] = {}
         self._reveals: dict[str, StoredReveal] = {}
-        self.released: Words = {}
-        """What the last reveal gave."""
+        self.released: dict[str, Words] = {}
+        """What reveals gave, until it is told."""
 
     def keep_model(
         self, name: str, version: str, architecture: Any, phase_bits: int, owner: str, words: Words, most: float = 0
@@ -127,39 +127,7 @@ class MemoryStore:
         return self._reveals[reveal]
 
     def release(self, reveal: str, words: Words) -> None:
-        self.released = words
-
-
-class Inputs:
-    """The inputs of the batch that is run next, and its answer."""
-
-    def __init__(self) -> None:
-        self._next: tuple[Worker[CallerAllotment], commands.Infer, Mapping[str, Array]] | None = None
-        self.answer: Answer | None = None
-
-    def put(self, worker: Worker[CallerAllotment], command: commands.Infer, arrays: Mapping[str, Array]) -> None:
-        self._next = worker, command, arrays
-
-    def take(self, ids: Sequence[str]) -> list[Request]:
-        """What came with the command, if it fits what is open; where it does not, the peer is told."""
-        assert self._next is not None
-        (worker, command, arrays), self._next = self._next, None
-        opened, mode = worker.find(command.model), command.mode
-        words = list(arrays.values())
-        if mode not in ("shares", "masked"):
-            raise InputError(f"inputs come as shares or masked, not {mode!r}")
-        executions = opened.executions(len(words[0])) if words and words[0].ndim else 0
-        found = [array.shape for array in words]
-        if found != opened.input_shapes(executions) or any(array.dtype != np.uint64 for array in words):
-            raise InputError(f"inputs of shapes {opened.input_shapes(executions)} in uint64 expected, got {found}")
-        runs = ((command.start, executions),) if mode == "masked" else ()
-        return [Request(ids[0], command.model, "", mode, runs, words[0], more=tuple(words[1:]))]
-
-    def settle(self, answers: Sequence[tuple[Request, Answer]]) -> None:
-        ((_, self.answer),) = answers
-
-    def drop(self, refusals: Sequence[Sequence[str]]) -> None:
-        """Nothing waits here."""
+        self.released[reveal] = words
 
 
 class OwnMemory:
@@ -184,14 +152,16 @@ class OwnMemory:
 
 
 class LocalFront:
-    """Answers one caller."""
+    """Answers one caller, and holds the inputs of the batch that is run next."""
 
     def __init__(self, engine: Engine) -> None:
-        self._engine, self._store, self._inputs = engine, MemoryStore(), Inputs()
+        self._engine, self._store = engine, MemoryStore()
         self._worker = Worker(
-            *(engine, self._store, self._inputs, OwnMemory()),
+            *(engine, self._store, self, OwnMemory()),
             allot=lambda pool, ahead: CallerAllotment(pool, engine.timeout_s),
         )
+        self._inputs: tuple[commands.Infer, Words] | None = None
+        self._result: Answer | None = None
 
     def serve(self, caller: Link) -> None:
         """Answer requests, each of one command or several, until the caller asks to shut down or leaves."""
@@ -232,13 +202,13 @@ class LocalFront:
             case commands.KeepReveal(reveal, model, version):
                 store.keep_reveal(StoredReveal(reveal, model, version, CALLER, "approved"))
             case commands.Infer():
-                self._inputs.put(worker, command, arrays)
-                facts, answer = worker.execute(command), self._inputs.answer
-                assert answer is not None
-                return {**facts, "scale": answer.scale, "bits": answer.bits}, {"words": answer.words}
-            case commands.Release():
+                self._inputs = command, arrays
+                facts, result = worker.execute(command), self._result
+                assert result is not None
+                return {**facts, "scale": result.scale, "bits": result.bits}, {"words": result.words}
+            case commands.Release(reveal):
                 worker.execute(command)
-                return {}, store.released
+                return {}, store.released.pop(reveal)
             case commands.IssueMasks(model, start, rows):
                 return {}, {"masks": worker.find(model).allotment("masked").issue(start, rows)}
             case commands.CountMaterial(model):
@@ -253,6 +223,30 @@ class LocalFront:
             case _:
                 return worker.execute(command), {}
         return {}, {}
+
+    # ---- what the worker asks for
+
+    def take(self, ids: Sequence[str]) -> list[Request]:
+        """What came with the command, if it fits what is open; where it does not, the peer is told."""
+        assert self._inputs is not None
+        (command, arrays), self._inputs = self._inputs, None
+        opened, mode, words = self._worker.find(command.model), command.mode, list(arrays.values())
+        if mode not in ("shares", "masked"):
+            raise InputError(f"inputs come as shares or masked, not {mode!r}")
+        executions = opened.executions(len(words[0])) if words and words[0].ndim else 0
+        found = [array.shape for array in words]
+        if found != opened.input_shapes(executions) or any(array.dtype != np.uint64 for array in words):
+            raise InputError(f"inputs of shapes {opened.input_shapes(executions)} in uint64 expected, got {found}")
+        runs = ((command.start, executions),) if mode == "masked" else ()
+        return [Request(ids[0], command.model, "", mode, runs, words[0], more=tuple(words[1:]))]
+
+    def settle(self, answers: Sequence[tuple[Request, Answer]]) -> None:
+        ((_, self._result),) = answers
+
+    def drop(self, refusals: Sequence[Sequence[str]]) -> None:
+        """Nothing waits here."""
+
+    # ---- what it cost
 
     def _read_cost(self) -> Facts:
         engine = self._engine
