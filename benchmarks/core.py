@@ -18,6 +18,7 @@ import numpy as np
 import hdcos
 from benchmarks import ring
 from benchmarks.record import RESULTS, Line, at_least, at_most, exactly, write
+from hdcos.api.commands import ReadCost
 from hdcos.cli.cost import measure_activations
 from hdcos.cluster.cluster import Cluster
 from hdcos.protocol import cosine
@@ -98,7 +99,7 @@ def prices(cluster: Cluster, seed: int) -> Iterator[Line]:
             == (cost.online.rounds, cost.online.bytes_sent[0], cost.offline.bytes_sent[1])
         )
         rounds[name] = cost.online.rounds
-        answers = cluster.transport.ask({"operation": "cost"})
+        answers = cluster.transport.ask(ReadCost())
         sockets += all(meta["socket"]["metered"] == meta["socket"]["counted"] for meta, _ in answers)
     yield exactly("functions whose declared, planned and metered rounds and bytes agree", agreeing, len(FUNCTIONS))
     yield exactly("functions after which metered wire bytes equal TCP_INFO's", sockets, len(FUNCTIONS))

@@ -33,8 +33,8 @@ from hdcos.link.message import decode_reply, encode_message, request
 from hdcos.offline.limits import MOST_BYTES
 from hdcos.offline.material import Kind as Material
 from hdcos.party.config import Limits
+from hdcos.party.database import STATE
 from hdcos.party.node import SOFTWARE
-from hdcos.party.room import STATE
 from hdcos.party.store import Store
 from hdcos.ring import table_hash
 

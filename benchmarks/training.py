@@ -131,12 +131,11 @@ class _Training:
         assert isinstance(links, LinkTransport)
         links.submit(run.spec, split_words(run.words))
         self._job: LinkJob = links._job(run.spec["id"])
-        self._scope = links.scope("training")
-        self._job._open(self._scope)
+        self._job._open()
 
     def steps(self, count: int) -> float:
         """Take so many steps; returns the seconds they took."""
-        return self._job._train(self._scope, count, 0.1)
+        return self._job._train(count, 0.1)
 
 
 def _resident_bytes(pid: int) -> int:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import configparser
 import re
 import shlex
-from dataclasses import asdict
 from pathlib import Path
 
 import click
 import pytest
+from msgspec.structs import asdict
 
 from hdcos import nn
 from hdcos.api.tokens import ROLES

@@ -16,6 +16,7 @@ import pytest
 from scipy import stats
 
 import hdcos
+from hdcos.api.commands import Infer, ReadCost, write_command
 from hdcos.errors import HandshakeError, HdcosError, InputError, MaterialExhausted, ModelError, PeerLost, RangeError
 from hdcos.link.message import request
 from hdcos.protocol.catalogue import ACTIVATIONS, FUNCTIONS, Call, find
@@ -74,7 +75,7 @@ def test_every_function_runs_on_shares_at_its_declared_price(cluster, name: str)
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_the_wire_bytes_metered_are_those_the_operating_system_counted(cluster, name: str) -> None:
     cluster.evaluate(name, *inputs_of(name))
-    for meta, _ in cluster.transport.ask({"operation": "cost"}):
+    for meta, _ in cluster.transport.ask(ReadCost()):
         socket = meta["socket"]
         assert socket["metered"] == socket["counted"]
 
@@ -169,29 +170,29 @@ def test_parties_that_mean_different_executions_stop_at_the_first_frame_and_reco
     x = np.zeros((1, 4))
     with cluster.function("cos", x.shape) as cos:
         cos.prepare(4)
-        meta = {"operation": "run", "scope": cos._opened.name, "executions": 1}
-        halves = [{"input0": np.zeros(32, np.uint8)}, {"input0": np.zeros((1, 4), np.uint64)}]
+        shares = [{"input0": np.zeros((1, 4), np.uint64)}] * 2
+        runs = [Infer(cos._opened.name, "shares", ["x"], start, 4) for start in (0, 1)]
         with ThreadPoolExecutor(2) as pool:
             for future in [
-                pool.submit(request, link, {**meta, "start": start}, part)
-                for link, start, part in zip(cluster.transport.links, (0, 1), halves, strict=True)
+                pool.submit(request, link, {"commands": [write_command(run)]}, part)
+                for link, run, part in zip(cluster.transport.links, runs, shares, strict=True)
             ]:
                 with pytest.raises(HandshakeError, match="another program"):
                     future.result()
-        assert [said["used"] for said, _ in cos._opened.ask("stock")] == [1, 2]
+        assert [facts["used"] for facts in cos._opened.count()] == [1, 2]
         cos._opened.next = 2
         assert np.abs(cos(x) - 1).max() < 2e-4
 
 
-def test_the_halves_a_client_receives_are_fresh_and_uniform(cluster) -> None:
+def test_the_shares_a_client_receives_are_fresh_and_uniform(cluster) -> None:
     x = np.full((64, 64), 0.5)
-    halves: list[list[np.ndarray]] = []
+    shares: list[list[np.ndarray]] = []
     original = cluster.transport.ask
 
-    def watching(meta, arrays=({}, {})):
-        answers = original(meta, arrays)
-        if meta["operation"] == "run":
-            halves.append([parts["words"] for _, parts in answers])
+    def watching(*asked, **arrays):
+        answers = original(*asked, **arrays)
+        if isinstance(asked[-1], Infer):
+            shares.append([parts["words"] for _, parts in answers])
         return answers
 
     cluster.transport.ask = watching
@@ -200,10 +201,10 @@ def test_the_halves_a_client_receives_are_fresh_and_uniform(cluster) -> None:
             cluster.evaluate("cos", x)
     finally:
         del cluster.transport.ask
-    for first, second in zip(*halves, strict=True):
+    for first, second in zip(*shares, strict=True):
         assert (first == second).mean() < 0.01
-        for half in (first, second, first - second):
-            counts = np.bincount((half.ravel() & half.dtype.type(31)).astype(int), minlength=32)
+        for share in (first, second, first - second):
+            counts = np.bincount((share.ravel() & share.dtype.type(31)).astype(int), minlength=32)
             assert stats.chisquare(counts).pvalue > 1e-9
 
 

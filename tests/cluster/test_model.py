@@ -7,6 +7,7 @@ import pytest
 
 import hdcos
 from hdcos import nn
+from hdcos.api.commands import Infer, IssueMasks
 from hdcos.errors import (
     DataMissing,
     HdcosWarning,
@@ -32,11 +33,11 @@ CLOSE = 1e-2
 
 def scope_of(cluster, private):
     """What the parties have open for a model, and its executions."""
-    return cluster.transport._held[private.name].scope
+    return cluster.transport._held[private.name]
 
 
 def used(cluster, private):
-    return [said["used"] for said, _ in scope_of(cluster, private).ask("stock")]
+    return [facts["used"] for facts in scope_of(cluster, private).count()]
 
 
 @pytest.fixture(scope="module")
@@ -149,19 +150,22 @@ def test_a_mask_is_handed_out_once_and_rows_are_run_once(cluster) -> None:
     private.prepare(8)  # hands out the masks of rows 0 to 7
     private.predict(np.zeros((2, 6)))
     masked = [{"input": np.zeros((1, 6), np.uint64)}] * 2
-    halves = [{"input": np.zeros(32, np.uint8)}, {"input": np.zeros((1, 6), np.uint64)}]
-    ask = scope_of(cluster, private).ask
+    scope, ask = scope_of(cluster, private), cluster.transport.ask
+
+    def run(start, mode):
+        ask(Infer(scope.name, mode, ["x"], start, 0), arrays=masked)
+
     with pytest.raises(MaterialReused, match="handed out or used before"):
-        ask("masks", start=7, rows=2)
+        ask(IssueMasks(scope.name, 7, 2))
     with pytest.raises(MaterialReused, match="are used already"):
-        ask("run", masked, start=1, executions=1, mode="masked")
+        run(1, "masked")
     with pytest.raises(MaterialReused, match="cannot come as shares"):
-        ask("run", halves, start=5, executions=1, mode="shares")
-    ask("prepare", executions=8, wait=True)
+        run(5, "shares")
+    scope.prepare(8, wait=True)
     with pytest.raises(InputError, match="were not handed out"):
-        ask("run", masked, start=10, executions=1, mode="masked")
+        run(10, "masked")
     with pytest.raises(InputError, match="shares or masked"):
-        ask("run", masked, start=12, executions=1, mode="plain")
+        run(12, "plain")
 
 
 def test_a_run_that_failed_does_not_stop_the_next(cluster) -> None:
@@ -169,12 +173,12 @@ def test_a_run_that_failed_does_not_stop_the_next(cluster) -> None:
     private = cluster.share(model, "again")
     private.prepare(4)
     scope = scope_of(cluster, private)
-    scope.order = lambda last: None  # nothing is made on the way
+    scope._refills = False  # nothing is made on the way
     with pytest.raises(MaterialExhausted):
         scope.run([{"input": np.zeros((100, 6), np.uint64)}] * 2, 100, 0, mode="masked")
     with pytest.raises(InputError, match="expected"):
         scope.run([{"input": np.zeros((1, 5), np.uint64)}] * 2, 1, scope.next, mode="masked")
-    del scope.order
+    scope._refills = True
     x = np.random.default_rng(2).uniform(-1, 1, (3, 6))
     assert np.abs(private.predict(x) - model(x)).max() < CLOSE
 
@@ -187,10 +191,10 @@ def test_a_masked_run_that_failed_at_both_parties_spends_its_masks(cluster) -> N
     private.prepare(5)
     first = private._masks[:2].copy()
     scope = scope_of(cluster, private)
-    scope.order = lambda last: None
+    scope._refills = False
     with pytest.raises(MaterialExhausted):
         private.predict(np.concatenate([x, x, x]), mode="masked")  # nine rows, material for five, at both parties
-    del scope.order
+    scope._refills = True
     assert not len(private._masks) or not (private._masks[:1] == first[:1]).all()
     for _ in range(3):
         assert np.abs(private.predict(x) - model(x)).max() < CLOSE
@@ -213,7 +217,7 @@ def test_what_is_kept_ahead_is_not_ordered_twice(cluster) -> None:
     private = cluster.share(nn.models.mlp([6, 8, 2], "cos", "hadamard"), "ahead", ahead=50)
     for _ in range(6):
         private.predict(np.zeros((1, 6)))
-    expected = [meta["expected"] for meta, _ in scope_of(cluster, private).ask("stock")]
+    expected = [facts["expected"] for facts in scope_of(cluster, private).count()]
     assert max(expected) <= 6 + 50
 
 

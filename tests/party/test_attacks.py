@@ -21,8 +21,7 @@ from hdcos.errors import DataMissing, HdcosError, InputError, MaterialReused, Mo
 from hdcos.link.cluster_file import ClusterFile
 from hdcos.offline import Dealer, Mask, MaterialPool, Need, Plan
 from hdcos.party import allotment as allotments
-from hdcos.party.allotment import MaterialAllotment
-from hdcos.party.executions import Executions
+from hdcos.party.allotment import Executions, MaterialAllotment
 from hdcos.party.store import Store, StoredDataset
 from hdcos.ring import encode
 from hdcos.secure import compile_network
@@ -71,11 +70,11 @@ def both(raw, calls):
 def allotment(tmp_path):
     plan = Plan((Need(Mask((3,)), 1),))
     dealer = Dealer()
-    stock = MaterialPool("scope", plan, 0, dealer.open("scope", plan, 0))
-    stock.order(100)
-    stock.fill(0, 100, None)
+    pool = MaterialPool("scope", plan, 0, dealer.open("scope", plan, 0))
+    pool.order(100)
+    pool.fill(0, 100, None)
     store = Store(tmp_path / "state")
-    yield MaterialAllotment(stock, 1000, store, SimpleNamespace(timeout_s=1.0, pair_seed=bytes(32)))
+    yield MaterialAllotment(pool, 1000, store, SimpleNamespace(timeout_s=1.0, pair_seed=bytes(32)))
     assert store.reused() == []
     store.close()
 
@@ -96,7 +95,7 @@ def test_a_mask_that_has_expired_is_never_handed_out_again(allotment, monkeypatc
         allotment.claim([1], "victim")
     with pytest.raises(MaterialReused):
         allotment.executions.take([(0, 1)])
-    assert allotment.stock.used == 3
+    assert allotment.pool.used == 3
     assert allotment.free == 97
 
 
@@ -113,9 +112,9 @@ def test_masks_that_are_hoarded_run_out_for_the_hoarder_alone(allotment, monkeyp
 
 
 def test_executions_come_in_any_order_and_once(allotment) -> None:
-    executions = Executions(allotment.stock, 1.0)
+    executions = Executions(allotment.pool, 1.0)
     (fields,) = executions.take([(5, 2), (1, 1)]).pieces[0]
-    assert np.array_equal(fields[0], allotment.stock.uniform(0, 5, 2))
+    assert np.array_equal(fields[0], allotment.pool.uniform(0, 5, 2))
     for again in ([(5, 1)], [(1, 1)], [(2, 1), (2, 1)], []):
         with pytest.raises(MaterialReused):
             executions.take(again)
@@ -318,7 +317,7 @@ def test_a_job_that_ended_at_one_party_ends_at_the_other(cluster, site, unharmed
     cluster.fit(nn.models.mlp([6, 8, 3]), "small", epochs=1, batch_size=2, lr=0.1)
     number = cluster.jobs()[-1]["id"]
     store = Store(site / "party1" / "state")
-    store.note_job(number, "running", 1)  # as if it had died before it could note the end
+    store.note_job(number, state="running", step=1)  # as if it had died before it could note the end
     for _ in range(100):
         if store.job(number).state == "done":
             break

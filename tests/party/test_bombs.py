@@ -15,8 +15,8 @@ from hdcos import nn
 from hdcos.api.tokens import fingerprint, new_secret
 from hdcos.errors import PolicyRefused
 from hdcos.link.cluster_file import ClusterFile
+from hdcos.party.database import STATE
 from hdcos.party.doctor import examine
-from hdcos.party.room import STATE
 from hdcos.party.store import Failure, Store
 from nn.test_limits import BOMBS
 from party.conftest import Raw, command, connected, make_site, running, running_all

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hdcos.party.executions import Numbers
+from hdcos.party.allotment import Numbers
 
 run = st.tuples(st.integers(0, 60), st.integers(1, 8))
 

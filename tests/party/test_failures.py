@@ -8,21 +8,23 @@ import sys
 import numpy as np
 import pytest
 
+from hdcos.api.commands import Load, OpenJob, Steps
 from hdcos.errors import InputError, PeerLost
 from hdcos.party.failures import MOST_LOST, Failures
 from hdcos.party.store import Store
 
-LOAD = {"op": "load", "model": "m", "version": "0" * 32}
-STEPS, OPEN = {"op": "steps", "job": "j"}, {"op": "open_job", "job": "j"}
+LOAD = Load("m", "0" * 32, "scope", {})
+STEPS, OPEN = Steps("j", 0, 1, 0.1), OpenJob("j", "scope", [], 1, None)
 DIES = """
 import os, sys
 from pathlib import Path
+from hdcos.api.commands import Load
 from hdcos.party.failures import Failures
 from hdcos.party.store import Store
 failures = Failures(Store(Path(sys.argv[1])))
 if failures.final("load", "m", "0" * 32):
     sys.exit(7)
-failures.began({"op": "load", "model": "m", "version": "0" * 32})
+failures.begin(Load("m", "0" * 32, "scope", {}))
 os._exit(137)
 """
 
@@ -51,8 +53,8 @@ def test_a_model_that_ends_the_process_is_given_up_by_those_that_follow(tmp_path
 
 def test_a_failure_with_a_name_is_remembered_at_once_and_after_a_restart(store) -> None:
     failures = Failures(store)
-    failures.began(LOAD)
-    failures.failed(InputError("no"))
+    failures.begin(LOAD)
+    failures.fail(InputError("no"))
     assert failures.final("load", "m", "0" * 32) == final(store) == "InputError: no"
     assert not Failures(store).final("load", "m", "1" * 32)
 
@@ -60,8 +62,8 @@ def test_a_failure_with_a_name_is_remembered_at_once_and_after_a_restart(store) 
 def test_a_load_that_succeeds_leaves_nothing_behind(store) -> None:
     for _ in range(5):
         failures = Failures(store)
-        failures.began(LOAD)
-        failures.ended()
+        failures.begin(LOAD)
+        failures.end()
     assert store.failures() == []
 
 
@@ -69,15 +71,15 @@ def test_a_lost_peer_counts_three_times_in_a_row_and_a_success_forgives(store) -
     failures = Failures(store)
     for command in (LOAD, OPEN, STEPS):
         for _ in range(MOST_LOST - 1):
-            failures.began(command)
-            failures.lost(PeerLost("gone"))
+            failures.begin(command)
+            failures.lose(PeerLost("gone"))
         assert all(not known.why for known in store.failures())
-        failures.began(command)
-        failures.ended()
+        failures.begin(command)
+        failures.end()
         assert store.failures() == []
     for _ in range(MOST_LOST):
-        failures.began(STEPS)
-        failures.lost(PeerLost("gone"))
+        failures.begin(STEPS)
+        failures.lose(PeerLost("gone"))
     assert failures.final("job", "j") == "PeerLost: gone"
 
 
@@ -85,8 +87,8 @@ def test_forgetting_a_model_or_the_operator_clears_it(store) -> None:
     failures = Failures(store)
     for clear in (lambda: store.forget_model("m"), lambda: store.forgive("load", "m")):
         store.keep_model("m", "0" * 32, {"layers": []}, 16, "me", {"w": np.zeros(1, np.uint64)})
-        failures.began(LOAD)
-        failures.failed(InputError("no"))
+        failures.begin(LOAD)
+        failures.fail(InputError("no"))
         assert final(store)
         clear()
         assert not final(store)

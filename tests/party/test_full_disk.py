@@ -15,14 +15,15 @@ import pytest
 
 from benchmarks.small_disk import fill, mounted, said_to_be_small
 from hdcos import nn
+from hdcos.api.commands import OpenJob
 from hdcos.errors import HdcosError, InputError, PeerLost, StorageFull
 from hdcos.files import write_whole
 from hdcos.party import failures
 from hdcos.party import store as stores
 from hdcos.party.checkpoint import Checkpoints
+from hdcos.party.database import SPARE_BYTES
 from hdcos.party.failures import Failures
 from hdcos.party.http.api import reply_error
-from hdcos.party.room import SPARE_BYTES
 from hdcos.party.store import Store, StoredDataset
 from party.conftest import Raw, command, connected, make_site, running_all
 
@@ -194,16 +195,16 @@ def test_what_found_no_room_waits_and_is_not_given_up(tmp_path, monkeypatch) -> 
     monkeypatch.setattr(failures.time, "monotonic", lambda: moment)
 
     def fail(job: str, error: HdcosError) -> None:
-        kept.began({"op": "open_job", "job": job})
-        kept.lost(error)
+        kept.begin(OpenJob(job, "scope", [], 1, None))
+        kept.lose(error)
 
     for pause_s in (5.0, 10.0, 20.0):  # opening a job again goes well: what finds no room is its next checkpoint
         fail("j", StorageFull("no room"))
         assert kept.waits("job", "j")
         moment += pause_s
         assert not kept.waits("job", "j")
-        kept.began({"op": "open_job", "job": "j"})
-        kept.ended()
+        kept.begin(OpenJob("j", "scope", [], 1, None))
+        kept.end()
     for _ in range(10):
         fail("j", StorageFull("no room"))
     assert kept.final("job", "j") == ""

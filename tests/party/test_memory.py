@@ -78,11 +78,11 @@ def test_a_request_id_is_known_for_a_hundred_thousand_others() -> None:
 @pytest.fixture
 def allotment(tmp_path):
     plan = Plan((Need(Mask((1,)), 1),))
-    stock = MaterialPool("scope", plan, 0, Dealer().open("scope", plan, 0))
-    stock.order(2 * SERVED)
-    stock.fill(0, 2 * SERVED, None)
+    pool = MaterialPool("scope", plan, 0, Dealer().open("scope", plan, 0))
+    pool.order(2 * SERVED)
+    pool.fill(0, 2 * SERVED, None)
     store = Store(tmp_path / "state")
-    yield MaterialAllotment(stock, SERVED, store, SimpleNamespace(timeout_s=1.0, pair_seed=bytes(32)))
+    yield MaterialAllotment(pool, SERVED, store, SimpleNamespace(timeout_s=1.0, pair_seed=bytes(32)))
     store.close()
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from hdcos import nn
 from hdcos.errors import DataMissing, InputError, PolicyRefused
+from hdcos.party.budget import BLOCK, Quota, allowed_queries
 from hdcos.party.config import Config
-from hdcos.party.quota import BLOCK, Quota, allowed_queries
 from hdcos.party.store import Store
 from hdcos.secure import compile_network
 

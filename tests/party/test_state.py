@@ -14,11 +14,11 @@ from hdcos.link import Identity
 from hdcos.link.cluster_file import ClusterFile, NodeCard
 from hdcos.party.batcher import Refused
 from hdcos.party.config import Limits
+from hdcos.party.database import MIGRATIONS, migrate
 from hdcos.party.http import auth as gates
 from hdcos.party.http.auth import HELD, Auth, Held
-from hdcos.party.schema import MIGRATIONS, migrate
 from hdcos.party.store import Store
-from hdcos.party.worker import PATIENCE_S, Progress
+from hdcos.party.training import PATIENCE_S, Viewing
 from party.conftest import command
 
 
@@ -81,10 +81,10 @@ def test_state_of_the_first_release_is_read(tmp_path) -> None:
     store.close()
 
 
-def test_a_job_waits_for_whoever_watches_it_but_not_for_ever(monkeypatch) -> None:
+def test_a_job_waits_for_those_who_watch_it_but_not_for_ever(monkeypatch) -> None:
     now = [100.0]
-    monkeypatch.setattr("hdcos.party.worker.time.monotonic", lambda: now[0])
-    progress = Progress("scope", steps_per_epoch=10)
+    monkeypatch.setattr("hdcos.party.training.time.monotonic", lambda: now[0])
+    progress = Viewing()
     assert not progress.waits, "nothing was shown yet"
     progress.show(1, "v1")
     assert progress.waits

@@ -7,6 +7,6 @@ requests what a client may send over HTTPS, with its limits
 answers  what a party answers over HTTPS
 tensors  binary tensors in HTTP bodies
 cost     what a piece of work cost, read off the meters
-settings what a run of training is
+commands what a party's worker is told to do
 findings what a doctor finds wrong
 """

@@ -25,10 +25,8 @@ from hdcos.link import Certificate
 from hdcos.link.cluster_file import CARD_FILE, PARTIES, SERVERS, ClusterFile, NodeCard, make_node
 from hdcos.party.config import FILE, TEMPLATE
 from hdcos.party.doctor import examine
-from hdcos.party.logs import log_to_stderr
-from hdcos.party.node import Node, run_dealer, tune_process
-from hdcos.party.state import state
-from hdcos.party.store import Store
+from hdcos.party.node import Node, log_to_stderr, run_dealer, tune_process
+from hdcos.party.store import Store, state
 from hdcos.reading import read_text
 
 log = logging.getLogger("hdcos")
@@ -161,7 +159,7 @@ def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
             told = serve_party(folder, site, listen, http_listen, timeout_s)
             # The state is closed; a thread that still waits for a lost node must not hold the process.
             os._exit(INTERRUPTED if told == signal.SIGINT else 0)
-        dealing = Node.from_site(folder, site, listen, timeout_s)
+        dealing = Node.from_cluster_file(folder, site, listen, timeout_s)
         log.info("dealer: listening on %s:%d", *dealing.listener.getsockname()[:2])
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # a dealer holds nothing that could be torn
         run_dealer(dealing, log.info)

@@ -12,10 +12,11 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import dataclass
 from threading import Lock, RLock
 from typing import Any
 
+from hdcos.api import commands
+from hdcos.api.commands import Command, write_command
 from hdcos.cluster.link_jobs import LinkJob
 from hdcos.cluster.transport import OVER, Masks, ModelRecord, Reply, RetryableError, Shares, Status
 from hdcos.errors import DataMissing, HdcosError, InputError, MaterialReused, PeerLost, PolicyRefused
@@ -25,80 +26,90 @@ from hdcos.protocol.catalogue import Call
 from hdcos.ring import Array
 
 GRACE_S = 2.0
+NOTHING: Shares = ({}, {})
 Answers = list[tuple[dict[str, Any], dict[str, Array]]]
 
 
 class Scope:
-    """Something that both parties have open and that can be run again and again: its executions and their material."""
+    """A model or a function that both parties have open; its executions are numbered here."""
 
-    def __init__(self, links: LinkTransport, label: str) -> None:
-        self._links = links
-        self.name = f"{label} {secrets.token_hex(16)}"
+    def __init__(self, links: LinkTransport, name: str, refills: bool) -> None:
+        self._links, self.name = links, name
+        self._refills = refills
+        """Whether material that was not prepared is made on the way."""
         self.next = self.issued = 0
         """The first execution that was not run, and the first whose input mask was not handed out."""
-        self._expected = 0
-        """Executions that material was ordered for when the parties last said so."""
+        self._ordered = self._ahead = 0
+        """Executions that material was ordered for in all, and those that it is kept available for."""
         self._lock = RLock()
 
-    def ask(self, operation: str, arrays: Shares = ({}, {}), **meta: Any) -> Answers:
-        return self._links.ask({"operation": operation, "scope": self.name, **meta}, arrays)
-
     def prepare(self, executions: int, wait: bool) -> None:
-        self.ask("prepare", executions=executions, wait=wait)
-
-    def stock(self) -> int:
-        return min(int(meta["available"]) for meta, _ in self.ask("stock"))
-
-    def close(self) -> None:
-        self.ask("close")
+        with self._lock:
+            self._order(self._ordered + executions, wait)
 
     def order(self, last: int) -> None:
         """See that material was ordered for all executions before `last`."""
-        if last <= self._expected:
-            return
         with self._lock:
-            self._expected = min(int(meta["expected"]) for meta, _ in self.ask("stock"))
-            if last > self._expected:
-                self.prepare(last - self._expected, wait=False)
-                self._expected = last
+            if last > self._ordered:
+                self._order(last, wait=False)
+
+    def _order(self, ordered: int, wait: bool) -> None:
+        self._links.ask(commands.Order(self.name, "shares", ordered, wait))
+        self._ordered = ordered
+
+    def keep_ahead(self, executions: int) -> None:
+        with self._lock:
+            self._ahead, self._refills = executions, True
+            self.order(self.next + executions)
+
+    def count(self) -> list[dict[str, Any]]:
+        """What each party has used, has available and expects."""
+        return [facts for facts, _ in self._links.ask(commands.CountMaterial(self.name))]
+
+    def stock(self) -> int:
+        return min(int(facts["available"]) for facts in self.count())
+
+    def close(self) -> None:
+        self._links.ask(commands.Unload(self.name))
 
     def masks(self, rows: int) -> Masks:
         """Input masks of the rows behind those whose masks were handed out."""
         with self._lock:
             start = max(self.next, self.issued)
-            (_, zero), (_, one) = self.ask("masks", start=start, rows=rows)
+            (_, zero), (_, one) = self._links.ask(commands.IssueMasks(self.name, start, rows))
             self.issued = start + rows
         return Masks(range(start, start + rows), (zero["masks"], one["masks"]))
 
-    def run(self, inputs: Shares, executions: int, start: int | None = None, mode: str = "") -> list[Reply]:
+    def run(self, inputs: Shares, executions: int, start: int | None = None, mode: str = "shares") -> list[Reply]:
         """Run executions that begin at `start`, or the next ones.
 
         Rows whose masks were handed out cannot come as shares: they are passed over.
         """
         with self._lock:
             first = max(self.next, self.issued) if start is None else start
-            if mode:  # rows of a model: what was not prepared is made on the way
-                self.order(first + executions)
+            wanted = first + executions + self._ahead if self._refills else 0
+            ordered = max(self._ordered, wanted)
             try:
-                answers = self.ask("run", inputs, start=first, executions=executions, mode=mode or "shares")
+                answers = self._links.ask(commands.Infer(self.name, mode, [str(first)], first, ordered), arrays=inputs)
             except HdcosError:
                 with suppress(PeerLost):
-                    self.next = max(int(said["used"]) for said, _ in self.ask("stock"))
+                    counts = self.count()
+                    self.next = max(int(facts["used"]) for facts in counts)
+                    self._ordered = max(int(facts["expected"]) for facts in counts)
                 raise
-            self.next = first + executions
+            self.next, self._ordered = first + executions, ordered
         # The online phase starts when both parties hold the input: the party that started last saw all of it.
         self._links.online_s += min(said["seconds"] for said, _ in answers)
         return [Reply(shares["words"], said["scale"], said["bits"]) for said, shares in answers]
 
 
-@dataclass
-class Held:
+class Held(Scope):
     """A version of a model that both parties have open."""
 
-    record: ModelRecord
-    scope: Scope
-    rows: int = 0
-    """Rows that were answered."""
+    def __init__(self, links: LinkTransport, name: str, record: ModelRecord) -> None:
+        super().__init__(links, name, refills=True)
+        self.record, self.rows = record, 0
+        """What the caller knows of it, and rows that were answered."""
 
 
 class LinkTransport:
@@ -124,11 +135,11 @@ class LinkTransport:
 
     # ---- requests
 
-    def ask(self, meta: Mapping[str, Any], arrays: Shares = ({}, {})) -> Answers:
-        """One request to both parties at once. If both fail, the error that explains more is raised."""
+    def ask(self, *asked: Command, arrays: Shares = NOTHING) -> Answers:
+        """Commands, one after another, to both parties at once. If both fail, the error that says more is raised."""
         with self._lock:  # replies are told apart by their order alone
             self._require_open()
-            return self._ask_both(meta, arrays)
+            return self._ask_both({"commands": [write_command(command) for command in asked]}, arrays)
 
     def _require_open(self) -> None:
         if self._ended:
@@ -160,26 +171,29 @@ class LinkTransport:
     # ---- models
 
     def keep_model(self, record: ModelRecord, shares: Shares) -> None:
-        scope = Scope(self, f"model {record.name}")
-        scope.ask("share_model", shares, architecture=record.architecture, phase_bits=record.phase_bits)
-        self._hold(record, scope)
+        name = f"{record.name} {record.version}"
+        kept = commands.KeepModel(name, record.version, record.architecture, record.phase_bits)
+        self.serve(record, name, kept, shares)
 
-    def scope(self, label: str) -> Scope:
-        return Scope(self, label)
+    def serve(self, record: ModelRecord, name: str, brought_by: Command, shares: Shares = NOTHING) -> None:
+        """Serve a version of a model from now on; an older one of that name is forgotten.
 
-    def publish(self, record: ModelRecord, training: Scope) -> None:
-        """Make the parameters of a run, as they are now, a model; the run may go on."""
-        scope = Scope(self, f"model {record.name}")
-        known: dict[str, Any] = {"architecture": record.architecture, "phase_bits": record.phase_bits}
-        scope.ask("finish_training", training=training.name, **known)
-        self._hold(record, scope)
-
-    def _hold(self, record: ModelRecord, scope: Scope) -> None:
-        """Serve a version of a model from now on; an older one of that name is forgotten."""
-        older = self._held.get(record.name)
-        self._held[record.name] = Held(record, scope)
+        Parties know versions by different names: rows meant for one never meet another.
+        """
+        held, older = Held(self, name, record), self._held.get(record.name)
+        load = commands.Load(name, record.version, f"model {name} {secrets.token_hex(16)}", {"shares": 0})
+        try:
+            self.ask(brought_by, load, arrays=shares)
+        except HdcosError:
+            with suppress(HdcosError):  # one of them may have it
+                self._forget_model(held)
+            raise
+        self._held[record.name] = held
         if older is not None:
-            older.scope.close()
+            self._forget_model(older)
+
+    def _forget_model(self, held: Held) -> None:
+        self.ask(commands.Unload(held.name), commands.Drop(held.name, [held.record.version]))
 
     def model(self, name: str, wanted: Callable[[], str] = str) -> ModelRecord:
         return self._found(name).record
@@ -212,44 +226,45 @@ class LinkTransport:
         ]
 
     def delete_model(self, name: str) -> None:
-        self._found(name).scope.close()
+        self._forget_model(self._found(name))
         del self._held[name]
 
     def order(self, record: ModelRecord, rows: int) -> None:
-        scope = self._current(record).scope
-        scope.order(scope.next + rows)
+        held = self._current(record)
+        held.order(held.next + rows)
 
     def prepare(self, record: ModelRecord, rows: int, wait: bool) -> None:
-        self._current(record).scope.prepare(rows, wait)
+        self._current(record).prepare(rows, wait)
 
     def keep_ahead(self, record: ModelRecord, rows: int) -> None:
-        self._current(record).scope.ask("keep_ahead", executions=rows)
+        self._current(record).keep_ahead(rows)
 
     def masks(self, record: ModelRecord, rows: int) -> Masks:
-        return self._current(record).scope.masks(rows)
+        return self._current(record).masks(rows)
 
     def infer(self, record: ModelRecord, inputs: Shares, mask_ids: Sequence[Any] | None) -> list[Reply]:
         held, rows = self._current(record), len(inputs[0]["input"])
         if mask_ids is None:
-            replies = held.scope.run(inputs, rows, mode="shares")
+            replies = held.run(inputs, rows)
         else:
             start = int(mask_ids[0])
             if list(mask_ids) != list(range(start, start + rows)):
                 raise MaterialReused("masks of rows that do not follow one another: some were passed over")
-            replies = held.scope.run(inputs, rows, start, mode="masked")
+            replies = held.run(inputs, rows, start, mode="masked")
         held.rows += rows
         return replies
 
     def stock(self, record: ModelRecord) -> int:
-        return self._current(record).scope.stock()
+        return self._current(record).stock()
 
     def reveal(self, record: ModelRecord, number: str, asked_before: bool, wait_s: float) -> Shares:
-        return [shares for _, shares in self._current(record).scope.ask("reveal", token=number)]
+        kept = commands.KeepReveal(number, self._current(record).name, record.version)
+        return [shares for _, shares in self.ask(kept, commands.Release(number))]
 
     # ---- data sets
 
     def upload(self, name: str, version: str, record: Mapping[str, Any], shares: Shares) -> None:
-        self.ask({"operation": "upload", "name": f"{name} {version}", **record}, shares)
+        self.ask(commands.KeepData(name, version, **record), arrays=shares)
         older = self._datasets.get(name)
         size = 8 * record["rows"] * (record["features"] + record["outputs"])
         known = {"columns": None, **record, "complete": True, "bytes": size, "received": size}
@@ -262,16 +277,19 @@ class LinkTransport:
         return list(self._datasets.values())
 
     def forget_data(self, name: str) -> None:
+        self._forget(self._dataset(name))
+        del self._datasets[name]
+
+    def _dataset(self, name: str) -> dict[str, Any]:
         if name not in self._datasets:
             raise DataMissing(f"no data set is named {name!r}")
-        self._forget(self._datasets.pop(name))
+        return self._datasets[name]
 
     def _forget(self, known: Mapping[str, Any]) -> None:
-        self.ask({"operation": "forget_data", "name": f"{known['name']} {known['version']}"})
+        self.ask(commands.ForgetData(known["name"], known["version"]))
 
     def allow_training(self, name: str, client: str) -> None:
-        if name not in self._datasets:
-            raise DataMissing(f"no data set is named {name!r}")
+        self._dataset(name)
         raise PolicyRefused(f"a cluster on this machine has one client: there is no {client!r} who could train")
 
     # ---- jobs
@@ -279,8 +297,8 @@ class LinkTransport:
     def submit(self, spec: dict[str, Any], shares: Shares) -> None:
         if missing := [name for name in spec["datasets"] if name not in self._datasets]:
             raise InputError(f"no data set is called {missing}; there are {sorted(self._datasets)}")
-        names = [f"{name} {self._datasets[name]['version']}" for name in spec["datasets"]]
-        self._jobs[spec["id"]] = LinkJob(self, spec, names, shares)
+        versions = [[name, self._datasets[name]["version"]] for name in spec["datasets"]]
+        self._jobs[spec["id"]] = LinkJob(self, spec, versions, shares)
 
     def _job(self, number: str) -> LinkJob:
         if number not in self._jobs:
@@ -294,7 +312,7 @@ class LinkTransport:
         return [job.statuses()[0] for job in self._jobs.values()]
 
     def events(self, number: str) -> Iterator[Status]:
-        """Nobody else drives a job here: whoever follows it has its steps taken."""
+        """Nobody else drives a job here: to follow it is to have its steps taken."""
         return self._job(number).run()
 
     def looked(self, number: str, epoch: int) -> None:
@@ -306,28 +324,28 @@ class LinkTransport:
     # ---- the rest
 
     def function(self, call: Call, shapes: Sequence[tuple[int, ...]], scale: int, ahead: int) -> Scope:
-        scope = Scope(self, call.function)
-        known: dict[str, Any] = {"function": call.function, "parameters": dict(call.parameters), "shapes": shapes}
-        scope.ask("open", **known, scales=[scale] * len(shapes), ahead=ahead)
+        scope = Scope(self, f"{call.function} {secrets.token_hex(16)}", refills=False)
+        known = (call.function, dict(call.parameters), [list(shape) for shape in shapes], [scale] * len(shapes))
+        self.ask(commands.OpenFunction(scope.name, *known))
+        if ahead:
+            scope.keep_ahead(ahead)
         return scope
 
     def counts(self) -> list[dict[str, Any]]:
-        sides = [meta for meta, _ in self.ask({"operation": "cost"})]
         return [
             {
-                "online": {**side["online"], "seconds": self.online_s},
-                "offline": side["offline"],
-                "steps": side["steps"],
+                **{key: facts[key] for key in ("offline", "steps")},
+                "online": {**facts["online"], "seconds": self.online_s},
             }
-            for side in sides
+            for facts, _ in self.ask(commands.ReadCost())
         ]
 
     def round_trip_s(self, rounds: int) -> float:
-        return float(max(meta["seconds"] for meta, _ in self.ask({"operation": "ping", "rounds": rounds})))
+        return float(max(facts["seconds"] for facts, _ in self.ask(commands.Ping(rounds))))
 
     def shutdown(self) -> None:
         """Ask both parties to end in good order."""
-        self.ask({"operation": "shutdown"})
+        self.ask(commands.Shutdown())
         self.close()
 
     def close(self) -> None:

@@ -7,20 +7,22 @@ compared first: a request that is not the same on both sides is refused on both,
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from threading import Condition
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hdcos.errors import HdcosError, InputError, MaterialReused, PeerLost
-from hdcos.party.executions import Run
+from hdcos.party.allotment import Run
 from hdcos.ring import Array
+
+if TYPE_CHECKING:
+    import asyncio
 
 ROWS, WAYS = 1 << 14, 8
 
@@ -53,14 +55,22 @@ class Request:
     runs: tuple[Run, ...]
     """The masks of a masked request."""
     words: Array = field(repr=False)
-    future: asyncio.Future[Answer] = field(repr=False)
+    future: asyncio.Future[Answer] | None = field(default=None, repr=False)
+    """Where its answer goes, for the client that waits for it in the event loop."""
     arrived: float = field(default_factory=time.monotonic)
+    more: tuple[Array, ...] = field(default=(), repr=False)
+    """Further inputs, of a function that takes several."""
     begun: bool = False
     """Whether it is or was computed: from then on its rows count as answered."""
 
     @property
     def rows(self) -> int:
         return len(self.words)
+
+    @property
+    def kind(self) -> tuple[str, str, str]:
+        """Requests of one kind can run together."""
+        return self.model, self.version, self.mode
 
     @property
     def said(self) -> list[Any]:
@@ -115,8 +125,9 @@ class Batcher:
     def __len__(self) -> int:
         return len(self._mine)
 
-    def add(self, request: Request) -> None:
-        """A request that a client just sent here."""
+    def add(self, request: Request) -> asyncio.Future[Answer]:
+        """A request that a client just sent here; what it returns becomes its answer, or how it was refused."""
+        assert request.future is not None
         with self.changed:
             if not self._open:
                 raise PeerLost("this party is not connected to the other one and the dealer now: try again later")
@@ -131,6 +142,7 @@ class Batcher:
             else:
                 self._news.append([request.id, request.said])
             self.changed.notify_all()
+        return request.future
 
     # ---- a session's beginning and end
 
@@ -150,6 +162,19 @@ class Batcher:
             self.changed.notify_all()
         self.refuse(waiting, Refused(PeerLost(f"{reason} Send it again under a new request id."), retryable=True))
 
+    def take(self, ids: Sequence[str]) -> list[Request]:
+        """The requests of a batch that party 0 decided on, which has them already."""
+        with self.changed:
+            known = self._running if self._rank == 0 else self._mine
+            if missing := [number for number in ids if number not in known]:
+                raise InputError(f"party 0 wants request {missing[0]}, which is not waiting here")
+            taken = {number: known[number] for number in ids}
+            if self._rank == 1:
+                self._running |= taken
+                for number in ids:
+                    del self._mine[number]
+            return list(taken.values())
+
     # ---- party 1
 
     def news(self) -> list[list[Any]]:
@@ -161,16 +186,6 @@ class Batcher:
     @property
     def has_news(self) -> bool:
         return bool(self._news)
-
-    def take(self, ids: Sequence[str]) -> list[Request]:
-        """The requests of a batch that party 0 decided on."""
-        with self.changed:
-            missing = [number for number in ids if number not in self._mine]
-            if missing:
-                raise InputError(f"party 0 wants request {missing[0]}, which is not waiting here")
-            taken = {number: self._mine.pop(number) for number in ids}
-            self._running |= taken
-            return list(taken.values())
 
     def drop(self, refusals: Iterable[Sequence[str]]) -> None:
         """Requests that party 0 refused."""
@@ -213,11 +228,7 @@ class Batcher:
             for number in self._matched:
                 request = self._mine[number]
                 most = most or most_rows(request.model, request.mode)
-                if chosen and (request.model, request.version, request.mode) != (
-                    chosen[0].model,
-                    chosen[0].version,
-                    chosen[0].mode,
-                ):
+                if chosen and request.kind != chosen[0].kind:
                     continue
                 if chosen and rows + request.rows > most:
                     break
@@ -274,15 +285,15 @@ class Batcher:
             for request in requests:
                 self._running.pop(request.id, None)
 
-    def _call(self, results: Sequence[tuple[asyncio.Future[Answer], Answer | Refused]]) -> None:
+    def _call(self, results: Sequence[tuple[asyncio.Future[Answer] | None, Answer | Refused]]) -> None:
         """Hand results to the event loop, many at once."""
         if results and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(_resolve, results)
 
 
-def _resolve(results: Sequence[tuple[asyncio.Future[Answer], Answer | Refused]]) -> None:
+def _resolve(results: Sequence[tuple[asyncio.Future[Answer] | None, Answer | Refused]]) -> None:
     for future, result in results:
-        if not future.done():
+        if future is not None and not future.done():
             if isinstance(result, Refused):
                 future.set_exception(result)
             else:

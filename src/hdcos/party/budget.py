@@ -1,25 +1,41 @@
-"""What a model or a job takes of a party's memory, told from shapes alone, and what its operator gives to it."""
+"""What an operator gives: memory to models and jobs, told from shapes alone, and answers to the clients of a model.
+
+Security  answers tell a party that is also a client a little about hidden activations, the more of them the more
+          (docs/security.md). Each party counts for itself and refuses what is too much: no client and no other party
+          can make it answer more. Rows are set aside on disk in blocks before the first of them is answered, so that a
+          crash can only count too many. New versions, new masks and forgetting a model do not change what was learnt
+          of its weights: the count belongs to the name, and the operator alone resets it (`hdcos quota MODEL --reset`).
+          Rows that are predicted to validate a training job are rows like others.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 from hdcos.errors import PolicyRefused
 from hdcos.nn import Sequential
 from hdcos.nn.limits import Size
-from hdcos.offline import Plan, limits
+from hdcos.offline import MaterialPool, Plan, limits
 from hdcos.party.allotment import LEAST_AHEAD, MOST_AHEAD
 from hdcos.party.config import Config
 from hdcos.party.store import Store, StoredModel
 from hdcos.party.training import steps_ahead
 from hdcos.secure import CompiledNetwork, compile_network
+from hdcos.secure.answers import stated_queries
 from hdcos.secure.program import plan_inference
 from hdcos.secure.training.step import plan_step
 
 COPIES = 4
 """Parameters are there as they were read, opened, masked and as they go; numbers of a row as what a layer takes, makes
 and what lies between."""
+BLOCK, LEAST_BLOCKS = 1024, 16
+"""Rows that are set aside on disk at once, and a quota's least number of such blocks: what a crash leaves of a block
+counts as answered."""
+PART = 1000
+"""Of the queries that an attack takes, as docs/security.md states them, this part is answered by default."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +49,7 @@ class Demand:
 
     @classmethod
     def of(cls, model: Sequential, material: Plan, megabytes: float) -> Demand:
-        """With as many rows in stock as these megabytes hold, and as can be computed in some seconds."""
+        """With material for as many rows as these megabytes hold, and as can be computed in some seconds."""
         size = Size.of(model.layers, model.shapes)
         row = 8 * (material.words + COPIES * size.row)
         quick = limits.MOST_MULTIPLICATIONS // max(1, size.multiplications)
@@ -48,20 +64,33 @@ class Demand:
 class Budget:
     """Decides what one party keeps in memory."""
 
-    def __init__(self, config: Config, store: Store, dealt: bool) -> None:
-        self._dealt = dealt
-        self._limits, self._stock_mb, self._store = config.limits, config.stock.megabytes, store
+    def __init__(self, config: Config, store: Store, has_dealer: bool) -> None:
+        self._has_dealer, self._configured = has_dealer, config.policy.queries_per_model
+        self._limits, self._material_mb, self._store = config.limits, config.stock.megabytes, store
         self._known: dict[tuple[str, str], Demand] = {}
 
     def model(self, model: Sequential, chosen: CompiledNetwork) -> Demand:
         """What a network takes; PolicyRefused if that is more than one model may."""
         material = plan_inference(chosen).material
         limits.check(material)
-        demand = Demand.of(model, material, self._stock_mb)
-        self.check_model(demand.bytes)
+        demand = Demand.of(model, material, self._material_mb)
+        self._check_model(demand.bytes)
         return demand
 
-    def check_model(self, size: int) -> None:
+    def load(self, model: Sequential, network: CompiledNetwork, rows: int) -> int:
+        """Bytes of each row that material is kept for; PolicyRefused if that many rows are too much for one model."""
+        demand = self.model(model, network)
+        self._check_model(demand.fixed + rows * demand.row)
+        return demand.row
+
+    def order(self, pool: MaterialPool, executions: int) -> None:
+        """What is kept ahead was bounded when the model was loaded."""
+
+    def queries(self, network: CompiledNetwork) -> int:
+        """Rows of a model that are answered in all."""
+        return allowed_queries(network, self._configured)
+
+    def _check_model(self, size: int) -> None:
         if size > self._limits.model_mb * 1e6:
             raise PolicyRefused(
                 f"this model takes {size / 1e6:.0f} MB of memory, this party gives {self._limits.model_mb:g} to one "
@@ -85,13 +114,15 @@ class Budget:
         """What the newest version of each model takes."""
         newest = {model.name: model for model in self._store.models()}
         keys = {(model.name, model.version): model for model in newest.values()}
-        self._known = {key: self._known.get(key) or self._measured(model) for key, model in keys.items()}
+        self._known = {key: self._known.get(key) or self._measure(model) for key, model in keys.items()}
         return {name: demand for (name, _), demand in self._known.items()}
 
-    def _measured(self, stored: StoredModel) -> Demand:
+    def _measure(self, stored: StoredModel) -> Demand:
         model = Sequential.outline(stored.architecture)
         return Demand.of(
-            model, plan_inference(compile_network(model, stored.phase_bits, self._dealt)).material, self._stock_mb
+            model,
+            plan_inference(compile_network(model, stored.phase_bits, self._has_dealer)).material,
+            self._material_mb,
         )
 
     def job(self, model: Sequential, spec: dict[str, Any], data_words: int) -> None:
@@ -107,3 +138,56 @@ class Budget:
                 f"this job takes {8 * words / 1e6:.0f} MB of memory, this party gives {self._limits.job_mb:g} to one "
                 f"([limits] job_mb): use fewer rows, smaller batches or smaller layers"
             )
+
+
+def allowed_queries(chosen: CompiledNetwork, configured: int) -> int:
+    """How many rows of a model are answered: what the operator says, or a part of what is stated for its network."""
+    return configured or max(1, int(stated_queries(chosen)) // PART)
+
+
+class Quota:
+    """The counts of one party. Any thread may use it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._left: Counter[str] = Counter()
+        """Rows that are set aside on disk and not answered yet."""
+        self._lock = Lock()
+
+    def covers(self, model: str, rows: int) -> bool:
+        """Whether `take` needs no disk."""
+        return self._left[model] >= rows
+
+    def take(self, model: str, rows: int, allowed: int) -> None:
+        """Count rows that are about to be answered; PolicyRefused if they are more than is allowed in all."""
+        with self._lock:
+            missing = rows - self._left[model]
+            if missing > 0:
+                block = min(BLOCK, allowed // LEAST_BLOCKS)
+                self._left[model] += self._store.set_aside(model, max(missing, block), allowed)
+            if self._left[model] < rows:
+                raise PolicyRefused(
+                    f"{self._used(model)} of the {allowed} rows that this party answers for {model} are "
+                    f"used up, {rows} more are too many. Its operator may raise [policy] queries_per_model, or allow "
+                    f"as many again with `hdcos quota {model} --reset`"
+                )
+            self._left[model] -= rows
+
+    def give_back(self, model: str, rows: int) -> None:
+        """Rows that were counted and never began to be computed."""
+        with self._lock:
+            self._left[model] += rows
+
+    def used(self, model: str) -> int:
+        with self._lock:
+            return self._used(model)
+
+    def _used(self, model: str) -> int:
+        return max(0, self._store.queries(model) - self._left[model])
+
+    def close(self) -> None:
+        """In good order nothing is lost: what was set aside and not used is free again."""
+        with self._lock:
+            for model, rows in self._left.items():
+                self._store.set_aside(model, -rows)
+            self._left.clear()

@@ -29,7 +29,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
 
-from hdcos.errors import CheckpointMismatch
+from hdcos.errors import CheckpointMismatch, DataMissing
 from hdcos.files import full_disk_named, private_folder, sync_folder, write_whole
 from hdcos.ring import Array
 
@@ -96,11 +96,7 @@ class Checkpoints:
     def load(self, step: int) -> tuple[dict[str, Array], dict[str, Any]]:
         """The words and the record of a checkpoint."""
         record = self._record(step)
-        with safe_open(os.fspath(self._path(step)), framework="np") as file:
-            words = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        if any(array.dtype != np.uint64 for array in words.values()):
-            raise CheckpointMismatch(f"{self._path(step)} does not hold shares")
-        return words, record
+        return read_words(self._path(step)), record
 
     def forget_after(self, step: int) -> None:
         """Remove what lies beyond the step that is resumed from: it belongs to an attempt that was given up."""
@@ -172,6 +168,20 @@ class Checkpoints:
 
     def _path(self, step: int) -> Path:
         return self.folder / f"step-{step:08d}.safetensors"
+
+
+def read_words(path: Path) -> dict[str, Array]:
+    """All words of a file of shares."""
+    try:
+        with safe_open(os.fspath(path), framework="np") as file:
+            words = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except FileNotFoundError:
+        raise DataMissing(f"{path} is gone") from None
+    except (OSError, SafetensorError) as error:
+        raise CheckpointMismatch(f"{path} cannot be read: {error}") from error
+    if any(array.dtype != np.uint64 for array in words.values()):
+        raise CheckpointMismatch(f"{path} does not hold shares")
+    return words
 
 
 def last_run(folder: str | os.PathLike[str]) -> tuple[int, int] | None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
+import msgspec
+from msgspec import Meta, Struct
+
+from hdcos.api.schema import explain
 from hdcos.errors import InputError
 from hdcos.reading import read_toml
 
@@ -44,48 +47,51 @@ mark = 0.1                       # not ready below this part of it
 """
 
 
-@dataclass(frozen=True)
-class Http:
+Amount = Annotated[float, Meta(gt=0, lt=1e9)]
+Whole = Annotated[int, Meta(gt=0, lt=10**9)]
+
+
+class Table(Struct, frozen=True, forbid_unknown_fields=True):
+    """A table of the file."""
+
+
+class Http(Table, frozen=True):
     listen: str = ""
     certificate: str = ""
     key: str = ""
     cors: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Rules:
+class Rules(Table, frozen=True):
     reveal: bool = False
-    queries_per_model: int = 0
+    queries_per_model: Annotated[int, Meta(ge=0, lt=10**9)] = 0
 
 
-@dataclass(frozen=True)
-class Limits:
-    body_mb: float = 64.0
-    rows: int = 4096
-    requests_per_s: float = 2000.0
-    waiting: int = 4096
-    client_mb: float = 256.0
-    waiting_mb: float = 1024.0
-    model_mb: float = 2048.0
-    models_mb: float = 8192.0
-    job_mb: float = 8192.0
-    patience_s: float = 5.0
-    mask_s: float = 300.0
-    dataset_gb: float = 64.0
+class Limits(Table, frozen=True):
+    body_mb: Amount = 64.0
+    rows: Whole = 4096
+    requests_per_s: Amount = 2000.0
+    waiting: Whole = 4096
+    client_mb: Amount = 256.0
+    waiting_mb: Amount = 1024.0
+    model_mb: Amount = 2048.0
+    models_mb: Amount = 8192.0
+    job_mb: Amount = 8192.0
+    patience_s: Amount = 5.0
+    mask_s: Amount = 300.0
+    dataset_gb: Amount = 64.0
 
 
-@dataclass(frozen=True)
-class StockRules:
-    megabytes: float = 256.0
-    mark: float = 0.1
+class StockRules(Table, frozen=True):
+    megabytes: Amount = 256.0
+    mark: Amount = 0.1
 
 
-@dataclass(frozen=True)
-class Config:
-    http: Http = field(default_factory=Http)
-    policy: Rules = field(default_factory=Rules)
-    limits: Limits = field(default_factory=Limits)
-    stock: StockRules = field(default_factory=StockRules)
+class Config(Table, frozen=True):
+    http: Http = Http()
+    policy: Rules = Rules()
+    limits: Limits = Limits()
+    stock: StockRules = StockRules()
 
     @classmethod
     def read(cls, folder: Path) -> Config:
@@ -93,34 +99,7 @@ class Config:
         if not path.exists():
             return cls()
         record = read_toml(path, "an operator's settings")
-        tables = {"http": Http, "policy": Rules, "limits": Limits, "stock": StockRules}
-        unknown = sorted(set(record) - set(tables))
-        if unknown:
-            raise InputError(f"{path} has no use for {unknown}; its tables are {', '.join(tables)}")
-        return cls(**{name: _table(kind, record.get(name, {}), f"[{name}] of {path}") for name, kind in tables.items()})
-
-
-def _table(kind: type[Any], record: Any, where: str) -> Any:
-    if not isinstance(record, dict):
-        raise InputError(f"{where} is a table")
-    defaults = {item.name: getattr(kind(), item.name) for item in fields(kind)}
-    unknown = sorted(set(record) - set(defaults))
-    if unknown:
-        raise InputError(f"{where} has no use for {unknown}; it knows {', '.join(defaults)}")
-    values: dict[str, Any] = {}
-    for name, value in record.items():
-        default = defaults[name]
-        if isinstance(default, tuple):
-            if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-                raise InputError(f"{name} in {where} is a list of strings")
-            values[name] = tuple(value)
-        elif isinstance(default, bool | str):
-            if type(value) is not type(default):
-                raise InputError(f"{name} in {where} is a {type(default).__name__}, got {value!r}")
-            values[name] = value
-        else:
-            allowed = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e9
-            if not allowed or (value == 0 and default != 0):  # where nothing is a choice, it is the default
-                raise InputError(f"{name} in {where} is a positive number, got {value!r}")
-            values[name] = type(default)(value)
-    return kind(**values)
+        try:
+            return msgspec.convert(record, cls)
+        except msgspec.ValidationError:
+            raise InputError(f"{path}: {explain(cls, record)}") from None

@@ -10,6 +10,8 @@ import numpy as np
 
 from hdcos.errors import InputError
 from hdcos.nn.columns import Names, order, quote
+from hdcos.ring import Array
+from hdcos.secure.training.plan import INPUT_SCALE, TARGET_SCALE
 from hdcos.sharing import Share
 
 
@@ -20,6 +22,11 @@ class Dataset:
     x: Share = field(repr=False)
     targets: Share | None = field(repr=False)
     columns: Names | None = None
+
+    @classmethod
+    def of(cls, words: Mapping[str, Array], columns: Names | None) -> Dataset:
+        targets = Share(words["targets"], TARGET_SCALE) if "targets" in words else None
+        return cls(Share(words["x"], INPUT_SCALE), targets, columns)
 
     def ordered(self, name: str, wanted: Names | None, taker: str) -> Dataset:
         """With its columns in the wanted order, if they have names: an order is public, so each party does it alone."""
@@ -38,7 +45,9 @@ class Joined:
     columns: Names | None
 
 
-def joined(datasets: Mapping[str, Dataset], names: Sequence[str], axis: str, wanted: Names | None = None) -> Joined:
+def join_datasets(
+    datasets: Mapping[str, Dataset], names: Sequence[str], axis: str, wanted: Names | None = None
+) -> Joined:
     """Features and targets of several owners: rows one after another, or columns side by side, rows by position.
 
     Columns that have names come in the order that is `wanted`, or in that of the first data set that has names.
@@ -48,13 +57,13 @@ def joined(datasets: Mapping[str, Dataset], names: Sequence[str], axis: str, wan
         raise InputError(f"no data set is called {missing}; there are {sorted(datasets)}")
     parts = [datasets[name] for name in names]
     if axis == "rows":
-        return _under(parts, names, wanted)
+        return _join_rows(parts, names, wanted)
     if axis == "columns":
-        return _beside(parts, names, wanted)
+        return _join_columns(parts, names, wanted)
     raise InputError(f"data sets are joined by rows or columns, not by {axis!r}")
 
 
-def _under(parts: Sequence[Dataset], names: Sequence[str], wanted: Names | None) -> Joined:
+def _join_rows(parts: Sequence[Dataset], names: Sequence[str], wanted: Names | None) -> Joined:
     """Rows of several owners."""
     taker = "the network"
     if wanted is None:
@@ -68,10 +77,10 @@ def _under(parts: Sequence[Dataset], names: Sequence[str], wanted: Names | None)
     shapes = [part.x.shape for part in fitting]
     if len({shape[1:] for shape in shapes}) != 1 or len({share.shape[1:] for share in labelled}) != 1:
         raise InputError(f"rows of shapes {shapes} do not fit under each other")
-    return Joined(_glued([part.x for part in fitting], 0), _glued(labelled, 0), wanted)
+    return Joined(_glue([part.x for part in fitting], 0), _glue(labelled, 0), wanted)
 
 
-def _beside(parts: Sequence[Dataset], names: Sequence[str], wanted: Names | None) -> Joined:
+def _join_columns(parts: Sequence[Dataset], names: Sequence[str], wanted: Names | None) -> Joined:
     """Columns of several owners."""
     labelled = [part.targets for part in parts if part.targets is not None]
     if len(labelled) != 1:
@@ -84,10 +93,12 @@ def _beside(parts: Sequence[Dataset], names: Sequence[str], wanted: Names | None
     if twice:
         raise InputError(f"several of the data sets {list(names)} have the columns {quote(twice)}: keep one of each")
     named = all(part.columns is not None for part in parts)
-    whole = Dataset(_glued([part.x for part in parts], 1), labelled[0], columns if named else None)
+    whole = Dataset(_glue([part.x for part in parts], 1), labelled[0], columns if named else None)
     whole = whole.ordered(" and ".join(names), wanted, "the network")
     return Joined(whole.x, labelled[0], whole.columns)
 
 
-def _glued(shares: Sequence[Share], axis: int) -> Share:
+def _glue(shares: Sequence[Share], axis: int) -> Share:
+    if len(shares) == 1:
+        return shares[0]
     return Share(np.concatenate([share.words for share in shares], axis), shares[0].scale)

@@ -19,59 +19,59 @@ from hdcos.link import Hello, Identity, connect, handshake
 from hdcos.link.cluster_file import CARD_FILE, PARTIES, ClusterFile, NodeCard, endpoint
 from hdcos.link.handshake import SOFTWARE
 from hdcos.link.message import request
-from hdcos.party.room import SPARE_BYTES, STATE, Room
-from hdcos.party.store import BUSY_S, recorded_failures
+from hdcos.party.database import FILE, SPARE_BYTES, STATE, Room, read_beside
+from hdcos.party.store import read_failures
 from hdcos.ring import backend, table_hash
 
 
 def examine(cluster: Path, folder: Path, timeout_s: float = 5.0) -> Iterator[Finding]:
     """Findings about the cluster file, this node and the others, as they are made."""
     try:
-        site = ClusterFile.read(cluster)
-        card, identity = NodeCard.read(folder / CARD_FILE), Identity.load(folder)
+        nodes = ClusterFile.read(cluster)
+        own, identity = NodeCard.read(folder / CARD_FILE), Identity.load(folder)
     except HdcosError as error:
         yield Finding("files", False, str(error))
         return
     yield Finding("files", True, f"{cluster} and {folder} can be read; kernels {backend()}")
-    yield _own_certificate(site, card, identity)
-    for failure in recorded_failures(folder / STATE):
-        yield from _model(card.role, {"name": failure.name, "error": failure.why})
-    if card.role in PARTIES:
+    yield _own_certificate(nodes, own, identity)
+    for failure in read_failures(folder / STATE):
+        yield from _model(own.role, {"name": failure.name, "error": failure.why})
+    if own.role in PARTIES:
         state = folder / STATE  # a disk of its own, perhaps; not there before the first start
-        yield _disk(card.role, Room(state if state.exists() else folder).free_bytes)
-    for node in site.servers.values():
+        yield _disk(own.role, Room(state if state.exists() else folder).free_bytes)
+    for node in nodes.servers.values():
         yield expiry(node.role, node.certificate)
     held: dict[str, Held] = {}
-    for role, node in site.servers.items():
-        if role != card.role:
-            yield from _reached(site, card, identity, node, timeout_s, held)
+    for role, node in nodes.servers.items():
+        if role != own.role:
+            yield from _reach(nodes, own, identity, node, timeout_s, held)
         elif role in PARTIES:
-            yield from _own_models(role, folder / STATE / "hdcos.sqlite", held)
+            yield from _own_models(role, folder / STATE, held)
         if role in PARTIES:
             yield _https(node, timeout_s)
     yield from halves_that_wait(held)
 
 
-def _own_certificate(site: ClusterFile, card: NodeCard, identity: Identity) -> Finding:
-    known = site.servers.get(card.role)
+def _own_certificate(nodes: ClusterFile, own: NodeCard, identity: Identity) -> Finding:
+    known = nodes.servers.get(own.role)
     if known is not None and identity.certificate == known.certificate:
-        return Finding("this node", True, f"{card.role}, key and certificate are those of the cluster file")
+        return Finding("this node", True, f"{own.role}, key and certificate are those of the cluster file")
     return Finding(
         "this node",
         False,
-        f"the cluster file knows another certificate for {card.role}. Combine the cards again with `hdcos init`",
+        f"the cluster file knows another certificate for {own.role}. Combine the node cards again with `hdcos init`",
     )
 
 
-def _reached(
-    site: ClusterFile, card: NodeCard, identity: Identity, node: NodeCard, timeout_s: float, held: dict[str, Held]
+def _reach(
+    nodes: ClusterFile, own: NodeCard, identity: Identity, node: NodeCard, timeout_s: float, held: dict[str, Held]
 ) -> Iterator[Finding]:
     what, (host, port) = f"{node.role} at {node.address}", node.endpoint
     started = time.perf_counter()
     try:
         allowed = {node.certificate: node.role}
         with connect(identity, allowed, host, port, timeout_s, retry=False, link_timeout_s=timeout_s) as link:
-            handshake(link, Hello(card.role, SOFTWARE, table_hash(), site.run))
+            handshake(link, Hello(own.role, SOFTWARE, table_hash(), nodes.run))
             yield Finding(what, True, f"same version, table and cluster; TLS and hello took {took(started)}")
             asked = time.time()
             said, _ = request(link, {"operation": "look", "purpose": "look"}, timeout_s=timeout_s)
@@ -96,15 +96,15 @@ def _disk(role: str, free_bytes: int) -> Finding:
     return Finding(f"disk of {role}", free_bytes >= SPARE_BYTES, text)
 
 
-def _own_models(role: str, database: Path, held: dict[str, Held]) -> Iterator[Finding]:
+def _own_models(role: str, folder: Path, held: dict[str, Held]) -> Iterator[Finding]:
     """The names of the models in this node's own state, which is read and left as it is."""
-    if not database.exists():  # it was never started
+    if not (folder / FILE).exists():  # it was never started
         return
     try:
-        with closing(sqlite3.connect(f"{database.resolve().as_uri()}?mode=ro", uri=True, timeout=BUSY_S)) as state:
+        with closing(read_beside(folder)) as state:
             held[role] = {str(name): None for (name,) in state.execute("SELECT DISTINCT name FROM models")}
     except sqlite3.Error as error:
-        yield Finding("state", False, f"{database} cannot be used ({error}): restore it from a backup")
+        yield Finding("state", False, f"{folder / FILE} cannot be used ({error}): restore it from a backup")
 
 
 def _stock(models: list[dict[str, Any]]) -> str:

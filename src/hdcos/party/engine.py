@@ -1,4 +1,4 @@
-"""A party's engine: its link to the peer, its stocks of material, and programs run with both.
+"""A party's engine: its link to the peer, its pools of material, and programs run with both.
 
 Security  the frames of a program carry a context, a hash of what both parties must mean: program, material, execution.
           A peer that means anything else is refused at its first frame, before a second value could be opened
@@ -7,22 +7,29 @@ Security  the frames of a program carry a context, a hash of what both parties m
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from time import perf_counter
-from typing import TypeVar
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from hdcos.errors import HdcosError, PeerLost
+from hdcos.errors import HdcosError, MaterialReused, PeerLost
 from hdcos.link import Count, Link, Meter
 from hdcos.offline import Allocation, MaterialPool
 from hdcos.offline.source import MaterialSource
-from hdcos.party.work import fingerprint
 from hdcos.protocol.party import Party
 from hdcos.protocol.plan import Planned
 from hdcos.protocol.rounds import Rounds, run
 
 T = TypeVar("T")
+
+
+def fingerprint(*parts: Any) -> bytes:
+    """What both parties must agree on, of JSON values."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).digest()
 
 
 class Engine:
@@ -41,40 +48,48 @@ class Engine:
         self.online_s = self.offline_s = 0.0
         self.shortage: HdcosError | None = None
         """Why material stopped coming, if it did."""
-        self.pair_seed = b""
-        """Known to the two parties alone; new with every link."""
         self._filling: WeakKeyDictionary[MaterialPool, Count] = WeakKeyDictionary()
+        self._scopes: set[str] = set()
         self._connect_peer = connect_peer
-        self._peer: Link | None = None
-        # The dealer's link belongs to this one thread, which fills stocks while rounds go on.
+        self._connection: tuple[Link, bytes] | None = None
+        # The dealer's link belongs to this one thread, which fills pools while rounds go on.
         self._supply = ThreadPoolExecutor(1, thread_name_prefix="supply")
+
+    def _connected(self) -> tuple[Link, bytes]:
+        """The link to the other party, a new one after a failure, and the seed that came with it."""
+        if self._connection is None or self._connection[0].closed:
+            self._connection = self._connect_peer(self.meter)
+        return self._connection
 
     @property
     def peer(self) -> Link:
-        """The link to the other party; a new one after a failure."""
-        if self._peer is None or self._peer.closed:
-            self._peer, self.pair_seed = self._connect_peer(self.meter)
-        return self._peer
+        return self._connected()[0]
 
-    def adopt(self, link: Link, pair_seed: bytes) -> None:
-        """Use a link that was made before."""
-        self._peer, self.pair_seed = link, pair_seed
+    @property
+    def pair_seed(self) -> bytes:
+        """Known to the two parties alone; new with every link."""
+        return self._connected()[1]
+
+    # ---- material
 
     def open(self, scope: str, planned: Planned, singly: bool = False) -> MaterialPool:
-        """A new stock for a plan; `singly` says that its executions will be spent one by one."""
+        """A new pool for a plan; `singly` says that its executions will be spent one by one."""
+        if scope in self._scopes:
+            raise MaterialReused(f"the name {scope} was used before")
+        self._scopes.add(scope)
         return self._supply.submit(self.dealer.open, scope, planned.material, planned.precompute, singly).result()
 
-    def material_cost(self, stock: MaterialPool) -> Count:
-        """What filling a stock took so far, at this party."""
-        return self._filling.get(stock, Count())
+    def material_cost(self, pool: MaterialPool) -> Count:
+        """What filling a pool took so far, at this party."""
+        return self._filling.get(pool, Count())
 
-    def close(self, stock: MaterialPool) -> None:
-        self._supply.submit(self.dealer.close, stock.name).result()
+    def close(self, pool: MaterialPool) -> None:
+        self._supply.submit(self.dealer.close, pool.name).result()
 
-    def order(self, stock: MaterialPool, executions: int) -> Future[None]:
+    def order(self, pool: MaterialPool, executions: int) -> Future[None]:
         """Have material made in the background."""
-        stock.order(executions)
-        return self._supply.submit(self._fill, stock, executions)
+        pool.order(executions)
+        return self._supply.submit(self._fill, pool, executions)
 
     def greet_dealer(self) -> Future[None]:
         """See in the background whether the dealer still answers."""
@@ -90,54 +105,68 @@ class Engine:
         """Wait until everything ordered so far has arrived."""
         self._supply.submit(lambda: None).result()
 
-    def exchange(self, agreed: bytes, begin: Callable[[], tuple[Rounds[T], list[Allocation]]]) -> T:
-        """Run a program with the peer; both must mean the same by `agreed`.
-
-        Whatever fails, before the first round or in any, is told to the peer, which must not wait for a round that
-        will not come. Both sides then make a new link for the next program.
-        """
-        peer = self.peer
-        peer.context = int.from_bytes(agreed[:8], "little")
-        try:
-            program, rations = begin()
-            started = perf_counter()
-            result = run(program, peer)
-            self.online_s += perf_counter() - started
-            for ration in rations:
-                ration.finish()
-        except BaseException as error:
-            peer.abort(error)
-            raise
-        return result
-
-    def once(self, scope: str, planned: Planned, agreed: list[object], program: Callable[[Party], Rounds[T]]) -> T:
-        """Run a program once, with material of its own."""
-        stock = self.open(scope, planned)
-        self.order(stock, 1).result()
-
-        def begin() -> tuple[Rounds[T], list[Allocation]]:
-            ration = stock.begin(1)
-            return program(Party(self.rank, ration)), [ration]
-
-        record = [scope, planned.material.fingerprint.hex(), *agreed]
-        return self.exchange(fingerprint(record), begin)
-
-    def stop(self) -> None:
-        self._supply.shutdown(cancel_futures=True)
-        if self._peer is not None:
-            self._peer.close()
-        self.dealer.leave()
-
-    def _fill(self, stock: MaterialPool, executions: int) -> None:
+    def _fill(self, pool: MaterialPool, executions: int) -> None:
         started, before = perf_counter(), self.dealer.meter.total("offline")
         try:
-            self.dealer.fill(stock, executions)
+            self.dealer.fill(pool, executions)
         except Exception as error:
             if not isinstance(error, HdcosError):
                 error = HdcosError(f"making material failed ({type(error).__name__})")
-            stock.fail(error)
+            pool.fail(error)
             if isinstance(error, PeerLost):
                 self.shortage = error
             raise
         self.offline_s += perf_counter() - started
-        self._filling[stock] = self.material_cost(stock) + self.dealer.meter.total("offline") - before
+        self._filling[pool] = self.material_cost(pool) + self.dealer.meter.total("offline") - before
+
+    # ---- programs
+
+    @contextmanager
+    def attempt(self, section: str) -> Iterator[None]:
+        """Around all that leads to a program and the program itself.
+
+        Whatever fails, before the first round or in any, is told to the peer, which must not wait for a round that
+        will not come. Both sides then make a new link for the next program.
+        """
+        with self.meter.section(section):
+            peer = self.peer
+            try:
+                yield
+            except BaseException as error:
+                peer.abort(error)
+                raise
+
+    def run(self, agreed: bytes, program: Rounds[T], allocations: Sequence[Allocation]) -> T:
+        """Run a program with the peer, inside an `attempt`; both must mean the same by `agreed`."""
+        peer = self.peer
+        peer.context = int.from_bytes(agreed[:8], "little")
+        started = perf_counter()
+        result = run(program, peer)
+        self.online_s += perf_counter() - started
+        for allocation in allocations:
+            allocation.finish()
+        return result
+
+    def once(self, scope: str, planned: Planned, agreed: list[object], program: Callable[[Party], Rounds[T]]) -> T:
+        """Run a program once, offline, with material of its own."""
+        pool = self.open(scope, planned)
+        self.order(pool, 1).result()
+        record = [scope, planned.material.fingerprint.hex(), *agreed]
+        with self.attempt("offline"):
+            allocation = pool.begin(1)
+            return self.run(fingerprint(record), program(Party(self.rank, allocation)), [allocation])
+
+    def ping(self, rounds: int) -> float:
+        """The mean time of an exchange of nothing: one round trip as the protocols see it."""
+        peer = self.peer
+        peer.context = 0
+        started = perf_counter()
+        for _ in range(rounds):
+            peer.exchange([])
+        return (perf_counter() - started) / max(1, rounds)
+
+    def stop(self) -> None:
+        self._supply.shutdown(cancel_futures=True)
+        if self._connection is not None:
+            self._connection[0].close()
+        self.dealer.leave()

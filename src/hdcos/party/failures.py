@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import Any
 
+from hdcos.api.commands import Command, Load, OpenJob, Publish, Steps
 from hdcos.errors import PeerLost, StorageFull
 from hdcos.party.store import Store
 
@@ -23,12 +23,12 @@ Thing = tuple[str, str, str]
 """What was done (load, job), with which name and version."""
 
 
-def thing_of(command: dict[str, Any]) -> Thing | None:
+def _thing_of(command: Command) -> Thing | None:
     """The model or job that a command is about."""
-    if command["op"] == "load":
-        return ("load", command["model"], command["version"])
-    if command["op"] in ("open_job", "steps", "publish"):
-        return ("job", command["job"], "")
+    if isinstance(command, Load):
+        return ("load", command.model, command.version)
+    if isinstance(command, OpenJob | Steps | Publish):
+        return ("job", command.job, "")
     return None
 
 
@@ -46,37 +46,37 @@ class Failures:
             if known.lost >= MOST_LOST and not known.why:
                 store.note_failure(replace(known, why=f"the process ended {known.lost} times in a row meanwhile"))
 
-    def began(self, command: dict[str, Any]) -> None:
+    def begin(self, command: Command) -> None:
         """A command is being carried out: if the process or the session is lost meanwhile, that is held against it.
 
         Steps are not written down: they are many, and a job that does not get on is given up by its attempts.
         """
-        self._doing, self._ahead = thing_of(command), command["op"] != "steps"
+        self._doing, self._ahead = _thing_of(command), not isinstance(command, Steps)
         if self._doing is not None and self._ahead:
             known = self._store.failure(*self._doing)
             self._store.note_failure(replace(known, lost=known.lost + 1))
 
-    def ended(self) -> None:
+    def end(self) -> None:
         """It was carried out, or failed for a reason that is not this party's."""
         if self._doing is not None and self._store.failure(*self._doing).lost:
             self._store.forgive(*self._doing)
         self._doing = None
 
-    def failed(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
         """It failed by name: it would again, unless there is room by then."""
         if isinstance(error, StorageFull):
             self._wait()
-            self.ended()
+            self.end()
         elif self._doing is not None:
             known = self._store.failure(*self._doing)
             self._store.note_failure(replace(known, why=f"{type(error).__name__}: {error}"))
         self._doing = None
 
-    def lost(self, error: BaseException) -> None:
+    def lose(self, error: BaseException) -> None:
         """The session ended. A lost node may be anybody's fault: three times before it counts."""
         if isinstance(error, StorageFull):
             self._wait()
-            return self.ended()
+            return self.end()
         if self._doing is None:
             return
         known = self._store.failure(*self._doing)

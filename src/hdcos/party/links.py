@@ -1,12 +1,11 @@
 """The three links between the parties: rounds, commands (from party 0) and arrivals (from party 1).
 
 Each link is used by one thread at each end. Party 1 dials and names the session and what a link is for; party 0 takes
-the three links of the newest session. Whoever only wants to look gets a word about this node and is let go.
+the three links of the newest session. A node that only wants to look gets a word about this one and is let go.
 """
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -47,39 +46,32 @@ class Links:
 def dial(node: Node, meter: Meter) -> Links:
     """Party 1 calls party 0."""
     session = secrets.token_hex(16)
-    made: dict[str, Link] = {}
-    seed = b""
+    made: list[tuple[Link, bytes]] = []
     try:
         for purpose in PURPOSES:
-            link = made[purpose] = node.dial("party0", meter if purpose == "rounds" else None, DIAL_S)
-            mine = node.hello()
-            theirs = node.greet(link, mine)
-            if purpose == "rounds":
-                seed = _seed(theirs.nonce, mine.nonce)
-            request(link, {"purpose": purpose, "session": session}, timeout_s=node.timeout_s)
-        return Links(made["rounds"], made["commands"], made["arrivals"], seed, meter)
+            made.append(_dial_for(node, purpose, session, meter if purpose == "rounds" else None))
     except BaseException as error:
-        for link in made.values():
+        for link, _ in made:
             link.abort(error)
         raise
+    (rounds, seed), (commands, _), (arrivals, _) = made
+    return Links(rounds, commands, arrivals, seed, meter)
 
 
 def dial_transfers(node: Node, meter: Meter) -> tuple[Link, bytes]:
     """Party 1 calls party 0 for a link on which they make material without a dealer."""
+    return _dial_for(node, TRANSFERS, "", meter)
+
+
+def _dial_for(node: Node, purpose: str, session: str, meter: Meter | None) -> tuple[Link, bytes]:
     link = node.dial("party0", meter, DIAL_S)
     try:
-        mine = node.hello()
-        theirs = node.greet(link, mine)
-        request(link, {"purpose": TRANSFERS, "session": ""}, timeout_s=node.timeout_s)
+        seed = node.greet(link)
+        request(link, {"purpose": purpose, "session": session}, timeout_s=node.timeout_s)
     except BaseException as error:
         link.abort(error)
         raise
-    return link, _seed(theirs.nonce, mine.nonce)
-
-
-def _seed(nonce0: bytes, nonce1: bytes) -> bytes:
-    """From what each party said in the hello of the rounds link; TLS hides it from everybody else."""
-    return hashlib.sha256(nonce0 + nonce1).digest()
+    return link, seed
 
 
 class PeerListener:
@@ -122,14 +114,13 @@ class PeerListener:
 
     def _admit(self, link: Link) -> None:
         try:
-            mine = self._node.hello()
-            theirs = self._node.greet(link, mine)
+            seed = self._node.greet(link)
             _, payload = link.receive(Kind.REQUEST, limit=1 << 12)
             meta, _ = decode_message(payload)
             purpose, session = str(meta.get("purpose")), str(meta.get("session"))
             if purpose in (*PURPOSES, TRANSFERS) and link.peer == "party1" and self._node.role == "party0":
                 link.send(Kind.REPLY, *encode_message({}))
-                self._keep(link, purpose, session, _seed(mine.nonce, theirs.nonce))
+                self._keep(link, purpose, session, seed)
                 return
             link.send(Kind.REPLY, *encode_message({**self._status(), "time": time.time()}))
             link.close()

@@ -1,6 +1,6 @@
 """A node as a process of its own.
 
-Of a local cluster: `python -m hdcos.party.node`, configured by one line of JSON on its input. The process ends when its
+Of a local cluster: `python -m hdcos.party`, configured by one line of JSON on its input. The process ends when its
 input does: its caller is gone then, however it went. Nodes of a cluster on several machines are configured by
 their folder and the cluster file: the dealer is `run_dealer` as well, a party is `hdcos.party.service`.
 """
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import json
+import logging
 import socket
 import sys
 import threading
@@ -27,15 +29,14 @@ from hdcos.offline import Dealer
 from hdcos.offline.ot import OtSource
 from hdcos.offline.source import DealerClient, MaterialSource, serve_dealer
 from hdcos.party.engine import Engine
-from hdcos.party.operations import PartyNode
-from hdcos.party.policy import OPEN, Policy
+from hdcos.party.local_front import LocalFront
 from hdcos.ring import keep_memory, table_hash
 
-"""The program that links which carry many programs agree on: the software itself."""
 TRANSFERS = hashlib.sha256(f"hdcos {__version__} material without a dealer".encode()).digest()
 """What the parties agree on for the link over which they make material."""
 
 TRIM_S = 10.0
+log = logging.getLogger("hdcos")
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,6 @@ class Node:
     run: bytes
     timeout_s: float
     emulation: Emulation | None
-    policy: Policy = OPEN
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> Node:
@@ -71,36 +71,39 @@ class Node:
         )
 
     @classmethod
-    def from_site(cls, folder: Path, site: ClusterFile, listen: str, timeout_s: float) -> Node:
+    def from_cluster_file(cls, folder: Path, cluster: ClusterFile, listen: str, timeout_s: float) -> Node:
         """A node of a cluster on several machines; its own certificate must be the one in the cluster file."""
         identity = Identity.load(folder)
         identity.require_valid()
         role = NodeCard.read(folder / CARD_FILE).role
-        known = site.servers[role]
+        known = cluster.servers[role]
         if known.certificate != identity.certificate:
             raise PolicyRefused(f"the cluster file has another certificate for {role} than {folder} has a key for")
         return cls(
             role,
             identity,
-            {name: (server.certificate,) for name, server in site.servers.items()},
-            {name: server.endpoint for name, server in site.servers.items()},
+            {name: (server.certificate,) for name, server in cluster.servers.items()},
+            {name: server.endpoint for name, server in cluster.servers.items()},
             listening(listen or known.address, role, "--listen"),
-            site.run,
+            cluster.run,
             timeout_s,
             None,
         )
 
     @property
-    def dealt(self) -> bool:
+    def has_dealer(self) -> bool:
         """Whether this cluster has a dealer."""
         return "dealer" in self.addresses
 
-    def greet(self, link: Link, mine: Hello | None = None) -> Hello:
-        """Compare versions, tables and runs with the other end; returns its hello."""
-        return handshake(link, mine or self.hello())
+    def greet(self, link: Link, program: bytes = SOFTWARE) -> bytes:
+        """Compare versions, tables and runs with the other end.
 
-    def hello(self, program: bytes = SOFTWARE) -> Hello:
-        return Hello(self.role, program, table_hash(), self.run)
+        What both nonces make is known to the two ends alone, since TLS hides it, and new with every link.
+        """
+        mine = Hello(self.role, program, table_hash(), self.run)
+        theirs = handshake(link, mine)
+        nonces = sorted([(mine.role, mine.nonce), (theirs.role, theirs.nonce)])
+        return hashlib.sha256(b"".join(nonce for _, nonce in nonces)).digest()
 
     def listen(self, *roles: str) -> Listener:
         return Listener(
@@ -123,6 +126,11 @@ class Node:
             emulation=self.emulation,
             meter=meter,
         )
+
+    def dial_dealer(self, meter: Meter, within_s: float | None = None) -> Link:
+        link = self.dial("dealer", meter, within_s)
+        self.greet(link)
+        return link
 
 
 def run_dealer(node: Node, say: Callable[[str], None] | None = None) -> None:
@@ -155,7 +163,7 @@ def run_party(node: Node, rank: int) -> None:
     peer = f"party{1 - rank}"
     # For programs party 1 dials party 0; for material without a dealer it is the other way round, so that nobody
     # mistakes one link for the other.
-    expected = ("client", peer) if rank == 0 or not node.dealt else ("client",)
+    expected = ("client", peer) if rank == 0 or not node.has_dealer else ("client",)
     with node.listen(*expected) as listener:
         waiting: list[Link] = []
 
@@ -169,34 +177,24 @@ def run_party(node: Node, rank: int) -> None:
 
         def connect_peer(meter: Meter) -> tuple[Link, bytes]:
             link = accept(peer, meter) if rank == 0 else node.dial(peer, meter)
-            return link, _greeted(link, node.hello())
+            return link, node.greet(link)
 
         def connect_transfers(meter: Meter) -> tuple[Link, bytes]:
             link = accept(peer, meter) if rank == 1 else node.dial(peer, meter)
-            return link, _greeted(link, node.hello(TRANSFERS))
-
-        def dial_dealer(meter: Meter) -> Link:
-            link = node.dial("dealer", meter)
-            node.greet(link)
-            return link
+            return link, node.greet(link, TRANSFERS)
 
         client = accept("client")
         node.greet(client)
-        source: MaterialSource = DealerClient(dial_dealer, rank) if node.dealt else OtSource(connect_transfers, rank)
+        source: MaterialSource = OtSource(connect_transfers, rank)
+        if node.has_dealer:
+            source = DealerClient(node.dial_dealer, rank)
         engine = Engine(rank, connect_peer, source, Meter(), node.timeout_s)
         try:
-            PartyNode(engine, node.policy).serve(client)
+            LocalFront(engine).serve(client)
         except PeerLost as error:
             print(f"{node.role}: {error}", file=sys.stderr, flush=True)
         finally:
             engine.stop()
-
-
-def _greeted(link: Link, mine: Hello) -> bytes:
-    """Compare hellos; what both nonces make is known to the two parties alone and new with every link."""
-    theirs = handshake(link, mine)
-    nonces = sorted([(mine.role, mine.nonce), (theirs.role, theirs.nonce)])
-    return hashlib.sha256(b"".join(nonce for _, nonce in nonces)).digest()
 
 
 def tune_process() -> None:
@@ -216,3 +214,32 @@ def _return_memory() -> None:
     while trim is not None:
         time.sleep(TRIM_S)
         trim(0)
+
+
+class _JsonLines(logging.Formatter):
+    """One JSON object per line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {"at": record.created, "level": record.levelname.lower(), "message": record.getMessage()}
+        if "at" in record.__dict__:
+            line["place"] = record.__dict__["at"]
+        if record.exc_info and record.exc_info[0] is not None:
+            line["error"] = record.exc_info[0].__name__
+        return json.dumps(line)
+
+
+class _Lines(logging.Formatter):
+    """Lines for people. An exception is named, its message and values are not shown: they might quote data."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        place = f" at {record.__dict__['at']}" if record.__dict__.get("at") else ""
+        return f"{at} {record.levelname.lower()} {record.getMessage()}{place}"
+
+
+def log_to_stderr(kind: str) -> None:
+    """Write lines for people, or for programs (\"json\"), which never quote data."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_JsonLines() if kind == "json" else _Lines())
+    log.handlers[:] = [handler]
+    log.setLevel(logging.INFO)

@@ -15,24 +15,39 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from hdcos.api.commands import (
+    Burn,
+    CloseJob,
+    Command,
+    Drop,
+    Infer,
+    Load,
+    OpenJob,
+    Order,
+    Publish,
+    Refuse,
+    Release,
+    Settle,
+    Steps,
+    Unload,
+)
 from hdcos.errors import HdcosError
 from hdcos.nn import Sequential
-from hdcos.party.allotment import LEAST_AHEAD
-from hdcos.party.batcher import Refused
+from hdcos.party.allotment import LEAST_AHEAD, MaterialAllotment
+from hdcos.party.batcher import Batcher, Refused
 from hdcos.party.budget import Demand
 from hdcos.party.checkpoint import Checkpoints
 from hdcos.party.config import Config
+from hdcos.party.engine import fingerprint
 from hdcos.party.failures import Failures
 from hdcos.party.store import ENDED, KEEP, Store, StoredJob, StoredModel
-from hdcos.party.work import fingerprint
-from hdcos.party.worker import Command, Worker
-from hdcos.secure import compile_network
+from hdcos.party.worker import Worker
 from hdcos.secure.estimate import ot_traffic
 from hdcos.secure.program import plan_inference
 
 Inventory = dict[str, Any]
 MASKED_PART = 0.25
-"""Of the stock of a model, what is kept for rows that come masked."""
+"""Of the material of a model, what is kept for rows that come masked."""
 SLICE_S, BUSY_SLICE_S = 0.4, 0.05
 """How long training may keep predictions waiting: when none came lately, and when some did."""
 INTERIM_ROWS = 512
@@ -73,8 +88,11 @@ def inventory(store: Store, rank: int, failures: Failures) -> Inventory:
 class Scheduler:
     """Chooses commands, one at a time."""
 
-    def __init__(self, worker: Worker, config: Config, failures: Failures, dealt: bool) -> None:
-        self._worker, self._store, self._config, self._dealt = worker, worker.store, config, dealt
+    def __init__(
+        self, worker: Worker[MaterialAllotment], store: Store, batcher: Batcher, config: Config, failures: Failures
+    ) -> None:
+        self._worker, self._store, self._batcher, self._config = worker, store, batcher, config
+        self._has_dealer = worker.engine.dealer.has_dealer
         self._failures = failures
         self._theirs: Inventory | None = None
         self._looked, self._looked_at = -1, time.monotonic()
@@ -98,65 +116,55 @@ class Scheduler:
         """Whether either party holds something else than before."""
         return self.informed and (self._fresh or self._store.changes != self._looked)
 
-    def commands(self) -> Iterator[tuple[Command, bool]]:
-        """What can be done now, most urgent first, and whether party 1 must say how it went."""
-        batcher = self._worker.batcher
-        batcher.expire()
-        refusals = batcher.refusals()
-        if refusals:
-            yield {"op": "refuse", "refusals": refusals}, False
-        if batcher.busy:
+    def commands(self) -> Iterator[Command]:
+        """What can be done now, most urgent first."""
+        self._batcher.expire()
+        if refusals := self._batcher.refusals():
+            yield Refuse(refusals)
+        if self._batcher.busy:
             yield from self._batch()
-        for command in self._administration():
-            yield command, True
+        yield from self._administration()
         if self.informed and not self._worker.settled:
-            yield {"op": "settled"}, False
+            yield Settle()
         yield from self._orders()
         yield from self._training()
 
     # ---- predictions
 
-    def _batch(self) -> Iterator[tuple[Command, bool]]:
-        worker = self._worker
-        requests = worker.batcher.batch(self._most_rows)
+    def _batch(self) -> Iterator[Command]:
+        requests = self._batcher.batch(self._most_rows)
         if not requests:
             return
-        name, mode = requests[0].model, requests[0].mode
-        loaded = worker.models.get(name)
+        name, version, mode = requests[0].kind
+        loaded = self._worker.models.get(name)
         ids = [request.id for request in requests]
         try:
-            if loaded is None or loaded.stored.version != requests[0].version:
+            if loaded is None or loaded.stored.version != version:
                 raise HdcosError(f"{name} has just been replaced or forgotten: ask again")
             allotment, rows = loaded.allotments[mode], sum(request.rows for request in requests)
-            if mode == "shares" and allotment.allotted + rows > allotment.stock.expected:
-                more = {
-                    "op": "order",
-                    "model": name,
-                    "mode": mode,
-                    "ordered": allotment.allotted + rows + allotment.ahead // 2,
-                }
-                yield more, False
+            if mode == "shares" and allotment.allotted + rows > allotment.pool.expected:
+                yield Order(name, mode, allotment.allotted + rows + allotment.ahead // 2)
             start = allotment.allot(rows) if mode == "shares" else 0
         except HdcosError as error:
-            worker.batcher.refuse(requests, Refused(error, 503, retryable=True))
-            yield {"op": "refuse", "refusals": [[number, str(error)] for number in ids]}, False
+            self._batcher.refuse(requests, Refused(error, 503, retryable=True))
+            yield Refuse([[number, str(error)] for number in ids])
             return
         self._predicted = time.monotonic()
-        command = {"op": "infer", "model": name, "mode": mode, "ids": ids, "start": start}
-        yield {**command, "ordered": allotment.wanted(), "requests": requests}, False
+        yield Infer(name, mode, ids, start, allotment.wanted())
 
     def _most_rows(self, name: str, mode: str) -> int:
         loaded = self._worker.models.get(name)
         return min(self._config.limits.rows, loaded.allotments[mode].most_rows) if loaded else self._config.limits.rows
 
-    def _orders(self) -> Iterator[tuple[Command, bool]]:
-        for name, loaded in list(self._worker.models.items()):
+    def _orders(self) -> Iterator[Command]:
+        tidy = time.monotonic() - self._tidied > TIDY_S
+        for name, loaded in self._worker.models.items():
             for mode, allotment in loaded.allotments.items():
-                if allotment.wanted() > allotment.stock.expected:
-                    yield {"op": "order", "model": name, "mode": mode, "ordered": allotment.wanted()}, False
-                if time.monotonic() - self._tidied > TIDY_S:
-                    yield {"op": "burn", "model": name, "mode": mode, "before": allotment.expired_before()}, False
-        if time.monotonic() - self._tidied > TIDY_S:
+                if allotment.wanted() > allotment.pool.expected:
+                    yield Order(name, mode, allotment.wanted())
+                if tidy:
+                    yield Burn(name, mode, allotment.expired_before())
+        if tidy:
             self._tidied = time.monotonic()
 
     # ---- models, reveals and the beginnings of jobs
@@ -183,9 +191,9 @@ class Scheduler:
         for model in self._store.models():
             if (model.name, model.version) in common:
                 newest[model.name] = model
-        for name in list(self._worker.models):
+        for name in self._worker.models:
             if name not in newest:
-                yield {"op": "unload", "model": name}
+                yield Unload(name)
         for name, model in newest.items():
             loaded_now = self._worker.models.get(name)
             if self._failures.waits("load", name, model.version):
@@ -196,33 +204,28 @@ class Scheduler:
             kept = {item.version for item in self._store.reveals() if item.state in ("waiting", "approved")}
             dropped = [version for version in older if version not in kept]
             if dropped:
-                yield {"op": "drop", "model": name, "versions": dropped}
+                yield Drop(name, dropped)
 
     def _load(self, model: StoredModel) -> Command:
         network = Sequential.outline(model.architecture)
-        chosen = compile_network(network, model.phase_bits, self._dealt)
+        chosen = compile_network(network, model.phase_bits, self._has_dealer)
         megabytes = self._config.stock.megabytes
         rows = Demand.of(network, plan_inference(chosen).material, megabytes).rows
-        if not self._dealt:
+        if not self._has_dealer:
             # Two parties without a dealer say far more to each other than they keep: what they say is what counts.
             rows = min(rows, max(LEAST_AHEAD, int(megabytes * 1e6 / ot_traffic(chosen).bytes)))
         if model.name in {self._store.job(job).interim for job in self._worker.jobs}:
             rows = min(rows, INTERIM_ROWS)
         rows_masked = max(1, int(MASKED_PART * rows))
-        return {
-            "op": "load",
-            "model": model.name,
-            "version": model.version,
-            "scope": _scope("model", model.name),
-            "ahead": {"shares": rows - rows_masked or 1, "masked": rows_masked},
-        }
+        ahead = {"shares": rows - rows_masked or 1, "masked": rows_masked}
+        return Load(model.name, model.version, _scope("model", model.name), ahead)
 
     def _reveals(self) -> Iterator[Command]:
         assert self._theirs is not None
         theirs = dict(self._theirs["reveals"])
         for number, said in self._mine["reveals"]:
             if said[2] == "approved" and theirs.get(number) == said:
-                yield {"op": "release", "reveal": number}
+                yield Release(number)
 
     def _jobs(self) -> Iterator[Command]:
         """Begin jobs that both were told alike and whose data sets both hold; end those that were cancelled."""
@@ -234,16 +237,16 @@ class Scheduler:
                 continue
             if job.state in ENDED:
                 if other["state"] not in ENDED:  # it died before it could note that
-                    yield end_of(job.id, job.state, job.error)
+                    yield CloseJob(job.id, job.state, job.error)
             elif other["state"] in ENDED:
-                yield end_of(job.id, other["state"], "the other party ended it")
+                yield CloseJob(job.id, other["state"], "the other party ended it")
             elif why := own["why"] or other["why"]:
-                yield end_of(job.id, "failed", why)
+                yield CloseJob(job.id, "failed", why)
             elif cancelled := job.cancelled or other["cancelled"]:
                 progress = self._worker.jobs.get(job.id)
                 if cancelled == KEEP and progress is not None and progress.step:
                     yield _publish(job.id)
-                yield end_of(job.id, "cancelled")
+                yield CloseJob(job.id, "cancelled")
             elif self._failures.waits("job", job.id):
                 continue
             elif job.id not in self._worker.jobs and len(self._worker.jobs) < JOBS_AT_ONCE:
@@ -259,63 +262,52 @@ class Scheduler:
         newest_step = max(held, key=lambda item: (item[2], item[0]), default=None)
         attempt = 1 + max(own.get("attempt", 0), other.get("attempt", 0))
         if attempt - (0 if newest_step is None else newest_step[2]) > MOST_ATTEMPTS:
-            yield end_of(job.id, "failed", f"{MOST_ATTEMPTS} attempts in a row did not reach a checkpoint")
+            yield CloseJob(job.id, "failed", f"{MOST_ATTEMPTS} attempts in a row did not reach a checkpoint")
             return
-        yield {
-            "op": "open_job",
-            "job": job.id,
-            "scope": _scope("training", job.id),
-            "datasets": chosen,
-            "attempt": attempt,
-            "resume": None if newest_step is None else newest_step[0],
-        }
+        resume = None if newest_step is None else newest_step[0]
+        yield OpenJob(job.id, _scope("training", job.id), chosen, attempt, resume)
 
     # ---- training, between predictions
 
-    def _training(self) -> Iterator[tuple[Command, bool]]:
+    def _training(self) -> Iterator[Command]:
         """A slice of the job whose turn it is."""
         jobs = [item for item in self._worker.jobs.items() if not self._failures.waits("job", item[0])]
         self._turn += 1
-        for job, progress in jobs[self._turn % len(jobs) :][:1] if jobs else ():
-            if progress.waits:
-                return
-            if progress.step >= progress.total_steps:
-                yield _publish(job), True
-                if job in self._worker.jobs and not self._failures.waits("job", job):  # unless that failed
-                    yield end_of(job, "done"), True
-                self._fresh = True  # the next job may begin
-                return
-            busy = time.monotonic() - self._predicted < 1.0
-            at_once = max(1, int((BUSY_SLICE_S if busy else SLICE_S) / self._step_s.get(job, SLICE_S)))
-            epoch, done = divmod(progress.step, progress.steps_per_epoch)
-            steps = min(at_once, progress.steps_per_epoch - done)
-            started = time.monotonic()
-            command = {"op": "steps", "job": job, "start": progress.step, "steps": steps}
-            yield {**command, "rate": progress.rates[epoch]}, False
-            self._step_s[job] = max(1e-4, (time.monotonic() - started) / steps)
-            ended = done + steps == progress.steps_per_epoch and progress.step < progress.total_steps
-            if ended and progress.watched and self._store.job(job).spec["publish"] == "epoch":
-                publish = _publish(job, interim=True)
-                yield publish, True
-                progress.show(epoch + 1, publish["version"])
+        if not jobs:
             return
+        job, progress = jobs[self._turn % len(jobs)]
+        viewing = progress.viewing
+        if viewing.waits:
+            return
+        if progress.step >= progress.total_steps:
+            yield _publish(job)
+            if job in self._worker.jobs and not self._failures.waits("job", job):  # unless that failed
+                yield CloseJob(job, "done")
+            self._fresh = True  # the next job may begin
+            return
+        busy = time.monotonic() - self._predicted < 1.0
+        at_once = max(1, int((BUSY_SLICE_S if busy else SLICE_S) / self._step_s.get(job, SLICE_S)))
+        epoch, done = divmod(progress.step, progress.steps_per_epoch)
+        steps = min(at_once, progress.steps_per_epoch - done)
+        started = time.monotonic()
+        yield Steps(job, progress.step, steps, progress.rates[epoch])
+        self._step_s[job] = max(1e-4, (time.monotonic() - started) / steps)
+        ended = done + steps == progress.steps_per_epoch and progress.step < progress.total_steps
+        if ended and viewing.watched and self._store.job(job).spec["publish"] == "epoch":
+            publish = _publish(job, interim=True)
+            yield publish
+            viewing.show(epoch + 1, publish.version)
 
     @property
     def working(self) -> bool:
         """Whether a job can go on now."""
-        return any(
-            not progress.waits and not self._failures.waits("job", job) for job, progress in self._worker.jobs.items()
-        )
+        jobs = self._worker.jobs.items()
+        return any(not progress.viewing.waits and not self._failures.waits("job", job) for job, progress in jobs)
 
 
 def _scope(what: str, name: str) -> str:
     return f"{what} {name} {secrets.token_hex(16)}"
 
 
-def _publish(job: str, interim: bool = False) -> Command:
-    version, scope = secrets.token_hex(16), _scope("job", job)
-    return {"op": "publish", "job": job, "version": version, "scope": scope, "interim": interim}
-
-
-def end_of(job: str, state: str, error: str = "") -> Command:
-    return {"op": "close_job", "job": job, "state": state, "error": error}
+def _publish(job: str, interim: bool = False) -> Publish:
+    return Publish(job, secrets.token_hex(16), _scope("job", job), interim)

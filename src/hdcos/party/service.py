@@ -12,21 +12,23 @@ from typing import Any
 from hdcos._version import __version__
 from hdcos.api import answers
 from hdcos.api.cost import counts_to_json
-from hdcos.errors import DataMissing, HdcosError, InputError, PeerLost
-from hdcos.link import Count, Link, Meter
+from hdcos.errors import DataMissing, HdcosError, PeerLost
+from hdcos.link import Count, Meter
 from hdcos.offline.ot import OtSource
 from hdcos.offline.source import DealerClient, MaterialSource
+from hdcos.party.allotment import MaterialAllotment
 from hdcos.party.batcher import Batcher
-from hdcos.party.budget import Budget
+from hdcos.party.budget import Budget, Quota
 from hdcos.party.config import Config
 from hdcos.party.failures import Failures
 from hdcos.party.http.connections import Connections, descriptors
 from hdcos.party.links import DIAL_S, PeerListener, dial, dial_transfers
 from hdcos.party.node import Node
-from hdcos.party.quota import Quota
+from hdcos.party.opened import Loaded
 from hdcos.party.session import Session
 from hdcos.party.store import ENDED, Store, StoredJob
-from hdcos.party.worker import Loaded, Progress, Worker
+from hdcos.party.training import Progress
+from hdcos.party.worker import Worker
 
 log = logging.getLogger("hdcos")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
@@ -47,7 +49,7 @@ class Service:
         self.reason = "starting"
         self.connections = Connections(descriptors())
         self.failures = Failures(store)
-        self.budget = Budget(config, store, node.dealt)
+        self.budget = Budget(config, store, node.has_dealer)
         self.quota = Quota(store)
         self._before = {"online": Count(), "offline": Count()}
         self._batches = self._rows = 0
@@ -104,7 +106,6 @@ class Service:
                 self.budget,
                 self.node.timeout_s,
                 self.failures,
-                self.node.dealt,
             )
         except BaseException as error:
             links.close(error)
@@ -126,16 +127,11 @@ class Service:
 
     def _source(self) -> MaterialSource:
         """Where material comes from: the dealer, or the two parties themselves."""
-        if self.node.dealt:
-            return DealerClient(self._dial_dealer, self.rank)
+        if self.node.has_dealer:
+            return DealerClient(lambda meter: self.node.dial_dealer(meter, DIAL_S), self.rank)
         if self.rank == 1:
             return OtSource(lambda meter: dial_transfers(self.node, meter), 1)
         return OtSource(lambda meter: self._listener.transfers(meter, self.node.timeout_s), 0)
-
-    def _dial_dealer(self, meter: Meter) -> Link:
-        link = self.node.dial("dealer", meter, DIAL_S)
-        self.node.greet(link)
-        return link
 
     # ---- what clients ask
 
@@ -160,7 +156,7 @@ class Service:
         return None if session is None else session.worker.jobs.get(job)
 
     def ready(self) -> tuple[bool, str]:
-        """Peer link up, dealer up, stock of every loaded model above the mark."""
+        """Peer link up, dealer up, material of every loaded model above the mark."""
         session = self.session
         if session is None:
             return False, self.reason or "starting"
@@ -224,7 +220,7 @@ class Service:
             "latency_ms": {"p50": quantile(0.5), "p99": quantile(0.99)},
         }
 
-    def _model_states(self, worker: Worker | None) -> list[answers.ModelStatus]:
+    def _model_states(self, worker: Worker[MaterialAllotment] | None) -> list[answers.ModelStatus]:
         newest, counted = {model.name: model for model in self.store.models()}, self.store.all_queries()
         states: list[answers.ModelStatus] = []
         for name in sorted(newest):
@@ -254,7 +250,7 @@ class Service:
         epoch = step // progress.steps_per_epoch if progress else epochs if job.state == "done" else 0
         state = "waiting" if job.state == "running" and progress is None else job.state
         kept = any(model.version == job.version for model in self.store.models(job.spec["model"]))
-        shown, version = progress.interim if progress else (0, "")
+        shown, version = progress.viewing.interim if progress else (0, "")
         return {
             "id": job.id,
             "model": job.spec["model"],
@@ -265,24 +261,21 @@ class Service:
             "epochs": epochs,
             "error": job.error,
             "version": job.version if kept else "",
-            "report": self._report(job),
+            "report": self._report(job, progress),
             "interim": {"epoch": shown, "model": job.interim, "version": version},
         }
 
-    def _report(self, job: StoredJob) -> dict[str, Any]:
+    def _report(self, job: StoredJob, progress: Progress | None) -> dict[str, Any]:
         """What a job cost so far at this party."""
-        session = self.session
-        try:
-            found = None if session is None else session.worker.report(job.id)
-        except (KeyError, InputError):  # it has just ended, or this session does not work on it
-            found = None
-        return found or {"cost": counts_to_json({"online": Count(), "offline": Count()}), "ended": []} | job.report
+        if progress is not None:
+            return progress.report()
+        return {"cost": counts_to_json({"online": Count(), "offline": Count()}), "ended": []} | job.report
 
     def look(self, job: str, epoch: int) -> None:
         """A client has seen how the model of a job was after an epoch: training goes on."""
         progress = self.progress(job)
         if progress is not None:
-            progress.look(epoch)
+            progress.viewing.look(epoch)
             with self.batcher.changed:
                 self.batcher.changed.notify_all()
 

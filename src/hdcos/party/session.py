@@ -9,22 +9,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from threading import Event, Thread
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from hdcos.errors import HdcosError, InputError, PeerLost, StorageFull
+from hdcos.api.commands import CloseJob, Command, Idle, OpenJob, Ping, Publish, read_command, write_command
+from hdcos.errors import HdcosError, PeerLost, StorageFull
 from hdcos.link import Kind, Link, Meter
 from hdcos.link.message import answer, decode_message, encode_message, reply_error
 from hdcos.offline.source import MaterialSource
+from hdcos.party.allotment import MaterialAllotment
 from hdcos.party.batcher import Batcher
 from hdcos.party.budget import Budget
 from hdcos.party.config import Config
 from hdcos.party.engine import Engine
 from hdcos.party.failures import Failures
 from hdcos.party.links import Links
-from hdcos.party.scheduler import Scheduler, end_of, inventory
+from hdcos.party.scheduler import Scheduler, inventory
 from hdcos.party.store import Store
-from hdcos.party.worker import Command, Worker
+from hdcos.party.worker import Worker
 
 T = TypeVar("T")
 HEARTBEAT_S = 1.0
@@ -47,13 +50,12 @@ class Session:
         budget: Budget,
         timeout_s: float,
         failures: Failures,
-        dealt: bool,
     ) -> None:
         self.rank, self._links, self._store, self._batcher = rank, links, store, batcher
-        self.engine = Engine(rank, self._no_other_link, source, links.meter, timeout_s)
-        self.engine.adopt(links.rounds, links.pair_seed)
-        self.worker = Worker(self.engine, store, batcher, budget, config.policy.queries_per_model)
-        self._scheduler = Scheduler(self.worker, config, failures, dealt)
+        self.engine = engine = Engine(rank, self._connect, source, links.meter, timeout_s)
+        allot = partial(MaterialAllotment, ledger=store, engine=engine)
+        self.worker = Worker(engine, store, batcher, budget, allot)
+        self._scheduler = Scheduler(self.worker, store, batcher, config, failures)
         self._failures = failures
         self._timeout_s = timeout_s
         self._ended = Event()
@@ -62,14 +64,16 @@ class Session:
         self._told = -1
         """What party 0 knows of: the store's count of changes then."""
 
-    @staticmethod
-    def _no_other_link(meter: Meter) -> tuple[Link, bytes]:
-        raise PeerLost("the link between the parties is gone")
+    def _connect(self, meter: Meter) -> tuple[Link, bytes]:
+        """There is one link for rounds; a session that loses it is over."""
+        if self._links.rounds.closed:
+            raise PeerLost("the link between the parties is gone")
+        return self._links.rounds, self._links.pair_seed
 
     def run(self) -> None:
         """Until the end; raises what ended it, if not `stop`."""
         work, other = (self._lead, self._listen) if self.rank == 0 else (self._follow, self._report)
-        helper = Thread(target=self._guarded, args=(other,), name="arrivals", daemon=True)
+        helper = Thread(target=self._guard, args=(other,), name="arrivals", daemon=True)
         self._batcher.open()
         helper.start()
         try:
@@ -83,7 +87,7 @@ class Session:
             self._say_why(helper)
             self.worker.stop()
         if self._failure is not None:
-            self._failures.lost(self._failure)
+            self._failures.lose(self._failure)
             raise self._failure
 
     def _say_why(self, helper: Thread) -> None:
@@ -102,7 +106,7 @@ class Session:
         with self._batcher.changed:
             self._batcher.changed.notify_all()
 
-    def _guarded(self, work: Callable[[], None]) -> None:
+    def _guard(self, work: Callable[[], None]) -> None:
         """The second thread of a session: its failure is the session's."""
         try:
             work()
@@ -120,18 +124,18 @@ class Session:
         batcher, scheduler = self._batcher, self._scheduler
         told = 0.0
         while not self._ended.is_set():
-            for command, answered in scheduler.commands():
-                self._carry_out(command, answered)
+            for command in scheduler.commands():
+                self._carry_out(command)
                 told = time.monotonic()
                 if self._ended.is_set():
                     return
             now = time.monotonic()
             if now - self._pinged > LOOK_S and not batcher.busy:
                 self._pinged = told = now
-                self._carry_out({"op": "ping"}, False)
+                self._carry_out(Ping())
             elif now - told > HEARTBEAT_S:
                 told = now
-                self._links.commands.send(Kind.REQUEST, *encode_message({"op": "idle"}))
+                self._tell(Idle())
             self._look_after()
             if not scheduler.working:
                 with batcher.changed:
@@ -140,24 +144,26 @@ class Session:
                         HEARTBEAT_S / 4,
                     )
 
-    def _carry_out(self, command: Command, answered: bool) -> None:
+    def _tell(self, command: Command) -> None:
+        self._links.commands.send(Kind.REQUEST, *encode_message(write_command(command)))
+
+    def _carry_out(self, command: Command) -> None:
         """Do a command here and have party 1 do it. One that is answered may fail without ending the session."""
-        spoken = {name: value for name, value in command.items() if name != "requests"}
-        self._links.commands.send(Kind.REQUEST, *encode_message({**spoken, "answered": answered}))
-        self._failures.began(command)
-        if not answered:
+        self._tell(command)
+        self._failures.begin(command)
+        if not command.answered:
             self.worker.execute(command)
-            self._failures.ended()
+            self._failures.end()
             return
         outcome: object = self._together(lambda: self.worker.begin(command))
         if callable(outcome):
             outcome = self._together(outcome)
         if not isinstance(outcome, HdcosError):
-            self._failures.ended()
+            self._failures.end()
             return
-        self._failures.failed(outcome)
-        if command["op"] in ("open_job", "publish") and not isinstance(outcome, StorageFull):
-            self._carry_out(end_of(command["job"], "failed", f"{type(outcome).__name__}: {outcome}"), True)
+        self._failures.fail(outcome)
+        if isinstance(command, OpenJob | Publish) and not isinstance(outcome, StorageFull):
+            self._carry_out(CloseJob(command.job, "failed", f"{type(outcome).__name__}: {outcome}"))
 
     def _together(self, work: Callable[[], T]) -> T | HdcosError:
         """Work that party 1 does too; what it gave, or the error of either party. Then party 1 is told how it went."""
@@ -197,8 +203,8 @@ class Session:
         commands = self._links.commands
         while not self._ended.is_set():
             _, payload = commands.receive(Kind.REQUEST, timeout_s=self._timeout_s)
-            command, _ = decode_message(payload)
-            if command["op"] != "idle":
+            command = read_command(decode_message(payload)[0])
+            if not isinstance(command, Idle):
                 held = self._store.changes
                 self._obey(command)
                 if self._store.changes != held:  # which party 0 waits to hear
@@ -207,16 +213,14 @@ class Session:
             self._look_after()
 
     def _obey(self, command: Command) -> None:
-        if command["op"] not in self.worker.operations:
-            raise InputError(f"party 0 asks for {command['op']!r}, which this version does not know")
-        self._failures.began(command)
-        if not command["answered"]:
+        self._failures.begin(command)
+        if not command.answered:
             self.worker.execute(command)
         else:
             rest = self._answering(lambda: self.worker.begin(command))
             if rest is not None:
                 self._answering(rest)
-        self._failures.ended()
+        self._failures.end()
 
     def _answering(self, work: Callable[[], T]) -> T | None:
         """Work that party 0 does too; what it gave, if both succeeded."""
@@ -226,7 +230,7 @@ class Session:
         except HdcosError as error:
             if isinstance(error, PeerLost) or self._links.rounds.closed:
                 raise
-            self._failures.failed(error)
+            self._failures.fail(error)
             reply_error(commands, error)
         else:
             commands.send(Kind.REPLY, *encode_message({}))
@@ -237,7 +241,7 @@ class Session:
         """Tell party 0 what arrives here and what is held here."""
         batcher, store, said = self._batcher, self._store, 0.0
         while not self._ended.is_set():
-            message: Command = {"requests": batcher.news()}
+            message: dict[str, Any] = {"requests": batcher.news()}
             if store.changes != self._told:
                 self._told = store.changes
                 message["inventory"] = inventory(store, 1, self._failures)
@@ -251,7 +255,7 @@ class Session:
 
     # ---- both
 
-    def _carried(self) -> list[int]:
+    def _count_bytes(self) -> list[int]:
         """Bytes on the links that carry much, each way."""
         totals = [self.engine.meter.snapshot().total, self.engine.dealer.meter.snapshot().total]
         return [size for total in totals for size in (total.wire_bytes_sent, total.wire_bytes_received)]
@@ -263,7 +267,7 @@ class Session:
         now = time.monotonic()
         if now - self._looked > LOOK_S:
             self._looked = now
-            if max(self._carried()) > MOST_BYTES:
+            if max(self._count_bytes()) > MOST_BYTES:
                 raise PeerLost("the links have carried as much as one key should encrypt: they are made again")
             self._store.poll()
             self._batcher.expire()

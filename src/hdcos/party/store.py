@@ -1,18 +1,18 @@
 """What a party keeps on disk: a database and one file of shares per model, data set and job.
 
-state/hdcos.sqlite                               tables of `schema`, write-ahead log
+state/hdcos.sqlite                               tables of `database`, write-ahead log
 state/models/NAME/VERSION.safetensors            this party's share of a model
 state/datasets/NAME/VERSION.safetensors          this party's share of a data set; `.part` until it is complete
 state/jobs/ID/                                   the initial parameters, and checkpoints, until the job ends
 state/reveals/ID.safetensors                     this party's refreshed share, released by both
-state/reserve                                    takes up room for the ledger, see `room`
+state/reserve                                    takes up room for the ledger, see `database`
 
 Security  every file is one party's share: alone it says nothing. Folders and files are their owner's only, whatever the
           umask.
 
-A version is drawn by the maker of the thing and is the same at both parties, so that shares of different sharings are
-never put together. A file is complete before the row that names it is written, and an older version stays until both
-parties are known to hold the newer one: whenever a process dies, some version is whole at both.
+A version is drawn by the client that makes the thing and is the same at both parties, so that shares of different
+sharings are never put together. A file is complete before the row that names it is written, and an older version stays
+until both parties are known to hold the newer one: whenever a process dies, some version is whole at both.
 """
 
 from __future__ import annotations
@@ -21,41 +21,40 @@ import hashlib
 import json
 import os
 import sqlite3
-import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
 
 from hdcos.errors import CheckpointMismatch, DataMissing, InputError, PolicyRefused, StorageFull
 from hdcos.files import full_disk_named, new_file, private_folder, sync_folder, write_whole
 from hdcos.nn.columns import Names
-from hdcos.party.room import SCARCE_BYTES, Room
-from hdcos.party.schema import migrate
+from hdcos.party.checkpoint import Checkpoints, read_words
+from hdcos.party.database import FILE, STATE, Database, read_beside
 from hdcos.ring import Array
 from hdcos.secure.compile import ARITHMETIC
 
-BUSY_S = 10.0
 ENDED = ("done", "failed", "cancelled")
+"""States of jobs that nobody will go on with."""
 DISCARD, KEEP = 1, 2
 """What becomes of the model of a job that is cancelled."""
-"""States of jobs that nobody will go on with."""
 MOST_MODELS, MOST_JOBS = 64, 16
 """Of one client."""
 MOST_AUDITED = 1_000_000
 """Older records are dropped."""
 UPLOAD_S, SILENT_S = 24 * 3600.0, 600.0
-"""An upload to which nothing came for so long is forgotten: in any case, and where its room is needed."""
-LOG_PAGES = 128
-"""Of the write-ahead log, before it goes into the database: half a megabyte, so that it fits into the reserve."""
-CACHE_KIB = 256
-"""Of the database in memory: the tables that are asked again and again are small, those that grow are asked rarely."""
+"""An upload to which nothing came for that long is forgotten: in any case, and where its room is needed."""
+
+
+@dataclass(frozen=True)
+class StoredToken:
+    name: str
+    hash: str
+    roles: list[str]
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ class StoredModel:
     owner: str
     created: float
     arithmetic: int
-    """Whose scales its shares have: see `secure.compile`."""
+    """The version of the arithmetic whose scales its shares have."""
 
 
 @dataclass(frozen=True)
@@ -131,67 +130,14 @@ class Failure:
     """Why it is not tried again, if it is not."""
 
 
-class Store:
+class Store(Database):
     """The state of one party. Any thread may use it."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = private_folder(folder)
-        folder.chmod(0o700)
-        self.room = Room(folder)
-        self._lock = threading.RLock()
-        path = folder / "hdcos.sqlite"
-        with suppress(FileExistsError):
-            new_file(path).close()  # private before SQLite writes to it; its log and index get the same mode
-        path.chmod(0o600)
-        self.room.use_reserve()
-        self._database = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
-        self._database.row_factory = sqlite3.Row
-        with self._full_disk_named():
-            self._database.execute("PRAGMA journal_mode = WAL")
-            self._database.execute("PRAGMA synchronous = FULL")
-            self._database.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
-            self._database.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
-            migrate(self._database)
-        self._seen_version = 0
-        self.changes = 0
-        """Grows whenever something changes that the other party should hear of."""
+        super().__init__(folder)
         for job in self.jobs():
             if job.state in ENDED:  # if the process died before it could
                 self._drop_shares(job)
-
-    def close(self) -> None:
-        with self._lock:
-            self._database.close()
-
-    @contextmanager
-    def _changing(self, heard: bool = True, needed: bool = False) -> Iterator[sqlite3.Connection]:
-        """One transaction. One that is needed, for the ledger or to free room, may use what is kept for that."""
-        with self._lock, self._full_disk_named():
-            if needed:
-                self.room.use_reserve()
-            self._database.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._database
-                self._database.execute("COMMIT")
-            except BaseException:
-                if self._database.in_transaction:  # a full disk has ended it already
-                    self._database.execute("ROLLBACK")
-                raise
-            self.changes += heard
-
-    @contextmanager
-    def _full_disk_named(self) -> Iterator[None]:
-        try:
-            with full_disk_named(self.folder / "hdcos.sqlite"):
-                yield
-        except sqlite3.OperationalError as error:
-            kind = error.sqlite_errorcode & 0xFF
-            # Where its shared index cannot grow, SQLite speaks of an I/O error, or cannot open it.
-            lacking = kind in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN) and self.room.free_bytes < SCARCE_BYTES
-            if kind != sqlite3.SQLITE_FULL and not lacking:
-                raise
-            self.room.give_up_reserve()  # if it was not enough as it is, the next attempt has that much more
-            raise StorageFull(f"the disk of {self.folder} is full: free some room there, then try again") from error
 
     @staticmethod
     @contextmanager
@@ -221,37 +167,22 @@ class Store:
                 path.chmod(0o700 if path.is_dir() else 0o600)
         self.room.renew_reserve()  # before the first client comes
 
-    def _rows(self, query: str, *values: Any) -> list[sqlite3.Row]:
-        with self._lock:
-            return self._database.execute(query, values).fetchall()
-
-    def poll(self) -> None:
-        """Notice what another process changed: an operator's approval."""
-        (version,) = self._rows("PRAGMA data_version")[0]
-        if version != self._seen_version:
-            self._seen_version = version
-            self.changes += 1
-
     # ---- tokens
 
     def allow(self, name: str, hashed: str, roles: Iterable[str]) -> None:
         with self._changing(heard=False, needed=True) as database:
-            try:
-                database.execute(
-                    "INSERT INTO tokens VALUES (?, ?, ?, ?)", (name, hashed, json.dumps(list(roles)), time.time())
-                )
-            except sqlite3.IntegrityError:
-                raise InputError(f"a client named {name!r}, or this token, is known already: revoke it first") from None
+            known = f"a client named {name!r}, or this token, is known already: revoke it first"
+            self._insert(database, "tokens", known, name=name, hash=hashed, roles=list(roles), created=time.time())
 
     def revoke(self, name: str) -> None:
         with self._changing(heard=False, needed=True) as database:
-            if not database.execute("DELETE FROM tokens WHERE name = ?", (name,)).rowcount:
+            if not self._delete(database, "tokens", name=name):
                 raise DataMissing(f"no client is named {name!r}")
 
     def clients(self) -> list[tuple[str, str, tuple[str, ...]]]:
         """Name, token's hash and roles of each client."""
-        found = self._rows("SELECT * FROM tokens ORDER BY name")
-        return [(row["name"], row["hash"], tuple(json.loads(row["roles"]))) for row in found]
+        found = self._records(StoredToken, "tokens", "name")
+        return [(token.name, token.hash, tuple(token.roles)) for token in found]
 
     # ---- models
 
@@ -267,42 +198,43 @@ class Store:
     ) -> None:
         """Keep a new version. A name belongs to the client that used it first."""
         content = to_bytes(dict(words), {"format": "hdcos-model-half", "version": "1"})
-        self._require(len(content), f"this party's share of {name}")
+        self.require(len(content), f"this party's share of {name}")
         with self._making() as made, self._changing() as database:
+            self.check_owner(name, owner)
             known = self.models(name)
-            if any(model.owner != owner for model in known):
-                raise PolicyRefused(f"a model named {name!r} belongs to another client: choose another name")
             if any(model.version == version for model in known):
                 raise InputError(f"version {version} of {name} is here already: draw a new one")
-            if name not in {m.name for m in self.models()} and self._owned("models", owner) >= most:
+            names = {model.name for model in self.models() if model.owner == owner}
+            if not known and len(names) >= most:
                 raise PolicyRefused(f"{owner} has {most} models: forget some first")
             made.append(self._path("models", name, version))
             write_whole(made[0], content)
-            database.execute(
-                "INSERT INTO models VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (name, version, json.dumps(architecture), phase_bits, owner, time.time(), ARITHMETIC),
-            )
+            stored = StoredModel(name, version, architecture, phase_bits, owner, time.time(), ARITHMETIC)
+            self._insert(database, "models", "it is here already", **asdict(stored))
 
-    def _owned(self, table: str, owner: str) -> int:
-        """How many names a client uses."""
-        return int(self._rows(f"SELECT count(DISTINCT name) FROM {table} WHERE owner = ?", owner)[0][0])
+    def check_owner(self, name: str, owner: str) -> None:
+        """PolicyRefused if a model's name is another client's."""
+        if any(model.owner != owner for model in self.models(name)):
+            raise PolicyRefused(f"a model named {name!r} belongs to another client: choose another name")
 
     def models(self, name: str | None = None) -> list[StoredModel]:
         """All versions, newest last."""
-        where = "" if name is None else "WHERE name = ?"
-        found = self._rows(f"SELECT * FROM models {where} ORDER BY created", *([] if name is None else [name]))
-        return [StoredModel(**{**dict(row), "architecture": json.loads(row["architecture"])}) for row in found]
+        return self._records(StoredModel, "models", **({} if name is None else {"name": name}))
+
+    def model(self, name: str, version: str) -> StoredModel:
+        missing = f"version {version} of {name} is not here"
+        return self._record(StoredModel, "models", missing, name=name, version=version)
 
     def model_words(self, name: str, version: str) -> dict[str, Array]:
-        return _read(self._path("models", name, version))
+        return read_words(self._path("models", name, version))
 
     def forget_model(self, name: str, versions: Iterable[str] | None = None) -> None:
         """Forget these versions of a model, or all."""
         gone = {model.version for model in self.models(name)} if versions is None else set(versions)
         with self._changing(needed=True) as database:
             for version in gone:
-                database.execute("DELETE FROM models WHERE name = ? AND version = ?", (name, version))
-                database.execute("DELETE FROM failures WHERE name = ? AND version = ?", (name, version))
+                for table in ("models", "failures"):
+                    self._delete(database, table, name=name, version=version)
         for version in gone:
             self._path("models", name, version).unlink(missing_ok=True)
 
@@ -310,23 +242,15 @@ class Store:
 
     def begin_dataset(self, dataset: StoredDataset, most_bytes: float) -> None:
         """Make room for an upload. The file is a safetensors file from its first byte on: its header comes first."""
-        self._require(8 * dataset.words, f"this party's share of {dataset.name}")
+        self.require(8 * dataset.words, f"this party's share of {dataset.name}")
         with self._making() as made, self._changing(heard=False) as database:
             if any(known.owner != dataset.owner for known in self.datasets(dataset.name)):
                 raise PolicyRefused(f"a data set named {dataset.name!r} belongs to another client: choose another name")
             held = sum(8 * known.words for known in self.datasets() if known.owner == dataset.owner)
             if held + 8 * dataset.words > most_bytes:
                 raise PolicyRefused(f"{dataset.owner} may keep {most_bytes / 1e9:g} GB of data here: forget some first")
-            try:
-                database.execute(
-                    "INSERT INTO datasets VALUES (?, ?, ?, ?, ?, 0, ?, ?, ?)",
-                    (
-                        *(dataset.name, dataset.version, dataset.rows, dataset.features, dataset.outputs),
-                        *(dataset.owner, time.time(), json.dumps(dataset.columns)),
-                    ),
-                )
-            except sqlite3.IntegrityError:
-                raise InputError(f"an upload of {dataset.name} with this version was begun before") from None
+            known = f"an upload of {dataset.name} with this version was begun before"
+            self._insert(database, "datasets", known, **asdict(replace(dataset, complete=False)), created=time.time())
             made.append(self._part(dataset))
             with new_file(made[0]) as file:
                 file.write(_header(dataset))
@@ -350,7 +274,7 @@ class Store:
                 raise InputError(f"{dataset.name} has {8 * dataset.words} bytes, these would end later")
             part, start = self._part(dataset), len(_header(dataset))
             os.utime(part)  # it has not broken off
-            self._require(offset + len(content) - here, f"a piece of {dataset.name}")
+            self.require(offset + len(content) - here, f"a piece of {dataset.name}")
             try:
                 with full_disk_named(part), open(part, "r+b") as file:
                     file.seek(start + offset)
@@ -369,7 +293,7 @@ class Store:
         part, whole = self._part(dataset), self._path("datasets", dataset.name, dataset.version)
         with open(whole if whole.exists() else part, "r+b") as file:
             file.seek(len(_header(dataset)))
-            if _sha256(file) != digest:
+            if hashlib.file_digest(file, "sha256").hexdigest() != digest:
                 raise InputError(f"what arrived of {dataset.name} has another hash: delete it and upload it again")
             os.fsync(file.fileno())
         if not whole.exists():
@@ -381,18 +305,10 @@ class Store:
             )
 
     def datasets(self, name: str | None = None) -> list[StoredDataset]:
-        where = "" if name is None else "WHERE name = ?"
-        found = self._rows(f"SELECT * FROM datasets {where} ORDER BY created", *([] if name is None else [name]))
-        known = ("name", "version", "rows", "features", "outputs", "owner")
-        return [
-            StoredDataset(
-                complete=bool(row["complete"]), columns=_names(row["columns"]), **{key: row[key] for key in known}
-            )
-            for row in found
-        ]
+        return self._records(StoredDataset, "datasets", **({} if name is None else {"name": name}))
 
     def dataset_words(self, name: str, version: str) -> dict[str, Array]:
-        return _read(self._path("datasets", name, version))
+        return read_words(self._path("datasets", name, version))
 
     def grant(self, name: str, client: str) -> None:
         """Let another client train on a data set."""
@@ -409,8 +325,8 @@ class Store:
     def forget_dataset(self, name: str) -> None:
         gone = self.datasets(name)
         with self._changing(needed=True) as database:
-            database.execute("DELETE FROM datasets WHERE name = ?", (name,))
-            database.execute("DELETE FROM grants WHERE dataset = ?", (name,))
+            self._delete(database, "datasets", name=name)
+            self._delete(database, "grants", dataset=name)
         for dataset in gone:
             self._part(dataset).unlink(missing_ok=True)
             self._path("datasets", name, dataset.version).unlink(missing_ok=True)
@@ -418,9 +334,7 @@ class Store:
     def forget_upload(self, dataset: StoredDataset) -> None:
         """Forget one version that is not complete; others of its name stay."""
         with self._changing(heard=False, needed=True) as database:
-            gone = database.execute(
-                "DELETE FROM datasets WHERE name = ? AND version = ? AND complete = 0", (dataset.name, dataset.version)
-            ).rowcount
+            gone = self._delete(database, "datasets", name=dataset.name, version=dataset.version, complete=0)
         if not gone:
             raise InputError(f"this upload of {dataset.name} is complete: forget the data set instead")
         self._part(dataset).unlink(missing_ok=True)
@@ -433,7 +347,7 @@ class Store:
             if not whole.exists() and (not part.exists() or part.stat().st_mtime < limit):
                 self.forget_upload(dataset)
 
-    def _require(self, size: int, what: str) -> None:
+    def require(self, size: int, what: str) -> None:
         """StorageFull unless there is room; uploads that broke off give way."""
         try:
             self.room.require(size, what)
@@ -445,54 +359,51 @@ class Store:
 
     def keep_job(self, job: str, spec: Mapping[str, Any], owner: str, words: Mapping[str, Array]) -> None:
         content = to_bytes(dict(words))
-        self._require(len(content), "this party's share of the first parameters")
+        self.require(len(content), "this party's share of the first parameters")
         with self._making() as made, self._changing() as database:
-            if self._rows("SELECT id FROM jobs WHERE id = ?", job):
+            if self._records(StoredJob, "jobs", id=job):
                 raise InputError(f"a job with the id {job} was submitted before")
-            active = self._rows("SELECT 1 FROM jobs WHERE owner = ? AND state IN ('waiting', 'running')", owner)
+            active = [known for known in self._records(StoredJob, "jobs", owner=owner) if known.state not in ENDED]
             if len(active) >= MOST_JOBS:
                 raise PolicyRefused(f"{owner} has {MOST_JOBS} jobs that have not ended: wait for them, or cancel some")
             made.append(self._folder("jobs", job) / "initial.safetensors")
             write_whole(made[0], content)
-            database.execute(
-                "INSERT INTO jobs VALUES (?, ?, '[]', ?, 'waiting', 0, '', 0, ?, '{}', '')",
-                (job, json.dumps(spec), owner, time.time()),
-            )
-
-    def fix_data(self, job: str, versions: list[list[str]]) -> None:
-        """Note which versions of its data sets a job was begun with: it goes on with these or not at all."""
-        with self._changing(heard=False, needed=True) as database:
-            database.execute("UPDATE jobs SET data = ? WHERE id = ?", (json.dumps(versions), job))
-
-    def note_report(self, job: str, report: Mapping[str, Any]) -> None:
-        with self._changing(heard=False, needed=True) as database:
-            database.execute("UPDATE jobs SET report = ? WHERE id = ?", (json.dumps(report), job))
-
-    def note_version(self, job: str, version: str) -> None:
-        """The model that a job made."""
-        with self._changing(heard=False, needed=True) as database:
-            database.execute("UPDATE jobs SET version = ? WHERE id = ?", (version, job))
+            stored = StoredJob(job, dict(spec), [], owner, "waiting", 0, "", 0, {}, "")
+            self._insert(database, "jobs", "it is here already", **asdict(stored), created=time.time())
 
     def job_words(self, job: str) -> dict[str, Array]:
-        return _read(self.job_folder(job) / "initial.safetensors")
+        return read_words(self.job_folder(job) / "initial.safetensors")
 
     def job_folder(self, job: str) -> Path:
         return self.folder / "jobs" / job
 
+    def checkpoints(self, job: StoredJob, rank: int, resume: int | None) -> Checkpoints:
+        """Where a job keeps its checkpoints; one that begins again finds none."""
+        found = Checkpoints.of(self.job_folder(job.id), rank)
+        if resume is None:  # what an earlier attempt left at one party only
+            found.forget_after(-1)
+        return found
+
+    def job_data(self, job: StoredJob, versions: Sequence[Sequence[str]]) -> list[StoredDataset]:
+        """The data sets that a job goes on with: those it was begun with, on which its owner may train."""
+        if job.data and job.data != versions:
+            raise CheckpointMismatch("the job was begun with other versions of its data sets")
+        for name, _ in versions:
+            if not self.may_train(name, job.owner):
+                raise PolicyRefused(f"the owner of the data set {name!r} did not allow {job.owner} to train on it")
+        return [item for item in self.datasets() if [item.name, item.version] in versions]
+
     def jobs(self) -> list[StoredJob]:
-        found = self._rows("SELECT * FROM jobs ORDER BY created")
-        return [_job(row) for row in found]
+        return self._records(StoredJob, "jobs")
 
     def job(self, job: str) -> StoredJob:
-        found = self._rows("SELECT * FROM jobs WHERE id = ?", job)
-        if not found:
-            raise DataMissing(f"no job has the id {job}")
-        return _job(found[0])
+        return self._record(StoredJob, "jobs", f"no job has the id {job}", id=job)
 
-    def note_job(self, job: str, state: str, step: int, error: str = "") -> None:
-        with self._changing(needed=True) as database:
-            database.execute("UPDATE jobs SET state = ?, step = ?, error = ? WHERE id = ?", (state, step, error, job))
-        if state in ENDED:
+    def note_job(self, job: str, heard: bool = False, **changes: Any) -> None:
+        """Write down what changed of a job: its state, its step, its report."""
+        with self._changing(heard, needed=True) as database:
+            self._update(database, "jobs", job, **changes)
+        if changes.get("state") in ENDED:
             self._drop_shares(self.job(job))
             self.forgive("job", job)  # the job itself says how it ended
 
@@ -505,30 +416,20 @@ class Store:
 
     def cancel_job(self, job: str, keep: bool) -> None:
         """Note that a job is to be ended; the model as it is then is kept, or nothing is."""
-        with self._changing(needed=True) as database:
-            database.execute("UPDATE jobs SET cancelled = ? WHERE id = ?", (KEEP if keep else DISCARD, job))
+        self.note_job(job, heard=True, cancelled=KEEP if keep else DISCARD)
 
     # ---- reveals
 
     def keep_reveal(self, reveal: StoredReveal) -> None:
+        known = f"a reveal with the id {reveal.id} was asked for before"
         with self._changing() as database:
-            try:
-                database.execute(
-                    "INSERT INTO reveals VALUES (?, ?, ?, ?, ?, ?)",
-                    (reveal.id, reveal.model, reveal.version, reveal.owner, reveal.state, time.time()),
-                )
-            except sqlite3.IntegrityError:
-                raise InputError(f"a reveal with the id {reveal.id} was asked for before") from None
+            self._insert(database, "reveals", known, **asdict(reveal), created=time.time())
 
     def reveals(self) -> list[StoredReveal]:
-        known = ("id", "model", "version", "owner", "state")
-        return [StoredReveal(**{key: row[key] for key in known}) for row in self._rows("SELECT * FROM reveals")]
+        return self._records(StoredReveal, "reveals")
 
     def reveal(self, reveal: str) -> StoredReveal:
-        for known in self.reveals():
-            if known.id == reveal:
-                return known
-        raise DataMissing(f"no reveal has the id {reveal}")
+        return self._record(StoredReveal, "reveals", f"no reveal has the id {reveal}", id=reveal)
 
     def decide_reveal(self, reveal: str, state: str) -> None:
         """What the operator, or both parties, decided: what waits is approved or refused, what is approved released."""
@@ -547,7 +448,7 @@ class Store:
         self.decide_reveal(reveal, "released")
 
     def released_words(self, reveal: str) -> dict[str, Array]:
-        return _read(self.folder / "reveals" / f"{reveal}.safetensors")
+        return read_words(self.folder / "reveals" / f"{reveal}.safetensors")
 
     # ---- queries and failures
 
@@ -573,8 +474,7 @@ class Store:
 
     def counted_as(self, model: str) -> str:
         """The model whose count its answers belong to: what a job shows after an epoch counts for the job's model."""
-        found = self._rows("SELECT spec FROM jobs WHERE 'job-' || id = ?", model)
-        return str(json.loads(found[0]["spec"])["model"]) if found else model
+        return next((str(job.spec["model"]) for job in self.jobs() if job.interim == model), model)
 
     def all_queries(self) -> dict[str, tuple[int, int]]:
         """Rows of each model that are counted, and how many were allowed when that was looked at last."""
@@ -584,42 +484,34 @@ class Store:
     def forget_queries(self, model: str) -> None:
         """The operator allows as many again."""
         with self._changing(heard=False, needed=True) as database:
-            if not database.execute("DELETE FROM queries WHERE model = ?", (model,)).rowcount:
+            if not self._delete(database, "queries", model=model):
                 raise DataMissing(f"no row of a model named {model!r} was answered here")
 
     def failure(self, what: str, name: str, version: str) -> Failure:
         """What is held against loading a version of a model, or a job."""
-        for known in self.failures():
-            if (known.what, known.name, known.version) == (what, name, version):
-                return known
-        return Failure(what, name, version)
+        found = self._records(Failure, "failures", "at", what=what, name=name, version=version)
+        return found[0] if found else Failure(what, name, version)
 
     def failures(self) -> list[Failure]:
-        keys = ("what", "name", "version", "lost", "why")
-        return [Failure(**{key: row[key] for key in keys}) for row in self._rows("SELECT * FROM failures ORDER BY at")]
+        return self._records(Failure, "failures", "at")
 
     def note_failure(self, failure: Failure) -> None:
         """Remember it, on disk, from now on."""
         with self._changing(heard=bool(failure.why), needed=True) as database:
-            values = (failure.what, failure.name, failure.version, failure.lost, failure.why, time.time())
-            database.execute("INSERT OR REPLACE INTO failures VALUES (?, ?, ?, ?, ?, ?)", values)
+            self._insert(database, "failures", **asdict(failure), at=time.time())
 
     def forgive(self, what: str, name: str, version: str = "") -> int:
         """Hold nothing against a model or job any more; without a version, against none of them."""
         with self._changing(needed=True) as database:
-            where, values = "what = ? AND name = ?", [what, name]
-            if version:
-                where, values = f"{where} AND version = ?", [*values, version]
-            return database.execute(f"DELETE FROM failures WHERE {where}", values).rowcount
+            wanted = {"version": version} if version else {}
+            return self._delete(database, "failures", what=what, name=name, **wanted)
 
     # ---- ledger and audit
 
     def reserve(self, scope: str, first: int, count: int) -> None:
         """Note that executions are about to be used: on disk before the first of them is."""
         with self._changing(heard=False, needed=True) as database:
-            database.execute(
-                "INSERT INTO ledger (scope, first, count, at) VALUES (?, ?, ?, ?)", (scope, first, count, time.time())
-            )
+            self._insert(database, "ledger", scope=scope, first=first, count=count, at=time.time())
 
     def reused(self) -> list[str]:
         """What must never happen: executions of a scope that were reserved twice."""
@@ -653,40 +545,40 @@ class Store:
         return self._folder("datasets", dataset.name) / f"{dataset.version}.part"
 
 
-def _names(text: str) -> Names | None:
-    names = json.loads(text)
-    return None if names is None else tuple(names)
+def open_state(node: Path) -> Store:
+    """The state of a party, by its node's folder."""
+    with _database_named(node):
+        return Store(node / STATE)
 
 
-def recorded_failures(folder: Path) -> list[Failure]:
-    """Models that a party gave up, read beside the running party: nothing is changed."""
-    if not (folder / "hdcos.sqlite").exists():
-        return []
-    database = sqlite3.connect(f"file:{folder / 'hdcos.sqlite'}?mode=ro", uri=True, timeout=BUSY_S)
+@contextmanager
+def state(node: Path) -> Iterator[Store]:
+    """The state of a party for the length of a block, as operators' commands use it."""
+    with _database_named(node), closing(Store(node / STATE)) as store:
+        yield store
+
+
+@contextmanager
+def _database_named(node: Path) -> Iterator[None]:
+    """A database that SQLite cannot use is an error that names it."""
     try:
-        found = database.execute(
-            "SELECT what, name, version, lost, why FROM failures WHERE what = 'load' AND why != ''"
-        )
-        return [Failure(*row) for row in found]
-    except sqlite3.OperationalError:
-        return []  # a state of an older version, which knows no failures
-    finally:
-        database.close()
+        yield
+    except sqlite3.Error as error:
+        raise CheckpointMismatch(
+            f"{node / STATE / FILE} cannot be used as a party's database ({error}): restore it from a backup"
+        ) from error
 
 
-def _job(row: sqlite3.Row) -> StoredJob:
-    return StoredJob(
-        row["id"],
-        json.loads(row["spec"]),
-        json.loads(row["data"]),
-        row["owner"],
-        row["state"],
-        row["step"],
-        row["error"],
-        int(row["cancelled"]),
-        json.loads(row["report"]),
-        row["version"],
-    )
+def read_failures(folder: Path) -> list[Failure]:
+    """Models that a party gave up, read beside the running party: nothing is changed."""
+    if not (folder / FILE).exists():
+        return []
+    wanted = "SELECT what, name, version, lost, why FROM failures WHERE what = 'load' AND why != ''"
+    with closing(read_beside(folder)) as database:
+        try:
+            return [Failure(*row) for row in database.execute(wanted)]
+        except sqlite3.OperationalError:
+            return []  # a state of an older version, which knows no failures
 
 
 def _header(dataset: StoredDataset) -> bytes:
@@ -700,24 +592,3 @@ def _header(dataset: StoredDataset) -> bytes:
     text = json.dumps(entries).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text
-
-
-def _sha256(file: Any) -> str:
-    digest = hashlib.sha256()
-    while piece := file.read(1 << 20):
-        digest.update(piece)
-    return digest.hexdigest()
-
-
-def _read(path: Path) -> dict[str, Array]:
-    """All words of a file of shares."""
-    try:
-        with safe_open(os.fspath(path), framework="np") as file:
-            words = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except FileNotFoundError:
-        raise DataMissing(f"{path} is gone") from None
-    except (OSError, SafetensorError) as error:
-        raise CheckpointMismatch(f"{path} cannot be read: {error}") from error
-    if any(array.dtype != np.uint64 for array in words.values()):
-        raise CheckpointMismatch(f"{path} does not hold shares")
-    return words

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from math import prod
+from typing import Any, Self
 
 import numpy as np
 
-from hdcos.api.settings import Settings
-from hdcos.errors import CheckpointMismatch
+from hdcos.api.commands import OpenJob
+from hdcos.api.cost import counts_to_json
+from hdcos.errors import CheckpointMismatch, InputError, MaterialReused
+from hdcos.link import Count
+from hdcos.nn import Sequential
 from hdcos.nn.columns import Names
-from hdcos.offline import MaterialPool, Plan
+from hdcos.offline import MaterialPool, Plan, limits
 from hdcos.party.checkpoint import Checkpoints
+from hdcos.party.dataset import Joined
+from hdcos.party.engine import Engine, fingerprint
+from hdcos.party.opened import check_shares
 from hdcos.protocol.party import Party
 from hdcos.protocol.plan import Planned, blank_share, plan
-from hdcos.protocol.rounds import Rounds
 from hdcos.ring import Array
-from hdcos.secure.training import Rule, TrainingPlan, sgd_step
+from hdcos.secure import CompiledNetwork
+from hdcos.secure.training import Rule, TrainingPlan, sgd_step, training_plan
+from hdcos.secure.training.convert import to_inference
 from hdcos.secure.training.plan import INPUT_SCALE, WEIGHT_SCALE
 from hdcos.secure.training.rule import BEFORE
 from hdcos.secure.training.targets import batches
@@ -26,10 +35,26 @@ from hdcos.sharing import Share
 
 AHEAD_BYTES = 1 << 26
 MOST_AHEAD = 32
+REMEMBERED = 100
+"""Epochs whose times are kept."""
+PATIENCE_S = 60.0
+"""How long a job waits for a client that asked to see the model of each epoch: loading and predictions included."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a run of training is: a checkpoint belongs to a run with the same."""
+
+    loss: str
+    batch: int
+    seed: int
+    total_steps: int
+    momentum: float = 0.0
+    decay: float = 0.0
 
 
 def steps_ahead(plan: Plan) -> int:
-    """Steps whose material is on its way while one runs; it is ordered in halves of this."""
+    """Steps whose material is on its way while one runs; more is ordered when half of them are left."""
     return max(2, min(MOST_AHEAD, AHEAD_BYTES // max(1, plan.packed_bytes(1))))
 
 
@@ -37,35 +62,83 @@ def steps_ahead(plan: Plan) -> int:
 class Training:
     """One run of training at one party. An execution of its material is one step."""
 
-    form: TrainingPlan
+    engine: Engine
+    scope: str
+    plan: TrainingPlan
     settings: Settings
     x: Share = field(repr=False)
     targets: Share = field(repr=False)
     state: Mapping[str, Share] = field(repr=False)
-    columns: Names | None = None
+    columns: Names | None
     """The names of the features, if the data sets have them."""
-    run: str = ""
+    run: str
     """Names the run through all its attempts."""
-    attempt: int = 1
+    attempt: int
     origin: tuple[int, int] = (0, 0)
     """The step and the attempt of the checkpoint it went on from."""
     step: int = 0
     last_rate: float | None = None
     start: int = 0
     """The step this attempt began with: the first execution of its material."""
-    stock: MaterialPool | None = None
     checkpoints: Checkpoints | None = None
     every: int = 0
+    pool: MaterialPool = field(init=False)
     drawn: tuple[int, list[Array]] | None = field(default=None, repr=False)
     """The batches of one epoch."""
 
-    def planned(self, rate: float, rank: int) -> Planned:
+    @classmethod
+    def of(
+        cls,
+        engine: Engine,
+        command: OpenJob,
+        spec: Mapping[str, Any],
+        model: Sequential,
+        data: Joined,
+        words: Mapping[str, Array],
+    ) -> Self:
+        """The run of a job, on data that fits its network; nothing is opened yet."""
+        chosen, x, targets = training_plan(model, spec["loss"]), data.x, data.targets
+        wanted, batch = (prod(chosen.input_shape), chosen.outputs), spec["batch_size"]
+        if (x.shape[1], targets.shape[1]) != wanted:
+            raise InputError(
+                f"the data has {x.shape[1]} features and {targets.shape[1]} targets, the network takes "
+                f"{wanted[0]} and gives {wanted[1]}"
+            )
+        if not 1 <= batch <= len(x):
+            raise InputError(f"a batch of {batch} rows cannot be drawn from {len(x)}")
+        steps = len(x) // batch * len(spec["rates"])
+        settings = Settings(spec["loss"], batch, spec["seed"], steps, spec["momentum"], spec["weight_decay"])
+        check_shares(words, {tensor.name: tensor.shape for tensor in chosen.tensors})
+        state = chosen.shares(words)
+        compared = targets.raised(chosen.target_scale)
+        known = (command.scope, chosen, settings, x, compared, state, data.columns, command.job, command.attempt)
+        return cls(engine, *known)
+
+    def open(self, rate: float) -> None:
+        """Have material ready for steps at this rate or a higher one."""
+        planned = self._plan_step(rate)
+        limits.check(planned.material)
+        self.pool = self.engine.open(self.scope, planned, singly=True)
+
+    def use_checkpoints(self, checkpoints: Checkpoints, every: int, resume: int | None) -> None:
+        """Write checkpoints to a folder, and go on from one if asked."""
+        self.checkpoints, self.every = checkpoints, every
+        checkpoints.lock()
+        if resume is not None:
+            self._resume(resume)
+        elif checkpoints.steps():
+            raise CheckpointMismatch(
+                f"{checkpoints.folder} holds checkpoints of another run: resume it, or choose another folder"
+            )
+        checkpoints.begin(self.attempt, self.scope)
+
+    def _plan_step(self, rate: float) -> Planned:
         """The material of one step."""
         x = blank_share((self.settings.batch, *self.x.shape[1:]), INPUT_SCALE)
         targets = blank_share((self.settings.batch, *self.targets.shape[1:]), self.targets.scale)
-        state = {tensor.name: blank_share(tensor.shape, tensor.scale, tensor.bits) for tensor in self.form.tensors}
+        state = {tensor.name: blank_share(tensor.shape, tensor.scale, tensor.bits) for tensor in self.plan.tensors}
         rule = Rule(rate, self.settings.momentum, self.settings.decay)
-        return plan(sgd_step, self.form, state, x, targets, rule, rank=rank)
+        return plan(sgd_step, self.plan, state, x, targets, rule, rank=self.engine.rank)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -78,51 +151,82 @@ class Training:
             self.drawn = epoch, batches(self.settings.seed, epoch, len(self.x), self.settings.batch)
         return self.drawn[1][number]
 
-    def rule(self, rate: float) -> Rule:
-        return Rule(rate, self.settings.momentum, self.settings.decay, self.last_rate, self.step)
+    def advance(self, first: int, steps: int, rate: float) -> None:
+        """Take steps; the material of the next ones is made meanwhile."""
+        if first != self.step:
+            raise InputError(f"step {first} asked for, the next is {self.step}")
+        if first - self.start < self.pool.used:
+            raise MaterialReused(f"step {first} was begun before and failed: resume from a checkpoint")
+        if self.checkpoints is not None:
+            self.checkpoints.reserve(self.attempt, self.scope, first - self.start, steps)
+        engine, pool, ahead = self.engine, self.pool, steps_ahead(self.pool.plan)
+        for _ in range(steps):
+            execution = self.step - self.start
+            if pool.expected - execution <= ahead // 2:
+                wanted = min(self.settings.total_steps - self.start, execution + ahead) - pool.expected
+                engine.order(pool, max(0, wanted))
+            rule = Rule(rate, self.settings.momentum, self.settings.decay, self.last_rate, self.step)
+            rows = self.rows(self.step)
+            with engine.attempt("online"):
+                allocation = pool.begin(1, execution, engine.timeout_s)
+                x = Share(self.x.words.take(rows, axis=0), self.x.scale)
+                targets = Share(self.targets.words.take(rows, axis=0), self.targets.scale)
+                program = sgd_step(Party(engine.rank, allocation), self.plan, self.state, x, targets, rule)
+                state = engine.run(self._agreed(execution, rows, rule), program, [allocation])
+            self._keep_step(state, rule)
 
-    def agreed(self, rule: Rule) -> list[object]:
-        """What both parties must mean by a step: which rows, which numbers."""
-        rows = hashlib.sha256(np.ascontiguousarray(self.rows(self.step), dtype="<i8").tobytes()).hexdigest()
-        return [self.run, self.attempt, self.origin, rows, repr(rule)]
+    def _agreed(self, execution: int, rows: Array, rule: Rule) -> bytes:
+        """What both parties must mean by a step: which material, which rows, which numbers."""
+        hashed = hashlib.sha256(np.ascontiguousarray(rows, dtype="<i8").tobytes()).hexdigest()
+        meant = [self.run, self.attempt, self.origin, hashed, repr(rule)]
+        return fingerprint(self.scope, self.pool.plan.fingerprint.hex(), execution, meant)
 
-    def program(self, party: Party, rule: Rule) -> Rounds[Mapping[str, Share]]:
-        rows = self.rows(self.step)
-        x = Share(self.x.words.take(rows, axis=0), self.x.scale)
-        targets = Share(self.targets.words.take(rows, axis=0), self.targets.scale)
-        return sgd_step(party, self.form, self.state, x, targets, rule)
+    def shares_for(self, scope: str, network: CompiledNetwork) -> dict[str, Share]:
+        """The parameters as they are now, at the scales of inference; training may go on."""
+        state = {tensor.name: self.state[tensor.name] for tensor in self.plan.tensors}
+        return self.engine.once(
+            f"{scope} scales",
+            plan(to_inference, self.plan, network, state, rank=self.engine.rank),
+            [self.step],
+            lambda party: to_inference(party, self.plan, network, state),
+        )
 
-    def stepped(self, state: Mapping[str, Share], rule: Rule) -> None:
+    def close(self) -> None:
+        """Forget what is left of its material, and let other runs use the folder."""
+        self.release()
+        self.engine.close(self.pool)
+
+    def _keep_step(self, state: Mapping[str, Share], rule: Rule) -> None:
         """Take over what a step gave, and write it down when its time has come."""
         self.state, self.last_rate = state, rule.rate
         self.step += 1
         if self.checkpoints is not None and (self.step % self.every == 0 or self.step == self.settings.total_steps):
             words = {name: share.words for name, share in self.state.items()}
-            self.checkpoints.save(self.step, words, self.record())
+            self.checkpoints.save(self.step, words, self._record())
 
     def release(self) -> None:
         """Let other runs use the folder."""
         if self.checkpoints is not None:
             self.checkpoints.unlock()
 
-    def record(self) -> dict[str, Any]:
-        shapes = {tensor.name: list(tensor.shape) for tensor in self.form.tensors}
+    def _record(self) -> dict[str, Any]:
+        shapes = {tensor.name: list(tensor.shape) for tensor in self.plan.tensors}
         known = {"rows": len(self.x), "shapes": shapes, "settings": asdict(self.settings)}
         place = {"run": self.run, "attempt": self.attempt, "step": self.step, "last_rate": self.last_rate}
         return {**known, **place}
 
-    def resume(self, step: int) -> None:
+    def _resume(self, step: int) -> None:
         """Go on from a checkpoint of the same run."""
         assert self.checkpoints is not None
         words, record = self.checkpoints.load(step)
-        mine = self.record()
+        mine = self._record()
         for what in ("rows", "shapes", "settings"):
             if record[what] != mine[what]:
                 raise CheckpointMismatch(
                     f"the checkpoint of step {step} belongs to another run: its {what} are {record[what]}, "
                     f"these are {mine[what]}"
                 )
-        tensors = {tensor.name: tensor for tensor in self.form.tensors}
+        tensors = {tensor.name: tensor for tensor in self.plan.tensors}
         state = {}
         for name, array in words.items():
             tensor = tensors[name.removesuffix(BEFORE)]
@@ -131,3 +235,79 @@ class Training:
         self.state, self.step, self.start, self.last_rate = state, step, step, record["last_rate"]
         self.run, self.origin = record["run"], (step, record["attempt"])
         self.checkpoints.forget_after(step)
+
+
+@dataclass
+class Viewing:
+    """The models of a job after each epoch, and the client that may look at them."""
+
+    interim: tuple[int, str] = (0, "")
+    """The epoch whose model is there to be looked at, and its version."""
+    until: float = 0.0
+    """How long training waits for that look."""
+    seen: int = 0
+    """The last epoch that was looked at."""
+    watched: bool = True
+    """Whether anybody seems to look."""
+
+    def show(self, epoch: int, version: str) -> None:
+        """The model after an epoch can be looked at: training waits for that, within reason."""
+        self.interim, self.until = (epoch, version), time.monotonic() + PATIENCE_S
+
+    @property
+    def waits(self) -> bool:
+        """Whether somebody may still be looking at the model of the last epoch."""
+        if self.seen >= self.interim[0]:
+            return False
+        self.watched = self.watched and time.monotonic() < self.until
+        return self.watched
+
+    def look(self, epoch: int) -> None:
+        """Somebody has seen how the model was after an epoch."""
+        self.seen, self.watched = max(self.seen, epoch), True
+
+
+@dataclass
+class Progress:
+    """A job that this session is working on."""
+
+    training: Training
+    rates: list[float]
+    viewing: Viewing
+    before: dict[str, Count] = field(default_factory=dict)
+    """What earlier attempts cost."""
+    online: Count = field(default_factory=Count)
+    ended: list[list[float]] = field(default_factory=list)
+    """Number and seconds of the last epochs."""
+    epoch_s: float = 0.0
+    noted: float = field(default_factory=time.monotonic)
+    """When its report was last written."""
+
+    @property
+    def step(self) -> int:
+        return self.training.step
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return self.training.steps_per_epoch
+
+    @property
+    def total_steps(self) -> int:
+        return self.training.settings.total_steps
+
+    def advance(self, first: int, steps: int, rate: float) -> None:
+        """Take steps, and count what they cost and how long epochs take."""
+        meter = self.training.engine.meter
+        online, began = meter.total("online"), time.monotonic()
+        self.training.advance(first, steps, rate)
+        self.online += meter.total("online") - online
+        self.epoch_s += time.monotonic() - began
+        if self.step % self.steps_per_epoch == 0:
+            self.ended = [*self.ended, [self.step // self.steps_per_epoch, self.epoch_s]][-REMEMBERED:]
+            self.epoch_s = 0.0
+
+    def report(self) -> dict[str, Any]:
+        """What the job cost so far, at this party, and how long its last epochs took."""
+        now = {"online": self.online, "offline": self.training.engine.material_cost(self.training.pool)}
+        cost = {phase: self.before.get(phase, Count()) + count for phase, count in now.items()}
+        return {"cost": counts_to_json(cost), "ended": self.ended}

@@ -1,11 +1,11 @@
-"""What both parties do, command by command, in the order that party 0 decided.
+"""What a party does, command by command, over one pair of links; the other party does the same in the same order.
 
-A command names public things only: models and versions, scopes, request ids, step numbers. Each party finds its own
-shares by these names. Programs with the peer run under a context that hashes what both must mean, so two parties that
-took different commands for the same are stopped at the first frame.
+A command names public things only (`api.commands`); this party's shares and records are found by these names in its
+store: on disk, or in memory where the one caller brings them. Programs with the peer run under a context that hashes
+what both must mean, so two parties that took different commands for the same are stopped at the first frame.
 
-Security  every execution of a scope is reserved in the ledger on disk before it is used, and a scope is named by fresh
-          randomness for every session: whatever crashes, no mask is used for a second opening.
+Security  every execution of a scope is reserved before it is used, on disk where a process that serves many may be
+          restarted, and a scope is named by fresh randomness: whatever crashes, no mask is used for a second opening.
 """
 
 from __future__ import annotations
@@ -13,168 +13,149 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Any, Generic, Protocol
 
-import numpy as np
-
-from hdcos.api.cost import counts_from_json, counts_to_json
-from hdcos.errors import CheckpointMismatch, DataMissing, InputError, ModelError, PolicyRefused
-from hdcos.link import Count
+from hdcos.api import commands
+from hdcos.api.commands import Command
+from hdcos.api.cost import counts_from_json
+from hdcos.errors import HdcosError, InputError, ModelError, PolicyRefused
 from hdcos.nn import Sequential
-from hdcos.offline import Allocation
-from hdcos.party.allotment import MaterialAllotment
-from hdcos.party.batcher import Answer, Batcher, Request
-from hdcos.party.budget import Budget
+from hdcos.offline import MaterialPool
+from hdcos.party.allotment import A, split_runs
+from hdcos.party.batcher import Answer, Request
 from hdcos.party.checkpoint import Checkpoints
-from hdcos.party.dataset import Dataset
-from hdcos.party.engine import Engine
-from hdcos.party.executions import Run
-from hdcos.party.loading import load_model, refresh_for_client, revealed, trained_shares
-from hdcos.party.policy import Policy
-from hdcos.party.quota import allowed_queries
-from hdcos.party.store import MOST_MODELS, Store, StoredModel
-from hdcos.party.trainer import Trainer
-from hdcos.party.work import ModelWork, fingerprint
+from hdcos.party.dataset import Dataset, join_datasets
+from hdcos.party.engine import Engine, fingerprint
+from hdcos.party.opened import Opened, OpenedFunction, OpenedModel, check_shares, open_model
+from hdcos.party.store import MOST_MODELS, StoredDataset, StoredJob, StoredModel, StoredReveal
+from hdcos.party.training import Progress, Training, Viewing
+from hdcos.protocol.catalogue import Call
 from hdcos.protocol.party import Party
-from hdcos.protocol.rounds import Rounds
+from hdcos.protocol.plan import blank_share, plan
 from hdcos.ring import Array
-from hdcos.secure import CompiledNetwork, compile_network, infer_pieces, pieces
+from hdcos.secure import CompiledNetwork, compile_network
 from hdcos.secure.compile import ARITHMETIC
-from hdcos.secure.training.plan import INPUT_SCALE, TARGET_SCALE
-from hdcos.sharing import Share
+from hdcos.sharing import Share, refresh
 
-Command = dict[str, Any]
 NOTE_S = 5.0
 """How often the cost of a job is written down: after a crash it may be short of so much."""
-REMEMBERED = 100
-"""Epochs whose times are kept."""
-PATIENCE_S = 60.0
-"""How long a job waits for a client that asked to see the model of each epoch: loading and predictions included."""
-Rest = Callable[[], None] | None
+Facts = dict[str, Any]
+"""What a command found out, for the caller of a local cluster."""
+Rest = Callable[[], None]
+Words = dict[str, Array]
 
 
-class Loaded:
-    """A model that is ready, with material of its own for each way in which rows come."""
+class Records(Protocol):
+    """This party's shares, and what is known of them."""
+
+    def model(self, name: str, version: str) -> StoredModel: ...
+    def model_words(self, name: str, version: str) -> Words: ...
+    def check_owner(self, name: str, owner: str) -> None: ...
+    def keep_model(
+        self, name: str, version: str, architecture: Any, phase_bits: int, owner: str, words: Words, most: float
+    ) -> None: ...
+    def forget_model(self, name: str, versions: Sequence[str]) -> None: ...
+    def counted_as(self, model: str) -> str: ...
+    def require(self, size: int, what: str) -> None: ...
+    def job(self, job: str) -> StoredJob: ...
+    def job_words(self, job: str) -> Words: ...
+    def job_data(self, job: StoredJob, versions: Sequence[Sequence[str]]) -> list[StoredDataset]: ...
+    def dataset_words(self, name: str, version: str) -> Words: ...
+    def checkpoints(self, job: StoredJob, rank: int, resume: int | None) -> Checkpoints | None: ...
+    def note_job(self, job: str, heard: bool = False, **changes: Any) -> None: ...
+    def reveal(self, reveal: str) -> StoredReveal: ...
+    def release(self, reveal: str, words: Words) -> None: ...
+
+
+class Requests(Protocol):
+    """Rows of clients, as this party got them."""
+
+    def take(self, ids: Sequence[str]) -> list[Request]: ...
+    def settle(self, answers: Sequence[tuple[Request, Answer]]) -> None: ...
+    def drop(self, refusals: Sequence[Sequence[str]]) -> None: ...
+
+
+class Limits(Protocol):
+    """What an operator gives to models and jobs."""
+
+    def load(self, model: Sequential, network: CompiledNetwork, rows: int) -> int:
+        """Memory for each row that material is kept for; PolicyRefused if these rows take too much."""
+
+    def order(self, pool: MaterialPool, executions: int) -> None: ...
+    def job(self, model: Sequential, spec: dict[str, Any], data_words: int) -> None: ...
+    def queries(self, network: CompiledNetwork) -> int:
+        """Rows of a model that are answered in all."""
+
+
+class Worker(Generic[A]):
+    """Executes commands at one party, for as long as its links live."""
 
     def __init__(
         self,
-        stored: StoredModel,
-        work: ModelWork,
-        allotments: Mapping[str, MaterialAllotment],
-        row_bytes: int,
-        counted: str,
-        allowed: int,
+        engine: Engine,
+        store: Records,
+        requests: Requests,
+        limits: Limits,
+        allot: Callable[[MaterialPool, int], A],
     ) -> None:
-        self.stored, self.work, self.allotments = stored, work, allotments
-        self.counted = counted
-        """The model whose quota its answers count for."""
-        self.allowed = allowed
-        """Rows that are answered in all."""
-        self.row_bytes = row_bytes
-        """Memory for each row that material is kept for."""
-        self.rows = 0
-        """Rows predicted in this session."""
-        self.forgotten = False
-        """A client had it forgotten: no new requests, while party 0 gets round to unloading it."""
-
-    @property
-    def rounds(self) -> dict[str, int]:
-        masked = self.work.planned.rounds if self.work.planned else 0
-        return {"masked": masked, "shares": masked + 1}
-
-
-@dataclass
-class Progress:
-    """A job that this session is working on."""
-
-    scope: str
-    step: int = 0
-    total_steps: int = 0
-    steps_per_epoch: int = 1
-    rates: list[float] = field(default_factory=list)
-    before: dict[str, Count] = field(default_factory=dict)
-    """What earlier attempts cost."""
-    online: Count = field(default_factory=Count)
-    ended: list[list[float]] = field(default_factory=list)
-    """Number and seconds of the last epochs."""
-    epoch_s: float = 0.0
-    noted: float = 0.0
-    """When its report was last written."""
-    interim: tuple[int, str] = (0, "")
-    """The epoch whose model is there to be looked at, and its version."""
-    until: float = 0.0
-    """How long training waits for that look."""
-    seen: int = 0
-    """The last epoch that was looked at."""
-    watched: bool = True
-    """Whether anybody seems to look."""
-
-    def show(self, epoch: int, version: str) -> None:
-        """The model after an epoch can be looked at: training waits for that, within reason."""
-        self.interim, self.until = (epoch, version), time.monotonic() + PATIENCE_S
-
-    @property
-    def waits(self) -> bool:
-        """Whether somebody may still be looking at the model of the last epoch."""
-        if self.seen >= self.interim[0]:
-            return False
-        self.watched = self.watched and time.monotonic() < self.until
-        return self.watched
-
-    def look(self, epoch: int) -> None:
-        """Somebody has seen how the model was after an epoch."""
-        self.seen, self.watched = max(self.seen, epoch), True
-
-
-class Worker:
-    """Carries out commands at one party for the length of a session."""
-
-    def __init__(self, engine: Engine, store: Store, batcher: Batcher, budget: Budget, queries: int) -> None:
-        self.engine, self.store, self.batcher, self._budget = engine, store, batcher, budget
-        self._queries = queries
-        """Rows of each model that the operator allows; 0 leaves it to the network."""
-        self.rank = engine.rank
-        self.models: dict[str, Loaded] = {}
+        self.engine, self.rank = engine, engine.rank
+        self._store, self._requests, self._limits, self._allot = store, requests, limits, allot
+        self.opened: dict[str, Opened[A]] = {}
+        """Models by name, functions by scope."""
         self.jobs: dict[str, Progress] = {}
         self.batches = self.rows = 0
         self.settled = False
         """Whether party 0 has gone through all models once."""
-        self._trainer = Trainer(engine, Policy(False, store.folder / "jobs"))
-        self.operations: Mapping[str, Callable[[Command], Rest]] = {
-            "load": self._load,
-            "unload": self._unload,
-            "drop": self._drop,
-            "infer": self._infer,
-            "order": self._order,
-            "burn": self._burn,
-            "open_job": self._open_job,
-            "steps": self._steps,
-            "publish": self._publish,
-            "close_job": self._close_job,
-            "release": self._release,
-            "refuse": self._refuse,
-            "ping": self._ping,
-            "settled": self._settle,
-        }
         self.rtt_s: float | None = None
+        self._handlers: Mapping[type[Command], Callable[[Any], Facts | Rest | None]] = {
+            commands.Load: self._load,
+            commands.OpenFunction: self._open_function,
+            commands.Unload: self._unload,
+            commands.Drop: self._drop,
+            commands.Order: self._order,
+            commands.Burn: self._burn,
+            commands.Infer: self._infer,
+            commands.OpenJob: self._open_job,
+            commands.Steps: self._steps,
+            commands.Publish: self._publish,
+            commands.CloseJob: self._close_job,
+            commands.Release: self._release,
+            commands.Refuse: self._refuse,
+            commands.Settle: self._settle,
+            commands.Ping: self._ping,
+        }
 
-    def execute(self, command: Command) -> None:
-        """Carry out a command that is not answered: whatever fails ends the session."""
-        self.operations[command["op"]](command)
+    @property
+    def models(self) -> dict[str, OpenedModel[A]]:
+        """The models that are ready; any thread may ask."""
+        return {name: opened for name, opened in list(self.opened.items()) if isinstance(opened, OpenedModel)}
 
-    def begin(self, command: Command) -> Callable[[], None]:
+    def execute(self, command: Command) -> Facts:
+        """Carry out a command to its end."""
+        outcome = self._handle(command)
+        if callable(outcome):
+            outcome()
+            return {}
+        return outcome or {}
+
+    def begin(self, command: Command) -> Rest:
         """The part of a command that talks to nobody but the dealer; what it returns is the rest.
 
         The rest is carried out when both parties got that far: nobody waits in a round for a party that failed before.
         """
-        rest = self.operations[command["op"]](command)
-        return rest or _nothing
+        outcome = self._handle(command)
+        return outcome if callable(outcome) else _do_nothing
 
-    # ---- models
+    def _handle(self, command: Command) -> Facts | Rest | None:
+        handler = self._handlers.get(type(command))
+        if handler is None:
+            raise InputError(f"a worker does not know the command {type(command).__name__}")
+        return handler(command)
 
-    def _network(self, stored: StoredModel) -> tuple[Sequential, CompiledNetwork]:
+    # ---- models and functions
+
+    def _compile(self, stored: StoredModel) -> tuple[Sequential, CompiledNetwork]:
         """A stored model and its scales; ModelError if its shares have others."""
         if stored.arithmetic != ARITHMETIC:
             raise ModelError(
@@ -184,284 +165,212 @@ class Worker:
         model = Sequential.outline(stored.architecture)
         return model, compile_network(model, stored.phase_bits, self.engine.dealer.has_dealer)
 
-    def _load(self, command: Command) -> Rest:
-        """Make a stored version of a model ready; it takes the place of an older one."""
-        name, version = command["model"], command["version"]
-        stored = next((known for known in self.store.models(name) if known.version == version), None)
-        if stored is None:
-            raise DataMissing(f"version {version} of {name} is not here")
-        model, chosen = self._network(stored)
-        demand = self._budget.model(model, chosen)
+    def _read_shares(self, stored: StoredModel, network: CompiledNetwork) -> dict[str, Share]:
+        words = self._store.model_words(stored.name, stored.version)
+        check_shares(words, {tensor.name: tensor.shape for tensor in network.tensors})
+        return {tensor.name: Share(words[tensor.name], tensor.scale) for tensor in network.tensors}
+
+    def _load(self, command: commands.Load) -> Rest:
+        stored = self._store.model(command.model, command.version)
+        model, network = self._compile(stored)
         # Party 0 chose how much is kept ahead: this party's memory is its own.
-        self._budget.check_model(demand.fixed + sum(command["ahead"].values()) * demand.row)
-        words = self.store.model_words(name, version)
-        check_shares(words, {tensor.name: tensor.shape for tensor in chosen.tensors})
-        shares = {tensor.name: Share(words[tensor.name], tensor.scale) for tensor in chosen.tensors}
+        row_bytes = self._limits.load(model, network, sum(command.ahead.values()))
+        shares = self._read_shares(stored, network)
 
         def rest() -> None:
-            work = load_model(self.engine, command["scope"], model, chosen, shares, 0)
-            assert work.planned is not None
-            masked = self.engine.open(f"{command['scope']} masked", work.planned)
+            parameters, planned, agreed = open_model(self.engine, command.scope, model, network, shares)
+            scopes = {"shares": command.scope, "masked": f"{command.scope} masked"}
             allotments = {
-                mode: MaterialAllotment(stock, command["ahead"][mode], self.store, self.engine)
-                for mode, stock in (("shares", work.stock), ("masked", masked))
+                mode: self._allot(self.engine.open(scopes[mode], planned), ahead)
+                for mode, ahead in command.ahead.items()
             }
-            self._unload({"model": name})
-            counted, allowed = self.store.counted_as(name), allowed_queries(chosen, self._queries)
-            self.models[name] = Loaded(stored, work, allotments, demand.row, counted, allowed)
-            for allotment in allotments.values():
-                self.engine.order(allotment.stock, allotment.ahead)
+            self._close(command.model)
+            self.opened[command.model] = OpenedModel(
+                *(allotments, agreed, stored, network, parameters, planned.rounds, row_bytes),
+                counted=self._store.counted_as(command.model),
+                allowed=self._limits.queries(network),
+            )
+            for mode, ahead in command.ahead.items():
+                self.engine.order(allotments[mode].pool, ahead)
 
         return rest
 
-    def _unload(self, command: Command) -> None:
-        loaded = self.models.pop(command["model"], None)
-        if loaded is not None:
-            for allotment in loaded.allotments.values():
-                self.engine.close(allotment.stock)
-
-    def _drop(self, command: Command) -> None:
-        """Forget versions that both parties have a newer one of."""
-        self.store.forget_model(command["model"], command["versions"])
-
-    def _order(self, command: Command) -> None:
-        """Have material made until this many executions were ordered in all."""
-        stock = self.models[command["model"]].allotments[command["mode"]].stock
-        missing = command["ordered"] - stock.expected
-        if missing > 0:
-            self.engine.order(stock, missing)
-
-    def _burn(self, command: Command) -> None:
-        """Drop material whose masks have expired."""
-        loaded = self.models.get(command["model"])
-        if loaded is not None:
-            loaded.allotments[command["mode"]].burn_before(command["before"])
-
-    # ---- predictions
-
-    def _infer(self, command: Command) -> None:
-        """Run a batch: the same requests at both parties, each with its own share."""
-        requests: list[Request] = command.get("requests") or self.batcher.take(command["ids"])
-        loaded, mode = self.models[command["model"]], command["mode"]
-        allotment = loaded.allotments[mode]
-        self._order(command)
-        rows = sum(request.rows for request in requests)
-        for request in requests:
-            request.begun = True
-        runs = [(command["start"], rows)] if mode == "shares" else [run for request in requests for run in request.runs]
-        allotment.reserve(max(first + count for first, count in runs))
-        address = f"{allotment.stock.name} {runs[0]} {rows}"
-        agreed = fingerprint(
-            loaded.work.fingerprint.hex(),
-            allotment.stock.name,
-            command["ids"],
-            [request.said for request in requests],
-            runs,
+    def _open_function(self, command: commands.OpenFunction) -> None:
+        shapes = [tuple(shape) for shape in command.shapes]
+        try:
+            call = Call.of(command.function, **command.parameters)
+            inputs = [blank_share(*known) for known in zip(shapes, command.scales, strict=True)]
+            planned = plan(call.program, *inputs)
+        except HdcosError:
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise ModelError(f"not a program that can be planned: {type(error).__name__} {error}") from error
+        record = [call.function, dict(call.parameters), shapes, command.scales, planned.material.fingerprint.hex()]
+        allotment = self._allot(self.engine.open(command.scope, planned), 0)
+        self.opened[command.scope] = OpenedFunction(
+            {"shares": allotment}, fingerprint(record), call, shapes, command.scales
         )
-        engine = self.engine
-        with engine.meter.section("online"):
-            result = engine.exchange(agreed, lambda: self._beginning(loaded, mode, requests, runs))
-        scale, bits, words = refresh_for_client(engine, result, loaded.work, address)
+
+    def find(self, name: str) -> Opened[A]:
+        """What is open under a name."""
+        opened = self.opened.get(name)
+        if opened is None:
+            raise InputError(f"nothing is open under the name {name}")
+        return opened
+
+    def _unload(self, command: commands.Unload) -> None:
+        self._close(command.model)
+
+    def _close(self, name: str) -> None:
+        opened = self.opened.pop(name, None)
+        if opened is not None:
+            for allotment in opened.allotments.values():
+                self.engine.close(allotment.pool)
+
+    def _drop(self, command: commands.Drop) -> None:
+        self._store.forget_model(command.model, command.versions)
+
+    def _order(self, command: commands.Order | commands.Infer) -> None:
+        pool = self.find(command.model).allotment(command.mode).pool
+        missing = command.ordered - pool.expected
+        if missing > 0:
+            self._limits.order(pool, missing)
+            filling = self.engine.order(pool, missing)
+            if isinstance(command, commands.Order) and command.wait:
+                filling.result()
+
+    def _burn(self, command: commands.Burn) -> None:
+        opened = self.opened.get(command.model)
+        if opened is not None:
+            opened.allotment(command.mode).burn_before(command.before)
+
+    def _infer(self, command: commands.Infer) -> Facts:
+        opened, engine = self.find(command.model), self.engine
+        allotment, started_s = opened.allotment(command.mode), engine.online_s
+        with engine.attempt("online"):
+            self._order(command)
+            requests = self._requests.take(command.ids)
+            rows = sum(request.rows for request in requests)
+            for request in requests:
+                request.begun = True
+            runs = [run for request in requests for run in request.runs] or [(command.start, opened.executions(rows))]
+            allotment.reserve(runs, command.mode)
+            said = [request.said for request in requests]
+            agreed = fingerprint(opened.agreed.hex(), allotment.pool.name, command.ids, said, runs)
+            sizes = opened.pieces(sum(count for _, count in runs))
+            allocations = [allotment.take(part) for part in split_runs(runs, sizes)]
+            parties = [Party(self.rank, allocation) for allocation in allocations]
+            result = engine.run(agreed, opened.program(parties, requests), allocations)
+        address = f"{allotment.pool.name} {runs[0]} {rows}"
+        scale, bits, words = opened.refresh_for_client(result, engine, address)
         answers, first = [], 0
         for request in requests:
             answers.append((request, Answer(words[first : first + request.rows], scale, bits)))
             first += request.rows
         self.batches += 1
         self.rows += rows
-        loaded.rows += rows
-        self.batcher.settle(answers)
-
-    def _beginning(
-        self, loaded: Loaded, mode: str, requests: Sequence[Request], runs: Sequence[Run]
-    ) -> tuple[Rounds[Share], list[Allocation]]:
-        chosen, work = loaded.work.layout, loaded.work
-        words = requests[0].words if len(requests) == 1 else np.concatenate([request.words for request in requests])
-        sizes = pieces(len(words))
-        rations = [loaded.allotments[mode].executions.take(part) for part in split_runs(runs, sizes)]
-        parts: list[Any] = np.split(words, np.cumsum(sizes)[:-1])
-        values = [Share(part, chosen.input_scale) for part in parts] if mode == "shares" else parts
-        parties = [Party(self.rank, ration) for ration in rations]
-        return infer_pieces(parties, chosen, work.parameters, values), rations
+        opened.rows += rows
+        self._requests.settle(answers)
+        return {"seconds": engine.online_s - started_s}
 
     # ---- training
 
-    def _open_job(self, command: Command) -> None:
-        """Begin a job, or go on from the checkpoint that both parties hold."""
-        job, known = command["job"], self.store.job(command["job"])
-        spec, names = known.spec, []
-        if known.data and known.data != command["datasets"]:
-            raise CheckpointMismatch("the job was begun with other versions of its data sets")
-        for name, _ in command["datasets"]:
-            if not self.store.may_train(name, known.owner):
-                raise PolicyRefused(f"the owner of the data set {name!r} did not allow {known.owner} to train on it")
-        held = [item for item in self.store.datasets() if [item.name, item.version] in command["datasets"]]
-        self._budget.job(Sequential.outline(spec["architecture"]), spec, sum(item.words for item in held))
-        for name, version in command["datasets"]:
-            words = self.store.dataset_words(name, version)
-            targets = Share(words["targets"], TARGET_SCALE) if "targets" in words else None
-            names.append(f"{name} {version}")
-            columns = next((known.columns for known in self.store.datasets(name) if known.version == version), None)
-            self._trainer.add(names[-1], Dataset(Share(words["x"], INPUT_SCALE), targets, columns))
-        settings = {key: spec[key] for key in ("loss", "seed", "momentum")}
-        settings |= {"batch": spec["batch_size"], "decay": spec["weight_decay"]}
-        rows = self._trainer.rows(names, spec["join"])
-        if spec["batch_size"] > rows:
-            raise InputError(f"a batch of {spec['batch_size']} rows cannot be drawn from {rows}")
-        steps_per_epoch = rows // spec["batch_size"]
-        settings["total_steps"] = steps_per_epoch * len(spec["rates"])
-        meta = {
-            "scope": command["scope"],
-            "architecture": spec["architecture"],
-            "settings": settings,
-            "datasets": names,
-            "join": spec["join"],
-            "rate": min(spec["rates"]),
-            "attempt": command["attempt"],
-            "folder": job,
-            "every": spec["checkpoint_every"],
-            "run": job,
-            "resume": command["resume"],
+    def _open_job(self, command: commands.OpenJob) -> Facts:
+        job = self._store.job(command.job)
+        spec, model = job.spec, Sequential.outline(job.spec["architecture"])
+        held = self._store.job_data(job, command.datasets)
+        self._limits.job(model, spec, sum(item.words for item in held))
+        datasets = {
+            f"{item.name} {item.version}": Dataset.of(self._store.dataset_words(item.name, item.version), item.columns)
+            for item in held
         }
-        if command["resume"] is None:  # what an earlier attempt left at one party only
-            Checkpoints.of(self.store.job_folder(job), self.rank).forget_after(-1)
+        data = join_datasets(datasets, [" ".join(item) for item in command.datasets], spec["join"], model.feature_names)
+        training = Training.of(self.engine, command, spec, model, data, self._store.job_words(job.id))
         try:
-            self._trainer.operations()["open_training"](meta, self.store.job_words(job))
-        finally:
-            for name in names:
-                self._trainer.forget(name)
-        resumed = command["resume"] or 0
-        self.jobs[job] = Progress(
-            *(command["scope"], resumed, settings["total_steps"], steps_per_epoch, spec["rates"]),
-            before=counts_from_json(known.report.get("cost", {})),
-            ended=known.report.get("ended", []),
-            noted=time.monotonic(),
-            seen=resumed // steps_per_epoch,
+            checkpoints = self._store.checkpoints(job, self.rank, command.resume)
+            if checkpoints is not None:
+                training.use_checkpoints(checkpoints, spec["checkpoint_every"], command.resume)
+            training.open(min(spec["rates"]))
+        except BaseException:
+            training.release()
+            raise
+        self.jobs[job.id] = progress = Progress(
+            training,
+            spec["rates"],
+            Viewing(seen=training.step // training.steps_per_epoch),
+            before=counts_from_json(job.report.get("cost", {})),
+            ended=job.report.get("ended", []),
         )
-        self.store.fix_data(job, command["datasets"])
-        self.store.note_job(job, "running", command["resume"] or 0)
+        self._store.note_job(job.id, heard=True, data=command.datasets, state="running", step=training.step)
+        known = {"total_steps": progress.total_steps, "steps_per_epoch": progress.steps_per_epoch}
+        return {**known, "columns": training.columns}
 
-    def _steps(self, command: Command) -> None:
-        progress = self.jobs[command["job"]]
-        meta = {"scope": progress.scope, "start": command["start"], "steps": command["steps"], "rate": command["rate"]}
-        online, began = self.engine.meter.total("online"), time.monotonic()
-        self._trainer.operations()["train"](meta, {})
-        progress.online += self.engine.meter.total("online") - online
-        progress.epoch_s += time.monotonic() - began
-        progress.step = command["start"] + command["steps"]
-        if progress.step % progress.steps_per_epoch == 0:
-            epoch = [progress.step // progress.steps_per_epoch, progress.epoch_s]
-            progress.ended = [*progress.ended, epoch][-REMEMBERED:]
-            progress.epoch_s = 0.0
+    def _steps(self, command: commands.Steps) -> Facts:
+        progress, started = self.jobs[command.job], time.perf_counter()
+        progress.advance(command.start, command.steps, command.rate)
         if time.monotonic() - progress.noted > NOTE_S:
-            self._note_report(command["job"])
+            progress.noted = time.monotonic()
+            self._store.note_job(command.job, report=progress.report())
+        seconds, available = time.perf_counter() - started, progress.training.pool.available
+        return {"seconds": seconds, "available": available, "report": progress.report()}
 
-    def report(self, job: str) -> dict[str, Any]:
-        """What a job under way cost so far, at this party, and how long its last epochs took."""
-        progress = self.jobs[job]
-        stock = self._trainer.training(progress.scope).stock
-        now = {"online": progress.online, "offline": self.engine.material_cost(stock) if stock else Count()}
-        cost = {phase: progress.before.get(phase, Count()) + count for phase, count in now.items()}
-        return {"cost": counts_to_json(cost), "ended": progress.ended}
-
-    def _note_report(self, job: str) -> None:
-        self.jobs[job].noted = time.monotonic()
-        self.store.note_report(job, self.report(job))
-
-    def _publish(self, command: Command) -> Rest:
-        """Keep the parameters of a job, as they are now, as a version of its model, or only to be looked at."""
-        job = self.store.job(command["job"])
-        training = self._trainer.training(self.jobs[command["job"]].scope)
+    def _publish(self, command: commands.Publish) -> Rest:
+        job, training = self._store.job(command.job), self.jobs[command.job].training
         model = Sequential.outline(job.spec["architecture"]).remembering(training.columns)
-        chosen = compile_network(model, job.spec["phase_bits"], self.engine.dealer.has_dealer)
-        interim, spec = command["interim"], job.spec
-        name = job.interim if interim else spec["model"]
-        if any(known.owner != job.owner for known in self.store.models(name)):
-            raise PolicyRefused(f"a model named {name!r} belongs to another client now")
+        network = compile_network(model, job.spec["phase_bits"], self.engine.dealer.has_dealer)
+        name = job.interim if command.interim else job.spec["model"]
+        self._store.check_owner(name, job.owner)
         # Here, before either party has kept a version that the other has no room for.
-        size = sum(8 * prod(tensor.shape) for tensor in chosen.tensors)
-        self.store.room.require(size, f"this party's share of {name}")
+        size = sum(8 * prod(tensor.shape) for tensor in network.tensors)
+        self._store.require(size, f"this party's share of {name}")
 
         def rest() -> None:
-            shares = trained_shares(self.engine, command["scope"], training, chosen)
+            shares = training.shares_for(command.scope, network)
             words = {name: share.words for name, share in shares.items()}
-            most = math.inf if interim else MOST_MODELS
-            kept = (model.architecture(), spec["phase_bits"], job.owner, words)
-            self.store.keep_model(name, command["version"], *kept, most=most)
-            if not interim:
-                self.store.note_version(job.id, command["version"])
+            most = math.inf if command.interim else MOST_MODELS
+            kept = (model.architecture(), job.spec["phase_bits"], job.owner, words, most)
+            self._store.keep_model(name, command.version, *kept)
+            if not command.interim:
+                self._store.note_job(job.id, version=command.version)
 
         return rest
 
-    def _close_job(self, command: Command) -> None:
-        step = self.store.job(command["job"]).step
-        if command["job"] in self.jobs:
-            self._note_report(command["job"])
-            progress = self.jobs.pop(command["job"])
-            step = progress.step
-            self._trainer.operations()["close_training"]({"scope": progress.scope}, {})
-        self.store.note_job(command["job"], command["state"], step, command["error"])
+    def _close_job(self, command: commands.CloseJob) -> None:
+        changes: dict[str, Any] = {"state": command.state, "error": command.error}
+        if command.job in self.jobs:
+            progress = self.jobs.pop(command.job)
+            changes |= {"step": progress.step, "report": progress.report()}
+            progress.training.close()
+        self._store.note_job(command.job, heard=True, **changes)
 
     # ---- the rest
 
-    def _release(self, command: Command) -> None:
-        """Both operators agreed: keep this party's refreshed share of a model for the client that asked."""
-        reveal = self.store.reveal(command["reveal"])
+    def _release(self, command: commands.Release) -> None:
+        reveal = self._store.reveal(command.reveal)
         if reveal.state != "approved":
             raise PolicyRefused(f"reveal {reveal.id} is {reveal.state} here")
-        stored = next((m for m in self.store.models(reveal.model) if m.version == reveal.version), None)
-        if stored is None:
-            raise DataMissing(f"version {reveal.version} of {reveal.model} is gone")
-        _, chosen = self._network(stored)
-        words = self.store.model_words(reveal.model, reveal.version)
-        shares = {tensor.name: Share(words[tensor.name], tensor.scale) for tensor in chosen.tensors}
-        self.store.release(reveal.id, revealed(self.engine, shares, reveal.id))
+        stored = self._store.model(reveal.model, reveal.version)
+        _, network = self._compile(stored)
+        shares = self._read_shares(stored, network)
+        seed, token = self.engine.pair_seed, f"reveal {reveal.id}"  # both parties use the same, once
+        words = {name: refresh(share, self.rank, seed, f"{token} {name}").words for name, share in shares.items()}
+        self._store.release(reveal.id, words)
 
-    def _refuse(self, command: Command) -> None:
-        self.batcher.drop(command["refusals"])
+    def _refuse(self, command: commands.Refuse) -> None:
+        self._requests.drop(command.refusals)
 
-    def _settle(self, command: Command) -> None:
+    def _settle(self, command: commands.Settle) -> None:
         self.settled = True
 
-    def _ping(self, command: Command) -> None:
-        """One empty round: how long a round trip takes."""
-        peer = self.engine.peer
-        peer.context = 0
-        started = time.perf_counter()
-        peer.exchange([])
-        self.rtt_s = time.perf_counter() - started
+    def _ping(self, command: commands.Ping) -> Facts:
+        self.rtt_s = self.engine.ping(command.rounds)
+        return {"seconds": self.rtt_s}
 
     def stop(self) -> None:
         for progress in self.jobs.values():
-            self._trainer.training(progress.scope).release()
+            progress.training.release()
         self.engine.stop()
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     """The rest of a command that has none."""
-
-
-def check_shares(words: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """This party's share of parameters, as it came from outside."""
-    if set(words) != set(shapes):
-        raise InputError(f"the network has the parameters {sorted(shapes)}, got {sorted(words)}")
-    for name, shape in shapes.items():
-        if words[name].shape != shape:
-            raise InputError(f"{name} has the shape {list(shape)}, got {list(words[name].shape)}")
-
-
-def split_runs(runs: Sequence[Run], sizes: Sequence[int]) -> list[list[Run]]:
-    """Runs cut into parts of these sizes."""
-    parts: list[list[Run]] = []
-    rest = list(runs)
-    for size in sizes:
-        part: list[Run] = []
-        while size:
-            first, count = rest[0]
-            taken = min(size, count)
-            part.append((first, taken))
-            rest[0] = (first + taken, count - taken)
-            if taken == count:
-                rest.pop(0)
-            size -= taken
-        parts.append(part)
-    return parts

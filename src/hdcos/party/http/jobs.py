@@ -13,8 +13,8 @@ from hdcos.api import answers, requests
 from hdcos.errors import DataMissing, InputError, PolicyRefused
 from hdcos.party.http.api import Api, Call, Tensors, serves
 from hdcos.party.http.models import outline_network
+from hdcos.party.opened import check_shares
 from hdcos.party.store import ENDED, StoredJob, StoredReveal
-from hdcos.party.worker import check_shares
 from hdcos.secure import compile_network
 from hdcos.secure.training import Rule, training_plan
 
@@ -52,7 +52,7 @@ class Jobs:
         number = spec.pop("id")
         form = training_plan(model, given.loss)
         budget.another(
-            given.model, budget.model(model, compile_network(model, given.phase_bits, self._service.node.dealt))
+            given.model, budget.model(model, compile_network(model, given.phase_bits, self._service.node.has_dealer))
         )
         budget.job(model, spec, 0)  # with its rows, when it begins
         check_shares(tensors, {tensor.name: tensor.shape for tensor in form.tensors})

@@ -15,11 +15,10 @@ from hdcos.api.answers import AnswerForm, Inferred, ModelForm, ModelState, Outpu
 from hdcos.api.names import check_id, check_name
 from hdcos.errors import DataMissing, InputError, ModelError, PolicyRefused
 from hdcos.nn import Sequential
-from hdcos.party.allotment import MaterialAllotment, runs_of
+from hdcos.party.allotment import MaterialAllotment, Run, runs_of
 from hdcos.party.batcher import Refused, Request
-from hdcos.party.executions import Run
 from hdcos.party.http.api import Api, Call, Tensors, serves
-from hdcos.party.worker import Loaded, check_shares
+from hdcos.party.opened import Loaded, check_shares
 from hdcos.ring import Array
 from hdcos.secure import compile_network
 from hdcos.secure.compile import OUTPUT_SCALE
@@ -66,7 +65,7 @@ class Models:
     @serves("GET", VERSION, "predict", "one version of a model")
     async def metadata(self, call: Call[None]) -> answers.ModelMetadata:
         loaded = self._model(call)
-        stored, chosen, allotments = loaded.stored, loaded.work.layout, loaded.allotments
+        stored, chosen, allotments = loaded.stored, loaded.network, loaded.allotments
         return {
             "name": stored.name,
             "versions": [stored.version],
@@ -76,7 +75,7 @@ class Models:
             "parameters": ModelForm(
                 party=self._service.rank,
                 phase_bits=stored.phase_bits,
-                has_dealer=self._service.node.dealt,
+                has_dealer=self._service.node.has_dealer,
                 architecture=stored.architecture,
                 scale_bits=chosen.input_scale,
                 most_rows=min(self._api.limits.rows, *(allotment.most_rows for allotment in allotments.values())),
@@ -103,7 +102,7 @@ class Models:
         loaded = self._model(call)
         wanted = self._wanted(loaded, *await call.read_tensors())
         name, rows = loaded.counted, wanted.rows
-        call.hold(ANSWER_COPIES * 8 * rows * prod(loaded.work.layout.output_shape))
+        call.hold(ANSWER_COPIES * 8 * rows * prod(loaded.network.output_shape))
         if service.quota.covers(name, rows):
             service.quota.take(name, rows, loaded.allowed)
         else:
@@ -112,21 +111,20 @@ class Models:
             if wanted.mode == "masked":
                 numbers = [first + i for first, count in wanted.runs for i in range(count)]
                 loaded.allotments["masked"].claim(numbers, call.client)
-            service.batcher.add(wanted)
-            answer = await wanted.future
+            answer = await service.batcher.add(wanted)
         finally:
             if not wanted.begun:
                 service.quota.give_back(name, rows)
         service.latencies.append(time.perf_counter() - started)
         self._api.metrics.latency.observe(time.perf_counter() - started)
-        form = AnswerForm(scale_bits=answer.scale, bits=answer.bits, gain=loaded.work.layout.output_gain)
+        form = AnswerForm(scale_bits=answer.scale, bits=answer.bits, gain=loaded.network.output_gain)
         stored = loaded.stored
         head = Inferred(model_name=stored.name, model_version=stored.version, id=wanted.id, parameters=form)
         return head, {"output": answer.words}
 
     def _wanted(self, loaded: Loaded, body: requests.InferRequest, tensors: dict[str, Array]) -> Request:
         """What a body asks for, checked. Nothing else of it is kept: JSON takes far more memory than its text."""
-        asked, stored, scale = body.parameters, loaded.stored, loaded.work.layout.input_scale
+        asked, stored, scale = body.parameters, loaded.stored, loaded.network.input_scale
         number = check_id(body.id if asked.request_id is UNSET else asked.request_id, "request id")
         allotment = loaded.allotments[asked.mode]
         if asked.version not in (UNSET, stored.version):
@@ -147,7 +145,7 @@ class Models:
     def _rows(loaded: Loaded, tensors: dict[str, Array], most: int) -> Array:
         if set(tensors) != {"input"}:
             raise InputError(f"a prediction takes one tensor, 'input', got {sorted(tensors)}")
-        words, shape = tensors["input"], loaded.work.layout.input_shape
+        words, shape = tensors["input"], loaded.network.input_shape
         if words.shape[1:] != shape or not 1 <= len(words) <= most:
             raise InputError(
                 f"{loaded.stored.name} takes 1 to {most} rows of shape {list(shape)}, "
@@ -172,7 +170,7 @@ class Models:
         rows = len(self._mask_ids(body.mask_ids)) if body.rows is UNSET else body.rows
         if rows > most:
             raise InputError(f"rows is a whole number from 1 to {most} here, got {rows}")
-        call.hold(ANSWER_COPIES * 8 * rows * prod(loaded.work.layout.input_shape))
+        call.hold(ANSWER_COPIES * 8 * rows * prod(loaded.network.input_shape))
 
         def issue() -> tuple[list[str], Array]:
             if body.mask_ids is UNSET:
@@ -214,7 +212,7 @@ class Models:
 
         def keep() -> None:
             model = outline_network(given.architecture)
-            chosen = compile_network(model, given.phase_bits, service.node.dealt)
+            chosen = compile_network(model, given.phase_bits, service.node.has_dealer)
             demand = service.budget.model(model, chosen)
             check_shares(tensors, {tensor.name: tensor.shape for tensor in chosen.tensors})
             service.budget.another(name, demand)

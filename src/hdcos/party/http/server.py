@@ -29,7 +29,7 @@ from hdcos.party.http.auth import CONNECTION
 from hdcos.party.http.connections import Acceptor, Connection, Connections
 from hdcos.party.node import Node
 from hdcos.party.service import Service
-from hdcos.party.state import open_state
+from hdcos.party.store import open_state
 
 log = logging.getLogger("hdcos")
 GRACE_S = 5
@@ -127,7 +127,7 @@ async def _crowded(scope: Any, receive: Any, send: Any) -> None:
 def serve_party(folder: Path, site: ClusterFile, listen: str, http_listen: str, timeout_s: float) -> signal.Signals:
     """Run a party until it is told to stop; the signal that told it."""
     config = Config.read(folder)
-    node = Node.from_site(folder, site, listen, timeout_s)
+    node = Node.from_cluster_file(folder, site, listen, timeout_s)
     card = site.servers[node.role]
     address = http_listen or config.http.listen or card.http
     with (
