@@ -42,6 +42,7 @@ from hdcos.party.engine import fingerprint
 from hdcos.party.failures import Failures
 from hdcos.party.store import ENDED, KEEP, Store, StoredJob, StoredModel
 from hdcos.party.worker import Worker
+from hdcos.secure import compile_network
 from hdcos.secure.estimate import ot_traffic
 from hdcos.secure.program import plan_inference
 
