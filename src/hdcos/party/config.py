@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hdcos.errors import InputError
-from hdcos.reading import read_toml
+from hdcos.files import read_toml
 
 FILE = "node.toml"
 TEMPLATE = """\
