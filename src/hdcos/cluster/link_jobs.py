@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from hdcos.api.cost import counts_to_json
-from hdcos.api.settings import Settings
+from hdcos.api.requests import Settings
 from hdcos.cluster.transport import ENDED, ModelRecord, Shares, Status
 from hdcos.errors import CheckpointMismatch, HdcosError, InputError
 from hdcos.link import Count

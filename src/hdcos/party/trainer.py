@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import Any
 
 from hdcos.api.cost import counts_to_json
-from hdcos.api.settings import Settings
+from hdcos.api.requests import Settings
 from hdcos.errors import CheckpointMismatch, InputError, MaterialReused
 from hdcos.link.message import integer, text
 from hdcos.nn import Sequential

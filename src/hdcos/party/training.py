@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hdcos.api.settings import Settings
+from hdcos.api.requests import Settings
 from hdcos.errors import CheckpointMismatch
 from hdcos.nn.columns import Names
 from hdcos.offline import MaterialPool, Plan
