@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks.record import Line, exactly
 from hdcos import nn
-from hdcos.api.tensors import encode_body
+from hdcos.api.bodies import encode_body
 from hdcos.api.tokens import token
 from hdcos.errors import HdcosError, InputError
 from hdcos.link import Hello, Identity, Kind, Link, connect, handshake
