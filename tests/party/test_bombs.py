@@ -13,9 +13,9 @@ import pytest
 import hdcos
 from hdcos import nn
 from hdcos.api.tokens import fingerprint, new_secret
+from hdcos.cli.doctor import examine_from_node
 from hdcos.errors import PolicyRefused
 from hdcos.link.cluster_file import ClusterFile
-from hdcos.party.doctor import examine
 from hdcos.party.room import STATE
 from hdcos.party.store import Failure, Store
 from nn.test_limits import BOMBS
@@ -196,12 +196,12 @@ def test_models_that_cannot_be_loaded_are_remembered_through_restarts_and_shown(
         with parties() as cluster:
             assert np.abs(cluster.model("good").predict(ROWS) - MODEL(ROWS)).max() < 1e-2
             assert "[limits] model_mb" in shown(cluster, "large")["error"]
-            found = list(examine(folder / "cluster.toml", folder / "dealer"))
+            found = list(examine_from_node(folder / "cluster.toml", folder / "dealer"))
             bad = {finding.what: finding.text for finding in found if not finding.ok}
             assert set(bad) == {"large at party0", "large at party1"}
             assert "hdcos retry large" in bad["large at party0"]
             for role in PARTIES:
-                found = list(examine(folder / "cluster.toml", folder / role))
+                found = list(examine_from_node(folder / "cluster.toml", folder / role))
                 assert f"large at {role}" in {finding.what for finding in found if not finding.ok}
                 assert command("retry", "large", "--node", folder / role)[0] == 0
             assert command("retry", "large", "--node", folder / "party0")[0] == 1
