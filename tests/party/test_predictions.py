@@ -105,7 +105,7 @@ def test_a_party_refuses_an_interval_that_has_no_series(cluster) -> None:
     architecture = {"input_shape": [4], "layers": [{"type": "Tanh", "interval": 1 << 30}]}
     known = {"architecture": architecture, "phase_bits": 16, "version": fresh()}
     with pytest.raises(ModelError, match="interval must be one of 4, 12"):
-        cluster.transport.parties.ask("PUT", "/v2/models/endless", {"parameters": known}, split_words({}))
+        cluster.transport.ask("PUT", "/v2/models/endless", {"parameters": known}, split_words({}))
 
 
 def test_many_clients_share_batches(cluster, private, raw) -> None:
