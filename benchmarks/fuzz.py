@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks.record import Line, exactly
 from hdcos import nn
-from hdcos.api.tensors import encode_body
+from hdcos.api.bodies import encode_body
 from hdcos.api.tokens import token
 from hdcos.errors import HdcosError, InputError
 from hdcos.link import Hello, Identity, Kind, Link, connect, handshake
@@ -155,8 +155,10 @@ def _request(draw: random.Random, shown: str) -> bytes:
         known = {"architecture": model.architecture(), "phase_bits": 16, "version": number}
         body, headers = encode_body({"parameters": known}, {}, "inputs")
     elif method == "POST":
-        record = {"name": "d", "version": number, "rows": 2, "features": 3, "outputs": 0, "id": number, "model": "x"}
-        body = json.dumps(record if "masks" not in path else {"mask_ids": ["1.a"]}).encode()
+        record: dict[str, object] = {"name": "d", "version": number, "rows": 2, "features": 3, "outputs": 0}
+        if path != "/v2/datasets":
+            record = {"id": number, "model": "x"} if path == "/v2/reveals" else {"mask_ids": ["1.a"]}
+        body = json.dumps(record).encode()
     elif method == "PUT":
         body = draw.randbytes(48)
     lines = [f"{method} {path} HTTP/1.1", "host: x", f"authorization: Bearer {shown}", f"content-length: {len(body)}"]

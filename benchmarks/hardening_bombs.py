@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks.nodes import ROLES, Nodes, cluster_of_nodes, wait_until_ready
 from benchmarks.record import Line, at_least, at_most, exactly
 from hdcos import nn
-from hdcos.api.tensors import LENGTH_HEADER, encode_body
+from hdcos.api.bodies import LENGTH_HEADER, encode_body
 from hdcos.api.tokens import new_secret, token, token_hash
 from hdcos.cluster.cluster import Cluster
 from hdcos.cluster.https import Party
@@ -165,7 +165,7 @@ def _bomb_plans() -> dict[str, list[dict[str, Any]]]:
 def _bombs(nodes: Nodes, cluster: Cluster) -> Iterator[Line]:
     before, tried = _all_mb(nodes), Tried()
     for architecture in _bomb_architectures().values():
-        for party in cluster.transport.parties.both:
+        for party in cluster.transport.both:
             with tried.one():
                 _put(party, architecture)
     for plan in _bomb_plans().values():
@@ -255,7 +255,7 @@ def _architectures(draw: random.Random, nodes: Nodes, cluster: Cluster) -> Itera
     """As models and as jobs, to both parties; those that are small enough are shared, loaded and asked as well."""
     before, tried, shared = _all_mb(nodes), Tried(), Tried()
     for number in range(ARCHITECTURES):
-        record, party = random_architecture(draw), cluster.transport.parties.both[number % 2]
+        record, party = random_architecture(draw), cluster.transport.both[number % 2]
         with tried.one():
             if number % 3:
                 _put(party, record)

@@ -36,7 +36,7 @@ from benchmarks.nodes import HDCOS, ROLES, Nodes, cluster_of_nodes, wait_until_r
 from benchmarks.record import Line, at_least, at_most, exactly
 from benchmarks.small_disk import fill, mounted
 from hdcos import nn
-from hdcos.api.tensors import LENGTH_HEADER, decode_body, encode_body
+from hdcos.api.bodies import LENGTH_HEADER, decode_body, encode_body
 from hdcos.api.tokens import new_secret, token, token_hash
 from hdcos.cluster.cluster import Cluster
 from hdcos.errors import HdcosError, StorageFull
@@ -169,7 +169,7 @@ def disk(seed: int) -> Iterator[Line]:
             fillers = _fill(nodes)
             refused += _upload_until_full(nodes, random, 64 if real else 256, least=8)
             time.sleep(12)  # the job finds no room for its checkpoints, waits, and tries again
-            said = [party.ask("GET", "/v2/status", None, None).meta for party in cluster.transport.parties.both]
+            said = [party.ask("GET", "/v2/status", None, None).meta for party in cluster.transport.both]
             doctor = subprocess.run(
                 [*HDCOS, "doctor", "--node", str(place / "party0"), "--cluster", str(place / "cluster.toml")],
                 capture_output=True,
@@ -212,9 +212,9 @@ def _upload_until_full(nodes: Nodes, random: np.random.Generator, features: int 
             name = f"rows-{random.integers(1 << 60):x}"
             begun = {"name": name, "version": secrets.token_hex(16), "rows": 1000, "features": features, "outputs": 0}
             try:
-                cluster.transport.parties.ask("POST", "/v2/datasets", begun)  # and breaks off
+                cluster.transport.ask("POST", "/v2/datasets", begun)  # and breaks off
                 path = f"/v2/datasets/{name}/{begun['version']}?offset=0"
-                cluster.transport.parties.ask("PUT", path, raw=[secrets.token_bytes(1 << 18)] * 2)
+                cluster.transport.ask("PUT", path, raw=[secrets.token_bytes(1 << 18)] * 2)
                 cluster.upload(random.uniform(-1, 1, (1000, features)), name=f"whole-{name}")
             except StorageFull:
                 refused["StorageFull"] += 1
@@ -320,7 +320,7 @@ def strangers(seed: int, held_s: float = HELD_S) -> Iterator[Line]:
             time.sleep(10)
             after = [_descriptors(nodes, role) for role in PARTIES]
         with nodes.connect() as cluster:
-            said = [party.ask("GET", "/v2/status", None, None).meta for party in cluster.transport.parties.both]
+            said = [party.ask("GET", "/v2/status", None, None).meta for party in cluster.transport.both]
         logs = nodes.logs()
     counts = f"{STRANGERS} idle connections to each party held for {held_s:g} s, {crowd.made} made in all"
     yield at_most(f"{counts}: descriptors in use of {DESCRIPTORS}", most, DESCRIPTORS - 1)
@@ -490,7 +490,7 @@ async def _ask(
     status, body, length = await link.post(path, head, tail)
     if status != 200:
         return None
-    return decode_body(body, str(length), "outputs")
+    return decode_body(body, str(length))
 
 
 def resident_mb(pid: int) -> float:

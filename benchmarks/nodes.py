@@ -104,7 +104,7 @@ def wait_until_ready(cluster: Cluster, within_s: float = 60.0) -> float:
     started = time.monotonic()
     while time.monotonic() - started < within_s:
         try:
-            answers = cluster.transport.parties.ask("GET", "/v2/health/ready")
+            answers = cluster.transport.ask("GET", "/v2/health/ready")
             if all(answer.meta["ready"] for answer in answers):
                 return time.monotonic() - started
         except HdcosError:

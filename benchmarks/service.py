@@ -152,7 +152,7 @@ class Walk:
         """What party 0 measured between the parties."""
         program = (
             "import hdcos; c = hdcos.connect(); "
-            "print(c.transport.parties.both[0].ask('GET', '/v2/status', None, None).meta['peer']['rtt_ms'])"
+            "print(c.transport.both[0].ask('GET', '/v2/status', None, None).meta['peer']['rtt_ms'])"
         )
         environment = [f"{name}={value}" for name, value in self._environment.items()]
         arguments = [*self._spaces[0], "env", *environment, sys.executable, "-c", program]
@@ -333,7 +333,7 @@ def bad_input(seed: int) -> Iterator[Line]:
                 rows = np.random.default_rng(seed).uniform(-1, 1, (5, 6))
                 private = cluster.share(model, "afterwards")
                 difference = float(np.abs(private.predict(rows) - model(rows)).max())
-                status = [party.ask("GET", "/v2/status", None, None).meta for party in cluster.transport.parties.both]
+                status = [party.ask("GET", "/v2/status", None, None).meta for party in cluster.transport.both]
             alive = [process.poll() is None for process in nodes.processes.values()]
             logs = nodes.logs()
     yield exactly("nodes that live afterwards", sum(alive), 3)

@@ -26,7 +26,7 @@ from hdcos.cluster.cluster import Cluster
 from hdcos.cluster.fit import check_run
 from hdcos.cluster.link_jobs import LinkJob
 from hdcos.cluster.link_transport import LinkTransport
-from hdcos.cluster.shares import split_words
+from hdcos.cluster.transport import split_words
 
 HIGGS_TEST_ROWS = 10_000
 TURNS = 5

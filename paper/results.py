@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hdcos.errors import InputError
-from hdcos.reading import read_text
+from hdcos.files import read_text
 from paper.cells import Cell
 
 Row = dict[str, Any]

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from hdcos.api.schema import describe
-from hdcos.party.http.openapi import all_endpoints
+from hdcos.api.bodies import describe
+from hdcos.party.http.app import all_endpoints
 
 PAGE = Path(__file__).parent.parent / "docs" / "http.md"
 BEGIN, END = "<!-- made by scripts/http_tables.py -->", "<!-- end -->"

@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+import numpy as np
+
 from hdcos.errors import HdcosError, InputError
+
+NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$(?!\n)"
+"""What clients call things becomes part of paths and of log lines, so it is plain. Python's `$` would allow the end of
+a line behind it."""
+ID = r"^[0-9a-f]{32}$(?!\n)"
+NAME_WORDS = "made of up to 100 letters, digits, '_', '.' and '-', and starts with no '.'"
+ID_WORDS = "32 hexadecimal digits, drawn at random"
 
 
 def check_whole(value: Any, what: str, least: int = 1, error: type[HdcosError] = InputError) -> int:
     """The value, if it is a whole number of at least `least`; `what` names it in the error."""
-    if type(value) is not int or value < least:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise error(f"{what} must be a whole number of at least {least}, got {value!r}")
-    return value
+    return int(value)
+
+
+def check_name(name: object, what: str = "name") -> str:
+    if not isinstance(name, str) or not re.match(NAME, name):
+        raise InputError(f"a {what} is {NAME_WORDS}")
+    return name
+
+
+def check_id(token: object, what: str) -> str:
+    """Something that a client drew at random: a request, a version, a job."""
+    if not isinstance(token, str) or not re.match(ID, token):
+        raise InputError(f"a {what} is {ID_WORDS}")
+    return token

@@ -4,7 +4,7 @@ HdcosError
 ├── InputError          a value, shape or type the caller passed cannot be used
 │   └── RangeError      a number is outside what its fixed-point scale can hold
 ├── ModelError          a model or program cannot be built, read or shared
-├── MaterialExhausted   less correlated randomness in stock than the work needs
+├── MaterialExhausted   less correlated randomness available than the work needs
 ├── MaterialReused      correlated randomness was repeated, skipped or asked for twice
 ├── HandshakeError      the peer runs another version, program, table, run or certificate
 ├── PeerLost            the peer closed the connection or did not answer in time
@@ -43,7 +43,7 @@ class ModelError(HdcosError):
 
 
 class MaterialExhausted(HdcosError):
-    """Less correlated randomness is in stock than the work needs."""
+    """Less correlated randomness is available than the work needs."""
 
 
 class MaterialReused(HdcosError):
@@ -79,22 +79,7 @@ class DataMissing(HdcosError, FileNotFoundError):
 
 
 NAMED: dict[str, type[HdcosError]] = {
-    kind.__name__: kind
-    for kind in (
-        HdcosError,
-        InputError,
-        RangeError,
-        ModelError,
-        MaterialExhausted,
-        MaterialReused,
-        HandshakeError,
-        PeerLost,
-        FrameError,
-        PolicyRefused,
-        StorageFull,
-        CheckpointMismatch,
-        DataMissing,
-    )
+    name: kind for name, kind in list(vars().items()) if isinstance(kind, type) and issubclass(kind, HdcosError)
 }
 
 

@@ -1,18 +1,61 @@
-"""Files that are whole or absent, whenever the process dies, and private, whatever the umask."""
+"""Files: those that people hand over, read whole, and those that are whole or absent whenever the process dies.
+
+What is wrong with a file that is read is an error that names it; `what` says what the file should be ("a cluster
+file"), so that the error says what was expected. Files that are written are private, whatever the umask.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 import secrets
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from hdcos.errors import StorageFull
+from hdcos.errors import DataMissing, HdcosError, InputError, StorageFull
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@contextmanager
+def name_errors(path: str | os.PathLike[str], what: str) -> Iterator[None]:
+    """Errors of the operating system while a file is read, as errors that name it."""
+    try:
+        yield
+    except HdcosError:
+        raise
+    except (FileNotFoundError, NotADirectoryError):
+        raise DataMissing(f"there is no file {path}, which should be {what}: check its name") from None
+    except IsADirectoryError:
+        raise InputError(f"{path} is a folder, not {what}: name a file") from None
+    except OSError as error:
+        raise InputError(f"{path}, {what}, cannot be read: {error.strerror or error}") from error
+
+
+def read_bytes(path: str | os.PathLike[str], what: str) -> bytes:
+    with name_errors(path, what):
+        return Path(path).read_bytes()
+
+
+def read_text(path: str | os.PathLike[str], what: str) -> str:
+    """The text of a file in UTF-8."""
+    content = read_bytes(path, what)
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise InputError(f"{path} is not {what}: line {line} is not text in UTF-8") from None
+
+
+def read_toml(path: str | os.PathLike[str], what: str) -> dict[str, Any]:
+    """The tables of a TOML file."""
+    try:
+        return tomllib.loads(read_text(path, what).replace("\r\n", "\n"))
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InputError(f"{path} is not {what}, it is not a TOML file: {error}") from None
 
 
 def write_whole(target: Path, content: bytes) -> None:
@@ -49,7 +92,7 @@ def private_folder(place: Path) -> Path:
 
 @contextmanager
 def full_disk_named(place: Path) -> Iterator[None]:
-    """What fails for want of room fails by name."""
+    """What fails because the disk is full fails by name."""
     try:
         yield
     except OSError as error:

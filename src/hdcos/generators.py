@@ -18,12 +18,12 @@ Heard = TypeVar("Heard")
 T = TypeVar("T")
 
 
-def advance(generator: Generator[Said, Heard, Any], heard: Heard | None, finished: Callable[[Any], None]) -> list[Said]:
-    """What a generator says next; nothing, and its result to `finished`, if it ends."""
+def advance(generator: Generator[Said, Heard, Any], heard: Heard | None, done: Callable[[Any], None]) -> list[Said]:
+    """What a generator says next; nothing, and its result to `done`, if it ends."""
     try:
         return [generator.send(heard)]  # type: ignore[arg-type]
     except StopIteration as end:
-        finished(end.value)
+        done(end.value)
         return []
 
 
@@ -58,7 +58,7 @@ def lockstep(
         if len(results) == 2:
             return results[0], results[1]
         if results:
-            raise HandshakeError("one party finished while the other was still talking")
+            raise HandshakeError("one party ended while the other was still talking")
         heard = exchange(said[0], said[1])
 
 

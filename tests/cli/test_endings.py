@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from hdcos.cli import main
-from hdcos.cli.failing import if_interrupted
+from hdcos.cli.common import if_interrupted
 
 HDCOS = [sys.executable, "-m", "hdcos"]
 CONFIG = """

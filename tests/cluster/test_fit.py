@@ -131,7 +131,7 @@ def test_data_sets_that_do_not_fit_together_are_refused(cluster, owners, words) 
         ({"x": np.full((20, 6), np.nan)}, InputError, "NaN"),
         ({"x": np.zeros((20, 5))}, InputError, r"\(rows, 6\)"),
         ({"batch_size": 21}, InputError, "21 rows cannot be drawn from 20"),
-        ({"batch_size": 0}, InputError, "batch_size is a whole number"),
+        ({"batch_size": 0}, InputError, "batch_size must be a whole number"),
         ({"lr": -1.0}, InputError, "positive"),
         ({"lr": 1e-12}, InputError, "too small"),
         ({"loss": "hinge"}, InputError, "hinge"),

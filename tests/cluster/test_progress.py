@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from hdcos.cluster import progress
+from hdcos.cluster import job
 from hdcos.secure.training.watch import Epoch
 
 STATUS = {
@@ -23,8 +23,8 @@ def test_epoch_speed_rounds_megabytes_and_stock_are_shown(monkeypatch, terminal)
         lambda stderr: Console(file=written, force_terminal=True, width=200, color_system=None),
     )
     monkeypatch.setattr("sys.stderr", SimpleNamespace(isatty=lambda: terminal, write=lambda _: None))
-    monkeypatch.setattr(progress, "perf_counter", lambda: next(times))
-    with progress.shown(True) as display:
+    monkeypatch.setattr(job, "perf_counter", lambda: next(times))
+    with job.show_progress(True) as display:
         display.update(STATUS)
         display.note(Epoch(1, 3.0, 0.875, 0.25, "training rows"))
     text = written.getvalue()

@@ -7,19 +7,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hdcos.data import download
-from hdcos.data.idx import TYPES
+from hdcos.data import files
+from hdcos.data.images import IDX_TYPES
 
 
 def idx_bytes(array: np.ndarray, code: int = 0x08) -> bytes:
     header = bytes([0, 0, code, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)
-    return header + array.astype(TYPES[code]).tobytes()
+    return header + array.astype(IDX_TYPES[code]).tobytes()
 
 
 @pytest.fixture(autouse=True)
 def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing here asks the Internet: without a server of the test's own, downloads are refused on this machine."""
-    monkeypatch.setattr(download, "SOURCES", dict.fromkeys(download.SOURCES, ("http://127.0.0.1:9/",)))
+    monkeypatch.setattr(files, "SOURCES", dict.fromkeys(files.SOURCES, ("http://127.0.0.1:9/",)))
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from hdcos import data
-from hdcos.data import download
+from hdcos.data import files
 from hdcos.errors import DataMissing
 
 NAMES = [f"mnist/t10k-{kind}" for kind in ("images-idx3-ubyte", "labels-idx1-ubyte")]
@@ -61,8 +61,8 @@ def server(monkeypatch: pytest.MonkeyPatch, idx) -> Iterator[Server]:
         for name, array in zip(NAMES, contents, strict=True):
             packed = gzip.compress(idx(array))
             running.files[f"/{Path(name).name}.gz"] = packed
-            monkeypatch.setitem(download.SHA256, name, hashlib.sha256(packed).hexdigest())
-        monkeypatch.setattr(download, "SOURCES", {"mnist": (f"{running.address}gone/", running.address)})
+            monkeypatch.setitem(files.SHA256, name, hashlib.sha256(packed).hexdigest())
+        monkeypatch.setattr(files, "SOURCES", {"mnist": (f"{running.address}gone/", running.address)})
         thread = threading.Thread(target=running.serve_forever)
         thread.start()
         yield running
@@ -92,7 +92,7 @@ def test_other_bytes_are_refused_and_not_kept(home: Path, server: Server) -> Non
     server.files = {path: content + b"x" for path, content in server.files.items()}
     with pytest.raises(DataMissing, match="which is another file") as caught:
         data.mnist("test")
-    assert download.SHA256[NAMES[0]] in str(caught.value)
+    assert files.SHA256[NAMES[0]] in str(caught.value)
     assert left_over(home) == []
 
 
@@ -104,7 +104,7 @@ def test_a_connection_that_breaks_leaves_nothing_behind(home: Path, server: Serv
 
 
 def test_endless_answers_are_cut_off(home: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(download, "LARGEST_BYTES", 10)
+    monkeypatch.setattr(files, "LARGEST_BYTES", 10)
     with pytest.raises(DataMissing, match="longer than 10 bytes"):
         data.mnist("test")
 
@@ -113,7 +113,7 @@ def test_offline_the_error_says_what_to_get_and_where_to_put_it(home: Path) -> N
     with pytest.raises(DataMissing) as caught:
         data.fashion_mnist("train")
     name = "fashion-mnist/train-images-idx3-ubyte"
-    for part in (f"{name}.gz is not in {home}", download.SHA256[name], f"put it at {home / name}.gz", "HDCOS_DATA"):
+    for part in (f"{name}.gz is not in {home}", files.SHA256[name], f"put it at {home / name}.gz", "HDCOS_DATA"):
         assert part in str(caught.value)
 
 
@@ -135,5 +135,5 @@ def test_elsewhere_it_is_quiet(home: Path, server: Server, capsys: pytest.Captur
 
 
 def test_every_listed_file_has_a_source_and_a_hash_of_its_own() -> None:
-    assert len(set(download.SHA256.values())) == len(download.SHA256) == 8
-    assert {name.split("/")[0] for name in download.SHA256} == set(download.SOURCES)
+    assert len(set(files.SHA256.values())) == len(files.SHA256) == 8
+    assert {name.split("/")[0] for name in files.SHA256} == set(files.SOURCES)

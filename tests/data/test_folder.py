@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hdcos import data
-from hdcos.data.folder import locate, opened
+from hdcos.data.files import locate, open_file
 from hdcos.errors import DataMissing, InputError
 
 
@@ -30,7 +30,7 @@ def test_both_names_of_a_file_are_found(put):
     assert locate("a/small") == compressed
     contents = []
     for path in (plain, compressed):
-        with opened(path) as stream:
+        with open_file(path) as stream:
             contents.append(stream.read())
     assert contents == [b"1", b"2"]
 
@@ -64,5 +64,5 @@ def test_without_a_setting_the_message_says_so(monkeypatch, tmp_path):
 def test_damage_to_a_compressed_file_is_an_input_error(put, damage):
     path = put("x.gz", bytes(range(256)))
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(InputError, match=r"x\.gz is not a whole gzip file"), opened(path) as stream:
+    with pytest.raises(InputError, match=r"x\.gz is not a whole gzip file"), open_file(path) as stream:
         stream.read()

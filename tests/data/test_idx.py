@@ -3,14 +3,15 @@
 import numpy as np
 import pytest
 
-from hdcos.data.idx import TYPES, read_idx
+from hdcos.data.images import IDX_TYPES, read_idx
 from hdcos.errors import InputError
 
 
-@pytest.mark.parametrize("code", TYPES)
+@pytest.mark.parametrize("code", IDX_TYPES)
 @pytest.mark.parametrize("name", ["x", "x.gz"])
 def test_every_type_is_read(put, idx, code, name):
-    values = np.arange(-12, 12).reshape(2, 3, 4).astype(TYPES[code]).astype(np.dtype(TYPES[code]).newbyteorder("="))
+    kind = np.dtype(IDX_TYPES[code])
+    values = np.arange(-12, 12).reshape(2, 3, 4).astype(kind).astype(kind.newbyteorder("="))
     read = read_idx(put(name, idx(values, code)))
     np.testing.assert_array_equal(read, values)
     assert read.dtype == values.dtype

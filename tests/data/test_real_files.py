@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hdcos import data, nn
-from hdcos.data.folder import locate
+from hdcos.data.files import locate
 from hdcos.errors import DataMissing
 
 IMAGES = [

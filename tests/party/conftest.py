@@ -19,7 +19,7 @@ import urllib3
 from click.testing import CliRunner
 
 import hdcos
-from hdcos.api.tensors import LENGTH_HEADER, decode_body, encode_body
+from hdcos.api.bodies import LENGTH_HEADER, decode_body, encode_body
 from hdcos.api.tokens import token
 from hdcos.cli import main
 from hdcos.link.cluster_file import ClusterFile
@@ -139,7 +139,7 @@ class Raw:
         if length is None:
             kind = answer.headers.get("content-type", "")
             return answer.status, json.loads(answer.data) if "json" in kind else answer.data, {}
-        return answer.status, *decode_body(answer.data, length, "outputs")
+        return answer.status, *decode_body(answer.data, length)
 
     def both(self, *arguments, **options):
         with ThreadPoolExecutor(2) as pool:

@@ -16,7 +16,7 @@ import pytest
 import hdcos
 from hdcos import nn
 from hdcos.api.tokens import fingerprint, new_secret
-from hdcos.cluster.shares import split_words
+from hdcos.cluster.transport import split_words
 from hdcos.errors import DataMissing, HdcosError, InputError, MaterialReused, ModelError, PolicyRefused
 from hdcos.link.cluster_file import ClusterFile
 from hdcos.offline import Dealer, Mask, MaterialPool, Need, Plan

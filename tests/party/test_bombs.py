@@ -13,10 +13,10 @@ import pytest
 import hdcos
 from hdcos import nn
 from hdcos.api.tokens import fingerprint, new_secret
+from hdcos.cli.doctor import examine_from_node
 from hdcos.errors import PolicyRefused
 from hdcos.link.cluster_file import ClusterFile
 from hdcos.party.database import STATE
-from hdcos.party.doctor import examine
 from hdcos.party.store import Failure, Store
 from nn.test_limits import BOMBS
 from party.conftest import Raw, command, connected, make_site, running, running_all
@@ -76,10 +76,11 @@ def shown(client, name):
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_an_architecture_that_is_too_large_is_refused_in_a_moment(asking, name) -> None:
-    given = {"architecture": BOMBS[name][0], "phase_bits": 16, "version": secrets.token_hex(16)}
+    given = {"architecture": BOMBS[name][0], "phase_bits": 16}
+    model = {"version": secrets.token_hex(16)}
     job = {"id": secrets.token_hex(16), "model": "bomb", "datasets": ["d"], "rates": [0.1], "batch_size": 5, "seed": 1}
     started = time.monotonic()
-    for rank, method, path, more in ((0, "PUT", "/v2/models/bomb", {}), (1, "POST", "/v2/jobs", job)):
+    for rank, method, path, more in ((0, "PUT", "/v2/models/bomb", model), (1, "POST", "/v2/jobs", job)):
         status, said, _ = asking(rank, method, path, {"parameters": {**given, **more}}, {})
         assert (status, said["name"]) == (400, "ModelError")
     assert time.monotonic() - started < 2
@@ -196,12 +197,12 @@ def test_models_that_cannot_be_loaded_are_remembered_through_restarts_and_shown(
         with parties() as cluster:
             assert np.abs(cluster.model("good").predict(ROWS) - MODEL(ROWS)).max() < 1e-2
             assert "[limits] model_mb" in shown(cluster, "large")["error"]
-            found = list(examine(folder / "cluster.toml", folder / "dealer"))
+            found = list(examine_from_node(folder / "cluster.toml", folder / "dealer"))
             bad = {finding.what: finding.text for finding in found if not finding.ok}
             assert set(bad) == {"large at party0", "large at party1"}
             assert "hdcos retry large" in bad["large at party0"]
             for role in PARTIES:
-                found = list(examine(folder / "cluster.toml", folder / role))
+                found = list(examine_from_node(folder / "cluster.toml", folder / role))
                 assert f"large at {role}" in {finding.what for finding in found if not finding.ok}
                 assert command("retry", "large", "--node", folder / role)[0] == 0
             assert command("retry", "large", "--node", folder / "party0")[0] == 1

@@ -40,7 +40,7 @@ def test_share_predict_and_look(ask, tmp_path) -> None:
     assert np.abs(np.load(tmp_path / "out.npy") - model(rows)).max() < 1e-2
     assert ask("predict", "tiny", tmp_path / "rows.npy", "--output", tmp_path / "out.csv")[0] == 0
     assert len((tmp_path / "out.csv").read_text().splitlines()) == 4
-    assert "rows in stock" in ask("deal", "tiny", "--rows", "5")[1]
+    assert "material for" in ask("deal", "tiny", "--rows", "5")[1]
     assert [item["name"] for item in json.loads(ask("models", "--json")[1])] == ["tiny"]
     assert "tiny" in ask("models")[1]
     code, output = ask("reveal", "tiny", "--output", tmp_path / "back", "--wait-s", "0.1")

@@ -9,10 +9,10 @@ from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from hdcos.api import requests
-from hdcos.api.schema import MOST_JSON, read_json, read_query
+from hdcos.api.bodies import MOST_JSON, read_json, read_query
 from hdcos.api.tokens import ROLES
 from hdcos.errors import InputError
-from hdcos.party.http.openapi import all_endpoints, describe_interface
+from hdcos.party.http.app import all_endpoints, describe_interface
 
 ID = "0123456789abcdef" * 2
 TENSOR = {"name": "input", "datatype": "UINT64", "shape": [1, 2], "data": [0, 2**64 - 1]}
@@ -134,6 +134,20 @@ def test_a_missing_field_is_named(kind) -> None:
             read_json(kind, json.dumps(body).encode())
 
 
+@pytest.mark.parametrize("kind", GOOD)
+def test_a_field_that_is_not_known_is_refused_by_name_except_in_predictions(kind) -> None:
+    bodies = {"surprise": {**GOOD[kind], "surprise": 1}}
+    if "parameters" in GOOD[kind]:
+        bodies["parameters.surprise"] = {**GOOD[kind], "parameters": {**GOOD[kind]["parameters"], "surprise": 1}}
+    for name, body in bodies.items():
+        assert allowed(kind, body) == (kind is requests.InferRequest)
+        if kind is requests.InferRequest:
+            read_json(kind, json.dumps(body).encode())
+            continue
+        with pytest.raises(InputError, match=rf"^{name} is not known here: the fields are \w"):
+            read_json(kind, json.dumps(body).encode())
+
+
 @pytest.mark.parametrize("text", [b"[]", b"{", b"[" * 100_000, b'{"rows": NaN}', b"\xff", b'{"x":' * 100_000, b"7"])
 def test_what_is_no_json_object_is_refused(text) -> None:
     with pytest.raises(InputError, match=r"JSON object|is an object|is not known"):
@@ -151,3 +165,5 @@ def test_a_query_is_checked_like_a_body(limit) -> None:
         read_query(requests.AuditQuery, {"limit": limit})
     assert read_query(requests.AuditQuery, {"limit": "1000"}).limit == 1000
     assert read_query(requests.AuditQuery, {}).limit == 100
+    with pytest.raises(InputError, match="last is not known here: the fields are limit"):
+        read_query(requests.AuditQuery, {"last": "3"})

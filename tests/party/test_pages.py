@@ -45,11 +45,6 @@ def test_the_digit_page_says_that_a_served_page_cannot_be_trusted() -> None:
     assert "sha256sum digit.html" in text
 
 
-def test_the_fingerprint_is_what_sha256sum_prints() -> None:
-    assert pages.fingerprint(b"") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-    assert pages.fingerprint(pages.digit()) == hashlib.sha256(pages.digit()).hexdigest()
-
-
 @pytest.mark.parametrize("name", PAGES)
 def test_the_security_policy_admits_the_pages_own_script_and_style_alone(name: str) -> None:
     page = PAGES[name]()

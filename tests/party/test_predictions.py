@@ -18,7 +18,7 @@ import hdcos
 from hdcos import nn
 from hdcos.api.tokens import fingerprint, new_secret, token
 from hdcos.cluster.https import Party
-from hdcos.cluster.shares import split_words
+from hdcos.cluster.transport import split_words
 from hdcos.errors import DataMissing, HandshakeError, HdcosError, HdcosWarning, InputError, ModelError, PolicyRefused
 from hdcos.link.cluster_file import ClusterFile
 from hdcos.ring import decode, encode
@@ -97,7 +97,7 @@ def test_intervals_are_measured_here_and_known_to_both_parties(cluster, raw) -> 
     for rank in (0, 1):
         architecture = raw(rank, "GET", "/v2/models/wide")[1]["parameters"]["architecture"]
         assert architecture["layers"][1] == {"type": "Sigmoid", "interval": chosen}
-    assert cluster.model("wide").layout.record() == private.layout.record()
+    assert cluster.model("wide").network.record() == private.network.record()
     private.close()
 
 
@@ -105,7 +105,7 @@ def test_a_party_refuses_an_interval_that_has_no_series(cluster) -> None:
     architecture = {"input_shape": [4], "layers": [{"type": "Tanh", "interval": 1 << 30}]}
     known = {"architecture": architecture, "phase_bits": 16, "version": fresh()}
     with pytest.raises(ModelError, match="interval must be one of 4, 12"):
-        cluster.transport.parties.ask("PUT", "/v2/models/endless", {"parameters": known}, split_words({}))
+        cluster.transport.ask("PUT", "/v2/models/endless", {"parameters": known}, split_words({}))
 
 
 def test_many_clients_share_batches(cluster, private, raw) -> None:
@@ -209,6 +209,7 @@ def test_a_mask_is_used_once_and_by_its_owner(raw, private, site) -> None:
         ("/v2/models/tiny/masks", {"rows": "a"}, None, 400),
         ("/v2/models/tiny/masks", {}, None, 400),
         ("/v2/models/tiny/prepare", {"rows": 1 << 39}, None, 400),
+        ("/v2/models/tiny/prepare", {"rows": 1, "row": 1}, None, 400),
     ],
 )
 def test_bad_requests_are_named(raw, private, path, meta, tensors, status) -> None:

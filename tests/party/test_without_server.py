@@ -28,7 +28,7 @@ class Missing:
 
 sys.meta_path.insert(0, Missing())
 """
-IMPORT = "import hdcos.cli, hdcos.party.doctor, hdcos.party.__main__, hdcos.cluster.local, hdcos.cluster.connect"
+IMPORT = "import hdcos.cli, hdcos.cli.doctor, hdcos.party.__main__, hdcos.cluster.local, hdcos.cluster.connect"
 LOCAL = """
 import hdcos, numpy as np
 model = hdcos.nn.models.mlp([6, 8, 3])

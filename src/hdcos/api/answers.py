@@ -77,7 +77,7 @@ class Models(TypedDict):
     models: list[ModelState]
 
 
-class TensorForm(TypedDict):
+class TensorShape(TypedDict):
     """A tensor that a model takes or gives; -1 is any number of rows."""
 
     name: str
@@ -85,14 +85,14 @@ class TensorForm(TypedDict):
     shape: list[int]
 
 
-class OutputForm(TypedDict):
+class OutputScale(TypedDict):
     """How outputs are decoded."""
 
     scale_bits: int
     gain: float
 
 
-class ModelForm(TypedDict):
+class ModelDetails(TypedDict):
     """What a client must know to use a model."""
 
     party: int
@@ -105,7 +105,7 @@ class ModelForm(TypedDict):
     modes: list[str]
     rounds: dict[str, int]
     stock: dict[str, int]
-    output: OutputForm
+    output: OutputScale
 
 
 class ModelMetadata(TypedDict):
@@ -114,9 +114,9 @@ class ModelMetadata(TypedDict):
     name: str
     versions: list[str]
     platform: str
-    inputs: list[TensorForm]
-    outputs: list[TensorForm]
-    parameters: ModelForm
+    inputs: list[TensorShape]
+    outputs: list[TensorShape]
+    parameters: ModelDetails
 
 
 class ModelReady(TypedDict):
@@ -127,12 +127,10 @@ class ModelReady(TypedDict):
     version: str
 
 
-class AnswerForm(TypedDict):
+class AnswerScale(OutputScale):
     """How an answer is decoded."""
 
-    scale_bits: int
     bits: int
-    gain: float
 
 
 class Inferred(TypedDict):
@@ -141,7 +139,7 @@ class Inferred(TypedDict):
     model_name: str
     model_version: str
     id: str
-    parameters: AnswerForm
+    parameters: AnswerScale
 
 
 class Masks(TypedDict):
@@ -312,7 +310,7 @@ class Status(TypedDict):
     latency_ms: Latency
 
 
-class StockSample(TypedDict):
+class MaterialSample(TypedDict):
     """The material of a model at a time."""
 
     name: str
@@ -325,7 +323,7 @@ class Sample(TypedDict):
     age_s: float
     counters: Counters
     latency_ms: Latency
-    models: list[StockSample]
+    models: list[MaterialSample]
 
 
 class StatusHistory(TypedDict):

@@ -2,17 +2,18 @@
 
 They are declared here and nowhere else: parties check by them what arrives, and OpenAPI and the tables of docs/http.md
 are made from them. Limits that an operator sets (`[limits]` of node.toml) come on top. Fields that are not declared are
-ignored, as the Open Inference Protocol wants it.
+refused by name, except in predictions: there the Open Inference Protocol wants them ignored.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from hdcos.api.names import ID, ID_WORDS, NAME, NAME_WORDS
-from hdcos.api.tensors import Tensor
+from hdcos.api.bodies import Tensor
+from hdcos.checks import ID, ID_WORDS, NAME, NAME_WORDS
 from hdcos.secure.compile import MOST_PHASE_BITS, PHASE_BITS, WHOLE_TURN
 
 MOST_EPOCHS = 10_000
@@ -36,6 +37,10 @@ else:  # a type checker wants the numbers of a Literal written out
     ]
 
 
+class Request(Struct, frozen=True, forbid_unknown_fields=True):
+    """What has these fields and no others."""
+
+
 class InferParameters(Struct, frozen=True):
     """How the rows come. `mode` masked needs `mask_ids`, one for each row."""
 
@@ -55,21 +60,21 @@ class InferRequest(Struct, frozen=True):
     outputs: list[Any] = []
 
 
-class MasksRequest(Struct, frozen=True, forbid_unknown_fields=True):
+class MasksRequest(Request, frozen=True):
     """Party 0 is asked for `rows`, party 1 for the `mask_ids` that party 0 gave."""
 
     rows: Rows | UnsetType = UNSET
     mask_ids: MaskIds | UnsetType = UNSET
 
 
-class PrepareRequest(Struct, frozen=True):
+class PrepareRequest(Request, frozen=True):
     """Rows to keep material for."""
 
     rows: Rows
     mode: Mode = "masked"
 
 
-class ModelParameters(Struct, frozen=True):
+class ModelParameters(Request, frozen=True):
     """What a model is; the version is drawn by the client and is the same at both parties."""
 
     architecture: Architecture
@@ -77,14 +82,14 @@ class ModelParameters(Struct, frozen=True):
     phase_bits: PhaseBits = PHASE_BITS
 
 
-class ModelRequest(Struct, frozen=True):
+class ModelRequest(Request, frozen=True):
     """A party's share of a model: its tensors by name."""
 
     inputs: list[Tensor]
     parameters: ModelParameters
 
 
-class DatasetRequest(Struct, frozen=True):
+class DatasetRequest(Request, frozen=True):
     """An upload that begins; the version is drawn by the client and is the same at both parties."""
 
     name: Name
@@ -95,26 +100,26 @@ class DatasetRequest(Struct, frozen=True):
     columns: list[Annotated[str, Meta(min_length=1, max_length=200)]] | None = None
 
 
-class UploadQuery(Struct, frozen=True):
+class UploadQuery(Request, frozen=True):
     """Where in an upload the bytes of a body belong."""
 
     offset: Annotated[int, Meta(ge=0, le=10**15)]
 
 
-class CompleteRequest(Struct, frozen=True):
+class CompleteRequest(Request, frozen=True):
     """The hash of all bytes of an upload."""
 
     sha256: Annotated[str, Meta(max_length=100)]
 
 
-class GrantRequest(Struct, frozen=True):
+class GrantRequest(Request, frozen=True):
     """Who else may train on a data set."""
 
     dataset: Name
     client: Client
 
 
-class JobParameters(Struct, frozen=True):
+class JobParameters(Request, frozen=True):
     """A run of training. Both parties must be told the same."""
 
     id: Id
@@ -134,33 +139,45 @@ class JobParameters(Struct, frozen=True):
     publish: Literal["end", "epoch"] = "end"
 
 
-class JobRequest(Struct, frozen=True):
+class JobRequest(Request, frozen=True):
     """A run of training and a party's share of its first parameters."""
 
     inputs: list[Tensor]
     parameters: JobParameters
 
 
-class LookRequest(Struct, frozen=True):
+class LookRequest(Request, frozen=True):
     """The epoch whose model the client has seen."""
 
     epoch: Epoch
 
 
-class CancelRequest(Struct, frozen=True):
+class CancelRequest(Request, frozen=True):
     """Whether the model so far is kept."""
 
     keep: bool = True
 
 
-class RevealRequest(Struct, frozen=True):
+class RevealRequest(Request, frozen=True):
     """A model to be revealed; the id is drawn by the client and is the same at both parties."""
 
     id: Id
     model: Name
 
 
-class AuditQuery(Struct, frozen=True):
+class AuditQuery(Request, frozen=True):
     """How many records are wanted, newest first."""
 
     limit: Annotated[int, Meta(ge=1, le=MOST_AUDITED)] = 100
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a run of training is, for the workers of both parties and for a caller that resumes it."""
+
+    loss: str
+    batch: int
+    seed: int
+    total_steps: int
+    momentum: float = 0.0
+    decay: float = 0.0

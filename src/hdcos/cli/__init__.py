@@ -1,12 +1,13 @@
 """The command line.
 
-main        the group of commands
-failing     how errors become one line and an exit code
-cost        `hdcos cost activations`, and the way to
-model_cost  `hdcos cost MODEL`
-demo        `hdcos demo`
-train       `hdcos train CONFIG.toml`
-nodes       `hdcos node init`, `init`, `dealer`, `party`, `doctor`
+main    the group of commands, and how errors become one line and an exit code
+common  what commands share
+cost    `hdcos cost`: of activations, models and training
+demo    `hdcos demo`
+train   `hdcos train CONFIG.toml`
+remote  what clients of a cluster do: predict, share models, upload, reveal
+nodes   what operators do: make nodes, run them, let clients in
+doctor  `hdcos doctor`: what is wrong with a cluster
 """
 
 from hdcos.cli.main import main as main

@@ -1,4 +1,8 @@
-"""`hdcos cost`: what private computation costs, measured by running it."""
+"""`hdcos cost`: what private computation costs, planned and, where asked, measured by running it.
+
+Bytes and rounds are exact, planned from shapes. Seconds are estimates for one core per party, from the rates below.
+Material comes from either of two sources: a dealer, or the two parties with oblivious transfer.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,9 @@ import json
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from statistics import median
+from typing import Any
 
 import click
 import numpy as np
@@ -15,72 +21,26 @@ from rich.console import Console
 from rich.progress import track
 
 from hdcos import nn
-from hdcos.cli.model_cost import find_model, show_model_cost
-from hdcos.cli.sources import show_training_cost
-from hdcos.cli.tables import new_table, show
+from hdcos.api.cost import PhaseCost
+from hdcos.cli.common import json_option, new_table, show
 from hdcos.cluster.cluster import Cluster
 from hdcos.cluster.local import local
+from hdcos.errors import ModelError
 from hdcos.link import Emulation
-from hdcos.offline.ot import traffic
+from hdcos.offline.ot import Traffic, traffic
 from hdcos.protocol.catalogue import ACTIVATIONS, find
+from hdcos.secure.calibrate import intervals, state_intervals
+from hdcos.secure.compile import compile_network
+from hdcos.secure.estimate import DEALT_BYTE_S, ROUND_S, Cost, LayerCost, densify, estimate, ot_traffic, total
+from hdcos.secure.program import plan_inference
+from hdcos.secure.training.step import plan_step
 
+REPEATS = 5
 ROWS, COLUMNS = 128, 1024
 ELEMENTS = ROWS * COLUMNS
-
-
-@dataclass(frozen=True)
-class ActivationCost:
-    """One activation, run for real on shared inputs."""
-
-    activation: str
-    paper_rounds: int | None
-    rounds: int
-    bytes_per_element: float
-    offline_bytes_per_element: float
-    parties_bytes_per_element: float
-    """Traffic of material that the parties make themselves, both directions together; planned."""
-    max_abs_error: float
-    interval: tuple[float, float]
-    ms: float
-
-
-def measure_activation(cluster: Cluster, name: str, repeats: int = 5, seed: int = 0) -> ActivationCost:
-    """Run one activation on 131,072 shared values; the time is the median of the online phases."""
-    function = find(name)
-    assert function.interval is not None
-    generator = np.random.default_rng(seed)
-    errors, times = [], []
-    cluster.reset_cost()
-    with cluster.function(name, (ROWS, COLUMNS)) as private:
-        private.prepare(repeats)
-        total = cluster.cost
-        offline = sum(total.offline.bytes_sent)
-        rounds = online = 0
-        for _ in range(repeats):
-            x = generator.uniform(*function.interval, size=(ROWS, COLUMNS))
-            cluster.reset_cost()
-            y = private(x)
-            spent = cluster.cost.online
-            errors.append(float(np.abs(y - function.meaning(x)).max()))
-            times.append(spent.seconds * 1e3)
-            rounds, online = rounds + spent.rounds, online + spent.bytes_sent[0]
-    return ActivationCost(
-        name,
-        function.paper_rounds,
-        rounds // repeats,
-        online / (repeats * ELEMENTS),
-        offline / (repeats * ELEMENTS),
-        traffic(private.planned.material).bytes / ELEMENTS,
-        max(errors),
-        function.interval,
-        median(times),
-    )
-
-
-def measure_activations(cluster: Cluster, show_progress: bool = False) -> Iterator[ActivationCost]:
-    console = Console(stderr=True)
-    for name in track(ACTIVATIONS, "Measuring", transient=True, console=console, disable=not show_progress):
-        yield measure_activation(cluster, name)
+TRANSFER_S = 40e-9
+TRANSFER_BYTE_S = 4e-9
+"""Making, sending and using one transfer, and each byte of payload, in either direction."""
 
 
 @click.command(short_help="What private inference or training costs.")
@@ -91,7 +51,7 @@ def measure_activations(cluster: Cluster, show_progress: bool = False) -> Iterat
 @click.option("--train", is_flag=True, help="Plan training instead: a step on a batch, and an epoch.")
 @click.option("--rows", type=click.IntRange(1), default=60_000, show_default=True, help="Rows of an epoch of training.")
 @click.option("--measure", is_flag=True, help="Run it, too, and print what the meters saw.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@json_option
 @click.option("--rtt-ms", type=click.FloatRange(min=0), default=0.0, help="Emulate this round-trip time.")
 @click.option("--mbps", type=click.FloatRange(min=0, min_open=True), help="Emulate this rate, in Mbit/s.")
 def cost(
@@ -125,27 +85,90 @@ def cost(
         raise click.UsageError("--train plans, it does not --measure")
     if "--rows" in given and not train:
         raise click.UsageError("--rows are those of an epoch: use it with --train")
+    network = Emulation(rtt_ms, mbps)
     if name == "activations":
-        show_activations(as_json, rtt_ms, mbps)
-    elif train:
-        network = Emulation(rtt_ms, mbps)
-        show_training_cost(name, find_model(name, activation, structure), batch, rows, network, as_json)
+        show_activations(network, as_json)
+        return
+    model = find_model(name, activation, structure)
+    if train:
+        show_training_cost(name, model, batch, rows, network, as_json)
     else:
-        show_model_cost(name, activation, structure, batch, Emulation(rtt_ms, mbps), as_json, measure)
+        show_model_cost(name, model, batch, network, as_json, measure)
 
 
-def show_activations(as_json: bool, rtt_ms: float, mbps: float | None) -> None:
+def find_model(name: str, activation: str, structure: str) -> nn.Sequential:
+    """A ready model by name, or a saved one by its file."""
+    if name in nn.models.READY:
+        return nn.models.READY[name](activation=activation, structure=structure)
+    if name in nn.models.PRETRAINED:
+        return nn.models.pretrained(name)
+    if Path(name).exists():
+        return nn.load(name)
+    known = ", ".join([*nn.models.READY, *nn.models.PRETRAINED])
+    raise ModelError(f"no ready model or file is called {name!r}: choose from {known}, or activations")
+
+
+# ---- activations
+
+
+@dataclass(frozen=True)
+class ActivationCost:
+    """One activation, run for real on shared inputs."""
+
+    activation: str
+    paper_rounds: int | None
+    rounds: int
+    bytes_per_element: float
+    offline_bytes_per_element: float
+    parties_bytes_per_element: float
+    """Traffic of material that the parties make themselves, both directions together; planned."""
+    max_abs_error: float
+    interval: tuple[float, float]
+    ms: float
+
+
+def measure_activation(cluster: Cluster, name: str) -> ActivationCost:
+    """Run one activation on 131,072 shared values; the time is the median of the online phases."""
+    function = find(name)
+    assert function.interval is not None
+    generator, costs, errors = np.random.default_rng(0), [], []
+    cluster.reset_cost()
+    with cluster.function(name, (ROWS, COLUMNS)) as private:
+        private.prepare(REPEATS)
+        offline = sum(cluster.cost.offline.bytes_sent)
+        for _ in range(REPEATS):
+            x = generator.uniform(*function.interval, size=(ROWS, COLUMNS))
+            cluster.reset_cost()
+            y = private(x)
+            costs.append(cluster.cost.online)
+            errors.append(float(np.abs(y - function.meaning(x)).max()))
+    return ActivationCost(
+        name,
+        function.paper_rounds,
+        sum(cost.rounds for cost in costs) // REPEATS,
+        sum(cost.bytes_sent[0] for cost in costs) / (REPEATS * ELEMENTS),
+        offline / (REPEATS * ELEMENTS),
+        traffic(private.planned.material).bytes / ELEMENTS,
+        max(errors),
+        function.interval,
+        1e3 * median(cost.seconds for cost in costs),
+    )
+
+
+def measure_activations(cluster: Cluster, show_progress: bool = False) -> Iterator[ActivationCost]:
+    console = Console(stderr=True)
+    for name in track(ACTIVATIONS, "Measuring", transient=True, console=console, disable=not show_progress):
+        yield measure_activation(cluster, name)
+
+
+def show_activations(network: Emulation, as_json: bool) -> None:
     """Run every activation on shared inputs: rounds, bytes, error and time."""
-    with local(rtt_ms=rtt_ms, mbps=mbps) as cluster:
+    with local(rtt_ms=network.rtt_ms, mbps=network.mbps) as cluster:
         rows = list(measure_activations(cluster, show_progress=sys.stderr.isatty()))
         round_trip_ms = cluster.round_trip_s() * 1e3
     if as_json:
         click.echo(json.dumps([asdict(row) for row in rows], indent=1))
-    else:
-        _print_table(rows, round_trip_ms)
-
-
-def _print_table(rows: list[ActivationCost], round_trip_ms: float) -> None:
+        return
     table = new_table(
         *("\nactivation", "paper's\nrounds", "\nrounds", "online\nbytes", "offline\nbytes", "without\ndealer"),
         *("largest\nerror", "\non", "\nms"),
@@ -168,6 +191,159 @@ def _print_table(rows: list[ActivationCost], round_trip_ms: float) -> None:
     click.echo(
         "Online bytes are sent by each party to the other, offline bytes by the dealer;\n"
         "without a dealer they are what the parties say to each other in all, as planned.\n"
-        "Errors are against float64. Times are online phases, material in stock;\n"
+        "Errors are against float64. Times are online phases, with material made before;\n"
         f"an empty exchange both ways took {round_trip_ms:.3f} ms."
     )
+
+
+# ---- inference
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A batch as the meters saw it: by step online, in all offline."""
+
+    steps: dict[str, Cost]
+    online: Cost
+    offline: Cost
+
+
+def measure_model(model: nn.Sequential, batch: int, network: Emulation, dealer: bool = True) -> Measured:
+    """Run a batch for real on three processes, or two without a dealer; times are medians."""
+    x = np.random.default_rng(0).uniform(0, 1, (batch, *model.input_shape))
+    with local(dealer, rtt_ms=network.rtt_ms, mbps=network.mbps) as cluster:
+        private = cluster.share(state_intervals(model))  # nobody looks at the results
+        cluster.reset_cost()
+        private.prepare(batch * REPEATS)
+        offline = cluster.cost.offline
+        costs = []
+        for _ in range(REPEATS):
+            cluster.reset_cost()
+            private.predict(x, batch_rows=batch, mode="masked")
+            costs.append(cluster.cost)
+    last = costs[-1]
+    steps = {
+        step.name: _amount(step.online, median(cost.layers[index].online.seconds for cost in costs))
+        for index, step in enumerate(last.layers)
+    }
+    received, on_wire = sum(offline.bytes_sent) // REPEATS, sum(offline.wire_bytes_sent) // REPEATS
+    return Measured(
+        steps,
+        _amount(last.online, median(cost.online.seconds for cost in costs)),
+        Cost(0, received, on_wire, offline.seconds / REPEATS),
+    )
+
+
+def _amount(phase: PhaseCost, seconds: float) -> Cost:
+    return Cost(phase.rounds, phase.bytes_sent[0], phase.wire_bytes_sent[0], seconds)
+
+
+def show_model_cost(
+    name: str, model: nn.Sequential, batch: int, network: Emulation, as_json: bool = False, measured: bool = False
+) -> None:
+    """What inference costs, layer by layer, beside the same network with dense layers, and its material."""
+    layers, (series, _) = estimate(model, batch, network=network), intervals(model)
+    seen = measure_model(model, batch, network) if measured else None
+    sources, whole = inference_sources(model, batch, network), total(layers)
+    if as_json:
+        record: dict[str, Any] = {
+            "layers": [asdict(layer) for layer in layers],
+            "total": {"online": asdict(whole.online), "offline": asdict(whole.offline)},
+            "sources": [asdict(cost) for cost in sources],
+            "series": [asdict(each) for each in series],
+        }
+        click.echo(json.dumps(record if seen is None else {**record, "measured": asdict(seen)}, indent=1))
+        return
+    dense = total(estimate(densify(model), batch, network=network))
+    _print_layers(f"{name}, batch of {batch}, {model.parameter_count:,} parameters", [*layers, whole], dense)
+    if seen is not None:
+        _print_measured(seen)
+    for each in series:
+        click.echo(f"Series of {each}.")
+    show_sources(f"Material of {batch} row{'s' if batch > 1 else ''}", sources)
+    if measured:
+        made = measure_model(model, batch, network, dealer=False).offline
+        several = inference_sources(model, REPEATS * batch, network)[1].bytes // REPEATS
+        click.echo(
+            f"Made by the two parties for {REPEATS} batches at once: {made.bytes_sent:,} bytes a batch, "
+            f"{several:,} planned, and {made.seconds * 1e3:.2f} ms."
+        )
+
+
+def _print_layers(title: str, layers: list[LayerCost], dense: LayerCost) -> None:
+    headings = ["\nlayer", "secure\nproducts", "\nrounds", "online\nbytes", "\n~ms", "offline\nbytes", "\n~ms"]
+    table = new_table(*headings, title=title)
+    for name, layer in [*((layer.name, layer) for layer in layers), ("the same, dense", dense)]:
+        row = [name, f"{layer.multiplications:,}", str(layer.online.rounds), f"{layer.online.bytes_sent:,}"]
+        table.add_row(*row, _ms(layer.online), f"{layer.offline.bytes_sent:,}", _ms(layer.offline))
+    show(table)
+    click.echo("Online bytes are sent by each party to the other; times are estimates.")
+
+
+def _print_measured(seen: Measured) -> None:
+    table = new_table("layer", "rounds", "online bytes", "ms", title="Measured between two processes")
+    for name, amount in [*seen.steps.items(), ("total", seen.online)]:
+        table.add_row(name, str(amount.rounds), f"{amount.bytes_sent:,}", _ms(amount))
+    show(table)
+    click.echo(f"Offline: {seen.offline.bytes_sent:,} bytes and {seen.offline.seconds * 1e3:.2f} ms a batch.")
+
+
+def _ms(amount: Cost) -> str:
+    return f"{amount.seconds * 1e3:.2f}"
+
+
+# ---- material, and training
+
+
+@dataclass(frozen=True)
+class SourceCost:
+    """Material from one source: payload bytes in all directions, exchanges one after the other, about how long."""
+
+    source: str
+    bytes: int
+    exchanges: int
+    seconds: float
+
+
+def from_dealer(size: int, network: Emulation) -> SourceCost:
+    return SourceCost("a dealer", size, 0, max(size * DEALT_BYTE_S, network.seconds(size)))
+
+
+def from_parties(made: Traffic, network: Emulation) -> SourceCost:
+    work = made.transfers * TRANSFER_S + made.bytes * TRANSFER_BYTE_S
+    rounds = made.exchanges * max(ROUND_S, network.seconds(0))
+    return SourceCost(
+        "the two parties", made.bytes, made.exchanges, max(work, network.seconds(made.bytes // 2)) + rounds
+    )
+
+
+def inference_sources(model: nn.Sequential, rows: int, network: Emulation) -> list[SourceCost]:
+    """The material of some rows of inference."""
+    material = plan_inference(compile_network(model)).material
+    made = ot_traffic(compile_network(model, dealer=False), rows)
+    return [from_dealer(material.dealt_bytes(rows), network), from_parties(made, network)]
+
+
+def show_sources(title: str, costs: list[SourceCost]) -> None:
+    table = new_table("made by", "bytes in all", "exchanges", "seconds, about", title=title)
+    for cost in costs:
+        table.add_row(cost.source, f"{cost.bytes:,}", f"{cost.exchanges:,}", f"{cost.seconds:.3g}")
+    show(table)
+
+
+def show_training_cost(
+    name: str, model: nn.Sequential, batch: int, rows: int, network: Emulation, as_json: bool
+) -> None:
+    """One step of training and one epoch: online, and the material from either source."""
+    planned = plan_step(model, batch)
+    steps, material = rows // batch, planned.material
+    step = [from_dealer(material.dealt_bytes(1), network), from_parties(traffic(material, 1), network)]
+    epoch = [SourceCost(cost.source, cost.bytes * steps, cost.exchanges * steps, cost.seconds * steps) for cost in step]
+    if as_json:
+        online = {"rounds": planned.rounds, "bytes_each_way": planned.online_bytes}
+        record = {"online": online, "step": [asdict(cost) for cost in step], "epoch": [asdict(cost) for cost in epoch]}
+        click.echo(json.dumps({"batch": batch, "steps": steps, **record}, indent=1))
+        return
+    click.echo(f"A step on {batch} rows: {planned.rounds} rounds, {planned.online_bytes:,} bytes online each way.")
+    show_sources(f"Material of a step of {name}", step)
+    show_sources(f"Material of an epoch of {rows:,} rows, {steps:,} steps", epoch)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hdcos import data, nn
-from hdcos.cli.model_cost import show_model_cost
+from hdcos.cli.cost import show_model_cost
 from hdcos.cluster.local import local
 from hdcos.link import Emulation
 from hdcos.secure.training.plain import plain_fit
@@ -62,7 +62,7 @@ def demo() -> None:
         table.add_row(name, text)
     console.print(table)
     console.print("\nWhat inference with a ready network costs, layer by layer:\n")
-    show_model_cost("digits", "cos", "hadamard", 64, Emulation(), as_json=False, measured=True)
+    show_model_cost("digits", nn.models.digits(), 64, Emulation(), measured=True)
     console.print(
         "\nTry `hdcos cost activations` for what each activation costs, `hdcos cost lenet5 --batch 128 --measure`."
     )

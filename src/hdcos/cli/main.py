@@ -1,38 +1,61 @@
-"""`hdcos`: the group of commands."""
+"""`hdcos`: the group of commands, and the one place where errors become a line on stderr and an exit code.
+
+1     an error of hdcos (its name and message) or of the operating system (the file, what is wrong, what to do)
+2     the command was called in a way that it does not know: click says how it is called
+130   Ctrl-C, with what to do next where a command has said so (`if_interrupted`)
+
+Anything else is a mistake in hdcos: one line says what it was, and with HDCOS_DEBUG=1 every error keeps its trace.
+"""
 
 from __future__ import annotations
 
+import errno
+import os
+import sys
+import traceback
 import warnings
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
 
 import click
 
 from hdcos._version import __version__
+from hdcos.cli.common import HINT, INTERRUPTED
 from hdcos.cli.cost import cost
 from hdcos.cli.demo import demo
-from hdcos.cli.failing import told_in_one_line
-from hdcos.cli.nodes import approve, dealer, doctor, init, node, party, quota, retry, tokens
+from hdcos.cli.doctor import doctor
+from hdcos.cli.nodes import approve, dealer, init, node, party, quota, retry, tokens
 from hdcos.cli.remote import deal, jobs, models, predict, reveal, share_model, upload
 from hdcos.cli.train import train
-from hdcos.errors import HdcosWarning
+from hdcos.cluster.transport import RetryableError
+from hdcos.errors import HdcosError, HdcosWarning
+from hdcos.secure.training.rates import RateRaised
+
+T = TypeVar("T")
+DEBUG = "HDCOS_DEBUG"
+REMEDIES = {
+    errno.ENOENT: "check the path; the folder of a new file must exist",
+    errno.ENOTDIR: "a part of the path is a file, not a folder",
+    errno.EISDIR: "name a file, not a folder",
+    errno.EEXIST: "choose another name, or remove what is there first",
+    errno.EACCES: "change its permissions, or choose another place",
+    errno.EPERM: "change its permissions, or choose another place",
+    errno.EROFS: "choose another place",
+    errno.ENOSPC: "free some space",
+    errno.EDQUOT: "free some space",
+    errno.EMFILE: "raise the limit of open files (`ulimit -n`)",
+    errno.EADDRINUSE: "end the process that listens there, or choose another port",
+}
 
 
 class _Commands(click.Group):
-    """Ends with one line, whatever goes wrong: errors and warnings were written to be read."""
+    """Ends with one line, however a command fails: errors and warnings were written to be read."""
 
     def invoke(self, context: click.Context) -> object:
         with warnings.catch_warnings():
-            warnings.showwarning = _shown
-            return told_in_one_line(context, lambda: super(_Commands, self).invoke(context))
-
-
-def _shown(
-    message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: Any = None
-) -> None:
-    if issubclass(category, HdcosWarning):
-        click.echo(f"{category.__name__}: {message}", err=True)
-    else:
-        click.echo(warnings.formatwarning(message, category, filename, lineno, line), err=True, nl=False)
+            warnings.simplefilter("always", RateRaised)
+            warnings.showwarning = _show_warning
+            return end_in_one_line(context, lambda: super(_Commands, self).invoke(context))
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -41,10 +64,69 @@ def main() -> None:
     """Train and serve neural networks on data that no single machine sees."""
 
 
-main.add_command(cost)
-main.add_command(demo)
-for command in (node, init, dealer, party, doctor, tokens, approve, quota, retry):
+for command in (
+    *(cost, demo, train),
+    *(node, init, dealer, party, doctor, tokens, approve, quota, retry),
+    *(predict, share_model, upload, reveal, deal, models, jobs),
+):
     main.add_command(command)
-for command in (predict, share_model, upload, reveal, deal, models, jobs):
-    main.add_command(command)
-main.add_command(train)
+
+
+def _show_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: Any = None
+) -> None:
+    if issubclass(category, HdcosWarning | RateRaised):
+        click.echo(f"{'Note' if category is RateRaised else category.__name__}: {message}", err=True)
+    else:
+        click.echo(warnings.formatwarning(message, category, filename, lineno, line), err=True, nl=False)
+
+
+def end_in_one_line(context: click.Context, work: Callable[[], T]) -> T:
+    """Do the work of a command; anything that goes wrong ends the process with one line and an exit code."""
+    try:
+        result = work()
+        sys.stdout.flush()  # a full disk is noticed here, not when nobody can be told any more
+        return result
+    except (click.exceptions.Exit, click.ClickException, click.Abort, SystemExit):
+        raise
+    except KeyboardInterrupt:
+        _end(f"Interrupted. {context.meta.get(HINT, str)()}", INTERRUPTED)
+    except BrokenPipeError as error:
+        if isinstance(error, HdcosError):
+            _end(_describe(error), 1)
+        raise  # the reader has seen enough: click ends quietly
+    except Exception as error:
+        if os.environ.get(DEBUG):
+            raise
+        if isinstance(error, OSError) and error.filename is None and error.errno in (errno.ENOSPC, errno.EIO):
+            _drop_output()
+        _end(_describe(error), 1)
+
+
+def _describe(error: Exception) -> str:
+    if isinstance(error, RetryableError):
+        error = error.error
+    if isinstance(error, HdcosError):
+        return f"{type(error).__name__}: {error}"
+    if isinstance(error, OSError) and error.strerror:
+        place = "the output" if error.filename is None else os.fsdecode(error.filename)
+        remedy = REMEDIES.get(error.errno or 0, "")
+        return f"Error: {place}: {error.strerror}" + (f" ({remedy})" if remedy else "")
+    if isinstance(error, MemoryError):
+        return f"Error: there is not enough memory: {error or 'use fewer rows or smaller batches'}"
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return (
+        f"Error: a mistake in hdcos, please report it: {type(error).__name__}: {error} at {last.filename}:{last.lineno}"
+        f" ({DEBUG}=1 shows the trace)"
+    )
+
+
+def _end(text: str, code: int) -> NoReturn:
+    click.echo(" ".join(text.split()), err=True)
+    sys.exit(code)
+
+
+def _drop_output() -> None:
+    """What could not be written would be tried again, and fail again, when the process ends."""
+    if sys.stdout is sys.__stdout__ and sys.__stdout__ is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())

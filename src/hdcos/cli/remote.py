@@ -6,8 +6,7 @@ import csv
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -16,72 +15,40 @@ import click
 import numpy as np
 
 from hdcos import nn
-from hdcos.cli.files import about, check_output
-from hdcos.cli.tables import new_table, show
+from hdcos.cli import common
 from hdcos.cluster.cluster import Cluster
 from hdcos.cluster.connect import connect
 from hdcos.data.tables import read_table
 from hdcos.errors import DataMissing, InputError
-from hdcos.reading import read_text
 from hdcos.secure.training.plan import LOSSES
 
-file_argument = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-token_option = click.option(
-    "--token-file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The file of your secret; $HDCOS_TOKEN otherwise.",
-)
-json_option = click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
-
-
+file_argument = click.argument("file", type=common.FILE)
+features_option = click.option("--features", default=None, help="The array of an NPZ file that holds the rows.")
 Reach = Callable[[], Cluster]
 
 
-def connected(command: Callable[..., None]) -> Callable[..., None]:
+def reach_cluster(command: Callable[..., None]) -> Callable[..., None]:
     """A command that talks to a cluster. It gets a way to reach it, to be used when its own files have been read."""
 
     @click.option("--cluster", envvar="HDCOS_CLUSTER", help="The cluster file; $HDCOS_CLUSTER otherwise.")
-    @token_option
+    @common.token_option
     @click.option("--timeout-s", default=30.0, show_default=True, help="How long a party may take.")
     @wraps(command)
     def wrapped(cluster: str | None, token_file: Path | None, timeout_s: float, **options: Any) -> None:
-        secret = read_secret(token_file) if token_file else None  # connect looks into $HDCOS_TOKEN
+        secret = common.read_secret(token_file) if token_file else None  # connect looks into $HDCOS_TOKEN
         command(lambda: connect(cluster, secret, timeout_s=timeout_s), **options)
 
     return wrapped
 
 
-@contextmanager
-def shared_name(model: str) -> Iterator[None]:
-    """Where a file is named instead of a model that was shared, say so."""
-    try:
-        yield
-    except (DataMissing, InputError) as error:
-        if not Path(model).is_file():
-            raise
-        raise type(error)(
-            f"{model} is a file, and {error}. Share it first: `hdcos share-model {model} --name NAME`"
-        ) from error
-
-
-def read_secret(path: Path) -> str:
-    """The secret in a client's file."""
-    secret = read_text(path, "the file of a client's secret").strip()
-    if not secret or not secret.isascii() or not secret.isprintable() or " " in secret:
-        raise InputError(f"{path} holds no client's secret, which is one word: `hdcos token new` makes one")
-    return secret
-
-
 @click.command(short_help="Private predictions for the rows of a file.")
 @click.argument("model")
 @file_argument
-@click.option(
-    "--output", type=click.Path(dir_okay=False, path_type=Path), help="A .npy or .csv file; else the terminal."
-)
+@click.option("--output", type=common.NEW_FILE, help="A .npy or .csv file; else the terminal.")
 @click.option("--label", default=None, help="A column to leave out.")
-@click.option("--features", default=None, help="The array of an NPZ file that holds the rows.")
+@features_option
 @click.option("--mode", type=click.Choice(["shares", "masked"]), help="How rows go out; masked takes a round less.")
-@connected
+@reach_cluster
 def predict(
     reach: Reach,
     model: str,
@@ -92,15 +59,20 @@ def predict(
     mode: str | None,
 ) -> None:
     """Private predictions of MODEL for the rows of FILE (CSV, NPY, NPZ, IDX or Parquet): its outputs, row by row."""
-    if output is not None and output.suffix not in (".npy", ".csv"):
-        raise InputError(f"{output} is neither a .npy nor a .csv file")
     if output is not None:
-        check_output(output)
+        if output.suffix not in (".npy", ".csv"):
+            raise InputError(f"{output} is neither a .npy nor a .csv file")
+        common.check_output(output)
     table = read_table(file, label, features)
     with reach() as cluster:
-        with shared_name(model):
+        try:
             private = cluster.model(model)
-        with about(file):
+        except (DataMissing, InputError) as error:
+            if not Path(model).is_file():
+                raise
+            advice = f"Share it first: `hdcos share-model {model} --name NAME`"
+            raise type(error)(f"{model} is a file, and {error}. {advice}") from error
+        with common.about(file):
             logits = private.predict(table, progress=sys.stderr.isatty() and len(table) > 1000, mode=mode)
     if output is not None and output.suffix == ".npy":
         np.save(output, logits)
@@ -114,12 +86,12 @@ def predict(
 @click.option("--name", required=True, help="What the parties call the model.")
 @click.option(
     "--calibrate",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=common.FILE,
     help="Rows of the kind it will meet: here, in plaintext, they show which intervals its series need.",
 )
 @click.option("--label", default=None, help="A column of those rows to leave out.")
-@click.option("--features", default=None, help="The array of an NPZ file that holds those rows.")
-@connected
+@features_option
+@reach_cluster
 def share_model(
     reach: Reach, file: Path, name: str, calibrate: Path | None, label: str | None, features: str | None
 ) -> None:
@@ -147,11 +119,11 @@ def share_model(
 @file_argument
 @click.option("--name", required=True, help="What the parties call the rows.")
 @click.option("--label", default=None, help="The column with the labels, if this owner has them.")
-@click.option("--features", default=None, help="The array of an NPZ file that holds the rows.")
+@features_option
 @click.option("--outputs", default=1, show_default=True, help="Of the network to be trained: 1 for two classes.")
 @click.option("--loss", type=click.Choice(LOSSES), help="Of the training to come: squared for a regression.")
 @click.option("--allow", multiple=True, help="Another client that may train on it, and so learn of it.")
-@connected
+@reach_cluster
 def upload(
     reach: Reach,
     file: Path,
@@ -165,7 +137,7 @@ def upload(
     """Split the rows of FILE between the parties, who keep their shares under a NAME."""
     table = read_table(file, label, features)
     with reach() as cluster:
-        with about(file):
+        with common.about(file):
             cluster.upload(table, table.y, name=name, outputs=outputs, loss=loss)
         for client in allow:
             cluster.allow_training(name, client)
@@ -174,13 +146,13 @@ def upload(
 
 @click.command(short_help="Ask for a model in plaintext.")
 @click.argument("model")
-@click.option("--output", required=True, type=click.Path(dir_okay=False, path_type=Path), help="Where it is saved.")
+@click.option("--output", required=True, type=common.NEW_FILE, help="Where it is saved.")
 @click.option("--request", default=None, help="A reveal that was asked for before.")
 @click.option("--wait-s", default=2.0, show_default=True, help="How long to wait for the operators.")
-@connected
+@reach_cluster
 def reveal(reach: Reach, model: str, output: Path, request: str | None, wait_s: float) -> None:
     """Ask both operators for MODEL in plaintext, and save it."""
-    check_output(output)
+    common.check_output(output)
     with reach() as cluster:
         cluster.model(model).reveal(wait_s, request).save(output)
     click.echo(f"{model} was revealed to you and saved as {output}")
@@ -189,18 +161,18 @@ def reveal(reach: Reach, model: str, output: Path, request: str | None, wait_s: 
 @click.command(short_help="Have material made ahead.")
 @click.argument("model")
 @click.option("--rows", required=True, type=click.IntRange(1), help="How many.")
-@connected
+@reach_cluster
 def deal(reach: Reach, model: str, rows: int) -> None:
-    """Have material for so many rows of MODEL kept in stock."""
+    """Have material for a number of rows of MODEL kept available."""
     with reach() as cluster:
         private = cluster.model(model)
         private.keep_ahead(rows)
-        click.echo(f"{model}: {private.stock} rows in stock now")
+        click.echo(f"{model}: material for {private.stock} rows now")
 
 
 @click.command()
-@json_option
-@connected
+@common.json_option
+@reach_cluster
 def models(reach: Reach, as_json: bool) -> None:
     """Models that the parties hold."""
     with reach() as cluster:
@@ -208,19 +180,19 @@ def models(reach: Reach, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(found))
         return
-    table = new_table("name", "version", "ready", "answered", "error", texts=5)
+    table = common.new_table("name", "version", "ready", "answered", "error", texts=5)
     table.columns[1].no_wrap = True
     for item in found:
         answered = f"{item['queries']} of {item['queries_allowed']}"
         table.add_row(item["name"], item["version"], str(item["ready"]), answered, item["error"])
-    show(table)
+    common.show(table)
 
 
 @click.command()
 @click.argument("job", required=False)
 @click.option("--cancel", is_flag=True, help="End the job.")
-@json_option
-@connected
+@common.json_option
+@reach_cluster
 def jobs(reach: Reach, job: str | None, cancel: bool, as_json: bool) -> None:
     """Your training jobs, or one of them."""
     if cancel and job is None:
@@ -234,11 +206,11 @@ def jobs(reach: Reach, job: str | None, cancel: bool, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(found))
         return
-    table = new_table("id", "model", "state", "steps", texts=3)
+    table = common.new_table("id", "model", "state", "steps", texts=3)
     table.columns[0].no_wrap = True
     for item in found:
         table.add_row(item["id"], item["model"], item["state"], f"{item['step']}/{item['total_steps']}")
-    show(table)
+    common.show(table)
     for item in found:
         if item["error"]:
             click.echo(f"{item['id']}: {item['error']}")

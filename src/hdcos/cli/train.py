@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,34 +19,22 @@ import click
 import numpy as np
 
 from hdcos import data, nn
-from hdcos.cli.failing import if_interrupted
-from hdcos.cli.files import about, check_output
-from hdcos.cli.remote import read_secret, token_option
-from hdcos.cli.tables import new_table, show
+from hdcos.cli import common
 from hdcos.cluster.connect import connect
 from hdcos.cluster.local import local
 from hdcos.data import read_table
 from hdcos.errors import CheckpointMismatch, InputError, ModelError
+from hdcos.files import read_toml
 from hdcos.nn.models import READY
 from hdcos.party.checkpoint import last_run, set_aside
-from hdcos.reading import read_toml
-from hdcos.secure.training.rates import RateRaised
 
-NUMBER, TEXT = (int, float), (str,)
+WHOLE, NUMBER, TEXT = (int,), (int, float), (str,)
 KEYS: dict[str, dict[str, tuple[type, ...]]] = {
-    "data": {
-        **{"train": (str, list), "test": TEXT, "label": (str, int)},
-        **{"test_label": (str, int), "features": TEXT},
-    },
-    "model": {
-        **{"ready": TEXT, "sizes": (list,), "file": TEXT},
-        **{"activation": TEXT, "structure": TEXT, "seed": (int,)},
-    },
-    "training": {
-        **{"epochs": (int,), "batch_size": (int,), "lr": NUMBER, "loss": TEXT, "momentum": NUMBER},
-        **{"weight_decay": NUMBER, "schedule": TEXT, "seed": (int,), "checkpoint": TEXT, "checkpoint_every": (int,)},
-        "watch": (int,),
-    },
+    "data": {"train": (str, list), "test": TEXT, "label": (str, int), "test_label": (str, int), "features": TEXT},
+    "model": {"ready": TEXT, "sizes": (list,), "file": TEXT, "activation": TEXT, "structure": TEXT, "seed": WHOLE},
+    "training": dict.fromkeys(("epochs", "batch_size", "seed", "checkpoint_every", "watch"), WHOLE)
+    | dict.fromkeys(("lr", "momentum", "weight_decay"), NUMBER)
+    | dict.fromkeys(("loss", "schedule", "checkpoint"), TEXT),
     "output": {"model": TEXT},
 }
 SCHEDULES: dict[str, Callable[[float], float]] = {
@@ -59,22 +45,20 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 
 
 @click.command(short_help="Train a network on shares of your data.")
-@click.argument("config", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("config", type=common.FILE)
 @click.option("--resume", is_flag=True, help="Go on from the newest checkpoint that both parties hold.")
-@click.option(
-    "--new", "anew", is_flag=True, help="Begin anew; the checkpoints of a run that was cut off are set aside."
-)
-@click.option("--cluster", "site", help="The cluster file of a cluster to train on; else three processes here.")
-@token_option
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def train(config: Path, resume: bool, anew: bool, site: str | None, token_file: Path | None, as_json: bool) -> None:
+@click.option("--new", is_flag=True, help="Begin another run; the checkpoints of one that was cut off are set aside.")
+@click.option("--cluster", "path", help="The cluster file of a cluster to train on; else three processes here.")
+@common.token_option
+@common.json_option
+def train(config: Path, resume: bool, new: bool, path: str | None, token_file: Path | None, as_json: bool) -> None:
     """Train a network on shares of the data that CONFIG names, on this machine or on a cluster.
 
-    A configuration whose run is finished is run again from the beginning.
+    A configuration whose run has ended is run again from the beginning.
     """
-    if resume and (anew or site):
+    if resume and (new or path):
         raise click.UsageError(
-            "jobs on a cluster go on by themselves" if site else "--resume goes on with a run, --new begins another"
+            "jobs on a cluster go on by themselves" if path else "--resume goes on with a run, --new begins another"
         )
     settings = read_config(config)
     folder, given, training = config.parent, settings["data"], dict(settings["training"])
@@ -93,7 +77,7 @@ def train(config: Path, resume: bool, anew: bool, site: str | None, token_file: 
     if shape not in SCHEDULES:
         raise InputError(f"no schedule is called {shape!r}: choose from {', '.join(SCHEDULES)}")
     kept = training.pop("checkpoint", None)
-    if kept and site:
+    if kept and path:
         raise InputError(
             f"{config}: the parties of a cluster keep checkpoints by themselves: leave `checkpoint` in [training] out"
         )
@@ -102,12 +86,11 @@ def train(config: Path, resume: bool, anew: bool, site: str | None, token_file: 
         raise InputError(f"{config}: nothing can be resumed: [training] names no checkpoint folder")
     saved = settings["output"].get("model")
     if saved:
-        check_output(folder / saved)
+        common.check_output(folder / saved)
     if where and not resume:
-        _make_way(folder / kept, config, anew)
-    if_interrupted(lambda: _next_steps(config, folder / kept if where else None, site))
-    connection = local() if site is None else connect(site, read_secret(token_file) if token_file else None)
-    with connection as cluster, _notes():
+        _make_way(folder / kept, config, new)
+    common.if_interrupted(lambda: _next_steps(config, folder / kept if where else None, path))
+    with local() if path is None else connect(path, common.read_secret(token_file) if token_file else None) as cluster:
         private = cluster.fit(
             model,
             x,
@@ -122,23 +105,23 @@ def train(config: Path, resume: bool, anew: bool, site: str | None, token_file: 
     _show(private, saved, as_json)
 
 
-def _make_way(kept: Path, config: Path, anew: bool) -> None:
-    """Set aside what a finished run left, or any if asked: a run has its checkpoints for itself."""
+def _make_way(kept: Path, config: Path, new: bool) -> None:
+    """Set aside what a run that has ended left, or any if asked: a run has its checkpoints for itself."""
     found = last_run(kept)
     if found is None:
         return
     done, steps = found
-    if done < steps and not anew:
+    if done < steps and not new:
         raise CheckpointMismatch(
             f"{kept} holds a run that ended at step {done} of {steps}: go on with `hdcos train {config} --resume`, or "
-            f"begin anew with --new, which sets it aside"
+            f"begin another with --new, which sets it aside"
         )
     click.echo(f"Note: the checkpoints of the last run are now in {set_aside(kept)}", err=True)
 
 
-def _next_steps(config: Path, kept: Path | None, site: str | None) -> str:
+def _next_steps(config: Path, kept: Path | None, cluster: str | None) -> str:
     """What to do after Ctrl-C."""
-    if site:
+    if cluster:
         return "A job that was begun goes on at the parties: `hdcos jobs` shows it, --cancel ends it."
     if kept is None:
         return "Nothing of the run is kept: a `checkpoint` folder in [training] makes that --resume can go on with it."
@@ -152,7 +135,7 @@ def _rows(model: nn.Sequential, name: str, table: data.Table) -> tuple[np.ndarra
     if table.y is None:
         raise InputError(f"{name} has no labels: `label` in [data] says where they are")
     width, wanted = math.prod(table.x.shape[1:]), math.prod(model.input_shape)
-    with about(name):
+    with common.about(name):
         if width != wanted and (table.columns is None or model.feature_names is None):
             raise InputError(f"the file has {width} features, the network takes {wanted}")
         return model.rows(table), table.y
@@ -199,19 +182,6 @@ def build_model(section: dict[str, Any], folder: Path) -> nn.Sequential:
         raise ModelError(f"[model]: {error}") from error
 
 
-@contextmanager
-def _notes() -> Iterator[None]:
-    """Show warnings as lines for people."""
-
-    def show(message: Warning | str, category: type, filename: str, lineno: int, *rest: Any, **more: Any) -> None:
-        click.echo(f"Note: {message}", err=True)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", RateRaised)
-        warnings.showwarning = show
-        yield
-
-
 def _show(private: Any, saved: str | None, as_json: bool) -> None:
     online, offline = private.cost.online, private.cost.offline
     if as_json:
@@ -223,12 +193,12 @@ def _show(private: Any, saved: str | None, as_json: bool) -> None:
         click.echo(json.dumps({"epochs": epochs, **cost, "model": saved}))
         return
     watched = next((epoch.watched for epoch in private.history if epoch.watched), "your rows")
-    table = new_table("epoch", "seconds", "loss", f"accuracy of {watched}", texts=0)
+    table = common.new_table("epoch", "seconds", "loss", f"accuracy of {watched}", texts=0)
     for epoch in private.history:
         loss = "-" if epoch.loss is None else f"{epoch.loss:.4g}"
         accuracy = "-" if epoch.accuracy is None else f"{epoch.accuracy:.2%}"
         table.add_row(str(epoch.number), f"{epoch.seconds:.1f}", loss, accuracy)
-    show(table)
+    common.show(table)
     click.echo(
         f"{online.rounds:,} rounds, {online.bytes_sent[0] / 1e6:,.1f} MB each way between the parties, "
         f"{sum(offline.bytes_sent) / 1e6:,.1f} MB of material"

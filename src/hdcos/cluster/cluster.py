@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Literal, Self, Unpack, overload
 from weakref import WeakSet
 
@@ -13,13 +12,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hdcos.api.cost import Cost
-from hdcos.api.names import check_id, check_name
-from hdcos.cluster.fit import Data, Options, Run, check_run
+from hdcos.checks import check_id, check_name
+from hdcos.cluster.fit import Data, Labels, Options, Run, check_run
 from hdcos.cluster.function import PrivateFunction
 from hdcos.cluster.job import Job
 from hdcos.cluster.model import PrivateModel
-from hdcos.cluster.shares import split_words
-from hdcos.cluster.transport import ModelRecord, Transport
+from hdcos.cluster.transport import ModelRecord, Transport, split_words
 from hdcos.errors import InputError, PolicyRefused
 from hdcos.nn import Sequential
 from hdcos.nn.columns import Rows
@@ -51,9 +49,7 @@ class Cluster:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -71,8 +67,8 @@ class Cluster:
 
         `calibrate` are rows of the kind the model will meet: here, in plaintext, they show which intervals tanh,
         sigmoid and expm1 need. What was chosen is the result's `calibration`; the intervals are public. Without rows a
-        warning says what is assumed. `ahead` rows are kept in stock: more material is made in the background as they
-        are used.
+        warning says what is assumed. Material for `ahead` rows is kept available: more is made in the background as
+        they are used.
         """
         model, calibration = make_shareable(model, calibrate)
         chosen = compile_network(model, self.phase_bits, self.has_dealer)
@@ -132,37 +128,16 @@ class Cluster:
 
     @overload
     def fit(
-        self,
-        model: Sequential,
-        x: Data,
-        y: ArrayLike | None = None,
-        *,
-        progress: bool = True,
-        wait: Literal[True] = True,
-        **options: Unpack[Options],
+        self, model: Sequential, x: Data, y: Labels = None, *, wait: Literal[True] = True, **options: Unpack[Options]
     ) -> PrivateModel: ...
 
     @overload
     def fit(
-        self,
-        model: Sequential,
-        x: Data,
-        y: ArrayLike | None = None,
-        *,
-        progress: bool = True,
-        wait: Literal[False],
-        **options: Unpack[Options],
+        self, model: Sequential, x: Data, y: Labels = None, *, wait: Literal[False], **options: Unpack[Options]
     ) -> Job: ...
 
     def fit(
-        self,
-        model: Sequential,
-        x: Data,
-        y: ArrayLike | None = None,
-        *,
-        progress: bool = True,
-        wait: bool = True,
-        **options: Unpack[Options],
+        self, model: Sequential, x: Data, y: Labels = None, *, wait: bool = True, **options: Unpack[Options]
     ) -> PrivateModel | Job:
         """Train a model on rows and labels that no party sees; `Options` lists the options.
 
@@ -198,19 +173,19 @@ class Cluster:
             return job
         if run.own is None:
             self._check_datasets(job, run.spec["datasets"])
-        job.follow(progress)
+        job.follow(run.progress)
         return job.result()
 
     def _submit(self, run: Run) -> Job:
         names = run.spec["datasets"]
         if run.own is not None:
-            self.upload(run.own.shared, run.own.targets, name=names[0], outputs=run.form.outputs)
+            self.upload(run.own.shared, run.own.targets, name=names[0], outputs=run.plan.outputs)
         self.transport.submit(run.spec, split_words(run.words))
         return Job(self, run.spec["id"], run.watched, "" if run.own is None else names[0])
 
     def _check_datasets(self, job: Job, names: list[str]) -> None:
         """A job waits for data sets that are yet to be uploaded; a caller who waits for the job would not see why."""
-        with suppress(PolicyRefused):  # whoever may train and not upload is not told which there are
+        with suppress(PolicyRefused):  # a client that may train and not upload is not told which there are
             there = {item["name"] for item in self.datasets() if item["complete"]}
             if missing := [name for name in names if name not in there]:
                 self.transport.cancel(job.id, keep=False)
@@ -231,7 +206,7 @@ class Cluster:
     def function(self, name: str, *shapes: tuple[int, ...], ahead: int = 0, **parameters: Any) -> PrivateFunction:
         """A function opened for inputs of these shapes; material can then be made before the inputs exist.
 
-        `ahead` executions are kept in stock: the dealer makes more in the background as they are used.
+        Material for `ahead` executions is kept available: the dealer makes more in the background as they are used.
         """
         if "phase_bits" in catalogue.find(name).parameters and "series" not in catalogue.find(name).parameters:
             parameters = {**self._function_bits, **parameters}
@@ -253,7 +228,7 @@ class Cluster:
         return Cost.of(self.transport.counts(), self._costs)
 
     def reset_cost(self) -> None:
-        """Start counting anew."""
+        """Start counting again."""
         self._costs = self.transport.counts()
 
     def round_trip_s(self, rounds: int = 100) -> float:

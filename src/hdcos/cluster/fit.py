@@ -8,10 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Required, TypedDict
 
-import numpy as np
 from numpy.typing import ArrayLike
 
-from hdcos.api.names import check_name
+from hdcos.checks import check_name, check_whole
 from hdcos.errors import InputError
 from hdcos.nn import Sequential
 from hdcos.nn.columns import Rows, column_names
@@ -23,6 +22,7 @@ from hdcos.secure.training.targets import OwnRows, named_sets, own_rows
 from hdcos.secure.training.watch import SAMPLE, Watch
 
 Data = Rows | str | list[str] | tuple[str, ...]
+Labels = ArrayLike | None
 Folder = str | os.PathLike[str]
 
 
@@ -43,6 +43,7 @@ class Options(TypedDict, total=False):
     checkpoint_every: int
     resume: Folder | None
     name: str | None
+    progress: bool
 
 
 @dataclass(frozen=True)
@@ -56,13 +57,14 @@ class Run:
     watched: Watch | None
     own: OwnRows | None
     """Rows that came with the call; otherwise the data sets are named."""
-    form: TrainingPlan
+    plan: TrainingPlan
+    progress: bool
 
 
 def check_run(
     model: Sequential,
     x: Data,
-    y: ArrayLike | None,
+    y: Labels,
     phase_bits: int,
     *,
     epochs: int,
@@ -79,23 +81,24 @@ def check_run(
     checkpoint_every: int = 100,
     resume: Folder | None = None,
     name: str | None = None,
+    progress: bool = True,
 ) -> Run:
     """A run as the parties will be told of it; whatever can be refused here is."""
-    epochs, batch_size = _whole(epochs, "epochs", 1), _whole(batch_size, "batch_size", 1)
-    checkpoint_every = _whole(checkpoint_every, "checkpoint_every", 1)
+    epochs, batch_size = check_whole(epochs, "epochs"), check_whole(batch_size, "batch_size")
+    checkpoint_every = check_whole(checkpoint_every, "checkpoint_every")
     if seed is not None:
-        seed = _whole(seed, "seed", 0)
+        seed = check_whole(seed, "seed", 0)
     if checkpoint is not None and resume is not None and os.path.abspath(checkpoint) != os.path.abspath(resume):
         raise InputError("a resumed run goes on in its own folder: leave `checkpoint` out")
     folder = resume if resume is not None else checkpoint
     number, name = secrets.token_hex(16), check_name(name or f"trained-{secrets.token_hex(4)}", "model name")
     model = model.remembering(column_names(x))
-    form = training_plan(model, loss)
+    plan = training_plan(model, loss)
     watched = None if validation is None else Watch.validation(model, loss, validation)
     rates = epoch_rates(model, loss, batch_size, lr, schedule, epochs, momentum, weight_decay)
-    named, own = named_sets(form, x, y), None
+    named, own = named_sets(plan, x, y), None
     if named is None:
-        own = own_rows(form, model, x, y, loss)
+        own = own_rows(plan, model, x, y, loss)
         watched = watched or Watch.sample(model, loss, own.rows, own.targets, watch)
         if batch_size > len(own.rows):
             raise InputError(f"a batch of {batch_size} rows cannot be drawn from {len(own.rows)}")
@@ -119,10 +122,4 @@ def check_run(
         "resume": resume is not None,
         "publish": "end" if watched is None else "epoch",
     }
-    return Run(spec, form.words(model), watched, own, form)
-
-
-def _whole(value: object, what: str, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise InputError(f"{what} is a whole number of at least {least}, got {value!r}")
-    return int(value)
+    return Run(spec, plan.words(model), watched, own, plan, progress)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hdcos.cluster.model import check_count, join_replies
-from hdcos.cluster.shares import split_words
-from hdcos.cluster.transport import Transport
+from hdcos.checks import check_whole
+from hdcos.cluster.model import join_replies
+from hdcos.cluster.transport import Transport, split_words
 from hdcos.errors import InputError, RangeError
 from hdcos.protocol import catalogue
 from hdcos.protocol.catalogue import Call
@@ -20,8 +19,8 @@ from hdcos.ring import Array, encode
 
 
 class PrivateFunction:
-    """A function of private inputs. An execution is one evaluation at the opened shapes; leaving a `with` block closes
-    it, and what is left of its material is forgotten."""
+    """A function of private inputs. An execution is one evaluation at the opened shapes; the end of a `with` block
+    closes it, and what is left of its material is forgotten."""
 
     def __init__(self, transport: Transport, call: Call, shapes: tuple[tuple[int, ...], ...], ahead: int) -> None:
         self._call, self._shapes = call, shapes
@@ -39,8 +38,8 @@ class PrivateFunction:
         self._opened = transport.function(call, shapes, scale, ahead)
 
     def prepare(self, executions: int, wait: bool = True) -> None:
-        """Have material for so many more executions made; without `wait`, in the background."""
-        self._opened.prepare(check_count(executions), wait)
+        """Have material for more executions made; without `wait`, in the background."""
+        self._opened.prepare(check_whole(executions, "executions"), wait)
 
     @property
     def stock(self) -> int:
@@ -54,9 +53,7 @@ class PrivateFunction:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         if kind is None:
             self.close()
 

@@ -1,30 +1,34 @@
 """A run of training, followed from the caller's side: every epoch of it, and how it does on the caller's own rows.
 
-The parties show the model of each epoch under a name of its own, and wait until it was looked at.
+The parties show the model of each epoch under a name of its own, and wait until it was looked at. On a terminal a bar
+shows how far it is; elsewhere nothing is printed.
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from threading import Thread
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from hdcos import errors
 from hdcos.api.cost import Cost
 from hdcos.cluster.model import PrivateModel
-from hdcos.cluster.progress import shown
 from hdcos.cluster.transport import ENDED, RetryableError, Status
 from hdcos.errors import DataMissing, HdcosError, InputError, RangeError
 from hdcos.secure.training.watch import Epoch, Watch
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from hdcos.cluster.cluster import Cluster
 
 POLL_S = 0.5
 ALL_EPOCHS = 10_000
-"""More than a job may have: whoever has looked at this one looks at none."""
+"""More than a job may have: a client that has looked at this one looks at none."""
 
 
 class Job:
@@ -146,17 +150,22 @@ class Job:
         """See every epoch until the job ends; RangeError, and its end, if it diverges."""
         events, began, looked = self.events(), time.monotonic(), ""
         try:
-            with shown(progress) as display:
+            with show_progress(progress) as display:
                 for status in events:
                     display.update(status)
-                    self._time(status)
+                    for number, seconds in status["report"]["ended"]:
+                        self._seconds[int(number)] = seconds
+                        if self._watched is None:
+                            self._epochs[int(number)] = Epoch(int(number), seconds)
                     interim = status["interim"]
                     if self._watched is not None and interim["version"] not in ("", looked):
                         looked = interim["version"]
                         self._look_at(interim)
                         display.note(self._epochs[interim["epoch"]])
-                while not self._both_ended():
+                self._look()
+                while self.state not in ENDED:  # at party 1, too
                     time.sleep(POLL_S)
+                    self._look()
                 if self.state == "done":
                     self._complete(status["epochs"], time.monotonic() - began)
                     display.note(self._epochs[status["epochs"]])
@@ -170,13 +179,6 @@ class Job:
                 with suppress(HdcosError):  # rows that came with the call, and go with it
                     self._transport.forget_data(self._own_rows)
 
-    def _time(self, status: Status) -> None:
-        """Note how long epochs took."""
-        for number, seconds in status["report"]["ended"]:
-            self._seconds[int(number)] = seconds
-            if self._watched is None:
-                self._epochs[int(number)] = Epoch(int(number), seconds)
-
     def _look_at(self, interim: dict[str, Any]) -> None:
         """Predictions of the model of an epoch while training waits."""
         number = interim["epoch"]
@@ -184,13 +186,13 @@ class Job:
         with suppress(DataMissing):  # too late: the job waited for long, went on and has ended
             try:
                 record = self._transport.model(interim["model"], lambda: str(interim["version"]))
-            except InputError:  # a party was lost and has begun again: the epoch will be shown anew
+            except InputError:  # a party was lost and has begun again: the epoch will be shown again
                 record = None
             if record is not None:
-                self._epochs[number] = self._scored(number, PrivateModel(self._transport, record))
+                self._epochs[number] = self._score(number, PrivateModel(self._transport, record))
         self._transport.looked(self.id, number)
 
-    def _scored(self, number: int, model: PrivateModel) -> Epoch:
+    def _score(self, number: int, model: PrivateModel) -> Epoch:
         assert self._watched is not None
         return self._watched.epoch(number, self._seconds.get(number, 0.0), model.predict(self._watched.rows))
 
@@ -200,11 +202,7 @@ class Job:
             self._seconds.setdefault(number, seconds / last)
             self._epochs.setdefault(number, Epoch(number, self._seconds[number]))
         if self._watched is not None:
-            self._epochs[last] = self._scored(last, self.model())
-
-    def _both_ended(self) -> bool:
-        self._look()
-        return self.state in ENDED
+            self._epochs[last] = self._score(last, self.model())
 
     def _look(self) -> None:
         zero, one = self._transport.job(self.id)
@@ -216,3 +214,52 @@ class Job:
         self.state, self.step = status["state"], status["step"]
         self.total_steps = status["total_steps"] or self.total_steps
         self._error, self._model, self._version = status["error"], status["model"], status["version"]
+
+
+class Display:
+    """Epoch, steps per second, rounds, megabytes, available material, time left; without a bar, nothing."""
+
+    def __init__(self, bar: Progress | None) -> None:
+        self._bar = bar
+        self._task = None if bar is None else bar.add_task("waiting", total=None, numbers="")
+        self._last = (0, perf_counter())
+
+    def update(self, status: Status) -> None:
+        """Show what a party says of the job now."""
+        if self._bar is None or self._task is None:
+            return
+        (step, moment), now = self._last, perf_counter()
+        said, online = [], status["report"]["cost"]["online"]
+        if status["step"] > step:
+            said.append(f"{(status['step'] - step) / max(now - moment, 1e-9):.1f} steps/s")
+            self._last = (status["step"], now)
+        said.append(f"{online['rounds']:,} rounds, {online['bytes_sent'] / 1e6:,.0f} MB each way")
+        if status.get("available") is not None:
+            said.append(f"material for {status['available']} steps")
+        epoch = min(status["epochs"], 1 + status["epoch"])
+        running = status["state"] == "running"
+        self._bar.update(
+            self._task,
+            total=status["total_steps"] or None,
+            completed=status["step"],
+            description=f"epoch {epoch}/{status['epochs']}" if running else status["state"],
+            numbers=", ".join(said),
+        )
+
+    def note(self, epoch: Epoch) -> None:
+        """Leave a line about an epoch above the bar."""
+        if self._bar is not None:
+            self._bar.console.print(str(epoch), highlight=False)
+
+
+@contextmanager
+def show_progress(wanted: bool) -> Iterator[Display]:
+    if not (wanted and sys.stderr.isatty()):
+        yield Display(None)
+        return
+    from rich.console import Console  # a client without a terminal does without it
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    texts = [TextColumn("{task.description}"), BarColumn(20), TextColumn("{task.fields[numbers]}")]
+    with Progress(*texts, TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True)) as bar:
+        yield Display(bar)

@@ -73,7 +73,7 @@ def local(
                 "timeout_s": timeout_s,
                 "emulation": {"rtt_ms": rtt_ms, "mbps": mbps} if emulation else None,
             }
-            processes.append(stack.enter_context(_process(role, config, folder / f"{role}.log")))
+            processes.append(stack.enter_context(_start_process(role, config, folder / f"{role}.log")))
         links = []
         for role in ("party0", "party1"):
             host, port = addresses[role]
@@ -84,7 +84,7 @@ def local(
             handshake(link, Hello("client", SOFTWARE, table_hash(), run))
             links.append(link)
         pids = {process.role: process.popen.pid for process in processes}
-        transport = LinkTransport(links, dealer, timeout_s, lambda error: _explained(error, processes))
+        transport = LinkTransport(links, dealer, timeout_s, lambda error: _explain(error, processes))
         stack.callback(transport.close)
         yield Cluster(transport, phase_bits, pids)
         transport.shutdown()
@@ -98,7 +98,7 @@ class _Process:
 
 
 @contextmanager
-def _process(role: str, config: Mapping[str, Any], log: Path) -> Iterator[_Process]:
+def _start_process(role: str, config: Mapping[str, Any], log: Path) -> Iterator[_Process]:
     """A node process that does not outlive the block, nor the calling process."""
     with log.open("wb") as errors:
         popen = subprocess.Popen(
@@ -124,7 +124,7 @@ def _process(role: str, config: Mapping[str, Any], log: Path) -> Iterator[_Proce
             popen.wait()
 
 
-def _explained(error: PeerLost, processes: Sequence[_Process]) -> PeerLost:
+def _explain(error: PeerLost, processes: Sequence[_Process]) -> PeerLost:
     """A lost peer with the last words of the process that died, if one did."""
     for process in processes:
         status = process.popen.poll()
@@ -135,7 +135,7 @@ def _explained(error: PeerLost, processes: Sequence[_Process]) -> PeerLost:
             if said:
                 last = said[-1]
             elif status == -signal.SIGKILL:
-                last = "killed, perhaps for want of memory"
+                last = "killed, perhaps because memory ran out"
             else:
                 last = f"exit status {status}"
             return PeerLost(f"{error} {process.role} has ended: {last}")

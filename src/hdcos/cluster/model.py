@@ -5,17 +5,15 @@ from __future__ import annotations
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from threading import Lock
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from hdcos.api.cost import Cost
-from hdcos.api.names import check_id
-from hdcos.cluster.shares import split_words
-from hdcos.cluster.transport import ModelRecord, Reply, RetryableError, Transport, ask_again
+from hdcos.checks import check_id, check_whole
+from hdcos.cluster.transport import ModelRecord, Reply, RetryableError, Transport, ask_again, split_words
 from hdcos.errors import HandshakeError, HdcosError, InputError, MaterialReused
 from hdcos.nn import Sequential
 from hdcos.nn.columns import Rows
@@ -31,21 +29,13 @@ if TYPE_CHECKING:
 BATCH_ROWS = 1024
 """Rows of one batch of rounds, unless the caller says otherwise: rounds are shared, memory stays small."""
 MASKS_AT_ONCE = 4096
-T = TypeVar("T")
-
-
-def check_count(rows: object) -> int:
-    """How many rows or executions material is prepared for."""
-    if isinstance(rows, bool) or not isinstance(rows, int | np.integer) or rows < 1:
-        raise InputError(f"material is prepared for a whole number of at least 1, got {rows!r}")
-    return int(rows)
 
 
 def join_replies(replies: Sequence[Reply]) -> Array:
     """A result from both parties' shares of it."""
     zero, one = replies
     if (zero.scale, zero.bits) != (one.scale, one.bits):
-        raise HdcosError("the parties disagree about the form of the result")
+        raise HdcosError("the parties disagree about the scale of the result")
     return decode(join(zero.words, one.words, zero.bits), zero.scale, zero.bits)
 
 
@@ -69,12 +59,12 @@ class PrivateModel:
     def _take(self, record: ModelRecord) -> None:
         """Use what the parties say of the model now."""
         self._record = record
-        self._form = Sequential.outline(record.architecture)
-        self.layout = compile_network(self._form, record.phase_bits, self._transport.has_dealer)
-        if record.input_form not in (None, (self.layout.input_scale, self.layout.input_bits)):
+        self._outline = Sequential.outline(record.architecture)
+        self.network = compile_network(self._outline, record.phase_bits, self._transport.has_dealer)
+        if record.input_scale not in (None, (self.network.input_scale, self.network.input_bits)):
             raise HandshakeError("the parties compute this network with other scales: install the same hdcos version")
         self._mask_ids: list[Any] = []
-        self._masks = np.empty((0, *self.layout.input_shape), np.uint64)
+        self._masks = np.empty((0, *self.network.input_shape), np.uint64)
         self._masks_until = 0.0
 
     @property
@@ -88,17 +78,17 @@ class PrivateModel:
     @property
     def input_shape(self) -> tuple[int, ...]:
         """Of one row."""
-        return self._form.input_shape
+        return self._outline.input_shape
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
         """Of the columns of a row, if the model knows them."""
-        return self._form.feature_names
+        return self._outline.feature_names
 
     @property
     def rounds(self) -> dict[str, int]:
         """Rounds between the parties for a batch, by the mode in which its rows come."""
-        masked = plan_inference(self.layout).rounds
+        masked = plan_inference(self.network).rounds
         return {"masked": masked, "shares": masked + 1}
 
     @property
@@ -107,19 +97,19 @@ class PrivateModel:
         return self._transport.stock(self._record)
 
     def prepare(self, rows: int, wait: bool = True) -> None:
-        """Have material for so many rows made, and fetch their input masks: predictions then take a round less.
+        """Have material for these rows made, and fetch their input masks: predictions then take a round less.
 
         Without `wait` the material is made in the background, and no masks are fetched.
         """
-        rows = check_count(rows)
+        rows = check_whole(rows, "rows")
         with self._lock:
             self._transport.prepare(self._record, rows, wait)
             if wait:
-                self._patiently(lambda: self._fetch_masks(rows))
+                ask_again(lambda: self._fetch_masks(rows), self._transport.timeout_s)
 
     def keep_ahead(self, rows: int) -> None:
-        """Have material for so many rows kept in stock from now on."""
-        self._transport.keep_ahead(self._record, check_count(rows))
+        """Have material for this many rows kept available from now on."""
+        self._transport.keep_ahead(self._record, check_whole(rows, "rows"))
 
     def predict(self, x: Rows, progress: bool = False, batch_rows: int = BATCH_ROWS, mode: str | None = None) -> Array:
         """The network's outputs (logits) for rows x, which no party sees; nor does any see the outputs.
@@ -127,23 +117,22 @@ class PrivateModel:
         In mode "masked" rows travel masked, by masks of their own; in mode "shares" as two shares, for one round more.
         By default masks are used where `prepare` fetched them. `batch_rows` rows share their rounds; `progress` shows a
         bar on a terminal. Material that was not prepared is made on the way, and a batch that was lost on the way is
-        sent again, split anew.
+        sent again, split freshly.
         """
-        rows = self._form.rows(x)
+        rows = self._outline.rows(x)
         if mode not in (None, "masked", "shares"):
             raise InputError(f"inputs go out masked or as shares, not {mode!r}")
-        if batch_rows < 1:
-            raise InputError(f"a batch has at least one row, not {batch_rows}")
-        words = encode(self.layout.apply_front(rows), self.layout.input_scale)  # all of them, before any is sent
+        check_whole(batch_rows, "batch_rows")
+        words = encode(self.network.apply_front(rows), self.network.input_scale)  # all of them, before any is sent
         size = min(batch_rows, self._record.most_rows)
         if len(rows) > size:
             self._transport.order(self._record, len(rows))
         outputs = [
             self._batch(rows[start : start + size], words[start : start + size], mode)
-            for start in _shown(range(0, len(rows), size), progress)
+            for start in _track(range(0, len(rows), size), progress)
         ]
         joined = np.concatenate(outputs) if outputs else np.empty(0)
-        return joined.reshape(len(rows), *self.layout.output_shape) * self.layout.output_gain
+        return joined.reshape(len(rows), *self.network.output_shape) * self.network.output_gain
 
     def reveal(self, wait_s: float = 5.0, request: str | None = None) -> Sequential:
         """The model itself, joined from both shares: weights as they were rounded when they were shared.
@@ -152,13 +141,12 @@ class PrivateModel:
         """
         number = check_id(request or secrets.token_hex(16), "reveal")
         zero, one = self._transport.reveal(self._record, number, request is not None, wait_s)
-        return self._form.with_state(
-            {tensor.name: tensor.parameter(join(zero[tensor.name], one[tensor.name])) for tensor in self.layout.tensors}
-        )
+        joined = [(tensor, join(zero[tensor.name], one[tensor.name])) for tensor in self.network.tensors]
+        return self._outline.with_state({tensor.name: tensor.parameter(words) for tensor, words in joined})
 
     def close(self) -> None:
-        """Let go of it, as leaving a `with` block does. The model stays, and so do its material and the masks that were
-        fetched: whoever asks this cluster's `model` for it finds them. `delete` ends it."""
+        """Let go of it, as the end of a `with` block does. The model stays, and so do its material and the masks that
+        were fetched: this cluster's `model` finds them again. `delete` ends it."""
 
     def delete(self) -> None:
         """Have both parties forget the model and what is left of its material; its name is free again."""
@@ -168,9 +156,7 @@ class PrivateModel:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -185,23 +171,23 @@ class PrivateModel:
         def once() -> Array:
             sent = words
             if self._record != record:  # replaced meanwhile, perhaps by a network that takes its rows otherwise
-                sent = encode(self.layout.apply_front(rows), self.layout.input_scale)
+                sent = encode(self.network.apply_front(rows), self.network.input_scale)
             try:
                 return join_replies(self._send(sent, mode)).reshape(len(rows), -1)
             except RetryableError:
                 self._read_again(rows)
                 raise
 
-        return self._patiently(once)
+        return ask_again(once, self._transport.timeout_s)
 
     def _read_again(self, rows: Array) -> None:
         """Take over the version that the parties serve now, if that is another one."""
         now = self._transport.model(self.name)
         if now.version != self.version:
-            names = self._form.feature_names
+            names = self._outline.feature_names
             self._take(now)
-            self._form.rows(rows)  # a network that takes other rows is no replacement
-            if self._form.feature_names != names:
+            self._outline.rows(rows)  # a network that takes other rows is no replacement
+            if self._outline.feature_names != names:
                 raise InputError(f"{self.name} was replaced by a network of other columns: ask again")
 
     def _send(self, words: Array, mode: str | None) -> list[Reply]:
@@ -209,16 +195,13 @@ class PrivateModel:
         if taken is None:
             return self._transport.infer(self._record, split_words({"input": words}), None)
         mask_ids, masks = taken
-        opened = modulo(words + masks, self.layout.input_bits)
+        opened = modulo(words + masks, self.network.input_bits)
         try:
             return self._transport.infer(self._record, [{"input": opened}] * 2, mask_ids)
         except MaterialReused as error:
             # The masks belong to rows that were passed over, or to an earlier session: all that are left do.
             self._drop_masks()
             raise RetryableError(error) from None
-
-    def _patiently(self, work: Callable[[], T]) -> T:
-        return ask_again(work, self._transport.timeout_s)
 
     # ---- masks: fetched ahead, used once
 
@@ -248,12 +231,11 @@ class PrivateModel:
             self._mask_ids, self._masks = [], self._masks[:0]
 
 
-def _shown(starts: range, progress: bool) -> Iterator[int]:
+def _track(starts: range, progress: bool) -> Iterable[int]:
     """The starts of batches, with a bar on a terminal."""
     if not (progress and sys.stderr.isatty()):
-        yield from starts
-        return
+        return starts
     from rich.console import Console  # a client without a terminal does without it
     from rich.progress import track
 
-    yield from track(starts, "Predicting", transient=True, console=Console(stderr=True))
+    return track(starts, "Predicting", transient=True, console=Console(stderr=True))

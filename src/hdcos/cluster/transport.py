@@ -2,15 +2,18 @@
 
 A transport takes shares that are split already, one mapping for each party, and brings back what each party answered.
 It checks nothing that the caller can check, joins nothing and decodes nothing. `link_transport` carries over two links,
-`https_transport` over HTTPS.
+`connect` over HTTPS.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
+
+import numpy as np
 
 from hdcos.errors import HdcosError
 from hdcos.protocol.catalogue import Call
@@ -27,7 +30,7 @@ PAUSE_S, LONGEST_PAUSE_S = 0.1, 1.0
 
 
 class RetryableError(HdcosError):
-    """A party could not answer now; the same may be asked again, rows split anew."""
+    """A party could not answer now; the same may be asked again, with rows split freshly."""
 
     def __init__(self, error: HdcosError) -> None:
         super().__init__(str(error))
@@ -47,6 +50,14 @@ def ask_again(work: Callable[[], T], timeout_s: float) -> T:
             pause = min(2 * pause, LONGEST_PAUSE_S)
 
 
+def split_words(words: Mapping[str, Array]) -> list[dict[str, Array]]:
+    """What each party is sent: random words for party 0, the rest for party 1. Either share alone is uniform, from the
+    operating system's randomness."""
+    random = {name: np.frombuffer(os.urandom(8 * array.size), "<u8") for name, array in words.items()}
+    zero = {name: random[name].astype(np.uint64, copy=False).reshape(array.shape) for name, array in words.items()}
+    return [zero, {name: array - zero[name] for name, array in words.items()}]
+
+
 @dataclass(frozen=True)
 class ModelRecord:
     """A model as both parties know it."""
@@ -57,7 +68,7 @@ class ModelRecord:
     phase_bits: int
     most_rows: int = 1 << 24
     """Rows of one request."""
-    input_form: tuple[int, int] | None = None
+    input_scale: tuple[int, int] | None = None
     """The fraction bits and the bits of its input, where the parties state them."""
 
 
@@ -72,7 +83,7 @@ class Masks:
 
 @dataclass(frozen=True)
 class Reply:
-    """One party's share of a result, and the fixed-point form it has."""
+    """One party's share of a result, and its fixed-point scale and bits."""
 
     words: Array
     scale: int
@@ -110,7 +121,7 @@ class Transport(Protocol):
 
     def prepare(self, record: ModelRecord, rows: int, wait: bool) -> None: ...
     def keep_ahead(self, record: ModelRecord, rows: int) -> None:
-        """Have material for so many rows kept in stock, in whichever mode rows come."""
+        """Have material for this many rows kept available, in whichever mode rows come."""
 
     def masks(self, record: ModelRecord, rows: int) -> Masks: ...
     def infer(self, record: ModelRecord, inputs: Shares, mask_ids: Sequence[Any] | None) -> list[Reply]:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hdcos.data.folder import locate, opened
+from hdcos.data.files import locate, open_file
 from hdcos.errors import InputError
 
 INTEGERS, CATEGORIES = 13, 26
@@ -75,7 +75,7 @@ class Vocabulary:
 
     def indices(self, rows: CriteoRows) -> Array:
         """Each value's row in its table, (n, 26); 0 for values that are missing or not known."""
-        columns = [_positions(values, column) for values, column in zip(self.known, rows.categories.T, strict=True)]
+        columns = [_find_rows(values, column) for values, column in zip(self.known, rows.categories.T, strict=True)]
         return np.stack(columns, axis=1)
 
 
@@ -91,17 +91,17 @@ def embed(integers: Array, indices: Array, tables: Sequence[Array]) -> Array:
 
 
 def criteo(rows: int | None = None) -> CriteoRows:
-    """The rows of the file, or the first so many."""
+    """The rows of the file, or the first `rows`."""
     return read_criteo(locate(NAME, ORIGIN), rows)
 
 
 def read_criteo(path: Path, rows: int | None = None) -> CriteoRows:
     """The rows of a file in Criteo's format."""
     pieces = []
-    with opened(path) as stream:
+    with open_file(path) as stream:
         lines, number = islice(stream, rows), 0
         while piece := list(islice(lines, PIECE_ROWS)):
-            pieces.append(_parsed(path, number, piece))
+            pieces.append(_parse(path, number, piece))
             number += len(piece)
     if not pieces:
         raise InputError(f"{path} has no rows")
@@ -115,7 +115,7 @@ def split(rows: CriteoRows) -> tuple[CriteoRows, CriteoRows, CriteoRows]:
     return rows[order[:first]], rows[order[first:second]], rows[order[second:]]
 
 
-def _parsed(path: Path, first: int, lines: Iterable[bytes]) -> tuple[Array, Array, Array]:
+def _parse(path: Path, first: int, lines: Iterable[bytes]) -> tuple[Array, Array, Array]:
     labels, integers, categories = [], [], []
     for number, line in enumerate(lines, first):
         fields = line.rstrip(b"\r\n").split(b"\t")
@@ -134,7 +134,7 @@ def _parsed(path: Path, first: int, lines: Iterable[bytes]) -> tuple[Array, Arra
     return np.array(labels, dtype=np.int64), logs, np.array(categories, dtype=np.int64)
 
 
-def _positions(values: Array, column: Array) -> Array:
+def _find_rows(values: Array, column: Array) -> Array:
     if not len(values):
         return np.zeros(len(column), dtype=np.int64)
     place = np.minimum(np.searchsorted(values, column), len(values) - 1)

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from hdcos.data.folder import locate, opened
+from hdcos.data.files import locate, open_file
 from hdcos.errors import DataMissing, InputError
 
 FEATURES = 28
@@ -27,7 +27,7 @@ def higgs(rows: int | None = None) -> tuple[npt.NDArray[np.float64], npt.NDArray
     """
     path = _path()
     try:
-        with opened(path) as stream, io.TextIOWrapper(stream, encoding="ascii") as text:
+        with open_file(path) as stream, io.TextIOWrapper(stream, encoding="ascii") as text:
             first = text.readline()
             if not first.strip():
                 raise InputError(f"{path} does not begin with a row of numbers")

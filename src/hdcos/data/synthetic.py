@@ -28,7 +28,7 @@ def write_criteo(path: Path, rows: int, seed: int = 0) -> None:
     """Rows in Criteo's format. With at least max(CARDINALITIES) of them every value of every category occurs."""
     generator = np.random.default_rng([seed, 0xC])
     counts = generator.poisson(generator.gamma(1.0, 8.0, (rows, INTEGERS)))
-    chosen = np.stack([_chosen(size, rows, generator) for size in CARDINALITIES], axis=1)
+    chosen = np.stack([_draw_values(size, rows, generator) for size in CARDINALITIES], axis=1)
     effects = [np.append(generator.standard_normal(size), 0) for size in CARDINALITIES]  # the last is for missing ones
     score = sum(effect[column] for effect, column in zip(effects[:6], chosen.T[:6], strict=True))
     score = score + (np.log1p(counts[:, :4]) @ [0.6, -0.6, 0.4, -0.4]) + 0.5 * generator.standard_normal(rows)
@@ -52,7 +52,7 @@ def write_higgs(path: Path, rows: int, seed: int = 0) -> None:
     np.savetxt(path, np.column_stack([labels, x]), fmt="%.9g", delimiter=",")
 
 
-def _chosen(cardinality: int, rows: int, generator: np.random.Generator) -> Array:
+def _draw_values(cardinality: int, rows: int, generator: np.random.Generator) -> Array:
     """A value for every row: each at least once if the rows suffice, small numbers often, -1 where it is missing."""
     often = np.minimum((cardinality * generator.random(rows) ** 3).astype(np.int64), cardinality - 1)
     often[generator.random(rows) < CATEGORY_MISSING] = -1

@@ -5,26 +5,38 @@ CSV, Parquet   one row each; the label's column by name, or by number where a CS
 NPY            features alone
 NPZ            arrays `x` and `y`, or those named
 IDX            features in one file, labels in another
+
+What is wrong in a CSV file is named by its line and column: NumPy reads the numbers at once, and only where that fails
+the file is read again, cell by cell, to find the place.
 """
 
 from __future__ import annotations
 
+import csv
+import io
+import math
 import struct
+import warnings
 import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, TextIO
 
 import numpy as np
 import numpy.typing as npt
 
-from hdcos.data.csv_file import read_csv
-from hdcos.data.idx import read_idx
+from hdcos.data.files import open_file
+from hdcos.data.images import read_idx
 from hdcos.errors import DataMissing, InputError
-from hdcos.reading import named
+from hdcos.files import name_errors
 
 Array = npt.NDArray[Any]
+Header = list[str] | None
+BROKEN = (ValueError, EOFError, zipfile.BadZipFile, zlib.error, MemoryError, struct.error, KeyError)
+"""What NumPy raises for files that are truncated, damaged or something else."""
 
 
 @dataclass(frozen=True)
@@ -52,26 +64,24 @@ def read_table(path: str | Path, label: str | int | None = None, features: str |
         raise InputError(f"{place} is a folder, not a table: name a file in it")
     suffixes = [suffix.lower() for suffix in place.suffixes]
     kind = suffixes[-2] if suffixes[-1:] == [".gz"] and len(suffixes) > 1 else "".join(suffixes[-1:])
-    with named(place, "a table"):
-        return _checked(place, _read(place, kind, label, features))
+    with name_errors(place, "a table"):
+        return _check(place, _read(place, kind, label, features))
 
 
 def _read(path: Path, kind: str, label: str | int | None, features: str | None) -> Table:
     if kind == ".csv":
-        header, values = read_csv(path)
+        header, values = _read_csv(path)
         return _split(path, values, label, header)
-    if kind == ".npy":
-        return _npy(path, label)
-    if kind == ".npz":
-        return _npz(path, features or "x", None if label is None else str(label))
+    if kind in (".npy", ".npz"):
+        return _read_numpy(path, kind, label, features or "x")
     if kind in (".parquet", ".pq"):
-        return _parquet(path, label)
+        return _read_parquet(path, label)
     if kind in (".idx", "") or "ubyte" in path.name:
-        return _idx(path, None if label is None else str(label))
+        return _read_images(path, None if label is None else str(label))
     raise InputError(f"{path} is none of the formats CSV, NPY, NPZ, IDX and Parquet, by its name")
 
 
-def _checked(path: Path, table: Table) -> Table:
+def _check(path: Path, table: Table) -> Table:
     """Numbers in rows, a label for each if there are labels; else InputError says what the file holds."""
     x, y = table.x, table.y
     if x.ndim < 2 or x.dtype.kind not in "iubf" or not x.size:
@@ -86,7 +96,7 @@ def _checked(path: Path, table: Table) -> Table:
     return table
 
 
-def _split(path: Path, values: Array, label: str | int | None, header: list[str] | None) -> Table:
+def _split(path: Path, values: Array, label: str | int | None, header: Header) -> Table:
     """Features and labels of a table, by the label's name or number."""
     if header is not None and len(values) and len(header) != values.shape[1]:
         raise InputError(f"{path}: the first line names {len(header)} columns, its rows have {values.shape[1]}")
@@ -104,50 +114,45 @@ def _split(path: Path, values: Array, label: str | int | None, header: list[str]
     return Table(np.delete(values, label, axis=1), values[:, label], columns)
 
 
-BROKEN = (ValueError, EOFError, zipfile.BadZipFile, zlib.error, MemoryError, struct.error, KeyError)
-"""What NumPy raises for files that are truncated, damaged or something else."""
+# ---- NumPy, IDX, Parquet
 
 
-def _npy(path: Path, label: str | int | None) -> Table:
-    if label is not None:
+def _read_numpy(path: Path, kind: str, label: str | int | None, features: str) -> Table:
+    """The one array of an NPY file, or the arrays of an NPZ file that hold features and labels."""
+    if kind == ".npy" and label is not None:
         raise InputError(f"{path} holds one array: labels need another format, such as NPZ with arrays x and y")
     try:
         with path.open("rb") as file:
-            values = np.load(file, allow_pickle=False)
-    except BROKEN as error:
-        raise InputError(f"{path} is not an NPY file, or is cut off: {error}") from error
-    if not isinstance(values, np.ndarray):
-        raise InputError(f"{path} is not an NPY file: it is an archive. Name it .npz if it is one of NumPy's")
-    return Table(values, None)
-
-
-def _npz(path: Path, features: str, label: str | None) -> Table:
-    try:
-        with path.open("rb") as file:
-            arrays = np.load(file, allow_pickle=False)
-            if isinstance(arrays, np.ndarray):
-                raise InputError(f"{path} is not an NPZ file: it holds one array. Name it .npy")
-            for name in [features] if label is None else [features, label]:
-                if name not in arrays:
-                    raise InputError(f"{path} has no array {name!r}; it has {sorted(arrays)}")
-            return Table(arrays[features], arrays.get("y" if label is None else label))
+            found = np.load(file, allow_pickle=False)
+            if isinstance(found, np.ndarray):
+                if kind == ".npz":
+                    raise InputError(f"{path} is not an NPZ file: it holds one array. Name it .npy")
+                return Table(found, None)
+            if kind == ".npy":
+                raise InputError(f"{path} is not an NPY file: it is an archive. Name it .npz if it is one of NumPy's")
+            labels = "y" if label is None else str(label)
+            for name in [features] if label is None else [features, labels]:
+                if name not in found:
+                    raise InputError(f"{path} has no array {name!r}; it has {sorted(found)}")
+            return Table(found[features], found.get(labels))
     except InputError:
         raise
     except BROKEN as error:
-        raise InputError(f"{path} is not an NPZ file of plain arrays, or is cut off: {error}") from error
+        what = "an NPY file" if kind == ".npy" else "an NPZ file of plain arrays"
+        raise InputError(f"{path} is not {what}, or is cut off: {error}") from error
 
 
-def _idx(path: Path, label: str | None) -> Table:
+def _read_images(path: Path, label: str | None) -> Table:
     x = read_idx(path)
     if x.dtype == np.uint8 and x.ndim > 1:
         x = x / 255.0
     if label is None:
         return Table(x, None)
-    with named(path.parent / label, f"an IDX file with the labels of {path.name}"):
+    with name_errors(path.parent / label, f"an IDX file with the labels of {path.name}"):
         return Table(x, read_idx(path.parent / label))
 
 
-def _parquet(path: Path, label: str | int | None) -> Table:
+def _read_parquet(path: Path, label: str | int | None) -> Table:
     try:
         import pyarrow.parquet as parquet
     except ImportError:
@@ -165,3 +170,93 @@ def _column(path: Path, table: Any, name: str) -> Array:
         return np.asarray(table.column(name).to_numpy(), dtype=np.float64)
     except (ValueError, TypeError, KeyError) as error:
         raise InputError(f"{path}, column {name}: it does not hold numbers only: {error}") from error
+
+
+# ---- CSV
+
+
+def _read_csv(path: Path) -> tuple[Header, Array]:
+    """The names of the columns, if the first line has them, and the numbers."""
+    with _text(path) as text:
+        header = _header(path, text)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # NumPy warns of files without rows: they are refused here
+                values = np.loadtxt(text, np.float64, delimiter=",", comments=None, ndmin=2, quotechar='"')
+        except UnicodeDecodeError:
+            raise
+        except ValueError as error:
+            _explain(path, str(error))
+    if not len(values):
+        raise InputError(f"{path} has a line of names, but no rows")
+    if not np.isfinite(values).all():
+        _explain(path, "a number is not finite")
+    return header, values
+
+
+@contextmanager
+def _text(path: Path) -> Iterator[TextIO]:
+    try:
+        with open_file(path) as stream, io.TextIOWrapper(stream, encoding="utf-8-sig", newline="") as text:
+            yield text
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not a CSV file: it is not text in UTF-8") from None
+    except csv.Error as error:
+        raise InputError(f"{path} is not a CSV file: {error}") from None
+
+
+def _header(path: Path, text: TextIO) -> Header:
+    """The names in the first line; None, and nothing read, if it holds numbers."""
+    first = next(csv.reader(io.StringIO(text.readline())), [])
+    if not first:
+        raise InputError(f"{path} is empty, or its first line is: a table has a row of numbers in each line")
+    if all(_is_number(cell) for cell in first):
+        text.seek(0)
+        return None
+    names = list[str]()
+    known = set[str]()
+    for number, name in enumerate(cell.strip() for cell in first):
+        if not name:
+            raise InputError(
+                f"{path}: column {number + 1} has no name in the first line; give it one, or leave the column out "
+                f"(pandas writes its index so, unless told index=False)"
+            )
+        if name in known:
+            raise InputError(f"{path}: two columns are called {name!r}; rename one of them")
+        names.append(name)
+        known.add(name)
+    return names
+
+
+def _explain(path: Path, otherwise: str) -> NoReturn:
+    """InputError with the line and the column of the first cell that is no number."""
+    with _text(path) as text:
+        header = _header(path, text)
+        skipped, width = (0 if header is None else 1), None if header is None else len(header)
+        rows = csv.reader(text)
+        for row in rows:
+            line = rows.line_num + skipped
+            width = len(row) if width is None else width
+            if row and len(row) != width:
+                raise InputError(f"{path}, line {line}: {len(row)} cells, where the lines before have {width}")
+            for number, cell in enumerate(row):
+                if not _is_number(cell) or not math.isfinite(float(cell)):
+                    column = header[number] if header is not None else str(number + 1)
+                    raise InputError(
+                        f"{path}, line {line}, column {column}: {_quote(cell)} is not a number that can be used; "
+                        f"fill it in, or leave the row or the column out"
+                    )
+    raise InputError(f"{path} is not a table of numbers: {otherwise}")
+
+
+def _quote(cell: str) -> str:
+    text = cell.strip()
+    return repr(text if len(text) <= 40 else text[:40] + "...") if text else "an empty cell"
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from hdcos.errors import InputError
-from hdcos.files import private_folder
+from hdcos.files import private_folder, read_toml
 from hdcos.link import Certificate, Identity
-from hdcos.reading import read_toml
 
 VERSION = 1
 SERVERS = ("dealer", "party0", "party1")

@@ -28,7 +28,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from hdcos.errors import DataMissing, FrameError, HandshakeError, InputError, PolicyRefused
-from hdcos.reading import read_bytes
+from hdcos.files import read_bytes
 
 KEY_FILE = "key.pem"
 CERTIFICATE_FILE = "certificate.pem"

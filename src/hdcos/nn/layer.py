@@ -98,7 +98,8 @@ class Layer:
 
     def _check_whole(self, minimum: int, *names: str) -> None:
         for name in names:
-            check_whole(getattr(self, name), f"{self.kind}: {name}", minimum, ModelError)
+            whole = check_whole(getattr(self, name), f"{self.kind}: {name}", minimum, ModelError)
+            object.__setattr__(self, name, whole)  # NumPy's whole numbers become Python's
 
     def _check_bandwidth(self, value: Any) -> None:
         number = isinstance(value, int | float) and not isinstance(value, bool)

@@ -8,9 +8,9 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from hdcos.api.schema import explain
+from hdcos.api.bodies import explain
 from hdcos.errors import InputError
-from hdcos.reading import read_toml
+from hdcos.files import read_toml
 
 FILE = "node.toml"
 TEMPLATE = """\

@@ -1,15 +1,15 @@
 """How a handler becomes an endpoint of the HTTP interface: who may call it, what it reads, what it answers.
 
-A handler is declared by `serves` and by its own types: `Call[X]` says that its body is an X of `hdcos.api.requests`, a
-parameter `query` that it takes one, and what it returns is a type of `hdcos.api.answers`, with tensors or without. The
-same types describe it in OpenAPI.
+A handler is declared by its `Endpoint` and by its own types: `Call[X]` says that its body is an X of
+`hdcos.api.requests`, a parameter `query` that it takes one, and what it returns is a type of `hdcos.api.answers`, with
+tensors or without. The same types describe it in OpenAPI.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import UnionType
 from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
@@ -21,10 +21,9 @@ from starlette.routing import Route
 
 from hdcos import errors
 from hdcos.api.answers import Error
-from hdcos.api.names import check_id, check_name
-from hdcos.api.schema import read_json, read_query
-from hdcos.api.tensors import LENGTH_HEADER, encode_body, read_tensors, split_body
-from hdcos.errors import HdcosError
+from hdcos.api.bodies import LENGTH_HEADER, encode_body, read_json, read_query, read_tensors, split_body
+from hdcos.checks import check_id, check_name
+from hdcos.errors import HdcosError, PolicyRefused
 from hdcos.party.batcher import Refused
 from hdcos.party.config import Limits
 from hdcos.party.http.auth import HELD, Auth
@@ -41,7 +40,7 @@ RETRY_AFTER_S = 1
 CAREFUL = {"x-content-type-options": "nosniff", "cache-control": "no-store"}
 STATUS: Mapping[type[HdcosError], int] = {
     errors.DataMissing: 404,
-    errors.PolicyRefused: 403,
+    PolicyRefused: 403,
     errors.MaterialReused: 409,
     errors.StorageFull: 507,
     errors.CheckpointMismatch: 409,
@@ -56,11 +55,6 @@ STATUS: Mapping[type[HdcosError], int] = {
 
 def reply(answer: Any, status: int = 200) -> Response:
     return Response(msgspec.json.encode(answer), status, CAREFUL, media_type="application/json")
-
-
-def reply_tensors(answer: Mapping[str, Any], tensors: Tensors, status: int = 200) -> Response:
-    content, headers = encode_body(answer, tensors)
-    return Response(content, status, {**headers, **CAREFUL})
 
 
 def reply_error(error: BaseException) -> Response:
@@ -94,7 +88,7 @@ def _status(error: BaseException) -> int:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One method of one path."""
+    """One method of one path; as a decorator it marks the handler."""
 
     method: str
     path: str
@@ -102,9 +96,10 @@ class Endpoint:
     """Of the clients that may call it; None admits everybody."""
     summary: str
     status: int = 200
-    also: tuple[int, ...] = ()
+    also: Sequence[int] = ()
     """Other statuses with the same answer."""
-    media: tuple[str, ...] = ("application/json",)
+    media: Sequence[str] = ("application/json",)
+    """The types of an answer that is not JSON."""
     handler: str = ""
     body: Any = None
     query: Any = None
@@ -112,25 +107,9 @@ class Endpoint:
     """The type of its JSON; None where a handler makes the whole response itself."""
     with_tensors: bool = False
 
-
-def serves(
-    method: str,
-    path: str,
-    role: str | None,
-    summary: str,
-    *,
-    status: int = 200,
-    also: Iterable[int] = (),
-    media: Iterable[str] = ("application/json",),
-) -> Callable[[F], F]:
-    """Mark a handler. `media` names the types of an answer that is not JSON."""
-
-    def mark(handler: F) -> F:
-        endpoint = Endpoint(method, path, role, summary, status, tuple(also), tuple(media))
-        vars(handler).setdefault("served", []).insert(0, endpoint)
+    def __call__(self, handler: F) -> F:
+        vars(handler).setdefault("served", []).insert(0, self)
         return handler
-
-    return mark
 
 
 def endpoints(handlers: type) -> Iterator[Endpoint]:
@@ -172,6 +151,10 @@ class Call(Generic[T]):
     def id(self) -> str:
         return check_id(self.request.path_params["id"], "id")
 
+    def check_owner(self, owner: str, what: str) -> None:
+        if owner != self.client:
+            raise PolicyRefused(f"{what} belongs to another client")
+
     async def bytes(self) -> bytes:
         """The body as it is."""
         return await self._api.auth.body(self.request)
@@ -191,6 +174,13 @@ class Call(Generic[T]):
         self.request.scope[HELD].more(size)
 
 
+class Handlers:
+    """A group of endpoints."""
+
+    def __init__(self, api: Api) -> None:
+        self._api, self._service, self._store = api, api.service, api.service.store
+
+
 class Api:
     """The state of one party's HTTP interface."""
 
@@ -207,7 +197,7 @@ class Api:
         for handlers in groups:
             for endpoint in endpoints(type(handlers)):
                 methods = paths.setdefault(endpoint.path, {})
-                methods[endpoint.method] = self._answering(endpoint, getattr(handlers, endpoint.handler))
+                methods[endpoint.method] = self._wrap(endpoint, getattr(handlers, endpoint.handler))
 
         def dispatch(methods: Mapping[str, Callable[[Request], Awaitable[Response]]]) -> Any:
             async def answer(request: Request) -> Response:
@@ -217,7 +207,7 @@ class Api:
 
         return [Route(path, dispatch(methods), methods=list(methods)) for path, methods in paths.items()]
 
-    def _answering(
+    def _wrap(
         self, endpoint: Endpoint, handler: Callable[..., Awaitable[Any]]
     ) -> Callable[[Request], Awaitable[Response]]:
         """Admit a client, have a request handled, and answer it, errors by name."""
@@ -231,8 +221,8 @@ class Api:
                 query = {} if endpoint.query is None else {"query": read_query(endpoint.query, request.query_params)}
                 made = await handler(call, **query)
                 if endpoint.with_tensors:
-                    head, tensors = made
-                    return reply_tensors(head, tensors, endpoint.status)
+                    content, headers = encode_body(*made)
+                    return Response(content, endpoint.status, {**headers, **CAREFUL})
                 return made if isinstance(made, Response) else reply(made, endpoint.status)
             except (HdcosError, Refused) as error:
                 refusal = reply_error(error)

@@ -15,7 +15,7 @@ from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
 
-from hdcos.api.tensors import LENGTH_HEADER
+from hdcos.api.bodies import LENGTH_HEADER
 from hdcos.api.tokens import token_hash
 from hdcos.errors import InputError, PolicyRefused
 from hdcos.party.batcher import Refused

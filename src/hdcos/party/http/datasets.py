@@ -8,41 +8,38 @@ from typing import Any
 from hdcos.api import answers, requests
 from hdcos.errors import DataMissing, InputError, PolicyRefused
 from hdcos.nn.columns import check_names
-from hdcos.party.http.api import Api, Call, serves
+from hdcos.party.http.api import Call, Endpoint, Handlers
 from hdcos.party.store import StoredDataset
 
 MOST_BYTES = 1 << 40
 ONE, VERSION = "/v2/datasets/{name}", "/v2/datasets/{name}/{version}"
 
 
-class Datasets:
+class Datasets(Handlers):
     """Handlers of /v2/datasets and /v2/grants."""
 
-    def __init__(self, api: Api) -> None:
-        self._api, self._store = api, api.service.store
-
-    @serves("GET", "/v2/datasets", "upload", "all data sets")
+    @Endpoint("GET", "/v2/datasets", "upload", "all data sets")
     async def all(self, call: Call[None]) -> answers.Datasets:
         mine = [item for item in self._store.datasets() if self._store.may_train(item.name, call.client)]
         return {"datasets": [self._describe(dataset) for dataset in mine]}
 
-    @serves("GET", ONE, "upload", "one data set")
+    @Endpoint("GET", ONE, "upload", "one data set")
     async def one(self, call: Call[None]) -> answers.DatasetVersions:
         versions = self._versions(call.name)
         if not self._store.may_train(versions[0].name, call.client):
             raise PolicyRefused(f"{versions[0].name} belongs to another client")
         return {"versions": [self._describe(dataset) for dataset in versions]}
 
-    @serves("POST", "/v2/grants", "upload", "let another client train on a data set", status=201)
+    @Endpoint("POST", "/v2/grants", "upload", "let another client train on a data set", status=201)
     async def grant(self, call: Call[requests.GrantRequest]) -> answers.Nothing:
         """The owner of a data set lets another client train on it: a client that trains on data learns of it."""
         body = await call.read()
-        self._owned(body.dataset, call.client)
+        self._owned(call, body.dataset)
         await asyncio.to_thread(self._store.grant, body.dataset, body.client)
         self._api.audit(call.client, "allow training", body.dataset, body.client)
         return {}
 
-    @serves("POST", "/v2/datasets", "upload", "begin an upload", status=201)
+    @Endpoint("POST", "/v2/datasets", "upload", "begin an upload", status=201)
     async def begin(self, call: Call[requests.DatasetRequest]) -> answers.Dataset:
         body = await call.read()
         columns = check_names(body.columns, body.features)
@@ -55,7 +52,7 @@ class Datasets:
         self._api.audit(call.client, "upload", dataset.name, f"{dataset.rows} rows")
         return self._describe(dataset)
 
-    @serves("PUT", VERSION, "upload", "go on with an upload")
+    @Endpoint("PUT", VERSION, "upload", "go on with an upload")
     async def add(self, call: Call[bytes], query: requests.UploadQuery) -> answers.Received:
         dataset, content = self._upload(call), await call.bytes()
         if not content:
@@ -63,20 +60,20 @@ class Datasets:
         received = await asyncio.to_thread(self._store.add_bytes, dataset, query.offset, content)
         return {"received": received, "bytes": 8 * dataset.words}
 
-    @serves("POST", f"{VERSION}/complete", "upload", "end an upload")
+    @Endpoint("POST", f"{VERSION}/complete", "upload", "end an upload")
     async def complete(self, call: Call[requests.CompleteRequest]) -> answers.Dataset:
         dataset, body = self._upload(call), await call.read()
         await asyncio.to_thread(self._store.complete_dataset, dataset, body.sha256)
         return self._describe(self._upload(call))
 
-    @serves("DELETE", ONE, "upload", "forget a data set")
+    @Endpoint("DELETE", ONE, "upload", "forget a data set")
     async def delete(self, call: Call[None]) -> answers.Nothing:
-        name = self._owned(call.name, call.client)[0].name
+        name = self._owned(call, call.name)[0].name
         await asyncio.to_thread(self._store.forget_dataset, name)
         self._api.audit(call.client, "forget data set", name)
         return {}
 
-    @serves("DELETE", VERSION, "upload", "give an upload up")
+    @Endpoint("DELETE", VERSION, "upload", "give an upload up")
     async def give_up(self, call: Call[None]) -> answers.Nothing:
         """An upload that will not be completed: its bytes go, other versions stay."""
         dataset = self._upload(call)
@@ -90,19 +87,18 @@ class Datasets:
             raise DataMissing(f"no data set is named {name!r}")
         return versions
 
-    def _owned(self, name: str, client: str) -> list[StoredDataset]:
+    def _owned(self, call: Call[Any], name: str) -> list[StoredDataset]:
         """All versions of a data set, which must be the client's own."""
         versions = self._versions(name)
-        if any(dataset.owner != client for dataset in versions):
-            raise PolicyRefused(f"{name} belongs to another client")
+        for dataset in versions:
+            call.check_owner(dataset.owner, name)
         return versions
 
     def _upload(self, call: Call[Any]) -> StoredDataset:
         """The version of a data set that a path names."""
         for dataset in self._versions(call.name):
             if dataset.version == call.version:
-                if dataset.owner != call.client:
-                    raise PolicyRefused(f"{dataset.name} belongs to another client")
+                call.check_owner(dataset.owner, dataset.name)
                 return dataset
         raise DataMissing("no upload with this version was begun")
 

@@ -11,7 +11,7 @@ from starlette.responses import Response, StreamingResponse
 
 from hdcos.api import answers, requests
 from hdcos.errors import DataMissing, InputError, PolicyRefused
-from hdcos.party.http.api import Api, Call, Tensors, serves
+from hdcos.party.http.api import Call, Endpoint, Handlers, Tensors
 from hdcos.party.http.models import outline_network
 from hdcos.party.opened import check_shares
 from hdcos.party.store import ENDED, StoredJob, StoredReveal
@@ -23,18 +23,15 @@ SILENCE_S = 10.0
 ONE = "/v2/jobs/{id}"
 
 
-class Jobs:
+class Jobs(Handlers):
     """Handlers of /v2/jobs."""
 
-    def __init__(self, api: Api) -> None:
-        self._api, self._service, self._store = api, api.service, api.service.store
-
-    @serves("GET", "/v2/jobs", "train", "your jobs")
+    @Endpoint("GET", "/v2/jobs", "train", "your jobs")
     async def all(self, call: Call[None]) -> answers.Jobs:
         mine = [job.id for job in self._store.jobs() if job.owner == call.client]
         return {"jobs": [self._service.job_status(job) for job in mine]}
 
-    @serves("POST", "/v2/jobs", "train", "train", status=201)
+    @Endpoint("POST", "/v2/jobs", "train", "train", status=201)
     async def submit(self, call: Call[requests.JobRequest]) -> answers.Job:
         """Keep a job and this party's share of its first parameters; it begins when the other party has it too."""
         body, tensors = await call.read_tensors()
@@ -50,12 +47,12 @@ class Jobs:
             raise InputError("datasets: a data set is named twice")
         spec = msgspec.to_builtins(given) | {"architecture": model.architecture()}
         number = spec.pop("id")
-        form = training_plan(model, given.loss)
+        plan = training_plan(model, given.loss)
         budget.another(
             given.model, budget.model(model, compile_network(model, given.phase_bits, self._service.node.has_dealer))
         )
         budget.job(model, spec, 0)  # with its rows, when it begins
-        check_shares(tensors, {tensor.name: tensor.shape for tensor in form.tensors})
+        check_shares(tensors, {tensor.name: tensor.shape for tensor in plan.tensors})
         if any(known.owner != client for known in self._store.models(given.model)):
             raise PolicyRefused(f"a model named {given.model!r} belongs to another client: choose another name")
         for name in given.datasets:
@@ -63,11 +60,11 @@ class Jobs:
                 raise PolicyRefused(f"the owner of the data set {name!r} did not allow {client} to train on it")
         self._store.keep_job(number, spec, client, tensors)
 
-    @serves("GET", ONE, "train", "one job")
+    @Endpoint("GET", ONE, "train", "one job")
     async def job(self, call: Call[None]) -> answers.Job:
         return self._service.job_status(self._own(call).id)
 
-    @serves("POST", f"{ONE}/cancel", "train", "cancel a job")
+    @Endpoint("POST", f"{ONE}/cancel", "train", "cancel a job")
     async def cancel(self, call: Call[requests.CancelRequest]) -> answers.Job:
         """End a job after the steps under way; its model so far is kept unless the client says otherwise."""
         job, body = self._own(call), await call.read()
@@ -75,14 +72,14 @@ class Jobs:
         self._api.audit(call.client, "cancel", job.id)
         return self._service.job_status(job.id)
 
-    @serves("POST", f"{ONE}/look", "train", "go on after an epoch")
+    @Endpoint("POST", f"{ONE}/look", "train", "go on after an epoch")
     async def look(self, call: Call[requests.LookRequest]) -> answers.Nothing:
         """The client has looked at the model of an epoch: the job need not wait for that any longer."""
         job, body = self._own(call), await call.read()
         self._service.look(job.id, body.epoch)
         return {}
 
-    @serves("GET", f"{ONE}/events", "train", "follow a job", media=["text/event-stream"])
+    @Endpoint("GET", f"{ONE}/events", "train", "follow a job", media=["text/event-stream"])
     async def events(self, call: Call[None]) -> Response:
         """The job's state whenever it changes, until it ends."""
         job = self._own(call)
@@ -107,18 +104,14 @@ class Jobs:
 
     def _own(self, call: Call[Any]) -> StoredJob:
         job = self._store.job(call.id)
-        if job.owner != call.client:
-            raise PolicyRefused("this job belongs to another client")
+        call.check_owner(job.owner, "this job")
         return job
 
 
-class Reveals:
+class Reveals(Handlers):
     """Handlers of /v2/reveals."""
 
-    def __init__(self, api: Api) -> None:
-        self._api, self._service, self._store = api, api.service, api.service.store
-
-    @serves("POST", "/v2/reveals", "reveal", "ask to reveal a model", status=202)
+    @Endpoint("POST", "/v2/reveals", "reveal", "ask to reveal a model", status=202)
     async def ask(self, call: Call[requests.RevealRequest]) -> answers.Reveal:
         """Ask for a model in plaintext. The version that is loaded now is meant, whatever replaces it later."""
         body = await call.read()
@@ -129,11 +122,11 @@ class Reveals:
         self._api.audit(call.client, "ask to reveal", body.model, body.id)
         return _describe(reveal)
 
-    @serves("GET", "/v2/reveals/{id}", "reveal", "how a reveal stands")
+    @Endpoint("GET", "/v2/reveals/{id}", "reveal", "how a reveal stands")
     async def reveal(self, call: Call[None]) -> answers.Reveal:
         return _describe(self._own(call))
 
-    @serves("GET", "/v2/reveals/{id}/shares", "reveal", "a share of a revealed model")
+    @Endpoint("GET", "/v2/reveals/{id}/shares", "reveal", "a share of a revealed model")
     async def shares(self, call: Call[None]) -> tuple[answers.Revealed, Tensors]:
         reveal = self._own(call)
         if reveal.state == "refused":
@@ -146,8 +139,7 @@ class Reveals:
 
     def _own(self, call: Call[Any]) -> StoredReveal:
         reveal = self._store.reveal(call.id)
-        if reveal.owner != call.client:
-            raise PolicyRefused("this reveal was asked for by another client")
+        call.check_owner(reveal.owner, "this reveal")
         return reveal
 
 

@@ -27,30 +27,29 @@ class _State(Collector):
         for name, value in status["counters"].items():
             yield CounterMetricFamily(f"hdcos_{name}", f"{name.replace('_', ' ')} since the start", value=value)
         yield CounterMetricFamily("hdcos_sessions", "sessions with the other party", value=status["session"])
-        yield GaugeMetricFamily("hdcos_ready", "whether this party is ready", value=float(status["ready"]))
-        yield GaugeMetricFamily("hdcos_peer_up", "whether the other party is connected", value=status["peer"]["up"])
-        yield GaugeMetricFamily("hdcos_dealer_up", "whether the dealer is connected", value=status["dealer"]["up"])
-        free = status["storage"]["free_bytes"]
-        yield GaugeMetricFamily("hdcos_disk_free_bytes", "room on the disk of the state folder", value=free)
-        held = status["connections"]["open"]
-        yield GaugeMetricFamily("hdcos_connections", "connections of clients, idle ones among them", value=held)
-        yield GaugeMetricFamily("hdcos_waiting", "requests that wait", value=len(self._service.batcher))
+        gauges = {
+            "hdcos_ready": ("whether this party is ready", float(status["ready"])),
+            "hdcos_peer_up": ("whether the other party is connected", status["peer"]["up"]),
+            "hdcos_dealer_up": ("whether the dealer is connected", status["dealer"]["up"]),
+            "hdcos_disk_free_bytes": ("room on the disk of the state folder", status["storage"]["free_bytes"]),
+            "hdcos_connections": ("connections of clients, idle ones among them", status["connections"]["open"]),
+            "hdcos_waiting": ("requests that wait", len(self._service.batcher)),
+            "hdcos_held_bytes": ("bytes of requests and answers here", self._held()),
+        }
         if status["peer"]["rtt_ms"] is not None:
-            seconds = status["peer"]["rtt_ms"] / 1e3
-            yield GaugeMetricFamily("hdcos_round_trip_seconds", "an empty round between the parties", value=seconds)
-        yield GaugeMetricFamily("hdcos_held_bytes", "bytes of requests and answers here", value=self._held())
-        queries = CounterMetricFamily("hdcos_queries", "rows counted for the quota of a model", labels=["model"])
-        allowed = GaugeMetricFamily("hdcos_queries_allowed", "rows that are answered for a model", labels=["model"])
-        failed = GaugeMetricFamily("hdcos_model_failed", "whether a model cannot be loaded", labels=["model"])
+            gauges["hdcos_round_trip_seconds"] = ("an empty round between the parties", status["peer"]["rtt_ms"] / 1e3)
+        for name, (text, value) in gauges.items():
+            yield GaugeMetricFamily(name, text, value=value)
+        families: dict[str, Any] = {
+            "queries": CounterMetricFamily("hdcos_queries", "rows counted for the quota of a model", labels=["model"]),
+            "queries_allowed": GaugeMetricFamily("hdcos_queries_allowed", "rows that are answered", labels=["model"]),
+            "error": GaugeMetricFamily("hdcos_model_failed", "whether a model cannot be loaded", labels=["model"]),
+            "stock": GaugeMetricFamily("hdcos_stock_rows", "rows that material is available for", labels=["model"]),
+        }
         for model in status["models"]:
-            queries.add_metric([model["name"]], model["queries"])
-            allowed.add_metric([model["name"]], model["queries_allowed"])
-            failed.add_metric([model["name"]], float(bool(model["error"])))
-        yield from (queries, allowed, failed)
-        stock = GaugeMetricFamily("hdcos_stock_rows", "rows that material is in stock for", labels=["model"])
-        for model in status["models"]:
-            stock.add_metric([model["name"]], model["stock"])
-        yield stock
+            for field, family in families.items():
+                family.add_metric([model["name"]], float(bool(model[field])) if field == "error" else model[field])
+        yield from families.values()
 
 
 class Metrics:

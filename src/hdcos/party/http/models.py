@@ -11,13 +11,13 @@ import numpy as np
 from msgspec import UNSET
 
 from hdcos.api import answers, requests
-from hdcos.api.answers import AnswerForm, Inferred, ModelForm, ModelState, OutputForm, TensorForm
-from hdcos.api.names import check_id, check_name
-from hdcos.errors import DataMissing, InputError, ModelError, PolicyRefused
+from hdcos.api.answers import AnswerScale, Inferred, ModelDetails, ModelState, OutputScale, TensorShape
+from hdcos.checks import check_id, check_name
+from hdcos.errors import DataMissing, InputError, ModelError
 from hdcos.nn import Sequential
 from hdcos.party.allotment import MaterialAllotment, Run, runs_of
 from hdcos.party.batcher import Refused, Request
-from hdcos.party.http.api import Api, Call, Tensors, serves
+from hdcos.party.http.api import Call, Endpoint, Handlers, Tensors
 from hdcos.party.opened import Loaded, check_shares
 from hdcos.ring import Array
 from hdcos.secure import compile_network
@@ -39,11 +39,8 @@ def outline_network(architecture: Any) -> Sequential:
         raise ModelError(f"not the architecture of a network: {type(error).__name__}") from None
 
 
-class Models:
+class Models(Handlers):
     """Handlers of /v2/models."""
-
-    def __init__(self, api: Api) -> None:
-        self._api, self._service = api, api.service
 
     def _model(self, call: Call[Any]) -> Loaded:
         """The model that a path names, in the version that it names if it does."""
@@ -55,14 +52,14 @@ class Models:
             )
         return loaded
 
-    @serves("GET", "/v2/models", "predict", "all models")
+    @Endpoint("GET", "/v2/models", "predict", "all models")
     async def all(self, call: Call[None]) -> answers.Models:
         shown = ModelState.__annotations__
         models: Any = [{key: model[key] for key in shown} for model in map(dict, self._service.status()["models"])]
         return {"models": models}
 
-    @serves("GET", ONE, "predict", "one model")
-    @serves("GET", VERSION, "predict", "one version of a model")
+    @Endpoint("GET", ONE, "predict", "one model")
+    @Endpoint("GET", VERSION, "predict", "one version of a model")
     async def metadata(self, call: Call[None]) -> answers.ModelMetadata:
         loaded = self._model(call)
         stored, chosen, allotments = loaded.stored, loaded.network, loaded.allotments
@@ -70,9 +67,9 @@ class Models:
             "name": stored.name,
             "versions": [stored.version],
             "platform": "hdcos",
-            "inputs": [TensorForm(name="input", datatype="UINT64", shape=[-1, *chosen.input_shape])],
-            "outputs": [TensorForm(name="output", datatype="UINT64", shape=[-1, *chosen.output_shape])],
-            "parameters": ModelForm(
+            "inputs": [TensorShape(name="input", datatype="UINT64", shape=[-1, *chosen.input_shape])],
+            "outputs": [TensorShape(name="output", datatype="UINT64", shape=[-1, *chosen.output_shape])],
+            "parameters": ModelDetails(
                 party=self._service.rank,
                 phase_bits=stored.phase_bits,
                 has_dealer=self._service.node.has_dealer,
@@ -83,18 +80,18 @@ class Models:
                 modes=list(allotments),
                 rounds=loaded.rounds,
                 stock={mode: allotment.free for mode, allotment in allotments.items()},
-                output=OutputForm(scale_bits=OUTPUT_SCALE, gain=chosen.output_gain),
+                output=OutputScale(scale_bits=OUTPUT_SCALE, gain=chosen.output_gain),
             ),
         }
 
-    @serves("GET", f"{ONE}/ready", "predict", "whether a model is ready")
-    @serves("GET", f"{VERSION}/ready", "predict", "whether this version is ready")
+    @Endpoint("GET", f"{ONE}/ready", "predict", "whether a model is ready")
+    @Endpoint("GET", f"{VERSION}/ready", "predict", "whether this version is ready")
     async def ready(self, call: Call[None]) -> answers.ModelReady:
         stored = self._model(call).stored
         return {"name": stored.name, "ready": True, "version": stored.version}
 
-    @serves("POST", f"{ONE}/infer", "predict", "predict")
-    @serves("POST", f"{VERSION}/infer", "predict", "predict with this version")
+    @Endpoint("POST", f"{ONE}/infer", "predict", "predict")
+    @Endpoint("POST", f"{VERSION}/infer", "predict", "predict with this version")
     async def infer(self, call: Call[requests.InferRequest]) -> tuple[Inferred, Tensors]:
         """One client's rows: checked here, answered when the batch they become part of has run."""
         service, started = self._service, time.perf_counter()
@@ -117,9 +114,9 @@ class Models:
                 service.quota.give_back(name, rows)
         service.latencies.append(time.perf_counter() - started)
         self._api.metrics.latency.observe(time.perf_counter() - started)
-        form = AnswerForm(scale_bits=answer.scale, bits=answer.bits, gain=loaded.network.output_gain)
+        scale = AnswerScale(scale_bits=answer.scale, bits=answer.bits, gain=loaded.network.output_gain)
         stored = loaded.stored
-        head = Inferred(model_name=stored.name, model_version=stored.version, id=wanted.id, parameters=form)
+        head = Inferred(model_name=stored.name, model_version=stored.version, id=wanted.id, parameters=scale)
         return head, {"output": answer.words}
 
     def _wanted(self, loaded: Loaded, body: requests.InferRequest, tensors: dict[str, Array]) -> Request:
@@ -160,7 +157,7 @@ class Models:
             raise InputError(f"mask_ids is a list of 1 to {self._api.limits.rows} masks here, got {found}")
         return list(mask_ids)
 
-    @serves("POST", f"{ONE}/masks", "predict", "fetch masks")
+    @Endpoint("POST", f"{ONE}/masks", "predict", "fetch masks")
     async def masks(self, call: Call[requests.MasksRequest]) -> tuple[answers.Masks, Tensors]:
         """Masks of rows to come: party 0 allots them, party 1 gives its share of those that party 0 allotted."""
         loaded, body = self._service.model(call.name), await call.read()
@@ -181,9 +178,9 @@ class Models:
         mask_ids, share = await asyncio.to_thread(issue)
         return {"mask_ids": mask_ids, "expires_s": valid_s}, {"mask": share.astype(np.uint64)}
 
-    @serves("POST", f"{ONE}/prepare", "predict", "have material made")
+    @Endpoint("POST", f"{ONE}/prepare", "predict", "have material made")
     async def prepare(self, call: Call[requests.PrepareRequest]) -> answers.Prepared:
-        """Keep at least this much material in stock for a model from now on, within reason."""
+        """Keep at least this much material available for a model from now on, within reason."""
         loaded, body = self._service.model(call.name), await call.read()
         allotment = loaded.allotments[body.mode]
         most = await asyncio.to_thread(self._most_prepared, loaded, allotment)
@@ -193,7 +190,7 @@ class Models:
         return {"stock": allotment.free, "ahead": allotment.ahead}
 
     def _most_prepared(self, loaded: Loaded, allotment: MaterialAllotment) -> int:
-        """Rows that material may be in stock for: what the models leave of their memory is for the first who asks."""
+        """Rows that material may be kept for: what the models leave of their memory is for the first who asks."""
         session = self._service.session
         models = [] if session is None else list(session.worker.models.values())
         taken = sum(
@@ -204,7 +201,7 @@ class Models:
         )
         return allotment.most_rows + max(0, self._service.budget.free() - taken) // loaded.row_bytes
 
-    @serves("PUT", ONE, "upload", "share a model", status=201)
+    @Endpoint("PUT", ONE, "upload", "share a model", status=201)
     async def put(self, call: Call[requests.ModelRequest]) -> answers.ModelKept:
         """Keep this party's share of a model."""
         name, (body, tensors) = call.name, await call.read_tensors()
@@ -223,17 +220,16 @@ class Models:
         self._api.audit(call.client, "share model", name, given.version)
         return {"name": name, "version": given.version}
 
-    @serves("DELETE", ONE, "upload", "forget a model")
+    @Endpoint("DELETE", ONE, "upload", "forget a model")
     async def delete(self, call: Call[None]) -> answers.Nothing:
-        name, client = call.name, call.client
-        versions = self._service.store.models(name)
+        name, versions = call.name, self._store.models(call.name)
         if not versions:
             raise DataMissing(f"no model is named {name!r}")
-        if any(known.owner != client for known in versions):
-            raise PolicyRefused(f"{name} belongs to another client")
-        await asyncio.to_thread(self._service.store.forget_model, name)
+        for known in versions:
+            call.check_owner(known.owner, name)
+        await asyncio.to_thread(self._store.forget_model, name)
         session = self._service.session
         if session is not None and name in session.worker.models:
             session.worker.models[name].forgotten = True
-        self._api.audit(client, "forget model", name)
+        self._api.audit(call.client, "forget model", name)
         return {}

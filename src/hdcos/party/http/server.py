@@ -124,12 +124,11 @@ async def _crowded(scope: Any, receive: Any, send: Any) -> None:
     await answer(scope, receive, send)
 
 
-def serve_party(folder: Path, site: ClusterFile, listen: str, http_listen: str, timeout_s: float) -> signal.Signals:
+def serve_party(folder: Path, cluster: ClusterFile, listen: str, http_listen: str, timeout_s: float) -> signal.Signals:
     """Run a party until it is told to stop; the signal that told it."""
     config = Config.read(folder)
-    node = Node.from_cluster_file(folder, site, listen, timeout_s)
-    card = site.servers[node.role]
-    address = http_listen or config.http.listen or card.http
+    node = Node.from_cluster_file(folder, cluster, listen, timeout_s)
+    address = http_listen or config.http.listen or cluster.servers[node.role].http
     with (
         node.listener,
         listening(address, f"HTTPS of {node.role}", "--http-listen", 1024) as sock,

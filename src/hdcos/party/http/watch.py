@@ -14,13 +14,13 @@ from starlette.responses import Response
 from hdcos._version import __version__
 from hdcos.api import answers, requests
 from hdcos.party.http import pages
-from hdcos.party.http.api import CAREFUL, Api, Call, reply, serves
+from hdcos.party.http.api import CAREFUL, Api, Call, Endpoint, Handlers, reply
 
 EXTENSIONS = ["binary_tensor_data", "hdcos_shares", "hdcos_masks", "hdcos_training"]
 EVERY_S = 2.0
 KEPT_S = 600.0
 MOST_MODELS = 5
-"""As many as the chart of the stock has colours for."""
+"""As many as the chart of material has colours for."""
 METRICS = ("text/plain", "application/openmetrics-text")
 
 
@@ -48,13 +48,14 @@ class History:
         return {"every_s": EVERY_S, "samples": told}
 
 
-class Watch:
+class Watch(Handlers):
     """Handlers of everything that is watched."""
 
     def __init__(self, api: Api, history: History, describe: Callable[[], Any]) -> None:
-        self._api, self._service, self._history, self._describe = api, api.service, history, describe
+        super().__init__(api)
+        self._history, self._describe = history, describe
 
-    @serves("GET", "/v2", None, "this server")
+    @Endpoint("GET", "/v2", None, "this server")
     async def server(self, call: Call[None]) -> answers.Server:
         party, cluster = self._service.rank, self._service.node.run.hex()
         return {
@@ -64,47 +65,47 @@ class Watch:
             "parameters": {"party": party, "cluster": cluster, "time": time.time()},
         }
 
-    @serves("GET", "/v2/health/live", None, "whether it lives")
+    @Endpoint("GET", "/v2/health/live", None, "whether it lives")
     async def live(self, call: Call[None]) -> answers.Live:
         return {"live": True}
 
-    @serves("GET", "/v2/health/ready", None, "whether it is ready", also=[503])
+    @Endpoint("GET", "/v2/health/ready", None, "whether it is ready", also=[503])
     async def ready(self, call: Call[None]) -> answers.Ready | Response:
         ready, reason = self._service.ready()
         return reply(answers.Ready(ready=ready, reason=reason), 200 if ready else 503)
 
-    @serves("GET", "/v2/status", "watch", "how this party is")
+    @Endpoint("GET", "/v2/status", "watch", "how this party is")
     async def status(self, call: Call[None]) -> answers.Status:
         return await asyncio.to_thread(self._service.status)
 
-    @serves("GET", "/v2/status/history", "watch", "the last ten minutes, oldest first")
+    @Endpoint("GET", "/v2/status/history", "watch", "the last ten minutes, oldest first")
     async def history(self, call: Call[None]) -> answers.StatusHistory:
         return self._history.tell()
 
-    @serves("GET", "/metrics", "watch", "metrics for Prometheus", media=METRICS)
+    @Endpoint("GET", "/metrics", "watch", "metrics for Prometheus", media=METRICS)
     async def metrics(self, call: Call[None]) -> Response:
         text, kind = await asyncio.to_thread(self._api.metrics.text, call.request.headers.get("accept", ""))
         return Response(text, headers={"content-type": kind, "vary": "accept", **CAREFUL})
 
-    @serves("GET", "/v2/cost", "watch", "rounds and bytes so far")
+    @Endpoint("GET", "/v2/cost", "watch", "rounds and bytes so far")
     async def cost(self, call: Call[None]) -> answers.Costs:
         counts = self._service.counts(self._service.session)
         return {"online": counts["online"], "offline": counts["offline"]}
 
-    @serves("GET", "/v2/audit", "watch", "who did what")
+    @Endpoint("GET", "/v2/audit", "watch", "who did what")
     async def audit(self, call: Call[None], query: requests.AuditQuery) -> answers.Audit:
         self._api.flush_audit()
         return {"records": await asyncio.to_thread(self._service.store.audited, query.limit)}
 
-    @serves("GET", "/openapi.json", None, "this description", media=["application/json"])
+    @Endpoint("GET", "/openapi.json", None, "this description", media=["application/json"])
     async def openapi(self, call: Call[None]) -> Response:
         return reply(self._describe())
 
-    @serves("GET", "/", None, "the status page", media=["text/html"])
+    @Endpoint("GET", "/", None, "the status page", media=["text/html"])
     async def status_page(self, call: Call[None]) -> Response:
         return _page(pages.status(), "'self'")
 
-    @serves("GET", "/digit", None, "the page on which a digit is drawn", media=["text/html"])
+    @Endpoint("GET", "/digit", None, "the page on which a digit is drawn", media=["text/html"])
     async def digit_page(self, call: Call[None]) -> Response:
         return _page(pages.digit(), "https:")
 

@@ -1,9 +1,8 @@
 """The pages a party serves, and the hashes by which people can trust a copy of one.
 
 A page served by a party can be changed by that party: it could send both shares of a drawing home. So the digit page
-is also published as a file of its own, with its SHA-256 in the documentation. Whoever opens a file with that hash runs
-the code that was reviewed, wherever the file came from. A page cannot vouch for itself: the hash must come from
-elsewhere.
+is also published as a file of its own, with its SHA-256 in the documentation. Opening a file with that hash runs the
+code that was reviewed, wherever the file came from. A page cannot vouch for itself: the hash must come from elsewhere.
 """
 
 from __future__ import annotations
@@ -22,11 +21,6 @@ def digit() -> bytes:
 def status() -> bytes:
     """The page that shows how this party is doing."""
     return _read("status.html")
-
-
-def fingerprint(page: bytes) -> str:
-    """SHA-256 in hexadecimal, as `sha256sum` prints it: published so that a copy can be compared with it."""
-    return hashlib.sha256(page).hexdigest()
 
 
 def security_policy(page: bytes, connect: str) -> str:

@@ -1,24 +1,30 @@
-"""MNIST and Fashion-MNIST from the places that publish them, into the data folder.
+"""Where data files are, how they are opened, and where MNIST and Fashion-MNIST come from.
 
-A file counts only with the SHA-256 that is listed here, so the way it came does not matter. It is written beside its
-place and moved there when it is whole and right: an interrupted download leaves nothing that could be read.
+HDCOS_DATA names the folder; without it they are in hdcos under the user's cache folder. A file may be compressed
+by gzip, with .gz after its name, or not.
+
+A downloaded file counts only with the SHA-256 that is listed here, so the way it came does not matter. It is written
+beside its place and moved there when it is whole and right: an interrupted download leaves nothing that could be read.
 """
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import os
 import secrets
 import sys
 import urllib.request
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.client import HTTPException
 from pathlib import Path
+from typing import BinaryIO, cast
 
-from hdcos.data.folder import VARIABLE, folder, locate
-from hdcos.errors import DataMissing
+from hdcos.errors import DataMissing, InputError
 
+VARIABLE = "HDCOS_DATA"
 SOURCES = {
     "mnist": ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"),
     "fashion-mnist": ("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",),
@@ -43,6 +49,40 @@ LARGEST_BYTES = 1 << 26
 """No file listed here is longer; what is longer is not read to its end."""
 
 
+def folder() -> Path:
+    """The folder of the data files; it need not exist."""
+    chosen = os.environ.get(VARIABLE)
+    if chosen:
+        return Path(chosen).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "hdcos"
+
+
+def locate(name: str, origin: str = "the file") -> Path:
+    """The path of a data file such as "mnist/train-images-idx3-ubyte", compressed or not.
+
+    `origin` says in the error what to get where there is none.
+    """
+    for path in (folder() / f"{name}.gz", folder() / name):
+        if path.is_file():
+            return path
+    source = f"named by {VARIABLE}" if os.environ.get(VARIABLE) else f"used because {VARIABLE} is not set"
+    raise DataMissing(
+        f"{name}.gz (or {name}) is not in {folder()}, the folder {source}.\n"
+        f"Get {origin} and put it at {folder() / name}.gz or {folder() / name},\n"
+        f"or name the folder that has it: `export {VARIABLE}=/path/to/data`."
+    )
+
+
+@contextmanager
+def open_file(path: Path) -> Iterator[BinaryIO]:
+    """The uncompressed bytes of a file; damage found while reading them is an InputError."""
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
+            yield cast(BinaryIO, stream)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(f"{path} is not a whole gzip file: {error}") from error
+
+
 def obtain(name: str) -> Path:
     """The path of a listed file, downloaded if it is not in the data folder yet."""
     with suppress(DataMissing):
@@ -65,20 +105,26 @@ def obtain(name: str) -> Path:
 
 
 def _fetch(address: str, target: Path, sha256: str) -> None:
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    quiet = not sys.stderr.isatty()
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
         with urllib.request.urlopen(address, timeout=TIMEOUT_S) as answer, part.open("xb") as file:
             length = int(answer.headers.get("Content-Length") or 0)
             digest, received = hashlib.sha256(), 0
-            with _bar(target.name, length) as advance:
+            with Progress(*columns, console=Console(stderr=True), transient=True, disable=quiet) as bar:
+                task = bar.add_task(target.name, total=length or None)
                 while piece := answer.read(PIECE_BYTES):
                     received += len(piece)
                     if received > LARGEST_BYTES:
                         raise ValueError(f"longer than {LARGEST_BYTES:,} bytes, which the file is not")
                     digest.update(piece)
                     file.write(piece)
-                    advance(len(piece))
+                    bar.advance(task, len(piece))
             if digest.hexdigest() != sha256:
                 raise ValueError(f"{received:,} bytes with SHA-256 {digest.hexdigest()}, which is another file")
             file.flush()
@@ -86,21 +132,3 @@ def _fetch(address: str, target: Path, sha256: str) -> None:
         part.replace(target)
     finally:
         part.unlink(missing_ok=True)
-
-
-@contextmanager
-def _bar(name: str, length: int) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal, nothing elsewhere; also nothing where rich is not installed."""
-    if not sys.stderr.isatty():
-        yield lambda size: None
-        return
-    try:
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-    except ImportError:
-        yield lambda size: None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(name, total=length or None)
-        yield lambda size: progress.advance(task, size)

@@ -1,20 +1,24 @@
-"""JSON that is read by its type: what is wrong with it is said in one sentence that names the field.
+"""HTTP bodies: JSON that is read by its type, and binary tensors behind it, as in the Open Inference Protocol.
 
 A request is a `msgspec.Struct`, declared once: it checks what arrives, describes itself in OpenAPI and in the tables of
-docs/http.md, and the same words say what is allowed where something else was found.
+docs/http.md, and the same words say what is allowed where something else was found, in one sentence that names the
+field. Of tensors only 64-bit words travel. Everything is checked against the length of the body before it is used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
+from math import prod
 from types import UnionType
-from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
 import msgspec
-from msgspec import Struct, UnsetType
+import numpy as np
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from hdcos.errors import InputError
+from hdcos.ring import Array
 
 MOST_JSON = 1 << 22
 """Bytes of JSON in one request or answer: tensors come behind it."""
@@ -22,7 +26,14 @@ SHOWN = 40
 """Characters of a wrong value that an error quotes."""
 SEARCHED = 1000
 """Items of a list that are looked at one by one for the wrong one."""
+LENGTH_HEADER = "inference-header-content-length"
+MOST_WORDS = 1 << 32
+Word = Annotated[int, Meta(ge=0, extra_json_schema={"maximum": 2**64 - 1})]
+Length = Annotated[int, Meta(ge=0, le=MOST_WORDS - 1)]
 T = TypeVar("T")
+
+
+# ---- JSON
 
 
 @cache
@@ -40,7 +51,11 @@ def read_json(kind: type[T], text: bytes | memoryview) -> T:
         decoder: msgspec.json.Decoder[T] = _decoder(cast(Any, kind))
         return decoder.decode(content)
     except (msgspec.DecodeError, RecursionError):
-        raise InputError(_complain(kind, content)) from None
+        try:
+            wrong = explain(kind, msgspec.json.decode(content))
+        except (msgspec.DecodeError, RecursionError):
+            wrong = "the body does not start with a JSON object"
+        raise InputError(wrong) from None
 
 
 def read_query(kind: type[T], given: Mapping[str, str]) -> T:
@@ -49,13 +64,6 @@ def read_query(kind: type[T], given: Mapping[str, str]) -> T:
         return msgspec.convert(dict(given), kind, strict=False)
     except msgspec.ValidationError:
         raise InputError(explain(kind, dict(given), strict=False)) from None
-
-
-def _complain(kind: Any, content: bytes | memoryview) -> str:
-    try:
-        return explain(kind, msgspec.json.decode(content))
-    except (msgspec.DecodeError, RecursionError):
-        return "the body does not start with a JSON object"
 
 
 def explain(kind: Any, value: object, field: str = "", *, strict: bool = True) -> str:
@@ -153,3 +161,92 @@ def _number(value: float) -> str:
         if isinstance(number, int) and number >= 1 << 20 and number & (number - 1) == 0:
             return f"2^{number.bit_length() - 1}{rest}"
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+# ---- tensors
+
+
+class TensorParameters(Struct, frozen=True):
+    """Where a tensor's words are."""
+
+    binary_data_size: Annotated[int, Meta(ge=0)] | UnsetType = UNSET
+    """Bytes of this tensor behind the JSON object."""
+
+
+class Tensor(Struct, frozen=True):
+    """A tensor in a body: its words are in `data`, or in binary behind the JSON object."""
+
+    name: str
+    datatype: Literal["UINT64"]
+    shape: Annotated[list[Length], Meta(max_length=8)]
+    data: list[Word] | UnsetType = UNSET
+    parameters: TensorParameters | UnsetType = UNSET
+
+
+class _Answer(Struct, frozen=True):
+    outputs: list[Tensor] = []
+
+
+def decode_body(body: bytes, header_length: str | None) -> tuple[dict[str, Any], dict[str, Array]]:
+    """The JSON object of an answer without its tensors, and the tensors by name, as views of the body."""
+    head, tail = split_body(body, header_length)
+    listed, meta = read_json(_Answer, head).outputs, msgspec.json.decode(head)
+    meta.pop("outputs", None)
+    return meta, read_tensors(listed, tail)
+
+
+def split_body(body: bytes, header_length: str | None) -> tuple[memoryview, memoryview]:
+    """The JSON of a body and the bytes of its tensors, as views of it."""
+    view = memoryview(body)
+    if header_length is None:
+        return view, view[len(view) :]
+    digits = header_length.isascii() and header_length.isdecimal() and len(header_length) <= 12
+    if not digits or int(header_length) > len(view):
+        raise InputError(f"the header {LENGTH_HEADER} states no length within the body")
+    return view[: int(header_length)], view[int(header_length) :]
+
+
+def read_tensors(listed: Iterable[Tensor], tail: memoryview) -> dict[str, Array]:
+    """The tensors that a body lists, by name; those in binary are views of `tail`, which they must use up."""
+    tensors: dict[str, Array] = {}
+    position = 0
+    for entry in listed:
+        name, shape, size = entry.name, entry.shape, 8 * prod(entry.shape)
+        if name in tensors:
+            raise InputError(f"two tensors are called {name!r}")
+        if prod(max(n, 1) for n in shape) > MOST_WORDS:
+            raise InputError(f"tensor {name!r} of shape {shape} has more than {MOST_WORDS} words")
+        if entry.data is not UNSET:
+            tensors[name] = _read_listed(entry.data, name, shape)
+            continue
+        stated = entry.parameters.binary_data_size if entry.parameters is not UNSET else UNSET
+        if stated != size or position + size > len(tail):
+            raise InputError(f"tensor {name!r} of shape {shape} takes {size} bytes of binary data")
+        tensors[name] = np.frombuffer(tail, "<u8", prod(shape), position).reshape(shape)
+        position += size
+    if position != len(tail):
+        raise InputError(f"{len(tail) - position} bytes follow the last tensor")
+    return tensors
+
+
+def _read_listed(data: list[int], name: str, shape: list[int]) -> Array:
+    if len(data) != prod(shape):
+        raise InputError(f"tensor {name!r} of shape {shape} has {prod(shape)} numbers, got {len(data)}")
+    try:
+        return np.array(data, dtype=np.uint64).reshape(shape)
+    except OverflowError:
+        raise InputError(f"the data of tensor {name!r} are whole numbers from 0 to 2^64 - 1") from None
+
+
+def encode_body(
+    meta: Mapping[str, Any], tensors: Mapping[str, Array], field: Literal["inputs", "outputs"] = "outputs"
+) -> tuple[bytes, dict[str, str]]:
+    """A body with its tensors in binary, and the headers that describe it."""
+    listed = [
+        Tensor(name, "UINT64", list(array.shape), parameters=TensorParameters(8 * array.size))
+        for name, array in tensors.items()
+    ]
+    head = msgspec.json.encode({**meta, field: listed})
+    parts = [head, *(np.ascontiguousarray(array, dtype="<u8").tobytes() for array in tensors.values())]
+    headers = {"content-type": "application/octet-stream", LENGTH_HEADER: str(len(head))}
+    return b"".join(parts), headers

@@ -1,0 +1,80 @@
+"""What commands share: options, files that errors name, tables, and what Ctrl-C says."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
+
+from hdcos.errors import InputError
+from hdcos.files import read_text
+
+INTERRUPTED = 130
+HINT = "hdcos.if_interrupted"
+LONGEST_LINE = 10_000
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+NEW_FILE = click.Path(dir_okay=False, path_type=Path)
+token_option = click.option("--token-file", type=FILE, help="The file of your secret; $HDCOS_TOKEN otherwise.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
+
+
+def if_interrupted(advice: Callable[[], str]) -> None:
+    """What to say if Ctrl-C is pressed from now on."""
+    click.get_current_context().meta[HINT] = advice
+
+
+# ---- files
+
+
+def read_secret(path: Path) -> str:
+    """The secret in a client's file."""
+    secret = read_text(path, "the file of a client's secret").strip()
+    if not secret or not secret.isascii() or not secret.isprintable() or " " in secret:
+        raise InputError(f"{path} holds no client's secret, which is one word: `hdcos token new` makes one")
+    return secret
+
+
+@contextmanager
+def about(file: str | Path) -> Iterator[None]:
+    """Rows of this file are used here: what is wrong with them is said of the file."""
+    try:
+        yield
+    except InputError as error:
+        raise type(error)(f"{file}: {error}") from error
+
+
+def check_output(path: Path) -> None:
+    """Before anything is computed: a file can be written there."""
+    if path.is_dir():
+        raise InputError(f"{path} is a folder: name a file in it for the output")
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        raise InputError(f"{path} cannot be written: {path.parent} is not a folder in which files can be made")
+
+
+# ---- tables: they fit a terminal of 80 columns, and in a pipe every record is one whole line
+
+
+def new_table(*headings: str, title: str = "", texts: int = 1) -> Table:
+    """A table without borders, of which the first columns are texts and the others numbers; no cell is ever cut."""
+    table = Table(title=title or None, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if number < texts else "right", overflow="fold")
+    return table
+
+
+def show(table: Table) -> None:
+    """Print a table: folded to the width of a terminal, as wide as it is elsewhere."""
+    console = Console(file=sys.stdout, highlight=False)
+    if not console.is_terminal:
+        options = console.options.update(max_width=LONGEST_LINE)
+        whole = Measurement.get(console, options, table).maximum
+        console = Console(file=sys.stdout, highlight=False, width=max(80, whole))
+    console.print(table)
