@@ -74,7 +74,7 @@ def quarter_back(party: Party, y: Share) -> Share:
 def slope_of(phase: Phase) -> Share:
     """d cos / dy = -2 pi sin y, for y in turns."""
     shift = phase.scale + FACTOR_BITS - (SLOPE_SCALE - phase.scale)
-    return Share(phase.combined(phase.cos_r, phase.sin_r, 0, -TWO_PI, shift), SLOPE_SCALE)
+    return Share(phase.combine(phase.cos_r, phase.sin_r, 0, -TWO_PI, shift), SLOPE_SCALE)
 
 
 def settled(party: Party, x: Share, scale: int) -> Rounds[Share]:

@@ -118,7 +118,7 @@ class Backward:
         factor = self._on_cosine(unit, each.before, opened.scale + each.before.scale, before.unit)
         self._move_bias(unit, opened.share(party).sum(0))
         products = times_trig(party, opened, each.before, before.unit.pool)
-        words = products.combined(factor[0], 0, factor[1], unit.weight.scale).sum(0).words
+        words = products.combine(factor[0], 0, factor[1], unit.weight.scale).sum(0).words
         self.made[unit.weight.name] = pool_sum(words, before.unit.pool)
         return times_masked(party, opened, each.weight)
 
