@@ -145,7 +145,7 @@ def _lifted_products(party: Party, x: Share, w: Share, y: Share) -> Rounds[tuple
     )
     weighted = lifted.times_masked(party, X, W)
     trig = lifted.times_trig(party, X, lifted.Phase(d, cos_r, sin_r, 16, 16, reference))
-    return weighted, trig.combined(0, 3 << 20, 20, X.scale + 32)
+    return weighted, trig.combine(0, 3 << 20, 20, X.scale + 32)
 
 
 def _turns_cos(x: Array) -> Array:

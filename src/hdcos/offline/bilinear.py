@@ -190,7 +190,8 @@ def _conv2d_input(self: Bilinear, g: Array, w: Array) -> Matrices:
     n, (channels, height, width) = g.shape[0], self.shape
     p, s = self.padding, self.stride
     outputs, _, tall, wide = w.shape
-    seen = patches(_frame(g, s, height + 2 * p + tall - 1, width + 2 * p + wide - 1, tall, wide), (tall, wide), 1, 0)
+    frame = (height + 2 * p + tall - 1, width + 2 * p + wide - 1)
+    seen = patches(_set_apart(g, s, frame, (tall - 1, wide - 1)), (tall, wide), 1, 0)
     turned = reshape(transpose(w[:, :, ::-1, ::-1], 0, 2, 3, 1), outputs * tall * wide, channels)
 
     def back(y: Array) -> Array:
@@ -198,16 +199,6 @@ def _conv2d_input(self: Bilinear, g: Array, w: Array) -> Matrices:
         return reshape(full[:, :, p : p + height, p : p + width], n, *self.shape)
 
     return Matrices(seen, turned, back, choose_left=False)
-
-
-def _frame(g: Array, stride: int, height: int, width: int, tall: int, wide: int) -> Array:
-    """g with zeros between its pixels and all around, in a frame of this size."""
-    if isinstance(g, Blank):
-        return Blank((*g.shape[:2], height, width))
-    frame = np.zeros((*g.shape[:2], height, width), np.uint64)
-    rows, columns = (g.shape[2] - 1) * stride + 1, (g.shape[3] - 1) * stride + 1
-    frame[:, :, tall - 1 : tall - 1 + rows : stride, wide - 1 : wide - 1 + columns : stride] = g
-    return frame
 
 
 def _convolve_weight(self: Bilinear, x: Array, g: Array) -> Array:
@@ -236,14 +227,17 @@ def _swap(x: Array) -> Array:
     return np.ascontiguousarray(x.transpose(1, 0, 2, 3))
 
 
-def _set_apart(g: Array, stride: int) -> Array:
-    """g with zeros between its pixels."""
-    if stride == 1:
+def _set_apart(g: Array, stride: int, frame: Shape = (), corner: Shape = (0, 0)) -> Array:
+    """g with zeros between its pixels and, in a frame of this size from a corner on, all around."""
+    if stride == 1 and not frame:
         return g
-    n, channels, height, width = g.shape
-    spread = np.zeros((n, channels, (height - 1) * stride + 1, (width - 1) * stride + 1), np.uint64)
-    spread[:, :, ::stride, ::stride] = g
-    return spread
+    rows, columns = ((side - 1) * stride + 1 for side in g.shape[2:])
+    shape = (*g.shape[:2], *(frame or (rows, columns)))
+    if isinstance(g, Blank):
+        return Blank(shape)
+    apart, (top, left) = np.zeros(shape, np.uint64), corner
+    apart[:, :, top : top + rows : stride, left : left + columns : stride] = g
+    return apart
 
 
 # ---- array operations for arrays and Blanks alike

@@ -140,7 +140,7 @@ class Phase:
     scale: int
     reference: Reference
 
-    def combined(self, cos: Array, sin: Array, cos_factor: int, sin_factor: int, shift: int) -> Array:
+    def combine(self, cos: Array, sin: Array, cos_factor: int, sin_factor: int, shift: int) -> Array:
         """a (cos y) v + b (sin y) v from [v cos r] and [v sin r], with public integers a and b over 2**shift."""
         words: Array = trig_combine(
             self.d,

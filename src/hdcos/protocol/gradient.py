@@ -79,10 +79,10 @@ class FusedGradient:
         w_sin = weight * sin - times(phase.weight_sin, m_wsin << up, b_wsin)
         lifted = t * x.b + E if self.party.rank == 0 else t * x.b
         self.total = lifted.sum(axis=0, dtype=np.uint64) - x.m_total
-        self.moved = phase.combined(cos, sin, self.step[0], 0, self.step[1]).sum(axis=0, dtype=np.uint64)
-        return Share(phase.combined(w_cos, w_sin, 0, *self.slope), self.scale)
+        self.moved = phase.combine(cos, sin, self.step[0], 0, self.step[1]).sum(axis=0, dtype=np.uint64)
+        return Share(phase.combine(w_cos, w_sin, 0, *self.slope), self.scale)
 
-    def rounded(self, opening: Opening) -> Array:
+    def round_open(self, opening: Opening) -> Array:
         """This share of the transformed gradient as it is sent: one pass over the material."""
         x, phase = self.x, self.phase
         terms = (phase.cos_r, phase.sin_r, phase.weight_cos, phase.weight_sin, *self.dealt)

@@ -72,7 +72,7 @@ class HadamardCosine:
     def share(self) -> Share:
         return Share(self.words, self.scale, self.bits)
 
-    def rounded(self, opening: Opening) -> Array:
+    def round_open(self, opening: Opening) -> Array:
         result: Array = hadamard_cos_open(self.layer, opening)
         return result
 

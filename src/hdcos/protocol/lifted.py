@@ -156,9 +156,9 @@ class TrigProduct:
     sin: Array = field(repr=False)
     scale: int
 
-    def combined(self, cos_factor: int, sin_factor: int, shift: int, scale: int) -> Share:
+    def combine(self, cos_factor: int, sin_factor: int, shift: int, scale: int) -> Share:
         """x (a cos y + b sin y) with public integers a and b over 2**shift, at a scale the caller worked out."""
-        return Share(self.phase.combined(self.cos, self.sin, cos_factor, sin_factor, shift), scale)
+        return Share(self.phase.combine(self.cos, self.sin, cos_factor, sin_factor, shift), scale)
 
 
 def times_trig(party: Party, x: Lifted, phase: Phase, pool: Shape = ()) -> TrigProduct:

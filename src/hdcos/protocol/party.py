@@ -43,7 +43,7 @@ class Openable(Protocol):
     @property
     def shape(self) -> tuple[int, ...]: ...
 
-    def rounded(self, opening: Opening) -> Array:
+    def round_open(self, opening: Opening) -> Array:
         """This share over 2**drop, rounded, plus the mask, modulo 2**bits."""
         ...
 
@@ -68,7 +68,7 @@ class Party:
         """
         if drop + bits > x.bits:
             raise InputError(f"a share modulo 2**{x.bits} cannot drop {drop} bits and keep {bits}")
-        return (yield from swap_sum(x.rounded(Opening(mask, drop, bits, self.rank == 0)), bits))
+        return (yield from swap_sum(x.round_open(Opening(mask, drop, bits, self.rank == 0)), bits))
 
     def take(self, kind: Kind, rows: int, precompute: Precompute | None = None) -> Fields:
         """One unit per row; the fields keep the rows as their leading axis.

@@ -41,7 +41,7 @@ def high_table() -> Table:
 
 
 def table(bits: int, scale: int) -> Table:
-    """The table that phases of so many bits are looked up in."""
+    """The table that phases of `bits` bits are looked up in."""
     return direct_table(bits, scale) if bits <= DIRECT_BITS else high_table()
 
 

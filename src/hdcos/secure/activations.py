@@ -96,7 +96,7 @@ class Cosine(ActivationStage):
 def cosine_slope(phase: Phase) -> Share:
     """d cos / dy = -2 pi sin y, for y in turns."""
     shift = phase.scale + FACTOR_BITS - (SLOPE_SCALE - phase.scale)
-    return Share(phase.combined(phase.cos_r, phase.sin_r, 0, -TWO_PI, shift), SLOPE_SCALE)
+    return Share(phase.combine(phase.cos_r, phase.sin_r, 0, -TWO_PI, shift), SLOPE_SCALE)
 
 
 @dataclass(frozen=True, kw_only=True)

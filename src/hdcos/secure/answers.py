@@ -48,7 +48,7 @@ def round_answer(result: Share, scale: int, rank: int) -> tuple[int, int, Array]
     """The scale, the bits and the words of a share as it leaves: at `scale` at most, rounded."""
     drop = max(0, result.scale - scale)
     bits = result.bits - drop
-    return result.scale - drop, bits, result.rounded(Opening(None, drop, bits, rank == 0))
+    return result.scale - drop, bits, result.round_open(Opening(None, drop, bits, rank == 0))
 
 
 def noise(shape: tuple[int, ...], scale: int) -> Array:

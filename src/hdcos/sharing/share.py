@@ -103,7 +103,7 @@ class Share:
             return self
         return Share(self.words << np.uint64(up), scale, min(RING_BITS, self.bits + up))
 
-    def rounded(self, opening: Opening) -> Array:
+    def round_open(self, opening: Opening) -> Array:
         """This share over 2**drop, rounded, plus the mask, modulo 2**bits: what an opening sends."""
         words: Array = round_open(self.words, *opening)
         return words

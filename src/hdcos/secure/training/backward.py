@@ -115,7 +115,7 @@ class Backward:
         factor = self._on_cosine(block, each.before, opened.scale + each.before.scale, before.block)
         self._move_bias(block, opened.share(party).sum(0))
         products = times_trig(party, opened, each.before, before.block.pool)
-        words = products.combined(factor[0], 0, factor[1], block.weight.scale).sum(0).words
+        words = products.combine(factor[0], 0, factor[1], block.weight.scale).sum(0).words
         self.made[block.weight.name] = pool_sum(words, before.block.pool)
         return times_masked(party, opened, each.weight)
 
