@@ -23,8 +23,9 @@ from hdcos.nn.sequential import Sequential
 from hdcos.offline import Plan, TrigPair
 from hdcos.ring import Array
 from hdcos.secure.activations import RANGE_BITS
-from hdcos.secure.compile import PUBLIC, compile_network
+from hdcos.secure.compile import compile_network
 from hdcos.secure.program import PIECE_ROWS, plan_inference
+from hdcos.secure.reader import PUBLIC
 
 MARGIN = 1.5
 """Rows are a sample: an interval is chosen for this many times the largest value they bring."""
@@ -87,12 +88,9 @@ def calibrate(model: Sequential, rows: ArrayLike, stacklevel: int = 2) -> Calibr
     if not len(x):
         raise InputError("calibration needs rows to measure with, and got none")
     reached = _measure(model, x)
-    layers = list(model.layers)
-    for index, layer in _series(model):
-        layers[index] = replace(layer, interval=_chosen(index, layer, reached[index]))
+    fitted = _with_intervals(model, {index: _choose(index, layer, reached[index]) for index, layer in _series(model)})
     for doubt in _doubts(model, reached):
         warnings.warn(doubt, HdcosWarning, stacklevel + 1)
-    fitted = Sequential._assemble(layers, model.input_shape, model.state(), model.feature_names)
     measured = tuple(reached[index] for index, _ in _series(model))
     return Calibration(fitted, len(x), measured, *intervals(model), *intervals(fitted))
 
@@ -142,9 +140,13 @@ def warn_of_assumed(model: Sequential, stacklevel: int = 2) -> None:
 
 def state_intervals(model: Sequential) -> Sequential:
     """The network with the intervals that would be assumed, for those who know what they assume."""
+    return _with_intervals(model, {index: layer.reach for index, layer in _series(model)})
+
+
+def _with_intervals(model: Sequential, chosen: dict[int, int]) -> Sequential:
     layers: list[Layer] = list(model.layers)
     for index, layer in _series(model):
-        layers[index] = replace(layer, interval=layer.reach)
+        layers[index] = replace(layer, interval=chosen[index])
     return Sequential._assemble(layers, model.input_shape, model.state(), model.feature_names)
 
 
@@ -167,7 +169,7 @@ def _measure(model: Sequential, x: Array) -> list[Reach]:
     return list(zip(low.tolist(), high.tolist(), strict=True))
 
 
-def _chosen(index: int, layer: SeriesActivation, reached: Reach) -> int:
+def _choose(index: int, layer: SeriesActivation, reached: Reach) -> int:
     """The narrowest interval that has room for MARGIN times what reached the layer, or else the widest."""
     largest = _largest(reached)
     if not largest <= layer.intervals[-1]:

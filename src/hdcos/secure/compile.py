@@ -17,14 +17,14 @@ import numpy as np
 from hdcos import nn
 from hdcos.errors import InputError, ModelError
 from hdcos.nn.activations import Activation, SeriesActivation
-from hdcos.nn.layer import Factor, Layer
+from hdcos.nn.layer import Layer
 from hdcos.protocol import fit
 from hdcos.protocol.cosine import Precision
 from hdcos.protocol.fourier import Series
 from hdcos.ring import Array
-from hdcos.ring.types import Pool
 from hdcos.secure import stages
 from hdcos.secure.activations import RANGE_BITS, QuarterTurn, ToTurns, activation_stage
+from hdcos.secure.reader import PUBLIC, TURNS, VALUE, Part, Reader, purpose_of
 from hdcos.secure.stages import Projection, Stage, Tensor
 
 Shape = tuple[int, ...]
@@ -45,10 +45,6 @@ SQUARE_SCALE = 18
 SERIES_SCALE = 37
 """Fraction bits of a series' result: as many as a product with dense weights leaves room for."""
 MOST_PHASE_BITS = 28
-PUBLIC = (nn.Flatten, nn.AvgPool2d, nn.RandomProjection)
-
-TURNS, TURNS_VALUE, VALUE = "turns", "turns and value", "value"
-"""What a linear layer's result is for: a cosine, x cos x, or anything else."""
 
 
 @dataclass(frozen=True)
@@ -108,82 +104,6 @@ def compile_network(model: nn.Sequential, phase_bits: int = PHASE_BITS, dealer: 
     the scales are others.
     """
     return _Compiler(model, phase_bits, dealer).compile()
-
-
-def purpose_of(following: Layer | None) -> str:
-    """What a linear layer's result is for, by the activation that it reaches."""
-    if isinstance(following, nn.Cos | nn.Sin):
-        return TURNS
-    return TURNS_VALUE if isinstance(following, nn.GrowingCos) else VALUE
-
-
-@dataclass(frozen=True)
-class Part:
-    """A factor of a linear layer where it stands."""
-
-    index: int
-    layer: Layer
-    factor: Factor
-    purpose: str
-    """What its result is for."""
-    first: bool
-    last: bool
-
-    @property
-    def name(self) -> str:
-        return f"{self.index} {self.layer.kind} {self.factor.name}".rstrip()
-
-    @property
-    def unit(self) -> float:
-        """Its result in radians, or in whatever it is in, per unit that it is computed in."""
-        return 2 * pi if self.purpose != VALUE else 1.0
-
-    def weight(self, scale: int, factor: float, bits: int = 64, limit: float = inf) -> Tensor:
-        flipped, shape = self.factor.operation == "matmul", self.layer.parameter_shapes()[self.factor.weight]
-        shape = shape[::-1] if flipped else shape
-        name = f"{self.index}.{self.factor.weight}"
-        return Tensor(name, shape, scale, factor, bits, transposed=flipped, limit=limit)
-
-    def bias(self, scale: int, factor: float, bits: int = 64, limit: float = inf) -> Tensor | None:
-        """That of the layer, which the last of its factors adds."""
-        if not self.last:
-            return None
-        shape = self.layer.parameter_shapes()["bias"]
-        return Tensor(f"{self.index}.bias", shape, scale, factor, bits, masked=False, limit=limit)
-
-
-class Reader:
-    """The layers of a network as the parties will meet them: inference and training read them alike."""
-
-    def __init__(self, model: nn.Sequential) -> None:
-        self.layers, self.shapes = model.layers, model.shapes
-        for index, layer in enumerate(self.layers):
-            if isinstance(layer, nn.ReLU):
-                raise ModelError(f"layer {index}, ReLU, cannot be computed on shares: use Cos, which costs one round")
-        secret = (index for index, layer in enumerate(self.layers) if not isinstance(layer, PUBLIC))
-        self.position = next(secret, len(self.layers))
-        self.front = tuple(self.layers[: self.position])
-
-    def parts(self, index: int, purpose: str) -> list[Part]:
-        """The factors of a layer whose result has a purpose; none if it is not linear."""
-        layer = self.layers[index]
-        factors = layer.factors(self.shapes[index])
-        last = len(factors) - 1
-        return [
-            Part(index, layer, factor, purpose if number == last else VALUE, number == 0, number == last)
-            for number, factor in enumerate(factors)
-        ]
-
-    def pooling(self, position: int) -> tuple[Pool | None, int]:
-        """Flattening and one pooling of whole windows, if they stand there, and where they end."""
-        pool = None
-        for index in range(position, len(self.layers)):
-            layer, shape = self.layers[index], self.shapes[index]
-            if isinstance(layer, nn.AvgPool2d) and pool is None and not any(side % layer.size for side in shape[1:]):
-                pool = (shape[0], shape[1], shape[2], layer.size)
-            elif not isinstance(layer, nn.Flatten):
-                return pool, index
-        return pool, len(self.layers)
 
 
 class _Compiler(Reader):

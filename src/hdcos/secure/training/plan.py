@@ -24,7 +24,7 @@ from hdcos.nn.layer import Layer
 from hdcos.ring import Array
 from hdcos.secure.activations import SLOPE_SCALE
 from hdcos.secure.compile import INPUT_SCALE as INPUT_SCALE
-from hdcos.secure.compile import TURNS, VALUE, Part, Reader, purpose_of
+from hdcos.secure.reader import TURNS, VALUE, Part, Reader, purpose_of
 from hdcos.secure.stages import Projection, Tensor
 from hdcos.sharing import Share
 

@@ -1,0 +1,96 @@
+"""The one reader of layers: inference and training compile what it reads, each with scales of its own.
+
+A linear layer says which products it is made of (`Layer.factors`); a part is one of them where it stands, and makes its
+tensors. What its result is for decides the unit: turns before a cosine, else whatever the layer gives.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf, pi
+
+from hdcos import nn
+from hdcos.errors import ModelError
+from hdcos.nn.layer import Factor, Layer
+from hdcos.ring.types import Pool
+from hdcos.secure.stages import Tensor
+
+PUBLIC = (nn.Flatten, nn.AvgPool2d, nn.RandomProjection)
+TURNS, TURNS_VALUE, VALUE = "turns", "turns and value", "value"
+"""What a linear layer's result is for: a cosine, x cos x, or anything else."""
+
+
+def purpose_of(following: Layer | None) -> str:
+    """What a linear layer's result is for, by the activation that it reaches."""
+    if isinstance(following, nn.Cos | nn.Sin):
+        return TURNS
+    return TURNS_VALUE if isinstance(following, nn.GrowingCos) else VALUE
+
+
+@dataclass(frozen=True)
+class Part:
+    """A factor of a linear layer where it stands."""
+
+    index: int
+    layer: Layer
+    factor: Factor
+    purpose: str
+    """What its result is for."""
+    first: bool
+    last: bool
+
+    @property
+    def name(self) -> str:
+        return f"{self.index} {self.layer.kind} {self.factor.name}".rstrip()
+
+    @property
+    def unit(self) -> float:
+        """What one unit of its result is worth: a turn is 2 pi."""
+        return 2 * pi if self.purpose != VALUE else 1.0
+
+    def weight(self, scale: int, factor: float, bits: int = 64, limit: float = inf) -> Tensor:
+        flipped, shape = self.factor.operation == "matmul", self.layer.parameter_shapes()[self.factor.weight]
+        shape = shape[::-1] if flipped else shape
+        name = f"{self.index}.{self.factor.weight}"
+        return Tensor(name, shape, scale, factor, bits, transposed=flipped, limit=limit)
+
+    def bias(self, scale: int, factor: float, bits: int = 64, limit: float = inf) -> Tensor | None:
+        """That of the layer, which the last of its factors adds."""
+        if not self.last:
+            return None
+        shape = self.layer.parameter_shapes()["bias"]
+        return Tensor(f"{self.index}.bias", shape, scale, factor, bits, masked=False, limit=limit)
+
+
+class Reader:
+    """The layers of a network, from the first that is not public on."""
+
+    def __init__(self, model: nn.Sequential) -> None:
+        self.layers, self.shapes = model.layers, model.shapes
+        for index, layer in enumerate(self.layers):
+            if isinstance(layer, nn.ReLU):
+                raise ModelError(f"layer {index}, ReLU, cannot be computed on shares: use Cos, which costs one round")
+        secret = (index for index, layer in enumerate(self.layers) if not isinstance(layer, PUBLIC))
+        self.position = next(secret, len(self.layers))
+        self.front = tuple(self.layers[: self.position])
+
+    def parts(self, index: int, purpose: str) -> list[Part]:
+        """The factors of a layer whose result has a purpose; none if it is not linear."""
+        layer = self.layers[index]
+        factors = layer.factors(self.shapes[index])
+        last = len(factors) - 1
+        return [
+            Part(index, layer, factor, purpose if number == last else VALUE, number == 0, number == last)
+            for number, factor in enumerate(factors)
+        ]
+
+    def pooling(self, position: int) -> tuple[Pool | None, int]:
+        """Flattening and one pooling of whole windows, if they stand there, and where they end."""
+        pool = None
+        for index in range(position, len(self.layers)):
+            layer, shape = self.layers[index], self.shapes[index]
+            if isinstance(layer, nn.AvgPool2d) and pool is None and not any(side % layer.size for side in shape[1:]):
+                pool = (shape[0], shape[1], shape[2], layer.size)
+            elif not isinstance(layer, nn.Flatten):
+                return pool, index
+        return pool, len(self.layers)
