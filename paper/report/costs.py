@@ -85,15 +85,15 @@ def _training(cell: Cell) -> tuple[str, ...]:
 
 def sgd_price(model: Sequential, batch: int) -> Planned:
     """One step of training on shares, over shapes."""
-    form = training_plan(model, "logistic" if model.output_shape == (1,) else "softmax")
-    x = blank_share((batch, *form.input_shape), INPUT_SCALE)
-    targets = blank_share((batch, form.outputs), form.target_scale)
-    state = {tensor.name: blank_share(tensor.shape, tensor.scale, tensor.bits) for tensor in form.tensors}
-    return plan(sgd_step, form, state, x, targets, Rule(0.1))
+    training = training_plan(model, "logistic" if model.output_shape == (1,) else "softmax")
+    x = blank_share((batch, *training.input_shape), INPUT_SCALE)
+    targets = blank_share((batch, training.outputs), training.target_scale)
+    state = {tensor.name: blank_share(tensor.shape, tensor.scale, tensor.bits) for tensor in training.tensors}
+    return plan(sgd_step, training, state, x, targets, Rule(0.1))
 
 
 def adam_extra(parameters: int) -> tuple[int, int, int]:
-    """Rounds, online bytes each way and offline bytes that Adam adds to a step of so many parameters."""
+    """Rounds, online bytes each way and offline bytes that Adam adds to a step of this many parameters."""
     parts = [_planned(name, parameters) for name in ADAM]
     return (
         sum(part.rounds for part in parts),

@@ -170,11 +170,11 @@ def test_parties_that_mean_different_executions_stop_at_the_first_frame_and_reco
     with cluster.function("cos", x.shape) as cos:
         cos.prepare(4)
         meta = {"operation": "run", "scope": cos._opened.name, "executions": 1}
-        halves = [{"input0": np.zeros(32, np.uint8)}, {"input0": np.zeros((1, 4), np.uint64)}]
+        shares = [{"input0": np.zeros(32, np.uint8)}, {"input0": np.zeros((1, 4), np.uint64)}]
         with ThreadPoolExecutor(2) as pool:
             for future in [
                 pool.submit(request, link, {**meta, "start": start}, part)
-                for link, start, part in zip(cluster.transport.links, (0, 1), halves, strict=True)
+                for link, start, part in zip(cluster.transport.links, (0, 1), shares, strict=True)
             ]:
                 with pytest.raises(HandshakeError, match="another program"):
                     future.result()
@@ -183,15 +183,15 @@ def test_parties_that_mean_different_executions_stop_at_the_first_frame_and_reco
         assert np.abs(cos(x) - 1).max() < 2e-4
 
 
-def test_the_halves_a_client_receives_are_fresh_and_uniform(cluster) -> None:
+def test_the_shares_a_client_receives_are_fresh_and_uniform(cluster) -> None:
     x = np.full((64, 64), 0.5)
-    halves: list[list[np.ndarray]] = []
+    shares: list[list[np.ndarray]] = []
     original = cluster.transport.ask
 
     def watching(meta, arrays=({}, {})):
         answers = original(meta, arrays)
         if meta["operation"] == "run":
-            halves.append([parts["words"] for _, parts in answers])
+            shares.append([parts["words"] for _, parts in answers])
         return answers
 
     cluster.transport.ask = watching
@@ -200,10 +200,10 @@ def test_the_halves_a_client_receives_are_fresh_and_uniform(cluster) -> None:
             cluster.evaluate("cos", x)
     finally:
         del cluster.transport.ask
-    for first, second in zip(*halves, strict=True):
+    for first, second in zip(*shares, strict=True):
         assert (first == second).mean() < 0.01
-        for half in (first, second, first - second):
-            counts = np.bincount((half.ravel() & half.dtype.type(31)).astype(int), minlength=32)
+        for share in (first, second, first - second):
+            counts = np.bincount((share.ravel() & share.dtype.type(31)).astype(int), minlength=32)
             assert stats.chisquare(counts).pvalue > 1e-9
 
 
@@ -222,7 +222,7 @@ def test_a_client_that_is_a_party_learns_no_sign_from_the_low_bits_of_a_cosine(c
     d = generator.integers(0, 2**16, 20_000).astype(np.uint16)
     results = []
     for x in (steps, np.uint16(0) - steps):
-        cos_r, sin_r = (half.astype(np.uint64) for half in trig_words(x - d, 16, scale))
+        cos_r, sin_r = (part.astype(np.uint64) for part in trig_words(x - d, 16, scale))
         words, _ = rotate(d, cos_r, sin_r, 16, scale, sine=False)
         results.append(decode(words, 2 * scale))
     unit = 2.0**-call.output_scale

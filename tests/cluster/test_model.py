@@ -57,7 +57,7 @@ READY = {
 
 @pytest.mark.parametrize("mode", ["masked", "shares"])
 @pytest.mark.parametrize("name", READY)
-def test_ready_models_cost_what_the_planner_says_and_give_the_twins_outputs(cluster, name, mode) -> None:
+def test_ready_models_cost_what_the_planner_says_and_give_the_plaintext_outputs(cluster, name, mode) -> None:
     model = READY[name]
     x = np.random.default_rng(0).uniform(0, 1, (5, *model.input_shape))
     private = cluster.share(model, f"{name}-{mode}".replace(" ", "-"), calibrate=x)
@@ -99,7 +99,7 @@ def test_a_tanh_network_is_right_once_it_is_calibrated_and_told_of_until_then(cl
     assert private.reveal().layers == calibrated.layers
 
 
-def test_labels_of_the_digits_network_are_those_in_the_clear(cluster, digits) -> None:
+def test_labels_of_the_digits_network_are_those_in_plaintext(cluster, digits) -> None:
     images, labels = hdcos.data.digits("test")
     model = nn.models.digits()
     private = digits.predict(images).argmax(1)
@@ -149,14 +149,14 @@ def test_a_mask_is_handed_out_once_and_rows_are_run_once(cluster) -> None:
     private.prepare(8)  # hands out the masks of rows 0 to 7
     private.predict(np.zeros((2, 6)))
     masked = [{"input": np.zeros((1, 6), np.uint64)}] * 2
-    halves = [{"input": np.zeros(32, np.uint8)}, {"input": np.zeros((1, 6), np.uint64)}]
+    shares = [{"input": np.zeros(32, np.uint8)}, {"input": np.zeros((1, 6), np.uint64)}]
     ask = scope_of(cluster, private).ask
     with pytest.raises(MaterialReused, match="handed out or used before"):
         ask("masks", start=7, rows=2)
     with pytest.raises(MaterialReused, match="are used already"):
         ask("run", masked, start=1, executions=1, mode="masked")
     with pytest.raises(MaterialReused, match="cannot come as shares"):
-        ask("run", halves, start=5, executions=1, mode="shares")
+        ask("run", shares, start=5, executions=1, mode="shares")
     ask("prepare", executions=8, wait=True)
     with pytest.raises(InputError, match="were not handed out"):
         ask("run", masked, start=10, executions=1, mode="masked")

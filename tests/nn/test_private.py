@@ -1,4 +1,4 @@
-"""Networks on shares: the outputs of the float twin within a bound derived from the bits, and the rounds promised."""
+"""Networks on shares: outputs within a bound of plaintext that is derived from the bits, and the rounds promised."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def check(model: nn.Sequential, x: np.ndarray, phase_bits: int = 16, masked: boo
 @pytest.mark.parametrize("masked", [True, False], ids=["masked", "shares"])
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("structure", STRUCTURES)
-def test_every_structure_with_every_activation_gives_the_twins_output(structure, activation, masked) -> None:
+def test_every_structure_with_every_activation_gives_the_plaintext_output(structure, activation, masked) -> None:
     model = nn.models.mlp([12, 8, 8, 3], activation, structure, seed=3)
     x = np.random.default_rng(0).uniform(-0.5, 0.5, (5, 12))
     check(model, x, masked=masked)
@@ -72,7 +72,7 @@ def test_deep_hd_cos_networks_stay_within_5e_minus_3(depth: int) -> None:
 
 
 @pytest.mark.parametrize("structure", STRUCTURES)
-def test_convolutional_networks_of_every_structure_give_the_twins_output(structure: str) -> None:
+def test_convolutional_networks_of_every_structure_give_the_plaintext_output(structure: str) -> None:
     layers = [
         nn.Conv2d(1, 3, 3, padding=1),
         nn.Cos(),
@@ -109,7 +109,7 @@ def test_public_layers_between_a_linear_layer_and_its_activation(between, activa
 
 
 @pytest.mark.parametrize("window", [2, 3, 4])
-def test_a_ragged_edge_is_dropped_by_pooling_as_it_is_in_the_clear(window: int) -> None:
+def test_a_ragged_edge_is_dropped_by_pooling_as_it_is_in_plaintext(window: int) -> None:
     layers = [nn.Conv2d(1, 2, 3), nn.Cos(), nn.AvgPool2d(window), nn.Flatten()]
     size = 2 * (9 // window) * (8 // window)
     model = nn.Sequential([*layers, nn.HadamardDiagonal(size, 3)], input_shape=(1, 11, 10))

@@ -64,29 +64,29 @@ PLAN = Plan(
 
 def filled(plan: Plan, executions: int = 1, name: str = "test") -> tuple[MaterialPool, MaterialPool]:
     dealer = Dealer()
-    stocks = tuple(MaterialPool(name, plan, rank, dealer.open(name, plan, rank)) for rank in (0, 1))
+    pools = tuple(MaterialPool(name, plan, rank, dealer.open(name, plan, rank)) for rank in (0, 1))
     start = 0
     for count in plan.chunks(executions):
-        stocks[0].fill(start, count, None)
-        stocks[1].fill(start, count, dealer.deal(name, start, count))
+        pools[0].fill(start, count, None)
+        pools[1].fill(start, count, dealer.deal(name, start, count))
         start += count
-    return stocks
+    return pools
 
 
-def joined(plan: Plan, stocks: tuple[MaterialPool, MaterialPool], executions: int = 1) -> list[list[np.ndarray]]:
+def joined(plan: Plan, pools: tuple[MaterialPool, MaterialPool], executions: int = 1) -> list[list[np.ndarray]]:
     """The plain fields of every position."""
-    rations = [stock.begin(executions) for stock in stocks]
+    allocations = [pool.begin(executions) for pool in pools]
     plain = []
     for need in plan.needs:
-        shares = [ration.take(need.kind, need.units * executions) for ration in rations]
+        shares = [allocation.take(need.kind, need.units * executions) for allocation in allocations]
         plain.append(
             [
                 (zero.astype(np.uint64) + one.astype(np.uint64)) & np.uint64((1 << item.bits) - 1)
                 for item, zero, one in zip(need.kind.fields(), *shares, strict=True)
             ]
         )
-    for ration in rations:
-        ration.finish()
+    for allocation in allocations:
+        allocation.finish()
     return plain
 
 
@@ -161,18 +161,18 @@ def assert_trig(minus_r: np.ndarray, cos: np.ndarray, sin: np.ndarray, scale: in
 
 
 def test_each_party_alone_sees_uniform_fields_that_are_unrelated() -> None:
-    """Every half of every field, and every difference of two fields of one party, in several windows of bits."""
+    """Every share of every field, and every difference of two fields of one party, in several windows of bits."""
     executions = 40
-    stocks = filled(PLAN, executions)
+    pools = filled(PLAN, executions)
     views: list[dict[tuple[int, str], np.ndarray]] = [{}, {}]
-    for rank, stock in enumerate(stocks):
+    for rank, pool in enumerate(pools):
         taken: dict[tuple[int, str], list[np.ndarray]] = {}
         for _ in range(executions):
-            ration = stock.begin(1)
+            allocation = pool.begin(1)
             for position, need in enumerate(PLAN.needs):
-                fields = ration.take(need.kind, need.units)
-                for item, half in zip(need.kind.fields(), fields, strict=True):
-                    taken.setdefault((position, item.name), []).append(half.astype(np.uint64).ravel())
+                fields = allocation.take(need.kind, need.units)
+                for item, share in zip(need.kind.fields(), fields, strict=True):
+                    taken.setdefault((position, item.name), []).append(share.astype(np.uint64).ravel())
         views[rank] = {name: np.concatenate(shares) for name, shares in taken.items()}
     widths = {(p, item.name): item.bits for p, need in enumerate(PLAN.needs) for item in need.kind.fields()}
     for view in views:
@@ -183,8 +183,8 @@ def test_each_party_alone_sees_uniform_fields_that_are_unrelated() -> None:
                 size = min(view[name].size, view[other].size)
                 difference = view[name][:size] - view[other][:size]
                 assert_uniform(difference, min(widths[name], widths[other]), f"{name} - {other}")
-    for name, half in views[0].items():
-        assert_uniform(half - views[1][name], widths[name], f"{name} of both parties", unless=name[1] != "mask")
+    for name, share in views[0].items():
+        assert_uniform(share - views[1][name], widths[name], f"{name} of both parties", unless=name[1] != "mask")
 
 
 def assert_uniform(values: np.ndarray, bits: int, what: str, unless: bool = False) -> None:
@@ -200,7 +200,7 @@ def test_two_dealers_deal_different_material_for_one_name() -> None:
     plan = Plan((Need(TrigPair((50,), 16, 16), 4),))
     first, second = (filled(plan) for _ in range(2))
     for rank in (0, 1):
-        shares = [stocks[rank].begin(1).take(plan.needs[0].kind, 4) for stocks in (first, second)]
+        shares = [pools[rank].begin(1).take(plan.needs[0].kind, 4) for pools in (first, second)]
         for one, other in zip(*shares, strict=True):
             assert (one == other).mean() < 0.05
 
@@ -213,10 +213,10 @@ def test_the_cosines_that_are_dealt_are_cosines() -> None:
 
 
 def test_executions_with_a_whole_unit_are_dealt_one_by_one() -> None:
-    stocks = filled(PLAN, executions=3)
+    pools = filled(PLAN, executions=3)
     seen = []
     for _ in range(3):
-        values = joined(PLAN, stocks)
+        values = joined(PLAN, pools)
         assert (values[2][0] == matmul(values[0][0], values[1][0][0])).all()
         seen.append(values[1][0])
     assert not (seen[0] == seen[1]).any()
@@ -233,9 +233,9 @@ def test_a_whole_unit_serves_each_execution_of_several_dealt_at_once() -> None:
         )
     )
     assert not plan.one_by_one
-    stocks = filled(plan, executions=6)
+    pools = filled(plan, executions=6)
     for _ in range(6):
-        values = joined(plan, stocks)
+        values = joined(plan, pools)
         ((w,),) = values[0]
         _, cos, _, w_cos, _ = values[2]
         assert (w_cos == w * cos).all()
@@ -246,9 +246,9 @@ def test_sums_over_rows_are_those_of_each_execution_of_several_dealt_at_once() -
     mask = RoundingMask((4,), 24, summed=True)
     plan = Plan((Need(mask, 5), Need(LiftedTotal((4,), Reference(0, rows=True), 24), 1)))
     assert not plan.one_by_one
-    stocks = filled(plan, executions=6)
+    pools = filled(plan, executions=6)
     for _ in range(6):
-        (m, _), ((total,),) = joined(plan, stocks)
+        (m, _), ((total,),) = joined(plan, pools)
         assert (total == m.sum(axis=0)).all()
 
 
@@ -257,15 +257,15 @@ def test_a_mask_of_another_scope_can_be_referred_to() -> None:
     dealer = Dealer()
     model = Plan((Need(Mask((6, 4)), 1),))
     work = Plan((Need(Mask((6,)), 1), Need(MaskProduct("matmul", (4,), Reference(0), Reference(0, "model")), 1)))
-    stocks = {}
+    pools = {}
     for name, plan in (("model", model), ("work", work)):
-        stocks[name] = [MaterialPool(name, plan, rank, dealer.open(name, plan, rank)) for rank in (0, 1)]
-    stocks["model"][0].fill(0, 1, None)
-    stocks["model"][1].fill(0, 1, None)
-    stocks["work"][0].fill(0, 7, None)
-    stocks["work"][1].fill(0, 7, dealer.deal("work", 0, 7))
-    ((w,),) = joined(model, stocks["model"])
-    (m,), (mw,) = joined(work, stocks["work"], executions=7)
+        pools[name] = [MaterialPool(name, plan, rank, dealer.open(name, plan, rank)) for rank in (0, 1)]
+    pools["model"][0].fill(0, 1, None)
+    pools["model"][1].fill(0, 1, None)
+    pools["work"][0].fill(0, 7, None)
+    pools["work"][1].fill(0, 7, dealer.deal("work", 0, 7))
+    ((w,),) = joined(model, pools["model"])
+    (m,), (mw,) = joined(work, pools["work"], executions=7)
     assert (mw == matmul(m, w[0])).all()
 
 

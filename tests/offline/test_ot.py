@@ -137,7 +137,7 @@ def test_compiled_transfers_are_the_specification(
     signs=st.booleans(),
     chooser=st.integers(0, 1),
 )
-def test_halves_of_a_product_add_up_to_it(
+def test_shares_of_a_product_add_up_to_it(
     pair: Pair,
     fold: int,
     sums: int,
@@ -229,7 +229,7 @@ def test_no_number_of_a_transfer_is_used_twice(pair: Pair) -> None:
     assert pair.sessions[0].used == pair.sessions[1].used == (before[0] + 128, before[1])
 
 
-def test_equal_products_of_two_times_have_unrelated_halves(pair: Pair) -> None:
+def test_equal_products_of_two_times_have_unrelated_shares(pair: Pair) -> None:
     numbers, vectors = words(2000), words(2000, 1)
     products = [Product(0, numbers, 2000, 2000, 1, 64, 64), Product(0, vectors, 2000, 2000, 1, 64, 64)]
     first, second = (
@@ -246,7 +246,7 @@ def test_sessions_have_secrets_of_their_own() -> None:
 
 
 def test_one_changed_bit_of_a_transfer_makes_a_wrong_product(pair: Pair) -> None:
-    """Outside the semi-honest model: nobody notices while it happens; whoever joins both shares does."""
+    """Outside the semi-honest model: nobody notices while it happens, but who joins both shares does."""
     numbers, vectors = words(64), words(64, 1)
     products = [Product(0, numbers, 64, 64, 1, 64, 64), Product(0, vectors, 64, 64, 1, 64, 64)]
 

@@ -93,7 +93,7 @@ def test_every_kind_satisfies_its_relation_when_joined(pair: Pair) -> None:
     assert not any(found.values()), {name: bad for name, bad in found.items() if bad}
 
 
-def test_every_kind_has_a_maker_and_is_covered_here() -> None:
+def test_every_kind_has_a_generator_and_is_covered_here() -> None:
     assert set(_MAKERS) == set(Kind.registry.values())
     assert {type(need.kind) for need in PLAN.needs} == set(_MAKERS)
 
@@ -167,20 +167,20 @@ def test_cosines_are_unbiased_and_off_by_little_more_than_one_unit(pair: Pair) -
 
 
 def test_each_party_alone_sees_uniform_fields_that_are_unrelated(pair: Pair) -> None:
-    """Every half, and every difference of two fields of one party.
+    """Every share, and every difference of two fields of one party.
 
     But for a lifted mask, whose shares modulo 2**bits are those of the integer: as in a rounding mask of the dealer's,
     one sharing serves the opening and what is computed from it.
     """
     executions = 40
     views: list[dict[tuple[int, str], list[np.ndarray]]] = [{}, {}]
-    stocks = pair.fill(PLAN, executions, "uniform")
-    for view, stock in zip(views, stocks, strict=True):
+    pools = pair.fill(PLAN, executions, "uniform")
+    for view, pool in zip(views, pools, strict=True):
         for _ in range(executions):
-            ration = stock.begin(1)
+            allocation = pool.begin(1)
             for position, need in enumerate(PLAN.needs):
-                for item, half in zip(need.kind.fields(), ration.take(need.kind, need.units), strict=True):
-                    view.setdefault((position, item.name), []).append(half.astype(np.uint64).ravel())
+                for item, share in zip(need.kind.fields(), allocation.take(need.kind, need.units), strict=True):
+                    view.setdefault((position, item.name), []).append(share.astype(np.uint64).ravel())
     widths = {(p, item.name): item.bits for p, need in enumerate(PLAN.needs) for item in need.kind.fields()}
     for view in views:
         shares = {name: np.concatenate(parts) for name, parts in view.items()}

@@ -68,23 +68,23 @@ def both(*work: Callable[[], object]) -> list[HdcosError | None]:
 Sources = tuple[OtSource, OtSource]
 
 
-def fill(sources: Sources, stocks: list[MaterialPool], executions: int = 1) -> list[HdcosError | None]:
-    return both(*(partial(source.fill, stock, executions) for source, stock in zip(sources, stocks, strict=True)))
+def fill(sources: Sources, pools: list[MaterialPool], executions: int = 1) -> list[HdcosError | None]:
+    return both(*(partial(source.fill, pool, executions) for source, pool in zip(sources, pools, strict=True)))
 
 
 def opened(sources: Sources, name: str, plan: Plan = PLAN) -> list[MaterialPool]:
     return [source.open(name, plan) for source in sources]
 
 
-def assert_right(stocks: list[MaterialPool], plan: Plan = PLAN, executions: int = 1) -> None:
-    values = joined(plan, [stock.begin(executions) for stock in stocks], executions)
+def assert_right(pools: list[MaterialPool], plan: Plan = PLAN, executions: int = 1) -> None:
+    values = joined(plan, [pool.begin(executions) for pool in pools], executions)
     assert wrong(plan, values, executions) == 0
 
 
 def test_planned_traffic_is_metered_traffic_and_what_the_kernel_counted() -> None:
     with parties() as sources:
-        stocks = opened(sources, "work")
-        assert fill(sources, stocks, 7) == [None, None]
+        pools = opened(sources, "work")
+        assert fill(sources, pools, 7) == [None, None]
         planned = traffic(PLAN, 7)
         for source in sources:
             offline = source.meter.snapshot().phases["offline"]
@@ -92,7 +92,7 @@ def test_planned_traffic_is_metered_traffic_and_what_the_kernel_counted() -> Non
             assert offline.rounds == planned.exchanges
             total = source.meter.snapshot().total
             assert source.link.os_counters() == (total.wire_bytes_sent, total.wire_bytes_received)
-        assert_right(stocks, executions=7)
+        assert_right(pools, executions=7)
 
 
 def test_a_trig_pair_and_a_fused_unit_cost_less_than_half_of_what_was_allowed() -> None:
@@ -108,12 +108,12 @@ def test_material_comes_in_chunks_over_several_fills_and_refers_to_other_scopes(
     with parties() as sources:
         model = Plan((Need(Mask((4, 3)), 1),))
         work = Plan((Need(Mask((4,)), 1), Need(MaskProduct("matmul", (3,), Reference(0), Reference(0, "m", True)), 1)))
-        weights, stocks = opened(sources, "m", model), opened(sources, "work", work)
+        weights, pools = opened(sources, "m", model), opened(sources, "work", work)
         assert fill(sources, weights) == [None, None]
         for _ in range(3):
-            assert fill(sources, stocks, 5) == [None, None]
-        masks = joined(model, [stock.begin(1) for stock in weights])
-        values = joined(work, [stock.begin(15) for stock in stocks], 15)
+            assert fill(sources, pools, 5) == [None, None]
+        masks = joined(model, [pool.begin(1) for pool in weights])
+        values = joined(work, [pool.begin(15) for pool in pools], 15)
         assert wrong(work, values, 15, {"m": masks[0]}) == 0
 
 
@@ -121,20 +121,20 @@ def test_a_link_that_has_carried_enough_is_replaced_between_chunks(monkeypatch: 
     monkeypatch.setattr("hdcos.offline.ot.source.LINK_BYTES", 100_000)
     monkeypatch.setattr("hdcos.offline.ot.estimate.CHUNK_BYTES", 200_000)
     with parties() as sources:
-        stocks = opened(sources, "work")
+        pools = opened(sources, "work")
         assert both(*(partial(getattr, source, "link") for source in sources)) == [None, None]
         before = [source.link for source in sources]
-        assert fill(sources, stocks, 7) == [None, None]
+        assert fill(sources, pools, 7) == [None, None]
         for source, link in zip(sources, before, strict=True):
             assert link.closed
             assert source._link is not link
-        assert_right(stocks, executions=7)
+        assert_right(pools, executions=7)
 
 
 def test_a_peer_that_wants_something_else_is_refused_by_name_on_both_sides() -> None:
     with parties() as sources:
-        stocks = opened(sources, "work")
-        zero, one = both(lambda: sources[0].fill(stocks[0], 3), lambda: sources[1].fill(stocks[1], 4))
+        pools = opened(sources, "work")
+        zero, one = both(lambda: sources[0].fill(pools[0], 3), lambda: sources[1].fill(pools[1], 4))
         assert isinstance(zero, HandshakeError)
         assert isinstance(one, HandshakeError)
         assert "executions" in str(zero)
@@ -146,15 +146,15 @@ def test_a_peer_that_wants_something_else_is_refused_by_name_on_both_sides() -> 
         zero, one = fill(sources, plans)
         assert isinstance(zero, HandshakeError)
         assert isinstance(one, HandshakeError)
-        # Nothing of all that is in a stock, and the parties can go on with a new link.
-        assert [stock.filled for stock in (*stocks, *other, *plans)] == [0] * 6
-        assert fill(sources, stocks) == [None, None]
-        assert_right(stocks)
+        # Nothing of all that is in a pool, and the parties can go on with a new link.
+        assert [pool.filled for pool in (*pools, *other, *plans)] == [0] * 6
+        assert fill(sources, pools) == [None, None]
+        assert_right(pools)
 
 
 def test_a_peer_that_sends_nonsense_for_base_transfers_is_refused_and_the_next_link_is_fine() -> None:
     with parties() as sources:
-        stocks = opened(sources, "work")
+        pools = opened(sources, "work")
         dial = sources[1]._dial
 
         def lying(meter: Meter) -> tuple[Link, bytes]:
@@ -165,19 +165,19 @@ def test_a_peer_that_sends_nonsense_for_base_transfers_is_refused_and_the_next_l
             return link, name
 
         sources[1]._dial = lying
-        zero, one = fill(sources, stocks)
+        zero, one = fill(sources, pools)
         assert isinstance(zero, FrameError)
         assert "no point" in str(zero)
         assert one is not None
-        assert fill(sources, stocks) == [None, None]
-        assert_right(stocks)
+        assert fill(sources, pools) == [None, None]
+        assert_right(pools)
 
 
 def test_a_peer_that_lost_count_of_executions_is_refused() -> None:
     with parties() as sources:
-        stocks = opened(sources, "work")
-        stocks[1]._filled = 2
-        zero, one = fill(sources, stocks)
+        pools = opened(sources, "work")
+        pools[1]._filled = 2
+        zero, one = fill(sources, pools)
         assert isinstance(zero, MaterialReused)
         assert isinstance(one, MaterialReused)
         assert "2 executions were made here, of which 0 are used, and 0 there" in str(one)
@@ -186,8 +186,8 @@ def test_a_peer_that_lost_count_of_executions_is_refused() -> None:
 def test_a_chunk_that_only_one_side_kept_is_given_up_and_made_again() -> None:
     """The link broke while the last chunk was confirmed."""
     with parties() as sources:
-        stocks = opened(sources, "work")
-        assert fill(sources, stocks, 2) == [None, None]
+        pools = opened(sources, "work")
+        assert fill(sources, pools, 2) == [None, None]
         confirm = sources[1]._confirm
 
         def cut(link: Link, digest: bytes) -> None:
@@ -197,24 +197,24 @@ def test_a_chunk_that_only_one_side_kept_is_given_up_and_made_again() -> None:
             raise PeerLost("cut")
 
         sources[1]._confirm = cut  # type: ignore[method-assign]
-        zero, one = fill(sources, stocks, 3)
+        zero, one = fill(sources, pools, 3)
         assert zero is None
         assert isinstance(one, PeerLost)
-        assert [stock.filled for stock in stocks] == [5, 2]
+        assert [pool.filled for pool in pools] == [5, 2]
         sources[1]._confirm = confirm  # type: ignore[method-assign]
         sources[0].link.close()
-        assert fill(sources, stocks, 4) == [None, None]
-        assert [stock.filled for stock in stocks] == [6, 6]
-        assert_right(stocks, executions=6)
+        assert fill(sources, pools, 4) == [None, None]
+        assert [pool.filled for pool in pools] == [6, 6]
+        assert_right(pools, executions=6)
 
 
 def test_a_chunk_that_was_used_is_not_given_up() -> None:
     with parties() as sources:
-        stocks = opened(sources, "work")
-        assert fill(sources, stocks, 2) == [None, None]
-        stocks[0].begin(2)
-        stocks[1]._filled = 0
-        zero, one = fill(sources, stocks, 2)
+        pools = opened(sources, "work")
+        assert fill(sources, pools, 2) == [None, None]
+        pools[0].begin(2)
+        pools[1]._filled = 0
+        zero, one = fill(sources, pools, 2)
         assert isinstance(zero, MaterialReused)
         assert isinstance(one, MaterialReused)
 
@@ -222,78 +222,78 @@ def test_a_chunk_that_was_used_is_not_given_up() -> None:
 @pytest.mark.parametrize("exchange", [1, 2, 3, 4])
 def test_a_peer_that_stops_mid_extension_costs_the_chunk_and_nothing_else(exchange: int) -> None:
     with parties() as sources:
-        stocks = opened(sources, "work")
-        assert fill(sources, stocks) == [None, None]
-        drawn = [stock.own(1, PLAN.needs[1].kind.fields()[0], 1, 1) for stock in stocks]
+        pools = opened(sources, "work")
+        assert fill(sources, pools) == [None, None]
+        drawn = [pool.own(1, PLAN.needs[1].kind.fields()[0], 1, 1) for pool in pools]
         _interrupt(sources[1].link, exchange, lambda link: link._transport.close())
-        zero, one = fill(sources, stocks, 2)
+        zero, one = fill(sources, pools, 2)
         assert isinstance(zero, PeerLost)
         assert one is not None
-        assert [stock.filled for stock in stocks] == [1, 1]
-        assert_right(stocks)
-        for stock in stocks:
+        assert [pool.filled for pool in pools] == [1, 1]
+        assert_right(pools)
+        for pool in pools:
             with pytest.raises(MaterialExhausted):
-                stock.begin(1)
+                pool.begin(1)
         # Made again, with other numbers: nothing of the lost chunk is used.
-        assert fill(sources, stocks, 2) == [None, None]
-        for stock, before in zip(stocks, drawn, strict=True):
-            assert (stock.own(1, PLAN.needs[1].kind.fields()[0], 1, 1) != before).mean() > 0.9
-        assert_right(stocks, executions=2)
+        assert fill(sources, pools, 2) == [None, None]
+        for pool, before in zip(pools, drawn, strict=True):
+            assert (pool.own(1, PLAN.needs[1].kind.fields()[0], 1, 1) != before).mean() > 0.9
+        assert_right(pools, executions=2)
 
 
 def test_a_peer_that_falls_silent_is_lost_in_time() -> None:
     with parties(timeout_s=0.5) as sources:
-        stocks = opened(sources, "work")
-        assert fill(sources, stocks) == [None, None]
+        pools = opened(sources, "work")
+        assert fill(sources, pools) == [None, None]
         silence = threading.Event()
         _interrupt(sources[1].link, 2, lambda link: silence.wait(5))
         with ThreadPoolExecutor(1) as pool:
-            other = pool.submit(lambda: both(lambda: sources[1].fill(stocks[1], 1)))
-            (error,) = both(lambda: sources[0].fill(stocks[0], 1))
+            other = pool.submit(lambda: both(lambda: sources[1].fill(pools[1], 1)))
+            (error,) = both(lambda: sources[0].fill(pools[0], 1))
             silence.set()
             other.result()
         assert isinstance(error, PeerLost)
         assert "within 0.5 s" in str(error)
-        assert [stock.filled for stock in stocks] == [1, 1]
+        assert [pool.filled for pool in pools] == [1, 1]
 
 
 def test_a_replayed_frame_is_refused_on_both_sides() -> None:
     with parties() as sources:
-        stocks = opened(sources, "work")
-        assert fill(sources, stocks) == [None, None]
+        pools = opened(sources, "work")
+        assert fill(sources, pools) == [None, None]
 
         def replay(link: Link) -> None:
             link._frames_sent -= 1
 
         _interrupt(sources[1].link, 2, replay)
-        zero, one = fill(sources, stocks)
+        zero, one = fill(sources, pools)
         assert isinstance(zero, FrameError)
         assert "repeated" in str(zero)
         assert isinstance(one, FrameError)
-        assert [stock.filled for stock in stocks] == [1, 1]
+        assert [pool.filled for pool in pools] == [1, 1]
 
 
 def test_a_message_of_the_wrong_length_is_refused_on_both_sides() -> None:
     with parties() as sources:
-        stocks = opened(sources, "work")
-        assert fill(sources, stocks) == [None, None]
+        pools = opened(sources, "work")
+        assert fill(sources, pools) == [None, None]
         link = sources[1].link
         exchange = link.exchange
         link.exchange = lambda buffers, steps=(): exchange([*buffers, bytes(8)])  # type: ignore[method-assign]
-        zero, one = fill(sources, stocks)
+        zero, one = fill(sources, pools)
         assert isinstance(zero, FrameError)
         assert isinstance(one, FrameError)
-        assert [stock.filled for stock in stocks] == [1, 1]
+        assert [pool.filled for pool in pools] == [1, 1]
 
 
-def test_one_flipped_bit_of_one_transfer_is_caught_by_joining_both_halves() -> None:
+def test_one_flipped_bit_of_one_transfer_is_caught_by_joining_both_shares() -> None:
     """Outside the semi-honest model: the parties cannot see it. Where the choice bit is 0 the message does not count,
     so that the bit is flipped in one chunk after the other; each is as likely to be caught as not."""
     plan = Plan((Need(Mask((4,)), 1), Need(MaskProduct("multiply", (4,), Reference(0), Reference(0)), 1)))
     with parties() as sources:
-        stocks = opened(sources, "work", plan)
-        assert fill(sources, stocks) == [None, None]
-        assert_right(stocks, plan)
+        pools = opened(sources, "work", plan)
+        assert fill(sources, pools) == [None, None]
+        assert_right(pools, plan)
         link = sources[1].link
         exchange, calls = link.exchange, []
 
@@ -307,22 +307,22 @@ def test_one_flipped_bit_of_one_transfer_is_caught_by_joining_both_halves() -> N
         link.exchange = flipping  # type: ignore[method-assign]
         caught = 0
         for _ in range(40):
-            assert fill(sources, stocks) == [None, None]
-            caught += wrong(plan, joined(plan, [stock.begin(1) for stock in stocks]))
+            assert fill(sources, pools) == [None, None]
+            caught += wrong(plan, joined(plan, [pool.begin(1) for pool in pools]))
         assert 5 <= caught <= 35
 
 
 def test_scopes_open_once_and_only_what_is_open_is_filled() -> None:
     source = OtSource(lambda meter: pytest.fail("nothing to dial for"), 0)
-    stock = source.open("work", PLAN)
+    pool = source.open("work", PLAN)
     with pytest.raises(MaterialReused, match="before"):
         source.open("work", PLAN)
     with pytest.raises(MaterialReused, match="made by the parties"):
-        stock.fill(0, 1, None)
-    source.fill(stock, 0)
+        pool.fill(0, 1, None)
+    source.fill(pool, 0)
     source.close("work")
     with pytest.raises(InputError, match="no material is open"):
-        source.fill(stock, 1)
+        source.fill(pool, 1)
     source.close("work")
     source.leave()
 

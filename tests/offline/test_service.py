@@ -41,17 +41,17 @@ def served(dealer: Dealer, rank: int):
 
 def test_material_streams_in_chunks_and_costs_what_was_planned() -> None:
     dealer = Dealer()
-    with served(dealer, 0) as zero, served(dealer, 1) as one, ThreadPoolExecutor(2) as pool:
-        stocks = [client.open("work", PLAN) for client in (zero, one)]
+    with served(dealer, 0) as zero, served(dealer, 1) as one, ThreadPoolExecutor(2) as threads:
+        pools = [client.open("work", PLAN) for client in (zero, one)]
         assert len(list(PLAN.chunks(60))) > 3, "several chunks, some ahead of the answers"
-        for future in [pool.submit(client.fill, stock, 60) for client, stock in zip((zero, one), stocks, strict=True)]:
+        for future in [threads.submit(client.fill, pool, 60) for client, pool in zip((zero, one), pools, strict=True)]:
             future.result()
-        assert [stock.available for stock in stocks] == [60, 60]
+        assert [pool.available for pool in pools] == [60, 60]
         received = one.link.meter.snapshot().phases["offline"].bytes_received
         assert received == PLAN.dealt_bytes(60)
         assert zero.link.meter.snapshot().phases["offline"].bytes_received == 0
-        rations = [stock.begin(60) for stock in stocks]
-        (_, cos0, sin0), (_, cos1, sin1) = (ration.take(PLAN.needs[0].kind, 60 * 64) for ration in rations)
+        allocations = [pool.begin(60) for pool in pools]
+        (_, cos0, sin0), (_, cos1, sin1) = (allocation.take(PLAN.needs[0].kind, 60 * 64) for allocation in allocations)
         norm = ((cos0 + cos1).astype(np.int64) / 2**16) ** 2 + ((sin0 + sin1).astype(np.int64) / 2**16) ** 2
         assert np.abs(norm - 1).max() < 1e-4
 
@@ -95,7 +95,7 @@ def test_party_0_is_sent_no_corrections() -> None:
 def test_an_answer_to_another_question_is_refused(kind: Kind, buffers: list[bytes], complaint: str) -> None:
     with tls_pair() as (there, here):
         client = DealerClient(lambda meter: here, 1)
-        stock = MaterialPool("work", PLAN, 1, bytes(32))
+        pool = MaterialPool("work", PLAN, 1, bytes(32))
 
         def lie() -> None:
             there.receive(Kind.REQUEST)
@@ -104,9 +104,9 @@ def test_an_answer_to_another_question_is_refused(kind: Kind, buffers: list[byte
         thread = threading.Thread(target=lie)
         thread.start()
         with pytest.raises(FrameError, match=complaint):
-            client.fill(stock, 1)
+            client.fill(pool, 1)
         thread.join(5)
-        assert stock.filled == 0
+        assert pool.filled == 0
         assert here.closed
 
 
@@ -114,11 +114,11 @@ def test_one_request_brings_any_number_of_chunks(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(material, "CHUNK_BYTES", 3 * PLAN.packed_bytes(1))
     dealer = Dealer()
     with served(dealer, 0) as zero, served(dealer, 1) as one:
-        stocks = [client.open("work", PLAN) for client in (zero, one)]
-        for client, stock in zip((zero, one), stocks, strict=True):
-            client.fill(stock, 8)
-            client.fill(stock, 2)
-        assert [stock.available for stock in stocks] == [10, 10]
+        pools = [client.open("work", PLAN) for client in (zero, one)]
+        for client, pool in zip((zero, one), pools, strict=True):
+            client.fill(pool, 8)
+            client.fill(pool, 2)
+        assert [pool.available for pool in pools] == [10, 10]
         assert list(PLAN.chunks(8)) == [3, 3, 2]
 
 
@@ -134,10 +134,10 @@ def test_a_dealer_that_fails_between_two_chunks_says_why(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(dealer, "deal", deal_two)
     with served(dealer, 1) as client:
-        stock = client.open("work", PLAN)
+        pool = client.open("work", PLAN)
         with pytest.raises(InputError, match="no more than two"):
-            client.fill(stock, 5)
-        assert stock.available == 2
+            client.fill(pool, 5)
+        assert pool.available == 2
 
 
 def test_a_refused_order_leaves_the_link_as_it_was() -> None:
@@ -145,11 +145,11 @@ def test_a_refused_order_leaves_the_link_as_it_was() -> None:
     with served(dealer, 1) as client:
         with pytest.raises(PeerLost, match="no material is open"):
             client.fill(MaterialPool("unknown", PLAN, 1, bytes(32)), 10)
-        stock = client.open("known", PLAN)
+        pool = client.open("known", PLAN)
         with pytest.raises(MaterialReused, match="next to deal is 0"):
             request(client.link, {"operation": "deal", "scope": "known", "start": 5, "executions": 1}, timeout_s=5)
-        client.fill(stock, 2)
-        assert stock.available == 2
+        client.fill(pool, 2)
+        assert pool.available == 2
         assert not client.link.closed
 
 
@@ -157,15 +157,15 @@ def test_of_material_that_is_not_dealt_nothing_is_asked_for() -> None:
     plan = Plan((Need(Mask((4,)), 2),))
     dealer = Dealer()
     with served(dealer, 1) as client:
-        stock = client.open("masks", plan)
-        client.fill(stock, 3)
-        assert stock.available == 3
+        pool = client.open("masks", plan)
+        client.fill(pool, 3)
+        assert pool.available == 3
         with pytest.raises(InputError, match="nothing of this material is dealt"):
             request(client.link, {"operation": "deal", "scope": "masks", "start": 0, "executions": 2**62}, timeout_s=5)
 
 
-def test_a_dealer_that_was_started_anew_loses_the_run_and_is_no_mistake_of_it() -> None:
+def test_a_dealer_that_was_started_again_loses_the_run_and_is_no_mistake_of_it() -> None:
     with served(Dealer(), 1) as before:
-        stock = before.open("work", PLAN)
+        pool = before.open("work", PLAN)
     with served(Dealer(), 1) as after, pytest.raises(PeerLost, match="started anew"):
-        after.fill(stock, 4)
+        after.fill(pool, 4)

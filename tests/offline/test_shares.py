@@ -35,17 +35,17 @@ def way(request, monkeypatch) -> None:
 
 @pytest.mark.usefixtures("way")
 @pytest.mark.parametrize(("start", "executions"), SPANS)
-def test_halves_are_the_streams_of_their_fields(start: int, executions: int) -> None:
-    for slot, half in zip(PLAN.slots, FieldShares(ROOT, PLAN.slots).expand(start, executions), strict=True):
+def test_shares_are_the_streams_of_their_fields(start: int, executions: int) -> None:
+    for slot, share in zip(PLAN.slots, FieldShares(ROOT, PLAN.slots).expand(start, executions), strict=True):
         stream = field_stream(ROOT, slot.position, slot.field.name)
         expected = stream.words(slot.shape(executions), slot.field.bits, slot.count(start))
-        assert half.dtype == expected.dtype
-        assert (half == expected).all()
+        assert share.dtype == expected.dtype
+        assert (share == expected).all()
 
 
 @pytest.mark.usefixtures("way")
 @pytest.mark.parametrize(("start", "executions"), SPANS)
-def test_corrections_are_what_halves_lack(start: int, executions: int) -> None:
+def test_corrections_are_what_shares_lack(start: int, executions: int) -> None:
     rng = np.random.default_rng(start)
     shares, corrections = FieldShares(ROOT, PLAN.corrected), Corrections(PLAN, executions)
     values = [rng.integers(0, 2**64, slot.shape(executions), dtype=np.uint64) for slot in PLAN.corrected]

@@ -31,7 +31,7 @@ def test_the_joined_result_is_the_specification_within_its_bound(case: Case) -> 
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_halves_chosen_to_wrap_change_nothing(case: Case) -> None:
+def test_shares_chosen_to_wrap_change_nothing(case: Case) -> None:
     """The answer may not depend on how the secret was split: shares at the ends of the ring wrap every time."""
     secrets = case.secrets()
     edge = np.uint64(2**63)

@@ -40,15 +40,15 @@ def vanishing(protocol, link: Link, round_number: int):
 )
 def test_a_peer_that_vanishes_at_any_round_is_named_and_nothing_comes_out(case, round_number, leaver) -> None:
     shares = [share_pair(encode(values, case.scale), case.scale) for values in case.secrets()]
-    rations = deal(plan(case.program, *(blank_share(shape, case.scale) for shape in case.shapes)).material)
-    programs = [case.program(Party(rank, rations[rank]), *(halves[rank] for halves in shares)) for rank in (0, 1)]
+    allocations = deal(plan(case.program, *(blank_share(shape, case.scale) for shape in case.shapes)).material)
+    programs = [case.program(Party(rank, allocations[rank]), *(pair[rank] for pair in shares)) for rank in (0, 1)]
     with tls_pair(timeout_s=5) as links, ThreadPoolExecutor(2) as pool:
         started = time.monotonic()
-        leaving = pool.submit(vanishing, programs[leaver], links[leaver], round_number)
+        vanished = pool.submit(vanishing, programs[leaver], links[leaver], round_number)
         staying = pool.submit(run, programs[1 - leaver], links[1 - leaver])
         with pytest.raises(PeerLost, match=f"party{leaver}"):
             staying.result()
-        leaving.result()
+        vanished.result()
         assert time.monotonic() - started < 5
 
 
@@ -57,8 +57,8 @@ def test_a_peer_that_runs_another_program_is_refused_on_both_sides_at_the_first_
     shares = [share_pair(encode(values, case.scale), case.scale) for values in case.secrets()]
     with tls_pair(timeout_s=5) as links, ThreadPoolExecutor(2) as pool:
         links[0].context, links[1].context = 1, 2
-        rations = deal(plan(case.program, *(halves[0] for halves in shares)).material)
-        programs = [case.program(Party(rank, rations[rank]), *(halves[rank] for halves in shares)) for rank in (0, 1)]
+        allocations = deal(plan(case.program, *(pair[0] for pair in shares)).material)
+        programs = [case.program(Party(rank, allocations[rank]), *(pair[rank] for pair in shares)) for rank in (0, 1)]
         for future in [pool.submit(run, programs[rank], links[rank]) for rank in (0, 1)]:
             with pytest.raises(HandshakeError, match="another program"):
                 future.result()

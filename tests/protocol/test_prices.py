@@ -48,17 +48,17 @@ def test_the_planned_price_is_what_is_exchanged(case: Case) -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_planned_price_is_what_the_meter_counts_over_tls(case: Case) -> None:
     shares = [share_pair(encode(values, case.scale), case.scale) for values in case.secrets()]
-    rations = deal(_planned(case).material)
+    allocations = deal(_planned(case).material)
     with tls_pair() as links, ThreadPoolExecutor(2) as pool:
 
         def work(rank: int):
             with links[rank].meter.section("online"):
-                program = case.program(Party(rank, rations[rank]), *(halves[rank] for halves in shares))
+                program = case.program(Party(rank, allocations[rank]), *(pair[rank] for pair in shares))
                 return run(program, links[rank])
 
         list(pool.map(work, (0, 1)))
         for rank, link in enumerate(links):
-            rations[rank].finish()
+            allocations[rank].finish()
             online = link.meter.snapshot().phases["online"]
             assert online.rounds == case.price.rounds
             assert online.bytes_sent == online.bytes_received == case.price.online_bytes

@@ -1,6 +1,6 @@
 """Is every opened value uniform whatever the secret, and every difference of two openings too?
 
-The sum of both shares is tested, not a share: each half is uniform even under a broken mask. A reused mask leaves
+The sum of both shares is tested, not a share: each share is uniform even under a broken mask. A reused mask leaves
 each opening uniform and shows only in differences: within a run, and between runs on equal and on different secrets.
 A mask deliberately broken and one deliberately reused must be caught by the same tests.
 """
@@ -28,26 +28,26 @@ LEAST_P = 1e-9
 SECRETS = {"0": 0, "1": 1, "-1": 2**64 - 1, "large": 2**62 + 987654321}
 SECRET_CASES = [case for case in CASES if case.name != "reveal"]
 
-Rationing = Callable[[Case, list], tuple[Allocation, Allocation]]
+Allocating = Callable[[Case, list], tuple[Allocation, Allocation]]
 Runs = list[list[Opened]]
 
 
 class _Passing:
-    """A ration seen through a wrapper."""
+    """An allocation seen through a wrapper."""
 
-    def __init__(self, ration: Allocation) -> None:
-        self.ration = ration
+    def __init__(self, allocation: Allocation) -> None:
+        self.allocation = allocation
 
     @property
     def position(self) -> int:
-        return self.ration.position
+        return self.allocation.position
 
     def finish(self) -> None:
-        self.ration.finish()
+        self.allocation.finish()
 
 
 def fresh(case: Case, shares: list) -> tuple[Allocation, Allocation]:
-    return deal(plan(case.program, *(halves[0] for halves in shares)).material)
+    return deal(plan(case.program, *(pair[0] for pair in shares)).material)
 
 
 def broken(case: Case, shares: list) -> tuple[Allocation, Allocation]:
@@ -56,7 +56,7 @@ def broken(case: Case, shares: list) -> tuple[Allocation, Allocation]:
 
     class Tampered(_Passing):
         def take(self, kind: Kind, units: int, finish=None):
-            fields = [field.copy() for field in self.ration.take(kind, units, finish)]
+            fields = [field.copy() for field in self.allocation.take(kind, units, finish)]
             opened_bits = getattr(kind, "bits", 64)
             for index, item in enumerate(kind.fields()):
                 if item.name in ("mask", "phase"):
@@ -67,24 +67,24 @@ def broken(case: Case, shares: list) -> tuple[Allocation, Allocation]:
     return Tampered(zero), Tampered(one)
 
 
-def reusing() -> Rationing:
+def reusing() -> Allocating:
     """The same material for every run."""
     kept: list = []
 
-    def ration(case: Case, shares: list) -> tuple[Allocation, Allocation]:
+    def allocation(case: Case, shares: list) -> tuple[Allocation, Allocation]:
         if not kept:
             kept.append(fresh(case, shares))
         return copy.deepcopy(kept[0])
 
-    return ration
+    return allocation
 
 
-def openings(case: Case, word: int, runs: int, rationing: Rationing = fresh) -> Runs:
+def openings(case: Case, word: int, runs: int, allocating: Allocating = fresh) -> Runs:
     """What each of several runs on a constant secret opened, part by part."""
     observed = []
     for _ in range(runs):
         shares = [share_pair(np.full(shape, word, np.uint64), case.scale) for shape in case.shapes]
-        _, transcript = simulate(case.program, *shares, rations=rationing(case, shares))
+        _, transcript = simulate(case.program, *shares, rations=allocating(case, shares))
         observed.append([part for round_ in transcript.rounds for part in round_])
     return observed
 
@@ -153,9 +153,9 @@ def test_a_broken_mask_is_caught(case: Case) -> None:
 
 @pytest.mark.parametrize("case", SECRET_CASES, ids=lambda case: case.name)
 def test_a_reused_mask_is_caught_by_differences_between_runs(case: Case) -> None:
-    rationing = reusing()
-    observed = openings(case, SECRETS["1"], runs_needed(case), rationing)
-    others = openings(case, SECRETS["-1"], runs_needed(case), rationing)
+    allocating = reusing()
+    observed = openings(case, SECRETS["1"], runs_needed(case), allocating)
+    others = openings(case, SECRETS["-1"], runs_needed(case), allocating)
     masked_parts = [sample for sample in differences_between(observed, others) if not _is_seed(sample)]
     assert least_p(masked_parts) < LEAST_P
 
@@ -175,29 +175,29 @@ def test_one_mask_for_two_openings_of_a_run_is_caught_by_differences_within() ->
 
 
 class _Watching(_Passing):
-    """A ration that remembers the masks it handed out."""
+    """An allocation that remembers the masks it handed out."""
 
-    def __init__(self, ration: Allocation) -> None:
-        super().__init__(ration)
+    def __init__(self, allocation: Allocation) -> None:
+        super().__init__(allocation)
         self.masks: list[np.ndarray] = []
 
     def take(self, kind: Kind, units: int, finish=None):
-        fields = self.ration.take(kind, units, finish)
-        for item, half in zip(kind.fields(), fields, strict=True):
+        fields = self.allocation.take(kind, units, finish)
+        for item, share in zip(kind.fields(), fields, strict=True):
             if item.name in ("mask", "phase"):
-                self.masks.append(half.reshape(-1).astype(np.uint64))
+                self.masks.append(share.reshape(-1).astype(np.uint64))
         return fields
 
 
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("case", SECRET_CASES, ids=lambda case: case.name)
-def test_an_opening_less_ones_own_half_of_the_mask_is_still_uniform(case: Case, rank: int) -> None:
-    """What a party can compute from its view: x plus the other half of the mask, which must hide x by itself."""
+def test_an_opening_less_ones_own_share_of_the_mask_is_still_uniform(case: Case, rank: int) -> None:
+    """What a party can compute from its view: x plus the other share of the mask, which must hide x by itself."""
     views: dict[int, list[np.ndarray]] = {}
     bits: dict[int, int] = {}
     for _ in range(runs_needed(case)):
         shares = [share_pair(np.full(shape, 5, np.uint64), case.scale) for shape in case.shapes]
-        watched = tuple(_Watching(ration) for ration in fresh(case, shares))
+        watched = tuple(_Watching(allocation) for allocation in fresh(case, shares))
         _, transcript = simulate(case.program, *shares, rations=watched)
         opened = [part for round_ in transcript.rounds for part in round_ if part.values.size != 32 or part.bits != 8]
         assert len(opened) == len(watched[rank].masks), "one mask for each opening"

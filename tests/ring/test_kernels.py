@@ -62,7 +62,7 @@ def test_round_open_rounds_ties_as_told(ties_up, expected):
     assert ring.round_open(np.array([7], np.uint64), None, 0, 8, ties_up).tolist() == [7]
 
 
-def test_two_halves_rounded_and_masked_open_to_the_rounded_sum(words):
+def test_two_shares_rounded_and_masked_open_to_the_rounded_sum(words):
     x, share, m = words(1000), words(1000), words(1000, bits=20)
     opened = ring.round_open(share, m, 30, 20) + ring.round_open(x - share, None, 30, 20) - m.astype(np.uint32)
     error = (opened - (x >> np.uint64(30)).astype(np.uint32) + np.uint32(1)) & np.uint32(2**20 - 1)

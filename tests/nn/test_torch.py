@@ -1,4 +1,4 @@
-"""PyTorch twins compute what the NumPy network computes, learn through the transform, and come back unchanged."""
+"""PyTorch modules compute what the NumPy network computes, learn through the transform, and come back unchanged."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EVERYTHING = [models.mlp([13, 20, 5], name, structure) for name in ACTIVATIONS f
 
 @pytest.mark.filterwarnings("ignore::hdcos.errors.HdcosWarning")
 @pytest.mark.parametrize("model", EVERYTHING, ids=lambda model: " ".join(layer.kind for layer in model.layers))
-def test_a_twin_computes_the_same_and_comes_back_the_same(model: Sequential) -> None:
+def test_a_module_computes_the_same_and_comes_back_the_same(model: Sequential) -> None:
     x = np.random.default_rng(3).uniform(-1, 1, (4, *model.input_shape))
     exact = model.to_torch(torch.float64)
     np.testing.assert_allclose(exact(torch.from_numpy(x)).detach().numpy(), model(x), rtol=1e-10, atol=1e-10)
@@ -42,13 +42,13 @@ def test_a_twin_computes_the_same_and_comes_back_the_same(model: Sequential) -> 
         np.testing.assert_array_equal(state[name], array)
 
 
-def test_every_layer_type_has_a_twin() -> None:
+def test_every_layer_type_has_a_module() -> None:
     from hdcos.nn.torch_twin import _NATIVE
 
     assert {*modules.TWINS, *_NATIVE} == set(Layer.registry.values())
 
 
-def test_making_a_twin_leaves_the_random_numbers_of_pytorch_alone() -> None:
+def test_making_a_module_leaves_the_random_numbers_of_pytorch_alone() -> None:
     torch.manual_seed(1)
     expected = torch.rand(3)
     torch.manual_seed(1)
@@ -71,11 +71,11 @@ def test_gradients_of_the_transform_are_those_of_the_dense_matrix(n: int) -> Non
 @pytest.mark.parametrize("structure", models.STRUCTURES)
 def test_gradients_of_a_network_are_its_finite_differences(structure: str) -> None:
     model = models.mlp([5, 6, 3], "cos", structure)
-    twin = model.to_torch(torch.float64)
+    module = model.to_torch(torch.float64)
     x = np.random.default_rng(0).standard_normal((4, 5))
-    (twin(torch.from_numpy(x)) ** 2).sum().backward()
+    (module(torch.from_numpy(x)) ** 2).sum().backward()
     step = 1e-6
-    for name, parameter in twin.named_parameters():
+    for name, parameter in module.named_parameters():
         numeric = np.zeros(parameter.shape)
         for place in np.ndindex(*parameter.shape):
             losses = []
@@ -111,10 +111,10 @@ def test_a_users_module_is_imported_with_its_parameters() -> None:
 def test_a_lone_layer_is_a_network_and_trained_parameters_are_read() -> None:
     linear = torch.nn.Linear(3, 2)
     assert from_torch(linear).layers == (Dense(3, 2),)
-    twin = models.mlp([3, 4, 2]).to_torch()
+    module = models.mlp([3, 4, 2]).to_torch()
     with torch.no_grad():
-        twin[0].bias += 1
-    np.testing.assert_array_equal(from_torch(twin).state()["0.bias"], np.ones(4))
+        module[0].bias += 1
+    np.testing.assert_array_equal(from_torch(module).state()["0.bias"], np.ones(4))
 
 
 class Odd(torch.nn.Linear):
