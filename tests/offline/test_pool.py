@@ -40,17 +40,17 @@ def test_any_batches_that_sum_to_n_consume_what_was_dealt_for_n() -> None:
     deal(dealer, zero, one, 7)
     pieces = []
     for batch in (1, 4, 6, 5, 1):
-        rations = zero.begin(batch), one.begin(batch)
+        allocations = zero.begin(batch), one.begin(batch)
         for need in PLAN.needs:
-            fields = [ration.take(need.kind, batch) for ration in rations]
+            fields = [allocation.take(need.kind, batch) for allocation in allocations]
             if need.kind.name == "trig_pair":
                 pieces.append(fields[0][1] + fields[1][1])
-        for ration in rations:
-            ration.finish()
+        for allocation in allocations:
+            allocation.finish()
     assert sum(len(piece) for piece in pieces) == 17
     assert zero.available == one.available == 0
 
-    # A second pair of stocks from the same roots gives the same values in one piece: batching changed nothing.
+    # A second pair of pools from the same roots gives the same values in one piece: batching changed nothing.
     whole0 = MaterialPool("test", PLAN, 0, zero._root)
     whole0.fill(0, 17, None)
     (_, cos0, _) = whole0.begin(17).take(PLAN.needs[0].kind, 17)
@@ -66,19 +66,19 @@ def test_chunks_and_batches_of_any_sizes_meet_in_order(monkeypatch) -> None:
         monkeypatch.setattr(module, "SLAB_BYTES", slab_bytes)
         dealer, zero, one = opened()
         expected = zero.uniform(0, 0, 60)
-        for stock in (zero, one):
-            stock.order(60)
+        for pool in (zero, one):
+            pool.order(60)
         seen = []
         while zero.used < 60:
             if zero.filled < 60:
                 deal(dealer, zero, one, int(min(60 - zero.filled, generator.integers(1, 9))))
             if zero.available and generator.random() < 0.7:
-                ration = zero.begin(int(generator.integers(1, zero.available + 1)))
-                seen.extend(piece[0][0] for piece in ration._pieces)
+                allocation = zero.begin(int(generator.integers(1, zero.available + 1)))
+                seen.extend(piece[0][0] for piece in allocation._pieces)
         assert (np.concatenate(seen) == expected).all()
 
 
-def test_more_than_in_stock_is_exhausted_and_nothing_is_lost() -> None:
+def test_more_than_is_available_is_exhausted_and_nothing_is_lost() -> None:
     dealer, zero, one = opened()
     deal(dealer, zero, one, 3)
     with pytest.raises(MaterialExhausted, match="4 executions of test needed, 3 in stock"):
@@ -101,9 +101,9 @@ def test_executions_one_party_never_began_are_burnt_so_that_both_stay_together()
     dealer, zero, one = opened()
     deal(dealer, zero, one, 5)
     zero.begin(2, start=0)  # party 1 failed before it could begin these
-    ration0, ration1 = zero.begin(1, start=2), one.begin(1, start=2)
-    _, cos0, sin0 = ration0.take(PLAN.needs[0].kind, 1)
-    _, cos1, sin1 = ration1.take(PLAN.needs[0].kind, 1)
+    allocation0, allocation1 = zero.begin(1, start=2), one.begin(1, start=2)
+    _, cos0, sin0 = allocation0.take(PLAN.needs[0].kind, 1)
+    _, cos1, sin1 = allocation1.take(PLAN.needs[0].kind, 1)
     norm = (cos0 + cos1).astype(np.int64) ** 2 + (sin0 + sin1).astype(np.int64) ** 2
     assert np.abs(norm / 2**32 - 1).max() < 1e-4
     assert one.used == 3
@@ -112,18 +112,18 @@ def test_executions_one_party_never_began_are_burnt_so_that_both_stay_together()
 def test_a_position_is_taken_once_in_order_and_as_planned() -> None:
     dealer, zero, one = opened()
     deal(dealer, zero, one, 4)
-    ration = zero.begin(1)
+    allocation = zero.begin(1)
     with pytest.raises(MaterialReused, match="position 0"):
-        ration.take(PLAN.needs[1].kind, 1)
+        allocation.take(PLAN.needs[1].kind, 1)
     with pytest.raises(MaterialReused, match="not 2 x"):
-        ration.take(PLAN.needs[0].kind, 2)
-    ration.take(PLAN.needs[0].kind, 1)
+        allocation.take(PLAN.needs[0].kind, 2)
+    allocation.take(PLAN.needs[0].kind, 1)
     with pytest.raises(MaterialReused, match="only 1 of 2"):
-        ration.finish()
-    ration.take(PLAN.needs[1].kind, 1)
-    ration.finish()
+        allocation.finish()
+    allocation.take(PLAN.needs[1].kind, 1)
+    allocation.finish()
     with pytest.raises(MaterialReused, match="all are taken"):
-        ration.take(PLAN.needs[1].kind, 1)
+        allocation.take(PLAN.needs[1].kind, 1)
 
 
 def test_a_repeated_or_skipped_chunk_is_refused() -> None:
@@ -147,7 +147,7 @@ def test_a_chunk_lost_on_the_way_is_dealt_again_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("executions", [0, -1])
-def test_a_stock_never_runs_backwards(executions: int) -> None:
+def test_a_pool_never_runs_backwards(executions: int) -> None:
     dealer, zero, one = opened()
     deal(dealer, zero, one, 5)
     zero.begin(2)
@@ -158,7 +158,7 @@ def test_a_stock_never_runs_backwards(executions: int) -> None:
     assert zero.used == 2
 
 
-def test_a_chunk_that_is_too_short_or_too_long_is_refused_and_leaves_the_stock_as_it_was() -> None:
+def test_a_chunk_that_is_too_short_or_too_long_is_refused_and_leaves_the_pool_as_it_was() -> None:
     dealer, _, one = opened()
     corrections = dealer.deal("test", 0, 1)
     for wrong in (corrections[:-1], np.append(corrections, np.uint8(0)), None):
@@ -166,6 +166,99 @@ def test_a_chunk_that_is_too_short_or_too_long_is_refused_and_leaves_the_stock_a
             one.fill(0, 1, wrong)
     assert one.filled == 0
     one.fill(0, 1, corrections)
+
+
+def test_what_was_ordered_is_expected_until_it_has_come_or_failed() -> None:
+    dealer, zero, one = opened()
+    with pytest.raises(InputError, match="-1 executions cannot be ordered"):
+        zero.order(-1)
+    zero.order(0)
+    zero.order(4)
+    deal(dealer, zero, one, 3)
+    assert (zero.filled, zero.expected, zero.available) == (3, 4, 3)
+    zero.order(2)
+    assert zero.expected == 6
+    zero.check(0, 6)
+    with pytest.raises(MaterialExhausted):
+        zero.check(0, 7)
+    with pytest.raises(InputError):
+        zero.check(0, 0)
+    zero.fail(PeerLost("dealer is gone"))
+    assert zero.expected == 3
+    zero.check(1, 2)
+    with pytest.raises(PeerLost, match="dealer is gone"):
+        zero.check(0, 4)
+    with pytest.raises(PeerLost, match="dealer is gone"):
+        zero.begin(4)
+    zero.order(1)
+    zero.check(0, 4)
+    with pytest.raises(MaterialExhausted):
+        zero.check(0, 5)
+    zero.begin(2)
+    with pytest.raises(MaterialReused):
+        zero.check(1, 1)
+    assert (zero.used, zero.available) == (2, 1)
+
+
+def test_fields_are_seen_before_they_are_taken_and_taken_once() -> None:
+    dealer, zero, one = opened()
+    deal(dealer, zero, one, 2)
+    allocation = zero.begin(2)
+    (mask,) = allocation.peek(1)
+    assert mask.shape == (2, 8)
+    assert allocation.position == 0
+    allocation.take(PLAN.needs[0].kind, 2)
+    assert allocation.position == 1
+    assert (allocation.take(PLAN.needs[1].kind, 2)[0] == mask).all()
+
+
+def test_material_lies_in_one_piece_that_is_dropped_when_it_is_spent() -> None:
+    dealer, zero, one = opened()
+    zero.order(6)
+    for count in (1, 2, 3):
+        deal(dealer, zero, one, count)
+    assert [(slab.capacity, slab.filled) for slab in zero._slabs] == [(6, 6)]
+    assert len(one._slabs) == 3, "what was not ordered lies as it came"
+    assert len(zero.begin(4).pieces) == 1
+    assert [slab.spent for slab in zero._slabs] == [4]
+    zero.begin(2)
+    assert not zero._slabs
+    for _ in range(3):
+        one.begin(2)
+    assert not one._slabs
+
+
+def test_a_piece_that_is_not_full_yet_stays() -> None:
+    dealer, zero, one = opened()
+    zero.order(4)
+    deal(dealer, zero, one, 2)
+    zero.begin(2)
+    assert [(slab.capacity, slab.filled, slab.spent) for slab in zero._slabs] == [(4, 2, 2)]
+    deal(dealer, zero, one, 1)
+    zero.begin(1)
+    deal(dealer, zero, one, 5)
+    assert [slab.filled for slab in zero._slabs] == [3, 5]
+    zero.begin(1)
+    assert [(slab.capacity, slab.spent) for slab in zero._slabs] == [(5, 1)]
+
+
+@pytest.mark.parametrize("singly", [False, True])
+def test_pieces_have_room_for_what_was_ordered_within_their_size(monkeypatch, singly) -> None:
+    from hdcos.offline import pool as module
+
+    dealer = Dealer()
+    pool = MaterialPool("test", PLAN, 0, dealer.open("test", PLAN, 0), singly=singly)
+    pool.order(100)
+    pool.fill(0, 1, None)
+    size = sum(field.nbytes for fields in pool._slabs[0].positions for field in fields) // pool._slabs[0].capacity
+    assert pool._slabs[0].capacity == (1 if singly else 100)
+    monkeypatch.setattr(module, "SLAB_BYTES", 7 * size)
+    other = MaterialPool("other", PLAN, 0, dealer.open("other", PLAN, 0), singly=singly)
+    other.order(100)
+    other.fill(0, 2, None)
+    assert other._slabs[0].capacity == (2 if singly else 7)
+    other.fill(2, 20, None)
+    assert [slab.capacity for slab in other._slabs] == [2 if singly else 7, 20]
 
 
 def test_ordered_material_is_waited_for() -> None:
@@ -245,8 +338,8 @@ def test_what_finish_replaces_is_not_kept_alive() -> None:
     dealer = Dealer()
     finishes = {0: lambda fields, earlier: (fields[0], fields[1] + fields[2])}
     for rank in (0, 1):
-        stock = MaterialPool("test", plan, rank, dealer.open("test", plan, rank), finishes, singly=True)
-        stock.fill(0, 4, dealer.deal("test", 0, 4) if rank else None)
-        (slab,) = stock._slabs
+        pool = MaterialPool("test", plan, rank, dealer.open("test", plan, rank), finishes, singly=True)
+        pool.fill(0, 4, dealer.deal("test", 0, 4) if rank else None)
+        (slab,) = pool._slabs
         for field in slab.positions[0]:
             assert field.base is None
