@@ -120,28 +120,28 @@ def precision(cluster: Cluster, seed: int) -> Iterator[Line]:
             yield exactly(f"online bytes per element each way of cos, |x| <= {bound}", sent, 2.0)
 
 
-def rounding(form: str, seed: int) -> Iterator[Line]:
+def rounding(kind: str, seed: int) -> Iterator[Line]:
     """Openings that round, of random values up to the bound, through the protocol itself."""
-    generator = np.random.default_rng([seed, form == "with lift"])
+    generator = np.random.default_rng([seed, kind == "with lift"])
     largest, total, squares, count, chunk = 0.0, 0.0, 0.0, 0, CHUNK[0] * CHUNK[1]
     widths = [(38, 26), (20, 30), (1, 20), (3, 40), (12, 52), (30, 33), (8, 16), (24, 24), (40, 24), (2, 58)]
     while count < VALUES:
         drop, bits = widths[count // chunk % len(widths)]
-        lift = form == "with lift"
+        lift = kind == "with lift"
         bound = 2 ** (drop + bits - 2)
         exact = generator.integers(-bound + 1, bound, CHUNK)
         exact[0, :500], exact[0, 500:] = bound - 1, 1 - bound  # the ends themselves
         program = _lifted if lift else _opened
-        (half0, half1), _ = simulate(program, share_pair(exact.astype(np.uint64), 0), drop=drop, bits=bits)
-        spare = np.uint64(64 - half0.bits)
-        rounded = (join(half0.words, half1.words, half0.bits) << spare).astype(np.int64) >> spare.astype(np.int64)
+        (share0, share1), _ = simulate(program, share_pair(exact.astype(np.uint64), 0), drop=drop, bits=bits)
+        spare = np.uint64(64 - share0.bits)
+        rounded = (join(share0.words, share1.words, share0.bits) << spare).astype(np.int64) >> spare.astype(np.int64)
         # Integers are compared with integers, and only the remainder is a float: nothing is lost.
         whole, rest = np.divmod(exact, 2**drop)
         error = (rounded - whole) - rest / 2.0**drop
         largest = max(largest, float(np.abs(error).max()))
         total, squares, count = total + float(error.sum()), squares + float((error**2).sum()), count + exact.size
     deviation = (squares / count) ** 0.5
-    yield Line(f"largest error of {count:.0e} rounding openings {form}, in units", largest, "< 1", largest < 1)
+    yield Line(f"largest error of {count:.0e} rounding openings {kind}, in units", largest, "< 1", largest < 1)
     sigmas = abs(total / count) / (deviation / count**0.5)
     yield at_most(f"their mean error {total / count:.1e}, in standard deviations of a mean of zero", sigmas, 4)
 
@@ -160,11 +160,11 @@ def cosines(seed: int) -> Iterator[Line]:
     scale, largest, count = 40, 0.0, 0
     while count < VALUES:
         words = generator.integers(0, 2**64, CHUNK, dtype=np.uint64)
-        # The second half is so large that both add up to more than 2**64 nearly always, and in the first row by one.
-        half1 = np.uint64(0) - generator.integers(1, 2**40, CHUNK, dtype=np.uint64)
-        half1[0] = np.uint64(2**64 - 1)
-        halves = Share(words - half1, scale), Share(half1, scale)
-        (zero, one), _ = simulate(cosine.cos, halves)
+        # The second share is so large that both add up to more than 2**64 nearly always, and in the first row by one.
+        share1 = np.uint64(0) - generator.integers(1, 2**40, CHUNK, dtype=np.uint64)
+        share1[0] = np.uint64(2**64 - 1)
+        pair = Share(words - share1, scale), Share(share1, scale)
+        (zero, one), _ = simulate(cosine.cos, pair)
         turns = (words & np.uint64(2**scale - 1)).astype(np.float64) / 2**scale
         error = np.abs(decode(join(zero.words, one.words), zero.scale) - np.cos(2 * np.pi * turns))
         largest, count = max(largest, float(error.max())), count + words.size

@@ -150,25 +150,25 @@ def jump_line(seed: int, steps: int = 10_000) -> Line:
 
 def largest_jump(seed: int, steps: int) -> float:
     model = nn.models.mlp([4, 4, 4, 1], seed=seed % 1000)
-    form = training_plan(model)
+    training = training_plan(model)
     generator = np.random.default_rng(seed)
-    names = [tensor.name for tensor in form.tensors]
-    state = {t.name: t.words(model.state()[t.name]) for t in form.tensors}
+    names = [tensor.name for tensor in training.tensors]
+    state = {t.name: t.words(model.state()[t.name]) for t in training.tensors}
     worst = 0.0
 
     def program(party, *shares):  # type: ignore[no-untyped-def]
         held = dict(zip(names, shares, strict=False))
-        after = yield from sgd_step(party, form, held, shares[-2], shares[-1], rule)
+        after = yield from sgd_step(party, training, held, shares[-2], shares[-1], rule)
         return tuple(after[name] for name in names)
 
     for number in range(steps):
         rule = Rule(0.2, number=number)
         x, y = encode(generator.normal(size=(8, 4)), INPUT_SCALE), encode(generator.integers(0, 2, (8, 1)) * 1.0, 32)
-        pairs = [share_pair(state[t.name], t.scale, t.bits) for t in form.tensors]
+        pairs = [share_pair(state[t.name], t.scale, t.bits) for t in training.tensors]
         (zero, one), _ = simulate(program, *pairs, share_pair(x, INPUT_SCALE), share_pair(y, 32))
-        held = {t.name: Share(state[t.name], t.scale, t.bits) for t in form.tensors}
-        clear = run_plaintext(sgd_step, form, held, Share(x, INPUT_SCALE), Share(y, 32), rule)
-        for tensor, a, b in zip(form.tensors, zero, one, strict=True):
+        held = {t.name: Share(state[t.name], t.scale, t.bits) for t in training.tensors}
+        clear = run_plaintext(sgd_step, training, held, Share(x, INPUT_SCALE), Share(y, 32), rule)
+        for tensor, a, b in zip(training.tensors, zero, one, strict=True):
             words = join(a.words, b.words)
             apart = np.abs(tensor.parameter(words) - tensor.parameter(clear[tensor.name].words)).max()
             worst = max(worst, float(apart))

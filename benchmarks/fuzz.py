@@ -1,4 +1,4 @@
-"""Rubbish for every door of a node: frames in memory, frames over TLS, HTTP requests."""
+"""Rubbish for every way into a node: frames in memory, frames over TLS, HTTP requests."""
 
 from __future__ import annotations
 
@@ -85,16 +85,16 @@ def frames(seed: int) -> Iterator[Line]:
 def links(seed: int, folder: Path) -> Iterator[Line]:
     """Mutated frames over real TLS to every node, from a peer whose certificate is right."""
     draw, hung = random.Random(seed), 0
-    site = ClusterFile.read(folder / "cluster.toml")
+    cluster_file = ClusterFile.read(folder / "cluster.toml")
     for number in range(LINKS):
         role, mine = draw.choice((("party0", "dealer"), ("party1", "dealer"), ("dealer", "party0")))
-        card = site.servers[role]
+        card = cluster_file.servers[role]
         link = connect(
             Identity.load(folder / mine), {card.certificate: role}, *card.endpoint, ANSWER_S, link_timeout_s=ANSWER_S
         )
         try:
             if number % 2:
-                handshake(link, Hello(mine, SOFTWARE, table_hash(), site.run))
+                handshake(link, Hello(mine, SOFTWARE, table_hash(), cluster_file.run))
             link._transport.queue(iter((mutated(draw, _frame(draw)),)))
             link._transport.flush(ANSWER_S)
             link._transport._sock.shutdown(socket.SHUT_WR)  # nothing more will come
@@ -109,14 +109,14 @@ def links(seed: int, folder: Path) -> Iterator[Line]:
 def requests(seed: int, folder: Path) -> Iterator[Line]:
     """Mutated HTTP requests with a valid token: answered, and never with a 5xx that the input caused."""
     draw, statuses = random.Random(seed), Counter[str]()
-    site = ClusterFile.read(folder / "cluster.toml")
+    cluster_file = ClusterFile.read(folder / "cluster.toml")
     secret = (folder / "token").read_text().strip()
-    doors = [_Door(site, rank, token(secret, site.id, rank)) for rank in (0, 1)]
+    entries = [_Entry(cluster_file, rank, token(secret, cluster_file.id, rank)) for rank in (0, 1)]
     for _ in range(REQUESTS):
         rank = draw.randrange(2)
-        statuses[doors[rank].send(mutated(draw, _request(draw, doors[rank].shown)))] += 1
-    for door in doors:
-        door.close()
+        statuses[entries[rank].send(mutated(draw, _request(draw, entries[rank].shown)))] += 1
+    for entry in entries:
+        entry.close()
     told = ", ".join(f"{name} {count}" for name, count in statuses.most_common())
     bad = sum(count for name, count in statuses.items() if name.startswith("5") or name == "silence")
     yield exactly(f"{REQUESTS} mutated HTTP requests ({told}): 5xx, or left without an answer or an end", bad, 0)
@@ -145,7 +145,7 @@ def _request(draw: random.Random, shown: str) -> bytes:
         )
     )
     if path.endswith("infer"):
-        # An unknown mode is refused at once; a good one would wait for its twin.
+        # An unknown mode is refused at once; a good one would wait for the other party's.
         mode = draw.choice(("masked", "open"))
         body, headers = encode_body({"parameters": {"request_id": number, "mode": mode}}, words, "inputs")
     elif path == "/v2/jobs":
@@ -166,11 +166,11 @@ def _request(draw: random.Random, shown: str) -> bytes:
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
-class _Door:
+class _Entry:
     """Raw bytes to the HTTPS port of a party, a connection at a time."""
 
-    def __init__(self, site: ClusterFile, rank: int, shown: str) -> None:
-        card = site.servers[f"party{rank}"]
+    def __init__(self, cluster_file: ClusterFile, rank: int, shown: str) -> None:
+        card = cluster_file.servers[f"party{rank}"]
         host, port = card.http.split(":")
         self.shown, self._address = shown, (host, int(port))
         self._settings = ssl.create_default_context(cadata=card.certificate.pem)
@@ -217,8 +217,8 @@ def described(folder: Path) -> Iterator[Line]:
     It is not asked whether everything that fits the description is accepted: which tensors a network takes, and where
     an upload must go on, a schema cannot say.
     """
-    site = ClusterFile.read(folder / "cluster.toml")
-    shown = token((folder / "token").read_text().strip(), site.id, 0)
+    cluster_file = ClusterFile.read(folder / "cluster.toml")
+    shown = token((folder / "token").read_text().strip(), cluster_file.id, 0)
     program = Path(sys.executable).with_name("schemathesis")
     if not program.exists():
         raise InputError("schemathesis is not installed: `make prove SUITE=service` installs it")
@@ -226,7 +226,13 @@ def described(folder: Path) -> Iterator[Line]:
     with tempfile.TemporaryDirectory() as place:
         done = subprocess.run(
             [
-                *(str(program), "run", f"https://{site.servers['party0'].http}/openapi.json", "--tls-verify", "false"),
+                *(
+                    str(program),
+                    "run",
+                    f"https://{cluster_file.servers['party0'].http}/openapi.json",
+                    "--tls-verify",
+                    "false",
+                ),
                 *("-H", f"Authorization: Bearer {shown}", "-n", "20", "--seed", "1", "--no-color"),
                 *("--phases", "examples,coverage,fuzzing", "--exclude-checks", "positive_data_acceptance"),
                 *("--request-timeout", "20", "--continue-on-failure"),

@@ -53,7 +53,7 @@ def prove(seed: int) -> Iterable[Line]:
     draw = random.Random(seed)
     with tempfile.TemporaryDirectory() as place:
         changes = [("megabytes = 256 ", "megabytes = 4 "), ("= 2000 ", "= 100000 ")]
-        with cluster_of_nodes(Path(place) / "site", changes) as nodes, nodes.connect() as cluster:
+        with cluster_of_nodes(Path(place) / "home", changes) as nodes, nodes.connect() as cluster:
             wait_until_ready(cluster)
             cluster.share(SERVED, "served")
             yield from _bombs(nodes, cluster)
@@ -67,7 +67,7 @@ def prove(seed: int) -> Iterable[Line]:
             ("client_mb = 256 ", f"client_mb = {CLIENT_MB} "),
             ("waiting_mb = 1024 ", f"waiting_mb = {WAITING_MB} "),
         ]
-        with cluster_of_nodes(Path(place) / "site", limits) as nodes, nodes.connect() as cluster:
+        with cluster_of_nodes(Path(place) / "home", limits) as nodes, nodes.connect() as cluster:
             yield from _bodies(nodes, cluster)
 
 
@@ -288,13 +288,13 @@ def _share(cluster: Cluster, record: Mapping[str, Any]) -> None:
 @contextmanager
 def _link(folder: Path, role: str) -> Iterator[Link]:
     """A party's own link to the dealer."""
-    site = ClusterFile.read(folder / "cluster.toml")
-    card = site.servers["dealer"]
+    cluster_file = ClusterFile.read(folder / "cluster.toml")
+    card = cluster_file.servers["dealer"]
     link = connect(
         Identity.load(folder / role), {card.certificate: "dealer"}, *card.endpoint, 10.0, link_timeout_s=60.0
     )
     try:
-        handshake(link, Hello(role, SOFTWARE, table_hash(), site.run))
+        handshake(link, Hello(role, SOFTWARE, table_hash(), cluster_file.run))
         yield link
     finally:
         link.close()
@@ -389,7 +389,7 @@ def _alive(nodes: Nodes, cluster: Cluster) -> Iterator[Line]:
 
 
 def _bodies(nodes: Nodes, cluster: Cluster) -> Iterator[Line]:
-    """Many clients, each with the largest bodies it can send, all to party 0 alone: they wait for their other half."""
+    """Many clients, each with the largest bodies it can send, all to party 0 alone: they wait for the other share."""
     wide = nn.Sequential([nn.HadamardDiagonal(1024, 1024), nn.Cos(), nn.HadamardDiagonal(1024, 2)])
     cluster.share(wide, "wide")
     cluster.share(SERVED, "served")
@@ -425,14 +425,14 @@ def _bodies(nodes: Nodes, cluster: Cluster) -> Iterator[Line]:
 
 
 async def _flood(folder: Path, words: Mapping[str, Any]) -> Counter[int]:
-    site = ClusterFile.read(folder / "cluster.toml")
-    card = site.servers["party0"]
+    cluster_file = ClusterFile.read(folder / "cluster.toml")
+    card = cluster_file.servers["party0"]
     settings = ssl.create_default_context(cadata=card.certificate.pem)
     settings.check_hostname = False
     store = Store(folder / "party0" / STATE)
     shown = []
     for number in range(CLIENTS):
-        shown.append(token(new_secret(), site.id, 0))
+        shown.append(token(new_secret(), cluster_file.id, 0))
         store.allow(f"hostile {number}", token_hash(shown[-1]), ["predict"])
     store.close()
     await asyncio.sleep(1.5)  # until the party has read its clients again

@@ -71,8 +71,8 @@ def prove(seed: int) -> Iterator[Line]:
 class Asking:
     """A client that predicts again and again beside everything else: what it saw, and its longest wait."""
 
-    def __init__(self, nodes: Nodes, seed: int, pause_s: float = 0.05, anew: bool = False) -> None:
-        self._nodes, self._pause_s, self._anew = nodes, pause_s, anew
+    def __init__(self, nodes: Nodes, seed: int, pause_s: float = 0.05, newly: bool = False) -> None:
+        self._nodes, self._pause_s, self._newly = nodes, pause_s, newly
         self._random = np.random.default_rng(seed)
         self.answered = self.wrong = 0
         self.failures: list[str] = []
@@ -97,7 +97,7 @@ class Asking:
                 self.failures.append(f"{type(error).__name__}: {error}")
 
     def _predict(self, cluster: Cluster) -> None:
-        """With one connection, or (`anew`) one question on each."""
+        """With one connection, or (`newly`) one question on each."""
         started, model = time.monotonic(), cluster.model("kept")
         while not self._stop.is_set():
             rows = self._random.uniform(-1, 1, (4, 6))
@@ -105,7 +105,7 @@ class Asking:
             self.answered += 1
             self.longest_s = max(self.longest_s, time.monotonic() - started)
             self._stop.wait(self._pause_s)
-            if self._anew:
+            if self._newly:
                 return
             started = time.monotonic()
 
@@ -152,7 +152,7 @@ def disk(seed: int) -> Iterator[Line]:
     random = np.random.default_rng(seed)
     rows, labels = random.uniform(-1, 1, (100, 6)), np.arange(100) % 3
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        place = Path(folder) / "site"
+        place = Path(folder) / "home"
         prepare = stack.enter_context(small_disks(stack))
         nodes = stack.enter_context(cluster_of_nodes(place, [("megabytes = 256 ", "megabytes = 4 ")], prepare))
         cluster = stack.enter_context(nodes.connect())
@@ -224,7 +224,7 @@ def _upload_until_full(nodes: Nodes, random: np.random.Generator, features: int 
 
 
 def _stored(place: Path, name: str) -> Mapping[str, Array]:
-    """The halves of a data set as both parties keep them."""
+    """The shares of a data set as both parties keep them."""
     found: dict[str, Array] = {}
     for role in PARTIES:
         store = Store(place / role / "state")
@@ -247,7 +247,7 @@ def _reused(place: Path, job: str) -> list[str]:
 
 
 class Strangers:
-    """So many connections to each party that say nothing, or begin a handshake, and are made again when they end."""
+    """This many connections to each party that say nothing, or begin a handshake, and are made again when they end."""
 
     def __init__(self, addresses: Sequence[tuple[str, int]], count: int) -> None:
         self._addresses, self._count = addresses, count
@@ -299,23 +299,23 @@ def strangers(seed: int, held_s: float = HELD_S) -> Iterator[Line]:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        place = Path(folder) / "site"
+        place = Path(folder) / "home"
         small = [("megabytes = 256 ", "megabytes = 4 ")]
         nodes = stack.enter_context(cluster_of_nodes(place, small, descriptors=DESCRIPTORS))
         with nodes.connect() as cluster:
             cluster.share(MODEL, "kept")
             wait_until_ready(cluster)
-        site = ClusterFile.read(place / "cluster.toml")
-        addresses = [_address(site, role) for role in PARTIES]
+        cluster_file = ClusterFile.read(place / "cluster.toml")
+        addresses = [_address(cluster_file, role) for role in PARTIES]
         before = [_descriptors(nodes, role) for role in PARTIES]
         most, elsewhere = 0, [0.0]
-        with Asking(nodes, seed) as known, Asking(nodes, seed + 1, anew=True) as newcomer:
+        with Asking(nodes, seed) as known, Asking(nodes, seed + 1, newly=True) as newcomer:
             time.sleep(2)
             with Strangers(addresses, STRANGERS) as crowd:
                 until = time.monotonic() + held_s
                 while time.monotonic() < until:
                     most = max(most, *(_descriptors(nodes, role) for role in PARTIES))
-                    elsewhere += [_ask_from("127.0.0.2", nodes, site, rank) for rank in (0, 1)]
+                    elsewhere += [_ask_from("127.0.0.2", nodes, cluster_file, rank) for rank in (0, 1)]
                     time.sleep(0.2)
             time.sleep(10)
             after = [_descriptors(nodes, role) for role in PARTIES]
@@ -335,8 +335,8 @@ def strangers(seed: int, held_s: float = HELD_S) -> Iterator[Line]:
     yield exactly("internal errors in the logs", logs.count("internal error"), 0)
 
 
-def _address(site: ClusterFile, role: str) -> tuple[str, int]:
-    host, _, port = site.servers[role].http.rpartition(":")
+def _address(cluster_file: ClusterFile, role: str) -> tuple[str, int]:
+    host, _, port = cluster_file.servers[role].http.rpartition(":")
     return host, int(port)
 
 
@@ -344,11 +344,11 @@ def _descriptors(nodes: Nodes, role: str) -> int:
     return len(os.listdir(f"/proc/{nodes.processes[role].pid}/fd"))
 
 
-def _ask_from(source: str, nodes: Nodes, site: ClusterFile, rank: int) -> float:
+def _ask_from(source: str, nodes: Nodes, cluster_file: ClusterFile, rank: int) -> float:
     """Seconds until a party told a new client of another address how it is."""
-    card = site.servers[f"party{rank}"]
+    card = cluster_file.servers[f"party{rank}"]
     pool = urllib3.HTTPSConnectionPool(
-        *_address(site, f"party{rank}"),
+        *_address(cluster_file, f"party{rank}"),
         source_address=(source, 0),
         cert_reqs="CERT_NONE",
         assert_fingerprint=card.certificate.fingerprint,
@@ -356,7 +356,7 @@ def _ask_from(source: str, nodes: Nodes, site: ClusterFile, rank: int) -> float:
         retries=False,
     )
     started = time.monotonic()
-    shown = {"authorization": f"Bearer {token(nodes.secret, site.id, rank)}"}
+    shown = {"authorization": f"Bearer {token(nodes.secret, cluster_file.id, rank)}"}
     try:
         answer = pool.urlopen("GET", "/v2/status", headers=shown)
         return time.monotonic() - started if answer.status == 200 else float("inf")
@@ -385,11 +385,11 @@ class Soak:
     secrets: list[str] = field(default_factory=list, repr=False)
 
     def __post_init__(self) -> None:
-        self._site = ClusterFile.read(self.nodes.folder / "cluster.toml")
+        self._cluster_file = ClusterFile.read(self.nodes.folder / "cluster.toml")
         self._stores = [Store(self.nodes.folder / f"party{rank}" / "state") for rank in (0, 1)]
         self._layout = compile_network(self.model)
         self._random = np.random.default_rng(self.seed)
-        self._settings = [pinned(self._site.servers[f"party{rank}"].certificate.pem) for rank in (0, 1)]
+        self._settings = [pinned(self._cluster_file.servers[f"party{rank}"].certificate.pem) for rank in (0, 1)]
         self.secrets = [self._allowed() for _ in range(TOKENS)]
 
     def close(self) -> None:
@@ -397,7 +397,7 @@ class Soak:
             store.close()
 
     def until(self, rows: int) -> None:
-        """Go on until so many rows were answered in all."""
+        """Go on until this many rows were answered in all."""
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(self._until(rows))
 
@@ -411,7 +411,7 @@ class Soak:
     def _allowed(self) -> str:
         secret = new_secret()
         for rank, store in enumerate(self._stores):
-            store.allow(secret[-12:], token_hash(token(secret, self._site.id, rank)), ["predict"])
+            store.allow(secret[-12:], token_hash(token(secret, self._cluster_file.id, rank)), ["predict"])
         return secret
 
     def _replace_token(self) -> None:
@@ -430,7 +430,9 @@ class Soak:
         secret = self.secrets[self._random.integers(TOKENS // 2, TOKENS)]  # those that will not be revoked soon
         links = [
             Connection(
-                self._site.servers[f"party{rank}"].http, self._settings[rank], token(secret, self._site.id, rank)
+                self._cluster_file.servers[f"party{rank}"].http,
+                self._settings[rank],
+                token(secret, self._cluster_file.id, rank),
             )
             for rank in (0, 1)
         ]
@@ -473,9 +475,9 @@ class Soak:
         )
         if answers[0] is None or answers[1] is None:
             return None
-        form = answers[0][0]["parameters"]
-        total = modulo(answers[0][1]["output"] + answers[1][1]["output"], form["bits"])
-        return decode(total, form["scale_bits"], form["bits"]).reshape(len(rows), -1) * form["gain"]
+        parameters = answers[0][0]["parameters"]
+        total = modulo(answers[0][1]["output"] + answers[1][1]["output"], parameters["bits"])
+        return decode(total, parameters["scale_bits"], parameters["bits"]).reshape(len(rows), -1) * parameters["gain"]
 
 
 async def _ask(
@@ -513,7 +515,7 @@ def settled_mb(nodes: Nodes, within_s: float = TRIM_S + 2) -> dict[str, float]:
 
 def soak(seed: int, rows: int = SOAK_ROWS, parts: int = 3) -> Iterator[Line]:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        nodes = stack.enter_context(cluster_of_nodes(Path(folder) / "site", [("megabytes = 256 ", "megabytes = 16 ")]))
+        nodes = stack.enter_context(cluster_of_nodes(Path(folder) / "home", [("megabytes = 256 ", "megabytes = 16 ")]))
         with nodes.connect() as cluster:
             cluster.share(MODEL, "soaked")
             wait_until_ready(cluster)

@@ -42,7 +42,7 @@ WAYS = ("regression", "likelihood")
 
 
 def extended(needed: float, bits: int) -> float:
-    """Queries at so many bits more."""
+    """Queries at this many bits more."""
     assert 0 <= bits <= 4
     return needed * 4.0**bits
 
@@ -140,15 +140,15 @@ def _dense() -> nn.Sequential:
 
 def _broken() -> Iterator[Line]:
     """The attacks find what they look for where the protection is taken away."""
-    bare = attacked(network(), Setting(16, 16, 20, lanes=0, answer_noise=False), 20_000)
+    bare = attacked(network(), Setting(16, 16, 20, coins=0, answer_noise=False), 20_000)
     yield at_most("without noise, 16 bits: carry channel", least(bare, "carry"), 2000)
     yield at_most("without noise, 16 bits: table channel", least(bare, "table"), 20_000)
     yield at_most(
         "cosines rounded to the nearest: dealt channel",
-        least(attacked(network(), Setting(lanes=0), 5000), "dealt"),
+        least(attacked(network(), Setting(coins=0), 5000), "dealt"),
         500,
     )
-    single = VarianceAttack(Queries(network(32), Setting(lanes=1, answer_noise=False), ROW[:32]))
+    single = VarianceAttack(Queries(network(32), Setting(coins=1, answer_noise=False), ROW[:32]))
     single.ask(10_000)
     yield at_least("cosines rounded by one coin, 32 units: correlation by variance", single.correlation(), 0.9)
     queries = Queries(_dense(), Setting(), ROW)
@@ -199,7 +199,7 @@ def _series(layer: nn.Layer) -> Iterator[Line]:
 
 def _without_dealer() -> Iterator[Line]:
     """Scales of 18 bits and noise in answers alone; a party's own rounding of cosines is as large as the table's."""
-    attack = attacked(network(), Setting(table=18, dealt=18, lanes=0), 1_000_000)
+    attack = attacked(network(), Setting(table=18, dealt=18, coins=0), 1_000_000)
     yield Line("without a dealer: table channel", least(attack, "table"), "reported", True)
     yield Line("without a dealer: own rounding of made cosines", least(attack, "dealt"), "reported", True)
 

@@ -27,7 +27,7 @@ def prove(seed: int) -> Iterator[Line]:
 
 
 def imported(seed: int) -> Iterator[Line]:
-    """A PyTorch network whose two layers of tanh are reached by values up to 30, calibrated on one half of the rows."""
+    """A PyTorch network whose two layers of tanh are reached by values up to 30, calibrated on half the rows."""
     x = np.random.default_rng(seed).uniform(-1, 1, (2 * ROWS, 32))
     torch.manual_seed(seed)
     parts = [

@@ -126,8 +126,8 @@ def lenet(cluster: Cluster) -> Iterator[Line]:
         cluster.reset_cost()
         private.predict(x, mode=mode)
         yield exactly(f"LeNet-5 HD-cos, rounds per batch, input {mode}", cluster.cost.online.rounds, rounds)
-    twins = {"dense cosine": nn.models.lenet5("cos", "dense").to_torch(), "HD cosine": model.to_torch()}
-    plain = {name: _plain_s(module, x, 10) for name, module in twins.items()}
+    modules = {"dense cosine": nn.models.lenet5("cos", "dense").to_torch(), "HD cosine": model.to_torch()}
+    plain = {name: _plain_s(module, x, 10) for name, module in modules.items()}
     online, wall, offline = _online(cluster, private, x, 10)
     shown = ", ".join(f"{name} {seconds * 1e3:.1f} ms" for name, seconds in plain.items())
     rate = _sustained(cluster, private, np.resize(x, (1024, 1, 28, 28)))

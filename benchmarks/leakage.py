@@ -62,16 +62,16 @@ class Setting:
     table: int = 24
     dealt: int = 10
     coin_bits: int = 16
-    lanes: int = 4
+    coins: int = 4
     """Of the four uniform numbers that dither is the sum of; 0 rounds to the nearest."""
     answer_noise: bool = True
 
     @contextmanager
     def applied(self) -> Iterator[None]:
         """Real code with other constants."""
-        # A lane that is not used stays at its mean, so that the sum stays centred.
-        keep = np.uint64(sum(0xFFFF << 16 * lane for lane in range(self.lanes)))
-        centre = np.uint64(sum(0x8000 << 16 * lane for lane in range(self.lanes, 4)))
+        # A coin that is not used stays at its mean, so that the sum stays centred.
+        keep = np.uint64(sum(0xFFFF << 16 * coin for coin in range(self.coins)))
+        centre = np.uint64(sum(0x8000 << 16 * coin for coin in range(self.coins, 4)))
         real, no_noise = kinds.dither, lambda shape, scale: np.zeros(shape, np.uint64)
         with (
             mock.patch(f"{LAYOUT}.DITHERED", private_layout().DITHERED._replace(table=self.table, dealt=self.dealt)),
@@ -138,21 +138,23 @@ class Queries:
         with self.setting.applied(), _recorded() as rounded:
             self._count += 1
             name = f"{self._scope} rows {self._count}"
-            rations = deal(self._planned[0].material, self._dealer, name, [each.precompute for each in self._planned])
+            allocations = deal(
+                self._planned[0].material, self._dealer, name, [each.precompute for each in self._planned]
+            )
             for rank in (0, 1):
                 self._dealer.close(name, rank)
-            mask = sum(ration.peek(0)[0].astype(np.uint64) for ration in rations)
+            mask = sum(allocation.peek(0)[0].astype(np.uint64) for allocation in allocations)
             masked = modulo(self._words + mask, self.layout.input_bits)
-            programs = [self._program(Party(rank, rations[rank]), rank, masked) for rank in (0, 1)]
-            (half0, half1), transcript = drive_pair(*programs)
-            scale, _, answered = answers.answer(refresh(half0, 0, self._pair_seed, name), 0)
-        zero = Stream(derive(self._pair_seed, "refresh", name)).words(half1.shape)
-        drop = np.uint64(half1.scale - scale)
-        # Party 0 sent round((half0 + zero + noise) / 2**drop); everything but half0 and its noise is known.
-        total = _signed((answered.astype(np.uint64) << drop) - zero + half1.words, half1.bits)
+            programs = [self._program(Party(rank, allocations[rank]), rank, masked) for rank in (0, 1)]
+            (share0, share1), transcript = drive_pair(*programs)
+            scale, _, answered = answers.answer(refresh(share0, 0, self._pair_seed, name), 0)
+        zero = Stream(derive(self._pair_seed, "refresh", name)).words(share1.shape)
+        drop = np.uint64(share1.scale - scale)
+        # Party 0 sent round((share0 + zero + noise) / 2**drop); everything but share0 and its noise is known.
+        total = _signed((answered.astype(np.uint64) << drop) - zero + share1.words, share1.bits)
         unit = 2.0**-scale
-        seen = total / 2.0**half1.scale
-        openings = [_opening(*halves) for halves in zip(rounded[0], rounded[1], strict=True)]
+        seen = total / 2.0**share1.scale
+        openings = [_opening(*pair) for pair in zip(rounded[0], rounded[1], strict=True)]
         return Batch(seen, seen - unit / 2, seen + unit / 2, openings, [part.values for part in _parts(transcript)])
 
 
@@ -199,7 +201,7 @@ def _opening(zero: tuple[Share, int, int], one: tuple[Share, int, int]) -> Openi
 
 
 def queries_for_half(correlation: float, queries: int) -> float:
-    """How many queries give a correlation of one half, if so many give this one."""
+    """How many queries give a correlation of one half, if `queries` give this one."""
     if correlation <= 0:
         return float("inf")
     return queries / 3 * (1 - correlation**2) / correlation**2
@@ -279,7 +281,7 @@ class Attack:
         self._weight = model.state()[f"{len(model.layers) - 1}.diagonal"]
 
     def ask(self, queries: int) -> None:
-        """Ask so many times more."""
+        """Ask this many times more."""
         if self._centre is None:  # the mean and the spread of the answers, from the adversary's own data
             first = np.concatenate([self.queries.batch().seen for _ in range(20)])
             self._centre, self._spread = first.mean(0), first.std(0)
@@ -313,10 +315,10 @@ class Attack:
             "table cos": cos * np.cos(angle) + sin * np.sin(angle),
             "table sin": cos * np.sin(angle) - sin * np.cos(angle),
         }
-        if setting.coin_bits > 12 and setting.lanes:
+        if setting.coin_bits > 12 and setting.coins:
             return turned
         # The deterministic part of the dealt cosines' error, for the true phase: a search can do no better.
-        fine = setting.dealt + (setting.coin_bits if setting.lanes else 0)
+        fine = setting.dealt + (setting.coin_bits if setting.coins else 0)
         r = (np.floor(first.value * 2.0**bits).astype(np.int64) - d.astype(np.int64)) % (1 << bits)
         wrong = [words / 2.0**fine - exact for words, exact in _rounded(r, bits, fine, 2 * np.pi * r / 2.0**bits)]
         return {**turned, "dealt": np.cos(angle) * wrong[0] - np.sin(angle) * wrong[1]}

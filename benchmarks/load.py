@@ -88,7 +88,7 @@ def _after(text: bytes, name: bytes) -> bytes:
 class Private:
     """Asks both parties of a cluster for the outputs of one row."""
 
-    def __init__(self, site: ClusterFile, secret: str, name: str, model: Sequential, rows: np.ndarray) -> None:
+    def __init__(self, cluster_file: ClusterFile, secret: str, name: str, model: Sequential, rows: np.ndarray) -> None:
         self._path = f"/v2/models/{name}/infer"
         chosen = compile_network(model)
         self._words = encode(chosen.apply_front(rows), chosen.input_scale)
@@ -100,8 +100,8 @@ class Private:
         self._head = text.encode().split(b"@")
         self._size = size
         self._links = [
-            (card.http, pinned(card.certificate.pem), token(secret, site.id, rank))
-            for rank, card in ((0, site.servers["party0"]), (1, site.servers["party1"]))
+            (card.http, pinned(card.certificate.pem), token(secret, cluster_file.id, rank))
+            for rank, card in ((0, cluster_file.servers["party0"]), (1, cluster_file.servers["party1"]))
         ]
 
     def connections(self) -> list[Connection]:
@@ -116,8 +116,8 @@ class Private:
         try:
             async with asyncio.TaskGroup() as group:  # if one fails, the other is given up
                 asked = [
-                    group.create_task(connection.post(self._path, head, half.tobytes()))
-                    for connection, half in zip(connections, (zero, one), strict=True)
+                    group.create_task(connection.post(self._path, head, share.tobytes()))
+                    for connection, share in zip(connections, (zero, one), strict=True)
                 ]
         except* (OSError, asyncio.IncompleteReadError) as failures:
             raise failures.exceptions[0] from None
@@ -126,14 +126,14 @@ class Private:
             if status != 200:
                 return status if json.loads(body).get("retryable") else -status
         (_, left, start0), (_, right, start1) = answers
-        form = json.loads(left[:start0])["parameters"]
+        parameters = json.loads(left[:start0])["parameters"]
         total = (
             np.frombuffer(left, np.uint64, -1, start0) if start0 % 8 == 0 else np.frombuffer(left[start0:], np.uint64)
         )
         total = total + np.frombuffer(right[start1:], np.uint64)
-        unused = np.uint64(64 - form["bits"])
-        signed = (total << unused).view(np.int64) >> np.int64(64 - form["bits"])
-        return signed * (form["gain"] / 2.0 ** form["scale_bits"])
+        unused = np.uint64(64 - parameters["bits"])
+        signed = (total << unused).view(np.int64) >> np.int64(64 - parameters["bits"])
+        return signed * (parameters["gain"] / 2.0 ** parameters["scale_bits"])
 
 
 class Plain:
@@ -202,7 +202,7 @@ async def _run(asker: Asker, clients: int, seconds: float, patience_s: float, to
 
 
 def run(asker: Asker, clients: int, seconds: float, patience_s: float = 10.0, tolerance: float = 0.02) -> Tally:
-    """So many clients for so long."""
+    """This many clients for so long."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_run(asker, clients, seconds, patience_s, tolerance))
 
@@ -215,8 +215,8 @@ def main() -> None:
     folder, file, name, clients, seconds = sys.argv[1:]
     model = nn.load(file)
     rows = np.random.default_rng(0).uniform(-1, 1, (256, *model.input_shape))
-    site = ClusterFile.read(Path(folder) / "cluster.toml")
-    asker = Private(site, (Path(folder) / "token").read_text().strip(), name, model, rows)
+    cluster_file = ClusterFile.read(Path(folder) / "cluster.toml")
+    asker = Private(cluster_file, (Path(folder) / "token").read_text().strip(), name, model, rows)
     tally = run(asker, int(clients), float(seconds))
     print(json.dumps(asdict(tally)))
 

@@ -116,10 +116,10 @@ def _fill(source: OtSource, options: dict[str, Any]) -> dict[str, Any]:
         source.fill(source.open(name, plan), 1)
     seconds, sizes = [], 0
     for number in range(options["repeats"]):
-        stock = source.open(f"work {number}", options["plan"])
+        pool = source.open(f"work {number}", options["plan"])
         before = source.meter.snapshot().sections["offline"].bytes_received
         started = time.perf_counter()
-        source.fill(stock, options["executions"])
+        source.fill(pool, options["executions"])
         seconds.append(time.perf_counter() - started)
         sizes = source.meter.snapshot().sections["offline"].bytes_received - before
     return {"seconds": seconds, "bytes": sizes}
@@ -192,16 +192,16 @@ def gradient_plans() -> dict[str, tuple[Plan, int]]:
 
 
 def material(seed: int) -> Iterator[Line]:
-    """A million trig pairs and 10^5 items of every other kind, joined and compared; halves tested for uniformity."""
+    """A million trig pairs and 10^5 items of every other kind, joined and compared; shares tested for uniformity."""
     pair, plan, count = Pair(), _pairs(PAIRS), 0
     bad, worst, sums, squares = 0, 0.0, 0.0, 0.0
     uniform = _Uniform()
     for number in range(10):
-        rations = [stock.begin(1) for stock in pair.fill(plan, 1, f"pairs {number}")]
-        for rank, ration in enumerate(rations):
-            for item, half in zip(plan.needs[0].kind.fields(), ration.peek(0), strict=True):
-                uniform.add((f"party {rank}", item.name), half, item.bits)
-        values = joined(plan, rations)
+        allocations = [pool.begin(1) for pool in pair.fill(plan, 1, f"pairs {number}")]
+        for rank, allocation in enumerate(allocations):
+            for item, share in zip(plan.needs[0].kind.fields(), allocation.peek(0), strict=True):
+                uniform.add((f"party {rank}", item.name), share, item.bits)
+        values = joined(plan, allocations)
         bad += sum(wrong_fields(plan, values).values())
         angle = -2 * np.pi * values[0]["mask"].astype(float) / 2**16
         error = np.concatenate(
@@ -216,14 +216,14 @@ def material(seed: int) -> Iterator[Line]:
     plan, items = material_plan(), {}
     found: dict[str, int] = {}
     executions = 50
-    stocks = pair.fill(plan, executions, "every kind")
+    pools = pair.fill(plan, executions, "every kind")
     for _ in range(executions):
-        rations = [stock.begin(1) for stock in stocks]
-        for rank, ration in enumerate(rations):
+        allocations = [pool.begin(1) for pool in pools]
+        for rank, allocation in enumerate(allocations):
             for position, need in enumerate(plan.needs):
-                for item, half in zip(need.kind.fields(), ration.peek(position), strict=True):
-                    uniform.add((f"party {rank}", position, item.name), half, item.bits)
-        values = joined(plan, rations)
+                for item, share in zip(need.kind.fields(), allocation.peek(position), strict=True):
+                    uniform.add((f"party {rank}", position, item.name), share, item.bits)
+        values = joined(plan, allocations)
         for name, wrong in wrong_fields(plan, values).items():
             found[name] = found.get(name, 0) + wrong
         for need, fields in zip(plan.needs, values, strict=True):
@@ -231,9 +231,9 @@ def material(seed: int) -> Iterator[Line]:
             name = f"{need.kind.name} {operation}".strip()
             items[name] = items.get(name, 0) + max(array.size for array in fields.values())
     for name, (gradients, count) in gradient_plans().items():
-        stocks = pair.fill(gradients, count, name)
+        pools = pair.fill(gradients, count, name)
         for _ in range(count):
-            values = joined(gradients, [stock.begin(1) for stock in stocks])
+            values = joined(gradients, [pool.begin(1) for pool in pools])
             found[name] = found.get(name, 0) + sum(wrong_fields(gradients, values).values())
             items[name] += max(array.size for array in values[-1].values())
     for name, size in items.items():
@@ -243,14 +243,14 @@ def material(seed: int) -> Iterator[Line]:
 
 
 class _Uniform:
-    """Chi-square tests of the low, middle and high bits of halves."""
+    """Chi-square tests of the low, middle and high bits of shares."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[Any, ...], np.ndarray] = {}
 
-    def add(self, name: tuple[Any, ...], half: np.ndarray, bits: int) -> None:
+    def add(self, name: tuple[Any, ...], share: np.ndarray, bits: int) -> None:
         for shift in {0, max(0, (bits - 8) // 2), max(0, bits - 8)}:
-            window = (half.ravel().astype(np.uint64) >> np.uint64(shift)) & np.uint64((1 << min(8, bits)) - 1)
+            window = (share.ravel().astype(np.uint64) >> np.uint64(shift)) & np.uint64((1 << min(8, bits)) - 1)
             counts = np.bincount(window.astype(np.int64), minlength=1 << min(8, bits))
             known = self._counts.get((*name, shift))
             self._counts[*name, shift] = counts if known is None else known + counts
@@ -274,7 +274,7 @@ def protocols(seed: int) -> Iterator[Line]:
 
 def failures(seed: int) -> Iterator[Line]:
     """Peers that stop, lie about counts or repeat themselves, and a flipped bit."""
-    paths = ["tests/offline/test_oblivious.py", "tests/offline/test_oblivious_source.py"]
+    paths = ["tests/offline/test_ot.py", "tests/offline/test_ot_source.py"]
     yield from _pytest(
         "tests of transfers and of their failures: failed", [*paths, "tests/cluster/test_without_dealer.py"]
     )

@@ -67,7 +67,7 @@ def _resolve(results: list[tuple[asyncio.Future[np.ndarray], np.ndarray]]) -> No
 
 def make_app(model: nn.Sequential, hashed: str) -> Starlette:
     torch.set_num_threads(1)
-    twin, shape, state = model.to_torch(), model.input_shape, {}
+    module, shape, state = model.to_torch(), model.input_shape, {}
 
     async def infer(request: Request) -> Response:
         scheme, _, shown = request.headers.get("authorization", "").partition(" ")
@@ -81,7 +81,7 @@ def make_app(model: nn.Sequential, hashed: str) -> Starlette:
         if rows.shape[1:] != shape:
             return Response(status_code=400)
         if "batcher" not in state:
-            state["batcher"] = Batcher(twin, asyncio.get_running_loop())
+            state["batcher"] = Batcher(module, asyncio.get_running_loop())
         outputs = await state["batcher"].add(rows)
         listed = {"name": "output", "datatype": "FP32", "shape": list(outputs.shape)}
         head = json.dumps(

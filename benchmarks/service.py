@@ -177,20 +177,20 @@ def under_load(seed: int) -> Iterator[Line]:
     model, dense = nn.models.criteo_mlp(), nn.models.criteo_mlp(structure="dense", activation="relu")
     rows = np.random.default_rng(seed).uniform(-1, 1, (256, *model.input_shape))
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder) / "site"
+        place = Path(folder) / "home"
         with cluster_of_nodes(place) as nodes:
             with nodes.connect() as cluster:
                 cluster.share(model, "criteo")
                 wait_until_ready(cluster)
-            site = ClusterFile.read(place / "cluster.toml")
+            cluster_file = ClusterFile.read(place / "cluster.toml")
             before = {role: cpu_seconds(process.pid) for role, process in nodes.processes.items()}
-            private = load.run(load.Private(site, nodes.secret, "criteo", model, rows), CLIENTS, LOAD_S)
+            private = load.run(load.Private(cluster_file, nodes.secret, "criteo", model, rows), CLIENTS, LOAD_S)
             spent = {
                 role: (cpu_seconds(process.pid) - before[role]) / max(1, private.answered) * 1e3
                 for role, process in nodes.processes.items()
             }
         dense.save(Path(folder) / "dense.safetensors")
-        plain = _plain_load(Path(folder), site, dense, rows)
+        plain = _plain_load(Path(folder), cluster_file, dense, rows)
     rate, plain_rate = private.answered / private.seconds, plain.answered / plain.seconds
     shares = ", ".join(f"{role} {value:.2f}" for role, value in spent.items())
     yield exactly(
@@ -208,9 +208,9 @@ def under_load(seed: int) -> Iterator[Line]:
     )
 
 
-def _plain_load(folder: Path, site: ClusterFile, dense: nn.Sequential, rows: np.ndarray) -> load.Tally:
+def _plain_load(folder: Path, cluster_file: ClusterFile, dense: nn.Sequential, rows: np.ndarray) -> load.Tally:
     shown = secrets.token_hex(32)
-    place = folder / "site" / "party0"
+    place = folder / "home" / "party0"
     arguments = [str(folder / "dense.safetensors"), str(place), token_hash(shown)]
     server = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.plain_server", *arguments], stdout=subprocess.PIPE, text=True, cwd=ROOT
@@ -219,7 +219,7 @@ def _plain_load(folder: Path, site: ClusterFile, dense: nn.Sequential, rows: np.
         assert server.stdout is not None
         port = int(server.stdout.readline())
         time.sleep(2)
-        pem = site.servers["party0"].certificate.pem
+        pem = cluster_file.servers["party0"].certificate.pem
         return load.run(load.Plain(f"127.0.0.1:{port}", pem, shown, rows, dense(rows)), CLIENTS, LOAD_S)
     finally:
         server.kill()
@@ -236,7 +236,7 @@ def faults(seed: int) -> Iterator[Line]:
     model = nn.models.mlp([64, 32, 10], seed=1)
     options = {"batch_size": 100, "seed": 2, "epochs": 4000}
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder) / "site"
+        place = Path(folder) / "home"
         with cluster_of_nodes(place, [("megabytes = 256 ", "megabytes = 16 ")]) as nodes:
             with nodes.connect(60) as cluster:
                 cluster.share(model, "kept")
@@ -321,7 +321,7 @@ def _reused(place: Path, job: str) -> list[str]:
 def bad_input(seed: int) -> Iterator[Line]:
     yield from fuzz.frames(seed)
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder) / "site"
+        place = Path(folder) / "home"
         with cluster_of_nodes(place, [("megabytes = 256 ", "megabytes = 4 "), ("= 2000 ", "= 100000 ")]) as nodes:
             with nodes.connect() as cluster:
                 model = nn.models.mlp([6, 8, 3])

@@ -1,7 +1,7 @@
 """Private training against plaintext training: rounds, time as a ratio of one run, accuracy on real data, faults.
 
 Reads MNIST, Fashion-MNIST and HIGGS from the data folder. The accuracy lines train each network three times with the
-same initial weights, batches, loss and rates: on shares with real processes, in floating point, and in the clear with
+same initial weights, batches, loss and rates: on shares with real processes, in floating point, and in plaintext with
 the fixed-point arithmetic of the shares, which counts openings out of range.
 """
 
@@ -20,7 +20,7 @@ import torch
 import hdcos
 from benchmarks import faults
 from benchmarks.record import Line, at_least, at_most, exactly
-from benchmarks.twins import Outcome, Run, fixed_point, floating, private
+from benchmarks.training_runs import Outcome, Run, fixed_point, floating, private
 from hdcos import data, nn
 from hdcos.cluster.cluster import Cluster
 from hdcos.cluster.fit import check_run
@@ -54,7 +54,7 @@ def step_lines(
     megabytes: float | None = None,
 ) -> Iterator[Line]:
     """Rounds, bytes and time of one step."""
-    model, twins = build(), {kind: build(structure=kind).to_torch() for kind in ("dense", "hadamard")}
+    model, modules = build(), {kind: build(structure=kind).to_torch() for kind in ("dense", "hadamard")}
     with hdcos.local() as cluster:
         cluster.upload(x, y, name="rows", outputs=model.output_shape[0])
         training = _Training(cluster, model, batch, 1 + 10 * steps // (len(x) // batch))
@@ -66,11 +66,13 @@ def step_lines(
         for _ in range(TURNS):
             seconds = training.steps(steps) / steps
             cluster.cost  # noqa: B018  waits until the material that was ordered is there, and the cores are free
-            turns.append((seconds, {kind: _plain_step_s(twin, model.shapes, batch) for kind, twin in twins.items()}))
+            turns.append(
+                (seconds, {kind: _plain_step_s(module, model.shapes, batch) for kind, module in modules.items()})
+            )
         worked_s = {role: cpu_seconds(pid) - before_s[role] for role, pid in cluster.pids.items()}
         offline = cluster.cost.offline
     private_s = median(seconds for seconds, _ in turns)
-    plain = {kind: median(found[kind] for _, found in turns) for kind in twins}
+    plain = {kind: median(found[kind] for _, found in turns) for kind in modules}
     shown = ", ".join(f"{kind} {seconds * 1e3:.2f} ms" for kind, seconds in plain.items())
     yield at_most(f"{name}, batch {batch}, logistic loss: rounds per step", training.rounds_per_step, rounds)
     if megabytes is not None:
@@ -93,14 +95,14 @@ def cpu_seconds(pid: int) -> float:
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
-def _plain_step_s(twin: torch.nn.Module, shapes: tuple[tuple[int, ...], ...], batch: int, repeats: int = 60) -> float:
-    optimizer = torch.optim.SGD(twin.parameters(), lr=0.1)
+def _plain_step_s(module: torch.nn.Module, shapes: tuple[tuple[int, ...], ...], batch: int, repeats: int = 60) -> float:
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
     x, y = torch.rand(batch, *shapes[0]), torch.rand(batch, *shapes[-1]).round()
     seconds = []
     for _ in range(repeats):
         started = time.perf_counter()
         optimizer.zero_grad()
-        torch.nn.functional.binary_cross_entropy_with_logits(twin(x), y).backward()
+        torch.nn.functional.binary_cross_entropy_with_logits(module(x), y).backward()
         optimizer.step()
         seconds.append(time.perf_counter() - started)
     return median(seconds)
@@ -134,7 +136,7 @@ class _Training:
         self._job._open()
 
     def steps(self, count: int) -> float:
-        """Take so many steps; returns the seconds they took."""
+        """Take this many steps; returns the seconds they took."""
         return self._job._train(count, 0.1)
 
 
@@ -145,7 +147,7 @@ def _resident_bytes(pid: int) -> int:
 
 def accuracy(runs: list[Run]) -> Iterator[Line]:
     shared = [private(run) for run in runs]
-    with ProcessPoolExecutor(2) as pool:  # nothing is timed any more: both cores compute the twins
+    with ProcessPoolExecutor(2) as pool:  # nothing is timed any more: both cores compute in plaintext
         fixed = list(pool.map(fixed_point, runs))
         plain = list(pool.map(floating, runs))
         moved = list(pool.map(floating, [run.nudged() for run in runs]))
@@ -171,11 +173,11 @@ def image_runs(seed: int) -> Iterator[Run]:
         (x, y), (test_x, test_y) = load("train"), load("test")
         model = nn.models.lenet5(seed=seed % 1000)
         title = f"{name}, LeNet-5 HD-cos, 10 epochs, lr 0.1 after a warm-up, cosine schedule, momentum 0.9"
-        run = Run(title, model, x, y, test_x, test_y, 10, 128, 0.1, 0.9, falling=True, seed=seed)
+        run = Run(title, model, x, y, test_x, test_y, 10, 128, 0.1, 0.9, warm_up=True, seed=seed)
         yield replace(run, tolerance=tolerance, least=least)
 
 
-def _outcome_lines(run: Run, mine: Outcome, twin: Outcome, exact: Outcome, nudged: Outcome) -> Iterator[Line]:
+def _outcome_lines(run: Run, mine: Outcome, reference: Outcome, exact: Outcome, nudged: Outcome) -> Iterator[Line]:
     if run.least is not None:
         yield at_least(f"{run.name}: accuracy on shares, % of {len(run.test_y)} test rows", mine.accuracy, run.least)
     difference, chaos, size = (
@@ -184,16 +186,16 @@ def _outcome_lines(run: Run, mine: Outcome, twin: Outcome, exact: Outcome, nudge
     )
     yield at_most(
         f"{run.name}: {mine.accuracy:.2f} % on shares ({mine.seconds / 60:.1f} min), {exact.accuracy:.2f} % in "
-        f"plaintext, {twin.accuracy:.2f} % in its fixed-point reference (rms difference to the float logits "
+        f"plaintext, {reference.accuracy:.2f} % in its fixed-point reference (rms difference to the float logits "
         f"{difference:.1e} of rms {size:.2f}; floats that start 1e-5 apart end {chaos:.1e} apart, at "
         f"{nudged.accuracy:.2f} %); difference to plaintext in points",
         abs(mine.accuracy - exact.accuracy),
         run.tolerance,
     )
     yield exactly(
-        f"{run.name}: openings out of range in its fixed-point reference, of {twin.openings:.1e} (the largest took "
-        f"{twin.largest:.2f} of its range)",
-        twin.out_of_range,
+        f"{run.name}: openings out of range in its fixed-point reference, of {reference.openings:.1e} (the largest "
+        f"took {reference.largest:.2f} of its range)",
+        reference.out_of_range,
         0,
     )
 

@@ -25,18 +25,18 @@ def train(x: torch.Tensor, y: torch.Tensor, epochs: int = 100, batch: int = 32, 
     torch.set_num_threads(1)
     first = nn.HadamardDiagonal(64, 256, bandwidth=4.0)
     layers = [first, nn.Cos(), nn.HadamardDiagonal(256, 256), nn.Cos(), nn.HadamardDiagonal(256, 10)]
-    twin = nn.Sequential(layers, seed=0).to_torch()
-    optimizer = torch.optim.AdamW(twin.parameters(), lr=0.03, weight_decay=0.0)
+    module = nn.Sequential(layers, seed=0).to_torch()
+    optimizer = torch.optim.AdamW(module.parameters(), lr=0.03, weight_decay=0.0)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs * (len(x) // batch))
     for _ in range(epochs):
         for rows in torch.randperm(len(x))[: len(x) // batch * batch].view(-1, batch):
             noisy = x[rows] + noise * torch.randn(batch, x.shape[1])
-            loss = torch.nn.functional.cross_entropy(twin(noisy), y[rows])
+            loss = torch.nn.functional.cross_entropy(module(noisy), y[rows])
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             schedule.step()
-    return nn.from_torch(twin)
+    return nn.from_torch(module)
 
 
 def main() -> None:

@@ -43,7 +43,7 @@ MARGIN = 20
 def main() -> None:
     TARGET.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary) / "site"
+        folder = Path(temporary) / "home"
         with nodes(folder), hdcos.connect(folder / "cluster.toml", token=secret(folder), timeout_s=START_S) as cluster:
             cluster.share(hdcos.nn.models.pretrained(MODEL), MODEL)
             photograph(folder)

@@ -29,13 +29,13 @@ def train(
     model: nn.Sequential, x: torch.Tensor, y: torch.Tensor, epochs: int, rate: float, batch: int
 ) -> nn.Sequential:
     torch.manual_seed(0)
-    twin = model.to_torch()
-    optimizer = torch.optim.SGD(twin.parameters(), lr=rate, momentum=0.9)
+    module = model.to_torch()
+    optimizer = torch.optim.SGD(module.parameters(), lr=rate, momentum=0.9)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs * (len(x) // batch))
     for epoch in range(epochs):
         start, total = time.perf_counter(), 0.0
         for rows in torch.randperm(len(x))[: len(x) // batch * batch].view(-1, batch):
-            loss = torch.nn.functional.cross_entropy(twin(x[rows]), y[rows])
+            loss = torch.nn.functional.cross_entropy(module(x[rows]), y[rows])
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -43,7 +43,7 @@ def train(
             total += loss.item()
         mean = total / (len(x) // batch)
         print(f"epoch {epoch + 1}: training loss {mean:.4f}, {time.perf_counter() - start:.0f} s", flush=True)
-    return nn.from_torch(twin)
+    return nn.from_torch(module)
 
 
 def main() -> None:

@@ -145,7 +145,7 @@ def try_wheel(python: str, wheel: Path, pure: bool) -> str:
         if pure:
             return said
         run(*install, f"{wheel}[server]", **bare)
-        served = json.loads(run(there, "-c", SERVE, str(Path(place) / "site"), **bare))
+        served = json.loads(run(there, "-c", SERVE, str(Path(place) / "home"), **bare))
         assert served["error"] < MOST_ERROR, served
         return f"{said}, HTTPS by {served['error']:.1e}"
 

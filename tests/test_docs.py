@@ -21,6 +21,7 @@ import click
 import numpy as np
 import pytest
 
+from benchmarks.mutation import NETS
 from benchmarks.service import Walk
 from hdcos.cli import main
 
@@ -45,7 +46,7 @@ def notebook() -> dict[str, Any]:
 
 def test_the_notebook_has_the_cells_of_its_script(notebook: dict[str, Any]) -> None:
     cells = [(cell["cell_type"], "".join(cell["source"])) for cell in notebook["cells"]]
-    assert cells == script("make_notebook").CELLS, "write it anew: python scripts/make_notebook.py"
+    assert cells == script("make_notebook").CELLS, "write it again: python scripts/make_notebook.py"
 
 
 def test_every_cell_was_executed_in_order_and_showed_something(notebook: dict[str, Any]) -> None:
@@ -68,7 +69,7 @@ def test_the_notebook_becomes_a_page(notebook: dict[str, Any]) -> None:
     assert page.count("```python") == page.count("```text") == sum(c["cell_type"] == "code" for c in notebook["cells"])
 
 
-def test_every_page_of_the_site_is_there() -> None:
+def test_every_page_of_the_documentation_is_there() -> None:
     pages = set(re.findall(r"[\w-]+\.md", (ROOT / "mkdocs.yml").read_text().split("nav:")[1]))
     assert pages == {path.name for path in DOCS.glob("*.md")} | GENERATED
     links = {link for path in DOCS.glob("*.md") for link in re.findall(r"\]\(([\w-]+\.md)", path.read_text())}
@@ -110,6 +111,19 @@ def test_the_files_of_the_walks_exist() -> None:
     assert not missing
 
 
+def test_files_that_documents_and_suites_name_exist() -> None:
+    pages = [path.read_text() for path in PAGES]
+    named = {
+        name for text in pages for name in re.findall(r"`((?:tests|benchmarks|scripts|deploy|cpp)/[\w./-]+)`", text)
+    }
+    suites = [path.read_text() for path in (ROOT / "benchmarks").rglob("*.py")]
+    named |= {name for text in suites for name in re.findall(r'"(tests/[\w./]+)"', text)}
+    named |= {f"src/{module.replace('.', '/')}.py" for module in NETS}
+    named |= {f"tests/{name}" for tests in NETS.values() for name in tests}
+    assert len(named) > 20
+    assert not {name for name in named if not (ROOT / name).exists() and not name.startswith("deploy/site")}
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_code_in_documents_can_be_read(path: Path) -> None:
     for language, _, code in fences(path.read_text()):
@@ -121,7 +135,7 @@ def test_code_in_documents_can_be_read(path: Path) -> None:
 
 def test_the_tables_of_requests_are_what_the_code_declares() -> None:
     page = (DOCS / "http.md").read_text()
-    assert page == script("http_tables").with_tables(page), "write them anew: python scripts/http_tables.py"
+    assert page == script("http_tables").with_tables(page), "write them again: python scripts/http_tables.py"
 
 
 def commands(text: str) -> set[tuple[str, ...]]:

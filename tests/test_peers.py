@@ -60,7 +60,7 @@ def test_the_table_has_every_record_and_says_what_hdcos_has_not(recorded: dict[s
     ]
 
 
-def test_the_best_figure_is_bold_whoever_has_it(recorded: dict[str, Any]) -> None:
+def test_the_best_figure_is_bold_wherever_it_is(recorded: dict[str, Any]) -> None:
     table = report.table(recorded)
     assert row(table, "LeNet-5, batch 128", "hdcos", "dense")[3] == "**400 ms**"
     assert row(table, "LeNet-5, batch 128", "SPU")[8] == "**2.0e-05**"

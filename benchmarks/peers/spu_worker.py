@@ -36,9 +36,9 @@ def forward(layers: list[dict[str, Any]], state: State, x: Any) -> Any:
         kind = layer["type"]
         if kind == "Conv2d":
             border = [(layer["padding"], layer["padding"])] * 2
-            form = ("NCHW", "OIHW", "NCHW")
+            axes = ("NCHW", "OIHW", "NCHW")
             strides = (layer["stride"],) * 2
-            x = jax.lax.conv_general_dilated(x, state[f"{index}.weight"], strides, border, dimension_numbers=form)
+            x = jax.lax.conv_general_dilated(x, state[f"{index}.weight"], strides, border, dimension_numbers=axes)
             x = x + state[f"{index}.bias"][:, None, None]
         elif kind == "Dense":
             x = x @ state[f"{index}.weight"].T + state[f"{index}.bias"]

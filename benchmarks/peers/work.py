@@ -115,12 +115,12 @@ def plaintext(work: Work, way: Way, given: dict[str, np.ndarray]) -> dict[str, n
 
     torch.set_num_threads(1)
 
-    twin = network.to_torch(torch.float64)
-    optimizer = torch.optim.SGD(twin.parameters(), lr=work.rate)
+    module = network.to_torch(torch.float64)
+    optimizer = torch.optim.SGD(module.parameters(), lr=work.rate)
     x, y = (torch.from_numpy(given[name]) for name in ("x", "y"))
     for _ in range(steps_of(work, way)):
         optimizer.zero_grad()
-        loss = torch.nn.functional.binary_cross_entropy_with_logits(twin(x), y, reduction="sum") / len(x)
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(module(x), y, reduction="sum") / len(x)
         loss.backward()
         optimizer.step()
-    return {name: values.detach().numpy() for name, values in twin.state_dict().items()}
+    return {name: values.detach().numpy() for name, values in module.state_dict().items()}

@@ -11,7 +11,7 @@ costs       what each model costs under two-party computation
 kernels     the kernel lemma
 frozen      frozen random features
 rounds      rounds of activations
-secure      accuracy on shares beside accuracy in the clear
+secure      accuracy on shares beside accuracy in plaintext
 varied      starts of training, random projections, generated rows
 differences cells that differ from the paper, and what is known of the reason
 build       all of it in order; writing and checking the files

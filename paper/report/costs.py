@@ -88,7 +88,7 @@ def sgd_price(model: Sequential, batch: int) -> Planned:
 
 
 def adam_extra(parameters: int) -> tuple[int, int, int]:
-    """Rounds, online bytes each way and offline bytes that Adam adds to a step of so many parameters."""
+    """Rounds, online bytes each way and offline bytes that Adam adds to a step of this many parameters."""
     parts = [_planned(name, parameters) for name in ADAM]
     return (
         sum(part.rounds for part in parts),

@@ -1,4 +1,4 @@
-"""Trained networks on whole test sets, on shares and in the clear."""
+"""Trained networks on whole test sets, on shares and in plaintext."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOTE = (
 def secure(rows: list[Row]) -> list[Part]:
     found = {row["dataset"]: row for row in rows if row["experiment"] == "secure"}
     lines = [_line(dataset, found.get(dataset)) for dataset in (*IMAGES, "higgs")]
-    head = ["test set", "rows", "accuracy on shares", "in the clear", "labels that agree, %", "parameters"]
+    head = ["test set", "rows", "accuracy on shares", "in plaintext", "labels that agree, %", "parameters"]
     head += ["online rounds per batch", "rows per batch", "online bytes per row", "offline bytes per row"]
     return [Heading("Under two-party computation"), Table(head, lines), Text(NOTE)]
 

@@ -58,7 +58,7 @@ def _said(scores: Scores) -> str:
 
 
 def _tried(scores: Scores, structure: str, epochs: int) -> dict[str, float]:
-    """The accuracies of all starts that were tried for so many epochs."""
+    """The accuracies of all starts that were tried for this many epochs."""
     cells = [cell for cell in EXPERIMENTS["starts"] if cell.structure == structure]
     found = {STARTS[cell.initial, cell.reduction]: scores.tried(cell, epochs) for cell in cells}
     return {name: score.best.mean for name, score in found.items() if score}

@@ -104,10 +104,10 @@ class Workshop:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self._number = 0
-        self.site = folder / "site"
+        self.home = folder / "home"
         for arguments in (
-            ("init", "--single-machine", self.site),
-            ("token", "new", "--cluster", self.site / "cluster.toml", "--output", folder / "secret"),
+            ("init", "--single-machine", self.home),
+            ("token", "new", "--cluster", self.home / "cluster.toml", "--output", folder / "secret"),
         ):
             result = CliRunner().invoke(main, [str(item) for item in arguments])
             assert result.exit_code == 0, result.output
@@ -127,8 +127,8 @@ class Workshop:
         (folder / "rows.idx").write_bytes(struct.pack(">BBBBII", 0, 0, 8, 2, 4, 3) + bytes(12))
         nn.models.mlp([3, 4, 1]).save(folder / "model.safetensors")
         (folder / "config.toml").write_text(CONFIG)
-        self.reach = ("--cluster", str(self.site / "cluster.toml"), "--token-file", str(folder / "secret"))
-        self.reach += ("--timeout-s", "0.2")  # no cluster runs: whoever tries to reach it should not wait long
+        self.reach = ("--cluster", str(self.home / "cluster.toml"), "--token-file", str(folder / "secret"))
+        self.reach += ("--timeout-s", "0.2")  # no cluster runs: a command that tries to reach it should not wait long
 
     def place(self, name: str) -> Path:
         """A new folder, and a path in it of this name."""
@@ -154,15 +154,15 @@ class Workshop:
     def node(self, role: str = "party0") -> Path:
         """A copy of a node's folder that may be spoilt."""
         place = self.place(role)
-        shutil.copytree(self.site / role, place)
+        shutil.copytree(self.home / role, place)
         return place
 
 
 def mistakes(folder: Path, group: str = "") -> list[Mistake]:
     """All mistakes, or those of one group; their files are written into a folder."""
     shop = Workshop(folder)
-    makers = (_models, _tables, _configurations, _clusters, _secrets, _nodes, _outputs, _values)
-    return [mistake for maker in makers if group in maker.__name__ for mistake in maker(shop)]
+    functions = (_models, _tables, _configurations, _clusters, _secrets, _nodes, _outputs, _values)
+    return [mistake for function in functions if group in function.__name__ for mistake in function(shop)]
 
 
 def _file_argument(shop: Workshop, name: str, *call: str) -> Iterator[Mistake]:
@@ -319,7 +319,7 @@ CLUSTERED = (("models",), ("jobs",), ("reveal", "m", "--output", "x"), ("deal", 
 
 def _clusters(shop: Workshop) -> Iterator[Mistake]:
     """Cluster files: of clients, whose option is a plain text, and of nodes."""
-    good = (shop.site / "cluster.toml").read_text()
+    good = (shop.home / "cluster.toml").read_text()
     secret = ("--token-file", str(shop.folder / "secret"), "--timeout-s", "0.2")
     calls = (*CLUSTERED, ("predict", "m", str(shop.folder / "rows.csv")))
     for call in calls:
@@ -328,8 +328,8 @@ def _clusters(shop: Workshop) -> Iterator[Mistake]:
     trained = ("train", str(shop.folder / "config.toml"), *secret[:2], "--cluster")
     for _, path in shop.spoilt("cluster.toml", PLACES | CONTENTS):
         yield Mistake((*trained, str(path)), 1, path.name)
-    yield from _file_argument(shop, "cluster.toml", "dealer", "--node", str(shop.site / "dealer"), "--cluster", "{}")
-    yield from _file_argument(shop, "cluster.toml", "party", "--node", str(shop.site / "party1"), "--cluster", "{}")
+    yield from _file_argument(shop, "cluster.toml", "dealer", "--node", str(shop.home / "dealer"), "--cluster", "{}")
+    yield from _file_argument(shop, "cluster.toml", "party", "--node", str(shop.home / "party1"), "--cluster", "{}")
     yield from _file_argument(
         shop, "cluster.toml", "token", "new", "--output", str(shop.place("new")), "--cluster", "{}"
     )
@@ -350,17 +350,17 @@ def _clusters(shop: Workshop) -> Iterator[Mistake]:
         assert changed != good, old
         path.write_text(changed)
         yield Mistake(("models", "--cluster", str(path), *secret), 1, path.name)
-        yield Mistake(("party", "--node", str(shop.site / "party0"), "--cluster", str(path)), 1, path.name)
-        yield Mistake(("doctor", "--node", str(shop.site / "party0"), "--cluster", str(path)), 1, path.name, True)
+        yield Mistake(("party", "--node", str(shop.home / "party0"), "--cluster", str(path)), 1, path.name)
+        yield Mistake(("doctor", "--node", str(shop.home / "party0"), "--cluster", str(path)), 1, path.name, True)
     for _, path in shop.spoilt("cluster.toml", CONTENTS):
-        yield Mistake(("doctor", "--node", str(shop.site / "dealer"), "--cluster", str(path)), 1, path.name, True)
+        yield Mistake(("doctor", "--node", str(shop.home / "dealer"), "--cluster", str(path)), 1, path.name, True)
         yield Mistake(("doctor", "--cluster", str(path)), 1, path.name, True)
     for call in (*calls, ("share-model", str(shop.folder / "model.safetensors"), "--name", "m")):
         yield Mistake((*call, *shop.reach), 1, "out of reach")
 
 
 def _secrets(shop: Workshop) -> Iterator[Mistake]:
-    cluster = ("--cluster", str(shop.site / "cluster.toml"))
+    cluster = ("--cluster", str(shop.home / "cluster.toml"))
     for call in (("models",), ("token", "show", "--party", "1")):
         yield from _file_argument(shop, "secret", *call, *cluster, "--token-file", "{}")
     for call in CLUSTERED:
@@ -379,7 +379,7 @@ NODE_CALLS = (
 
 
 def _nodes(shop: Workshop) -> Iterator[Mistake]:
-    cluster = ("--cluster", str(shop.site / "cluster.toml"))
+    cluster = ("--cluster", str(shop.home / "cluster.toml"))
     served = (("party", *cluster), ("doctor", *cluster))
     for call in (*served, *NODE_CALLS, ("dealer", *cluster)):
         for _, path in shop.spoilt("node", {"missing": PLACES["missing"], "binary": CONTENTS["binary"]}):
@@ -414,8 +414,8 @@ def _nodes(shop: Workshop) -> Iterator[Mistake]:
         shutil.rmtree(node / "state")
         (node / "state").write_text("a file")
         yield Mistake((*call, "--node", str(node)), 1, "state")
-    dealer = str(shop.site / "dealer")
-    party = str(shop.site / "party0")
+    dealer = str(shop.home / "dealer")
+    party = str(shop.home / "party0")
     yield Mistake(("party", *cluster, "--node", dealer), 1, "dealer")
     yield Mistake(("dealer", *cluster, "--node", party), 1, "party0")
     yield Mistake(("token", "list", "--node", dealer), 1, "dealer")
@@ -449,14 +449,14 @@ def _swapped(shop: Workshop) -> Path:
     """A node of one cluster whose key belongs to another."""
     node = shop.node()
     for name in ("key.pem", "certificate.pem"):
-        shutil.copy(shop.site / "party1" / name, node / name)
+        shutil.copy(shop.home / "party1" / name, node / name)
     return node
 
 
 def _outputs(shop: Workshop) -> Iterator[Mistake]:
     """Things that are to be written where something is, or where nothing can be."""
-    cluster = str(shop.site / "cluster.toml")
-    cards = tuple(str(shop.site / role / "card.toml") for role in ("dealer", "party0", "party1"))
+    cluster = str(shop.home / "cluster.toml")
+    cards = tuple(str(shop.home / role / "card.toml") for role in ("dealer", "party0", "party1"))
     occupied, here = shop.place("occupied"), shop.place("folder")
     occupied.write_text("something")
     here.mkdir()
@@ -464,13 +464,13 @@ def _outputs(shop: Workshop) -> Iterator[Mistake]:
     for target in (occupied, here, nowhere, occupied / "file"):
         yield Mistake(("init", str(target), *cards), 1, target.name)
         yield Mistake(("token", "new", "--cluster", cluster, "--output", str(target)), 1, target.name)
-    for target in (occupied, occupied / "file", shop.site):
+    for target in (occupied, occupied / "file", shop.home):
         yield Mistake(("init", "--single-machine", str(target)), 1, target.name)
         yield (
             Mistake(("node", "init", str(target), "--role", "dealer", "--address", PORT), 1, target.name)
-            if (target != shop.site)
+            if (target != shop.home)
             else Mistake(
-                ("node", "init", str(shop.site / "dealer"), "--role", "dealer", "--address", PORT), 1, "key.pem"
+                ("node", "init", str(shop.home / "dealer"), "--role", "dealer", "--address", PORT), 1, "key.pem"
             )
         )
     yield Mistake(("init", str(shop.place("c.toml")), *cards, "--single-machine"), USAGE, "--single-machine")
@@ -504,9 +504,9 @@ def _values(shop: Workshop) -> Iterator[Mistake]:
         (("train",), USAGE, "CONFIG"),
         (("predict", "m"), USAGE, "FILE"),
         (("demo", "extra"), USAGE, "extra"),
-        (("token", "allow", "x", "abc", "--node", str(shop.site / "party0"), "--role", "predict"), 1, "64"),
+        (("token", "allow", "x", "abc", "--node", str(shop.home / "party0"), "--role", "predict"), 1, "64"),
         (
-            ("token", "allow", "x", "party0-" + "0" * 64, "--node", str(shop.site / "party0"), "--role", "rule"),
+            ("token", "allow", "x", "party0-" + "0" * 64, "--node", str(shop.home / "party0"), "--role", "rule"),
             USAGE,
             "rule",
         ),

@@ -67,9 +67,9 @@ def test_an_interrupted_training_says_how_it_goes_on(config) -> None:
 
 
 def test_a_server_that_is_interrupted_says_so_by_its_exit_code(tmp_path) -> None:
-    assert CliRunner().invoke(main, ["init", "--single-machine", str(tmp_path / "site")]).exit_code == 0
+    assert CliRunner().invoke(main, ["init", "--single-machine", str(tmp_path / "home")]).exit_code == 0
     for role, command in (("dealer", "dealer"), ("party1", "party")):
-        node = ("--node", tmp_path / "site" / role, "--cluster", tmp_path / "site" / "cluster.toml")
+        node = ("--node", tmp_path / "home" / role, "--cluster", tmp_path / "home" / "cluster.toml")
         process = start(command, *node)
         assert "listening on" in process.stderr.readline()
         process.send_signal(signal.SIGINT)
@@ -79,16 +79,16 @@ def test_a_server_that_is_interrupted_says_so_by_its_exit_code(tmp_path) -> None
 
 
 def test_an_occupied_port_is_named_with_the_option_that_chooses_another(tmp_path) -> None:
-    assert CliRunner().invoke(main, ["init", "--single-machine", str(tmp_path / "site")]).exit_code == 0
+    assert CliRunner().invoke(main, ["init", "--single-machine", str(tmp_path / "home")]).exit_code == 0
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        cluster = ("--cluster", tmp_path / "site" / "cluster.toml")
+        cluster = ("--cluster", tmp_path / "home" / "cluster.toml")
         for command, role, option in (
             ("dealer", "dealer", "--listen"),
             ("party", "party0", "--listen"),
             ("party", "party0", "--http-listen"),
         ):
-            code, _, stderr = ended(start(command, *cluster, "--node", tmp_path / "site" / role, option, address))
+            code, _, stderr = ended(start(command, *cluster, "--node", tmp_path / "home" / role, option, address))
             assert code == 1
             assert len(stderr.splitlines()) == 1
             for words in (address, "in use", option):

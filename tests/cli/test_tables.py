@@ -61,20 +61,20 @@ def test_a_pipe_gets_every_record_on_a_line_of_its_own(far, command, ids) -> Non
 def on_a_terminal(*arguments: str, before: str = "") -> list[str]:
     """The lines of a command on a terminal of 80 columns."""
     program = f"{before}\nfrom hdcos.cli import main\nmain({list(arguments)!r})"
-    leader, follower = pty.openpty()
+    terminal, follower = pty.openpty()
     environment = {**os.environ, "COLUMNS": "80", "TERM": "xterm", "NO_COLOR": "1"}
     process = subprocess.Popen([sys.executable, "-c", program], stdout=follower, stderr=follower, env=environment)
     os.close(follower)
     said = b""
     while True:
         try:
-            piece = os.read(leader, 65536)
+            piece = os.read(terminal, 65536)
         except OSError:  # the other end is closed
             break
         if not piece:
             break
         said += piece
-    os.close(leader)
+    os.close(terminal)
     assert process.wait(60) == 0, said.decode()
     return re.sub(r"\x1b\[[0-9;]*m|\r", "", said.decode()).splitlines()
 

@@ -13,7 +13,7 @@ import hdcos
 from hdcos import data, nn
 from hdcos.cluster.link_jobs import find_checkpoints
 from hdcos.errors import CheckpointMismatch, HdcosError, InputError, PeerLost
-from hdcos.party.checkpoint import KEPT, Checkpoints
+from hdcos.party.checkpoint import Checkpoints
 
 
 def reservations(folder, rank):
@@ -100,7 +100,7 @@ def test_checkpoints_of_another_run_are_refused(tmp_path, digits) -> None:
             cluster.fit(model(), x, y, epochs=1, checkpoint=tmp_path / "b", checkpoint_every=0, **OPTIONS)
 
 
-def test_halves_of_different_attempts_are_never_joined(tmp_path, digits) -> None:
+def test_shares_of_different_attempts_are_never_joined(tmp_path, digits) -> None:
     """Each party wrote a step that the other lost, in different attempts: only what both wrote together counts."""
     x, y = digits
     folder = tmp_path / "run"
@@ -128,70 +128,6 @@ def test_halves_of_different_attempts_are_never_joined(tmp_path, digits) -> None
         assert records[0]["attempt"] == records[1]["attempt"] == chosen["attempt"]
 
 
-def test_a_folder_in_use_is_refused(tmp_path) -> None:
-    one, other = Checkpoints.of(tmp_path, 0), Checkpoints.of(tmp_path, 0)
-    one.lock()
-    with pytest.raises(CheckpointMismatch, match="another run"):
-        other.lock()
-    one.unlock()
-    other.lock()
-    other.unlock()
-
-
-def test_a_ledger_that_shows_reuse_is_recognised(tmp_path) -> None:
-    kept = Checkpoints.of(tmp_path, 0)
-    kept.lock()
-    kept.begin(1, "a")
-    kept.reserve(1, "a", 0, 10)
-    assert kept.reused() == []
-    kept.reserve(1, "a", 9, 2)
-    assert kept.reused() == ["execution 9 of a"]
-    kept.reserve(2, "a", 20, 1)
-    assert "a scope in two attempts" in kept.reused()
-
-
-def test_attempts_grow(tmp_path) -> None:
-    kept = Checkpoints.of(tmp_path, 0)
-    kept.lock()
-    kept.begin(1, "a")
-    kept.begin(3, "b")
-    for attempt in (1, 3):
-        with pytest.raises(CheckpointMismatch, match="not new"):
-            kept.begin(attempt, "c")
-    assert (kept.folder / "ledger.jsonl").stat().st_mode & 0o777 == 0o600
-
-
-def test_files_are_whole_private_and_few(tmp_path) -> None:
-    kept = Checkpoints.of(tmp_path, 0)
-    kept.lock()
-    words = {"w": np.arange(4, dtype=np.uint64)}
-    for step in range(1, 8):
-        kept.save(step, words, {"step": step})
-    assert kept.steps() == [5, 6, 7][-KEPT:]
-    loaded, record = kept.load(7)
-    assert (loaded["w"] == words["w"]).all()
-    assert record == {"step": 7}
-    path = kept.folder / "step-00000007.safetensors"
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert [p.name for p in kept.folder.iterdir() if p.suffix == ".tmp"] == []
-    path.write_bytes(path.read_bytes()[:-3])
-    with pytest.raises(CheckpointMismatch, match="cannot be read"):
-        kept.load(7)
-
-
-def test_a_reservation_that_was_cut_off_counts_for_nothing(tmp_path) -> None:
-    kept = Checkpoints.of(tmp_path, 1)
-    kept.lock()
-    kept.reserve(3, "run", 0, 10)
-    kept.reserve(3, "run", 10, 5)
-    with (kept.folder / "ledger.jsonl").open("a") as file:
-        file.write('{"attempt": 9, "sco')
-    assert [entry["first"] for entry in kept.reserved()] == [0, 10]
-    assert kept.attempt == 3
-    kept.reserve(4, "again", 0, 1)
-    assert kept.attempt == 4
-
-
 def test_a_checkpoint_holds_shares_and_no_parameters(tmp_path, digits) -> None:
     x, y = digits
     with hdcos.local(timeout_s=20) as cluster:
@@ -201,7 +137,7 @@ def test_a_checkpoint_holds_shares_and_no_parameters(tmp_path, digits) -> None:
         kept = Checkpoints.of(tmp_path, rank)
         words, record = kept.load(kept.steps()[-1])
         top = (words["0.diagonal"] >> np.uint64(56)).astype(int)
-        assert len(set(top)) > 20, "a half is uniform, a small parameter is not"
+        assert len(set(top)) > 20, "a share is uniform, a small parameter is not"
         assert json.loads(json.dumps(record)) == record
     assert np.abs(trained["0.diagonal"]).max() < 8
 

@@ -23,7 +23,7 @@ def cluster():
 
 def plain_fit(model, x, y, epochs, batch, rate, seed):
     """Float SGD with the same initial weights, batches and loss."""
-    twin = model.to_torch(torch.float64)
+    module = model.to_torch(torch.float64)
     rows = torch.from_numpy(x)
     targets = torch.nn.functional.one_hot(torch.from_numpy(y), model.output_shape[0]).double()
     for epoch in range(epochs):
@@ -31,14 +31,14 @@ def plain_fit(model, x, y, epochs, batch, rate, seed):
         for number in range(len(x) // batch):
             chosen = order[number * batch : (number + 1) * batch]
             loss = torch.nn.functional.binary_cross_entropy_with_logits(
-                twin(rows[chosen]), targets[chosen], reduction="sum"
+                module(rows[chosen]), targets[chosen], reduction="sum"
             )
-            twin.zero_grad()
+            module.zero_grad()
             (loss / batch).backward()
             with torch.no_grad():
-                for parameter in twin.parameters():
+                for parameter in module.parameters():
                     parameter -= rate * parameter.grad
-    return nn.from_torch(twin)
+    return nn.from_torch(module)
 
 
 def test_private_training_follows_plain_training_on_digits(cluster) -> None:
@@ -175,7 +175,7 @@ def test_training_that_diverges_says_so(cluster, own) -> None:
         cluster.fit(model, x, y, epochs=5, batch_size=20, lr=40.0, validation=None if own else (x, y), progress=False)
 
 
-def test_whoever_trains_with_its_own_rows_sees_their_loss_and_accuracy(cluster) -> None:
+def test_an_owner_who_trains_with_its_own_rows_sees_their_loss_and_accuracy(cluster) -> None:
     x, y = data.digits("train")
     model = nn.models.mlp([64, 64, 10])
     options = {"epochs": 3, "batch_size": 100, "lr": 1.0, "seed": 1, "progress": False}
@@ -265,15 +265,15 @@ def test_a_regression_takes_one_number_for_each_row(cluster) -> None:
     private = cluster.fit(model, x, y, loss="squared", validation=(x[:50], y[:50]), progress=False, **options)
     assert private.history[-1].accuracy is None
     assert private.history[-1].loss < private.history[0].loss
-    twin, rows, targets = model.to_torch(torch.float64), torch.from_numpy(x), torch.from_numpy(y)[:, None]
+    module, rows, targets = model.to_torch(torch.float64), torch.from_numpy(x), torch.from_numpy(y)[:, None]
     for epoch in range(6):
         for chosen in batches(2, epoch, len(x), 20):
-            twin.zero_grad()
-            (0.5 * ((twin(rows[chosen]) - targets[chosen]) ** 2).sum() / 20).backward()
+            module.zero_grad()
+            (0.5 * ((module(rows[chosen]) - targets[chosen]) ** 2).sum() / 20).backward()
             with torch.no_grad():
-                for parameter in twin.parameters():
+                for parameter in module.parameters():
                     parameter -= 0.05 * parameter.grad
-    assert np.abs(private.predict(x) - nn.from_torch(twin)(x)).max() < 0.02
+    assert np.abs(private.predict(x) - nn.from_torch(module)(x)).max() < 0.02
     column = cluster.fit(model, x, y[:, None], loss="squared", progress=False, **options)
     assert np.abs(private.predict(x) - column.predict(x)).max() < 0.02
     cluster.upload(x, y, name="numbers", loss="squared")

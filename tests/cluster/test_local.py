@@ -223,7 +223,7 @@ def test_a_client_that_is_a_party_learns_no_sign_from_the_low_bits_of_a_cosine(c
     d = generator.integers(0, 2**16, 20_000).astype(np.uint16)
     results = []
     for x in (steps, np.uint16(0) - steps):
-        cos_r, sin_r = (half.astype(np.uint64) for half in trig_words(x - d, 16, scale))
+        cos_r, sin_r = (part.astype(np.uint64) for part in trig_words(x - d, 16, scale))
         words, _ = rotate(d, cos_r, sin_r, 16, scale, sine=False)
         results.append(decode(words, 2 * scale))
     unit = 2.0**-call.output_scale

@@ -58,7 +58,7 @@ READY = {
 
 @pytest.mark.parametrize("mode", ["masked", "shares"])
 @pytest.mark.parametrize("name", READY)
-def test_ready_models_cost_what_the_planner_says_and_give_the_twins_outputs(cluster, name, mode) -> None:
+def test_ready_models_cost_what_the_planner_says_and_give_the_plaintext_outputs(cluster, name, mode) -> None:
     model = READY[name]
     x = np.random.default_rng(0).uniform(0, 1, (5, *model.input_shape))
     private = cluster.share(model, f"{name}-{mode}".replace(" ", "-"), calibrate=x)
@@ -100,7 +100,7 @@ def test_a_tanh_network_is_right_once_it_is_calibrated_and_told_of_until_then(cl
     assert private.reveal().layers == calibrated.layers
 
 
-def test_labels_of_the_digits_network_are_those_in_the_clear(cluster, digits) -> None:
+def test_labels_of_the_digits_network_are_those_in_plaintext(cluster, digits) -> None:
     images, labels = hdcos.data.digits("test")
     model = nn.models.digits()
     private = digits.predict(images).argmax(1)

@@ -16,7 +16,7 @@ STATUS = {
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_epoch_speed_rounds_megabytes_and_stock_are_shown(monkeypatch, terminal) -> None:
+def test_epoch_speed_rounds_megabytes_and_material_are_shown(monkeypatch, terminal) -> None:
     written, times = io.StringIO(), iter([5.0, 7.0])
     monkeypatch.setattr(
         "rich.console.Console",

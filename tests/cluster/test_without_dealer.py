@@ -61,7 +61,7 @@ def test_private_inference_is_plain_inference_and_costs_what_was_planned(cluster
     assert sum(cost.offline.bytes_sent) == ot_traffic(compile_network(model, dealer=False), 6).bytes
 
 
-def test_stocks_are_refilled_in_the_background(cluster) -> None:
+def test_pools_are_refilled_in_the_background(cluster) -> None:
     model = nn.models.mlp([6, 8, 3], "cos", "hadamard")
     private = cluster.share(model, ahead=4)
     x = np.random.default_rng(0).uniform(-1, 1, (3, 6))

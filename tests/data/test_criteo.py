@@ -28,7 +28,7 @@ def test_integers_are_logarithms_and_empty_fields_are_missing(put) -> None:
     assert rows.categories[0, :3].tolist() == [MISSING, 0x68FD1E64, 0xFFFFFFFF]
 
 
-def test_only_so_many_rows_are_read_as_are_asked_for(put) -> None:
+def test_no_more_rows_are_read_than_are_asked_for(put) -> None:
     put("criteo/train.txt", line("0") * 5 + line("1") * 5)
     assert data.criteo(6).labels.tolist() == [0] * 5 + [1]
 

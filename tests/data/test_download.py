@@ -1,4 +1,4 @@
-"""Downloads from a server of this test's own: only the right bytes arrive, and whoever has none is told what to do."""
+"""Downloads from a server of this test's own: only the right bytes arrive, and who has none is told what to do."""
 
 from __future__ import annotations
 

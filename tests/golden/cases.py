@@ -75,19 +75,22 @@ def _inference(model: nn.Sequential, rows: int = 2, **options: object) -> Transc
 
 def _step(model: nn.Sequential, loss: str, rows: int = 4) -> Transcript:
     model = _exact(model)
-    form, state = training_plan(model, loss), model.state()
+    training, state = training_plan(model, loss), model.state()
     pairs = {
-        tensor.name: share_pair(tensor.words(state[tensor.name]), tensor.scale, tensor.bits) for tensor in form.tensors
+        tensor.name: share_pair(tensor.words(state[tensor.name]), tensor.scale, tensor.bits)
+        for tensor in training.tensors
     }
     x = share_pair(encode(_rows(rows, *model.input_shape).reshape(rows, -1), INPUT_SCALE), INPUT_SCALE)
-    outputs = form.outputs
+    outputs = training.outputs
     wanted = share_pair(
-        encode(np.eye(max(outputs, 2))[np.arange(rows) % 2, :outputs], form.target_scale), form.target_scale
+        encode(np.eye(max(outputs, 2))[np.arange(rows) % 2, :outputs], training.target_scale), training.target_scale
     )
     names, rule = list(pairs), Rule(0.125)
 
     def program(party, *shares):
-        after = yield from sgd_step(party, form, dict(zip(names, shares, strict=False)), shares[-2], shares[-1], rule)
+        after = yield from sgd_step(
+            party, training, dict(zip(names, shares, strict=False)), shares[-2], shares[-1], rule
+        )
         return tuple(after.values())
 
     _, transcript = simulate(program, *pairs.values(), x, wanted)

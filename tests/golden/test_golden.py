@@ -1,6 +1,6 @@
 """What the parties say to each other, word for word: a move or a renaming must not change it.
 
-Where the arithmetic is meant to change, `python tests/golden/cases.py` writes the file anew, and the commit says why.
+Where the arithmetic is meant to change, `python tests/golden/cases.py` writes the file again, and the commit says why.
 """
 
 from __future__ import annotations

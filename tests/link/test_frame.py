@@ -5,14 +5,26 @@ from __future__ import annotations
 import contextlib
 import struct
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hdcos.errors import FrameError, HandshakeError, HdcosError
+from hdcos.errors import FrameError, HandshakeError, HdcosError, InputError
 from hdcos.link import Kind
 from hdcos.link.base import Link
-from hdcos.link.frame import HEADER_BYTES, check, decode, decode_abort, encode, encode_abort, pieces
+from hdcos.link.frame import (
+    HEADER_BYTES,
+    MAX_PAYLOAD,
+    PIECE_BYTES,
+    check,
+    decode,
+    decode_abort,
+    encode,
+    encode_abort,
+    payload_bytes,
+    pieces,
+)
 from hdcos.link.handshake import Hello
 from hdcos.testing.pair import memory_transports
 
@@ -27,6 +39,13 @@ def changed(offset, value):
 def test_a_header_is_these_32_bytes():
     assert encode(Kind.ROUND, 5, 77, 12) == b"HDCS\x01\x02\x00\x00" + struct.pack("<QQQ", 5, 77, 12)
     assert decode(GOOD) == (Kind.ROUND, 5, 77, 12)
+
+
+def test_the_numbers_of_kinds_are_those_of_the_wire():
+    names = ["HELLO", "ROUND", "MATERIAL", "REQUEST", "REPLY", "ABORT", "BYE"]
+    assert [(kind.name, int(kind)) for kind in Kind] == [(name, place + 1) for place, name in enumerate(names)]
+    for kind in Kind:
+        assert decode(encode(kind, 0, 0, 0)).kind is kind
 
 
 @pytest.mark.parametrize(
@@ -110,8 +129,73 @@ def test_a_receive_allows_no_more_than_its_own_limit():
         Link(near, "party 1").receive(Kind.REQUEST, limit=1000)
 
 
+def test_an_abort_is_no_way_to_send_much():
+    near, far = memory_transports()
+    far.queue(iter((encode(Kind.ABORT, 0, 0, 8193),)))
+    with pytest.raises(FrameError, match="ABORT frame announces 8193 bytes, at most 8192"):
+        Link(near, "party 1").receive(Kind.REQUEST)
+
+
 def test_an_abort_text_cannot_drive_a_terminal():
     assert decode_abort(encode_abort("FrameError", "a\x1b[2Jb\u202ec")) == ("FrameError", "a?[2Jb?c")
+
+
+def test_an_abort_keeps_lines_and_a_bounded_part_of_its_text():
+    name, text = decode_abort(encode_abort("N" * 100, "one\ntwo " + "x" * 5000))
+    assert name == "N" * 64
+    assert text == ("one\ntwo " + "x" * 5000)[:4096]
+    assert len(encode_abort("N" * 100, "x" * 5000)) == 4 + 64 + 4096
+
+
+@pytest.mark.parametrize(
+    ("payload", "said"),
+    [
+        (b"", "cut short: 0 bytes"),
+        (bytes(3), "cut short: 3 bytes"),
+        (encode_abort("A", "b")[:-1], "has 5 bytes, announced 6"),
+        (encode_abort("A", "b") + b"c", "has 7 bytes, announced 6"),
+    ],
+)
+def test_an_abort_of_another_length_is_refused(payload, said):
+    with pytest.raises(FrameError, match=said):
+        decode_abort(payload)
+    assert decode_abort(encode_abort("", "")) == ("", "")
+
+
+def test_a_payload_may_have_as_many_bytes_as_allowed():
+    assert decode(changed(24, struct.pack("<Q", MAX_PAYLOAD))).length == MAX_PAYLOAD
+    assert decode(GOOD, limit=12).length == 12
+    with pytest.raises(FrameError, match="12 payload bytes, at most 11"):
+        decode(GOOD, limit=11)
+
+
+def test_frames_of_a_connection_have_no_context_and_endings_are_always_heard():
+    for kind in (Kind.ABORT, Kind.BYE):
+        check(decode(encode(kind, 5, 1, 3)), 5, 77, [Kind.ROUND], 12)
+        with pytest.raises(FrameError, match="skipped"):
+            check(decode(encode(kind, 5, 1, 3)), 4, 77, [Kind.ROUND])
+    check(decode(encode(Kind.HELLO, 5, 1, 3)), 5, 77, [Kind.HELLO])
+    with pytest.raises(FrameError, match="is HELLO, expected ROUND"):
+        check(decode(encode(Kind.HELLO, 5, 1, 3)), 5, 77, [Kind.ROUND])
+    check(decode(GOOD), 5, 77, [Kind.ROUND])
+    check(decode(GOOD), 5, 77, [Kind.ROUND], 12)
+
+
+def test_a_payload_is_counted_in_bytes_and_sent_as_it_lies():
+    words = np.arange(12, dtype=np.uint64).reshape(3, 4)
+    assert payload_bytes([b"abc", words, memoryview(b"")]) == 3 + 96
+    with pytest.raises(InputError, match="not contiguous"):
+        payload_bytes([words[:, :2]])
+
+
+def test_a_frame_that_fits_is_one_piece_and_a_large_buffer_is_not_copied():
+    fits = bytes(PIECE_BYTES - HEADER_BYTES)
+    (piece,) = pieces(GOOD, [fits], len(fits))
+    assert len(piece) == PIECE_BYTES
+    large = np.zeros(4 * PIECE_BYTES, np.uint8)
+    cut = list(pieces(GOOD, [b"", large, np.zeros(0, np.uint64)], large.nbytes))
+    assert [len(piece) for piece in cut] == [PIECE_BYTES] * 4 + [HEADER_BYTES]
+    assert [isinstance(piece, memoryview) for piece in cut] == [False, True, True, True, False]
 
 
 @settings(max_examples=3000, database=None)

@@ -78,7 +78,7 @@ def test_chunks_and_batches_of_any_sizes_meet_in_order(monkeypatch) -> None:
         assert (np.concatenate(seen) == expected).all()
 
 
-def test_more_than_in_stock_is_exhausted_and_nothing_is_lost() -> None:
+def test_more_than_is_available_is_exhausted_and_nothing_is_lost() -> None:
     dealer, zero, one = opened()
     deal(dealer, zero, one, 3)
     with pytest.raises(MaterialExhausted, match="4 executions of test needed, 3 in stock"):
@@ -101,9 +101,9 @@ def test_executions_one_party_never_began_are_burnt_so_that_both_stay_together()
     dealer, zero, one = opened()
     deal(dealer, zero, one, 5)
     zero.begin(2, start=0)  # party 1 failed before it could begin these
-    ration0, ration1 = zero.begin(1, start=2), one.begin(1, start=2)
-    _, cos0, sin0 = ration0.take(PLAN.needs[0].kind, 1)
-    _, cos1, sin1 = ration1.take(PLAN.needs[0].kind, 1)
+    allocation0, allocation1 = zero.begin(1, start=2), one.begin(1, start=2)
+    _, cos0, sin0 = allocation0.take(PLAN.needs[0].kind, 1)
+    _, cos1, sin1 = allocation1.take(PLAN.needs[0].kind, 1)
     norm = (cos0 + cos1).astype(np.int64) ** 2 + (sin0 + sin1).astype(np.int64) ** 2
     assert np.abs(norm / 2**32 - 1).max() < 1e-4
     assert one.used == 3
@@ -166,6 +166,99 @@ def test_a_chunk_that_is_too_short_or_too_long_is_refused_and_leaves_the_pool_as
             one.fill(0, 1, wrong)
     assert one.filled == 0
     one.fill(0, 1, corrections)
+
+
+def test_what_was_ordered_is_expected_until_it_has_come_or_failed() -> None:
+    dealer, zero, one = opened()
+    with pytest.raises(InputError, match="-1 executions cannot be ordered"):
+        zero.order(-1)
+    zero.order(0)
+    zero.order(4)
+    deal(dealer, zero, one, 3)
+    assert (zero.filled, zero.expected, zero.available) == (3, 4, 3)
+    zero.order(2)
+    assert zero.expected == 6
+    zero.check(0, 6)
+    with pytest.raises(MaterialExhausted):
+        zero.check(0, 7)
+    with pytest.raises(InputError):
+        zero.check(0, 0)
+    zero.fail(PeerLost("dealer is gone"))
+    assert zero.expected == 3
+    zero.check(1, 2)
+    with pytest.raises(PeerLost, match="dealer is gone"):
+        zero.check(0, 4)
+    with pytest.raises(PeerLost, match="dealer is gone"):
+        zero.begin(4)
+    zero.order(1)
+    zero.check(0, 4)
+    with pytest.raises(MaterialExhausted):
+        zero.check(0, 5)
+    zero.begin(2)
+    with pytest.raises(MaterialReused):
+        zero.check(1, 1)
+    assert (zero.used, zero.available) == (2, 1)
+
+
+def test_fields_are_seen_before_they_are_taken_and_taken_once() -> None:
+    dealer, zero, one = opened()
+    deal(dealer, zero, one, 2)
+    allocation = zero.begin(2)
+    (mask,) = allocation.peek(1)
+    assert mask.shape == (2, 8)
+    assert allocation.position == 0
+    allocation.take(PLAN.needs[0].kind, 2)
+    assert allocation.position == 1
+    assert (allocation.take(PLAN.needs[1].kind, 2)[0] == mask).all()
+
+
+def test_material_lies_in_one_piece_that_is_dropped_when_it_is_spent() -> None:
+    dealer, zero, one = opened()
+    zero.order(6)
+    for count in (1, 2, 3):
+        deal(dealer, zero, one, count)
+    assert [(slab.capacity, slab.filled) for slab in zero._slabs] == [(6, 6)]
+    assert len(one._slabs) == 3, "what was not ordered lies as it came"
+    assert len(zero.begin(4).pieces) == 1
+    assert [slab.spent for slab in zero._slabs] == [4]
+    zero.begin(2)
+    assert not zero._slabs
+    for _ in range(3):
+        one.begin(2)
+    assert not one._slabs
+
+
+def test_a_piece_that_is_not_full_yet_stays() -> None:
+    dealer, zero, one = opened()
+    zero.order(4)
+    deal(dealer, zero, one, 2)
+    zero.begin(2)
+    assert [(slab.capacity, slab.filled, slab.spent) for slab in zero._slabs] == [(4, 2, 2)]
+    deal(dealer, zero, one, 1)
+    zero.begin(1)
+    deal(dealer, zero, one, 5)
+    assert [slab.filled for slab in zero._slabs] == [3, 5]
+    zero.begin(1)
+    assert [(slab.capacity, slab.spent) for slab in zero._slabs] == [(5, 1)]
+
+
+@pytest.mark.parametrize("singly", [False, True])
+def test_pieces_have_room_for_what_was_ordered_within_their_size(monkeypatch, singly) -> None:
+    from hdcos.offline import pool as module
+
+    dealer = Dealer()
+    pool = MaterialPool("test", PLAN, 0, dealer.open("test", PLAN, 0), singly=singly)
+    pool.order(100)
+    pool.fill(0, 1, None)
+    size = sum(field.nbytes for fields in pool._slabs[0].positions for field in fields) // pool._slabs[0].capacity
+    assert pool._slabs[0].capacity == (1 if singly else 100)
+    monkeypatch.setattr(module, "SLAB_BYTES", 7 * size)
+    other = MaterialPool("other", PLAN, 0, dealer.open("other", PLAN, 0), singly=singly)
+    other.order(100)
+    other.fill(0, 2, None)
+    assert other._slabs[0].capacity == (2 if singly else 7)
+    other.fill(2, 20, None)
+    assert [slab.capacity for slab in other._slabs] == [2 if singly else 7, 20]
 
 
 def test_ordered_material_is_waited_for() -> None:

@@ -164,7 +164,7 @@ def test_of_material_that_is_not_dealt_nothing_is_asked_for() -> None:
             request(client.link, {"operation": "deal", "scope": "masks", "start": 0, "executions": 2**62}, timeout_s=5)
 
 
-def test_a_dealer_that_was_started_anew_loses_the_run_and_is_no_mistake_of_it() -> None:
+def test_a_dealer_that_was_started_again_loses_the_run_and_is_no_mistake_of_it() -> None:
     with served(Dealer(), 1) as before:
         pool = before.open("work", PLAN)
     with served(Dealer(), 1) as after, pytest.raises(PeerLost, match="started again"):

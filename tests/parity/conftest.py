@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import hdcos
-from party.conftest import connected, make_site, running_all
+from party.conftest import connected, make_home, running_all
 
 
 @pytest.fixture(scope="module", params=["links", "https"])
@@ -14,7 +14,7 @@ def start(request, tmp_path_factory):
     if request.param == "links":
         yield lambda **options: hdcos.local(timeout_s=20, **options)
         return
-    folder = make_site(tmp_path_factory.mktemp("parity") / "site")
+    folder = make_home(tmp_path_factory.mktemp("parity") / "home")
     for role in ("party0", "party1"):  # as a cluster on this machine has it
         path = folder / role / "node.toml"
         text = path.read_text()

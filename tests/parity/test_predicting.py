@@ -97,7 +97,7 @@ def test_material_may_be_made_in_the_background(private) -> None:
     assert close(private.predict(ROWS[:5]), MODEL(ROWS[:5]))
 
 
-def test_stock_is_a_number_of_rows(private) -> None:
+def test_what_is_available_is_a_number_of_rows(private) -> None:
     private.prepare(4)
     assert type(private.stock) is int
     assert private.stock >= 0

@@ -39,7 +39,7 @@ ROLES = ("dealer", "party0", "party1")
 
 @contextmanager
 def running_all(folder, roles=ROLES, timeout_s=10, descriptors=None):
-    """Nodes started by their commands, with so many descriptors; ready when they say that they listen."""
+    """Nodes started by their commands, with this many descriptors; ready when they say that they listen."""
     logs = {role: folder / f"{role}.log" for role in roles}
     said = {role: log.read_text().count("listening on") if log.exists() else 0 for role, log in logs.items()}
     processes = {}
@@ -87,10 +87,10 @@ def connected(folder, timeout_s=20.0, **options):
     return hdcos.connect(folder / "cluster.toml", token=secret(folder), timeout_s=timeout_s, **options)
 
 
-def make_site(folder):
+def make_home(folder):
     code, output = command("init", "--single-machine", folder)
     assert code == 0, output
-    for role in ("party0", "party1"):  # small stocks: tests should not wait for material
+    for role in ("party0", "party1"):  # little material: tests should not wait for material
         path = folder / role / "node.toml"
         path.write_text(path.read_text().replace("megabytes = 256 ", "megabytes = 4 "))
     return folder
@@ -98,13 +98,13 @@ def make_site(folder):
 
 @pytest.fixture
 def folder(tmp_path):
-    return make_site(tmp_path / "site")
+    return make_home(tmp_path / "home")
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory):
+def home(tmp_path_factory):
     """A running cluster that the tests of a module share."""
-    folder = make_site(tmp_path_factory.mktemp("cluster") / "site")
+    folder = make_home(tmp_path_factory.mktemp("cluster") / "home")
     with running_all(folder):
         yield folder
 
@@ -113,11 +113,11 @@ class Raw:
     """Requests as any HTTP client could make them."""
 
     def __init__(self, folder, name="me", shown=None):
-        self._site = ClusterFile.read(folder / "cluster.toml")
-        self._tokens = [shown or token(secret(folder), self._site.id, rank) for rank in (0, 1)]
+        self._cluster_file = ClusterFile.read(folder / "cluster.toml")
+        self._tokens = [shown or token(secret(folder), self._cluster_file.id, rank) for rank in (0, 1)]
         self._pools = []
         for rank in (0, 1):
-            card = self._site.servers[f"party{rank}"]
+            card = self._cluster_file.servers[f"party{rank}"]
             host, port = card.http.split(":")
             fingerprint = card.certificate.fingerprint
             self._pools.append(
@@ -151,8 +151,8 @@ class Raw:
 
 
 @pytest.fixture(scope="module")
-def raw(site):
-    asking = Raw(site)
+def raw(home):
+    asking = Raw(home)
     yield asking
     asking.close()
 
@@ -193,6 +193,6 @@ def screenshots(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def cluster(site):
-    with connected(site) as connection:
+def cluster(home):
+    with connected(home) as connection:
         yield connection

@@ -1,7 +1,7 @@
 """Two HTTPS servers that answer like two parties, for tests of what talks to them.
 
 Instead of a protocol they hold the ideal it stands for: the one that comes second joins both rows, applies the network
-in the clear and splits the logits anew. What each was sent is kept for the test to look at.
+in plaintext and splits the logits again. What each was sent is kept for the test to look at.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from hdcos.party.http import pages
 CLUSTER = "5eed" * 8
 SCALE_BITS = 20
 OUTPUT: dict[str, float] = {"bits": 40, "scale_bits": 21, "gain": 0.5}
-TWIN_S = 10.0
+OTHER_S = 10.0
 LENGTH = "Inference-Header-Content-Length"
 
 Words = npt.NDArray[np.uint64]
@@ -50,9 +50,9 @@ class Received:
 
 @dataclass
 class Meeting:
-    """Where the two halves of a request meet."""
+    """Where the two shares of a request meet."""
 
-    halves: dict[int, Words] = field(default_factory=dict)
+    shares: dict[int, Words] = field(default_factory=dict)
     outputs: tuple[Words, Words] | None = None
     done: threading.Event = field(default_factory=threading.Event)
 
@@ -68,13 +68,13 @@ class Ideal:
     def output(self, party: int, model: str, request_id: str, words: Words) -> Words:
         with self._lock:
             meeting = self._meetings.setdefault(request_id, Meeting())
-            if party in meeting.halves:
+            if party in meeting.shares:
                 raise Refusal(409, "InputError", f"the request id {request_id} was used before")
-            meeting.halves[party] = words
-            if len(meeting.halves) == 2:
-                meeting.outputs = self._apply(self.models[model], meeting.halves[0] + meeting.halves[1])
+            meeting.shares[party] = words
+            if len(meeting.shares) == 2:
+                meeting.outputs = self._apply(self.models[model], meeting.shares[0] + meeting.shares[1])
                 meeting.done.set()
-        if not meeting.done.wait(TWIN_S) or meeting.outputs is None:
+        if not meeting.done.wait(OTHER_S) or meeting.outputs is None:
             raise Refusal(503, "PeerLost", "the other party was not asked the same", retryable=True)
         return meeting.outputs[party]
 

@@ -37,14 +37,14 @@ def private(cluster):
 
 
 @pytest.fixture(scope="module")
-def eve(site):
+def eve(home):
     """A second client, with every role but reveal."""
-    secret, cluster_id = new_secret(), ClusterFile.read(site / "cluster.toml").id
+    secret, cluster_id = new_secret(), ClusterFile.read(home / "cluster.toml").id
     for rank in (0, 1):
         roles = [part for role in ("predict", "upload", "train", "watch") for part in ("--role", role)]
         shown = fingerprint(secret, cluster_id, rank)
-        assert command("token", "allow", "eve", shown, "--node", site / f"party{rank}", *roles)[0] == 0
-    with hdcos.connect(site / "cluster.toml", token=secret, timeout_s=20) as connection:
+        assert command("token", "allow", "eve", shown, "--node", home / f"party{rank}", *roles)[0] == 0
+    with hdcos.connect(home / "cluster.toml", token=secret, timeout_s=20) as connection:
         yield connection
 
 
@@ -242,7 +242,7 @@ def test_jobs_that_are_cancelled_at_once_harm_nobody(eve, unharmed) -> None:
         assert job.wait(20)
 
 
-def test_more_rows_than_are_in_stock_are_served_in_parts(cluster, private, unharmed) -> None:
+def test_more_rows_than_there_is_material_for_are_served_in_parts(cluster, private, unharmed) -> None:
     model = nn.models.mlp([256, 1024, 10])
     x = np.random.default_rng(1).uniform(-1, 1, (300, 256))
     with cluster.share(model, "large") as large:
@@ -272,8 +272,8 @@ def test_odd_numbers_and_texts_are_refused_by_name(raw, private, method, path, b
         assert status in (400, 409), said
 
 
-def test_endless_and_lazy_heads_are_cut_off(site, private) -> None:
-    host, port = ClusterFile.read(site / "cluster.toml").servers["party0"].http.split(":")
+def test_endless_and_lazy_heads_are_cut_off(home, private) -> None:
+    host, port = ClusterFile.read(home / "cluster.toml").servers["party0"].http.split(":")
     settings = ssl.create_default_context()
     settings.check_hostname, settings.verify_mode = False, ssl.CERT_NONE
 
@@ -312,11 +312,11 @@ def test_an_upload_whose_end_was_not_noted_can_be_completed(tmp_path) -> None:
     store.close()
 
 
-def test_a_job_that_ended_at_one_party_ends_at_the_other(cluster, site, unharmed) -> None:
+def test_a_job_that_ended_at_one_party_ends_at_the_other(cluster, home, unharmed) -> None:
     cluster.upload(ROWS, [0, 1, 2, 0], name="small", outputs=3)
     cluster.fit(nn.models.mlp([6, 8, 3]), "small", epochs=1, batch_size=2, lr=0.1)
     number = cluster.jobs()[-1]["id"]
-    store = Store(site / "party1" / "state")
+    store = Store(home / "party1" / "state")
     store.note_job(number, state="running", step=1)  # as if it had died before it could note the end
     for _ in range(100):
         if store.job(number).state == "done":

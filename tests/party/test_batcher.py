@@ -44,14 +44,14 @@ def outcome(loop, request):
         return refused
 
 
-def desk_of(loop, rank, patience_s=5.0, waiting=10):
+def batcher_of(loop, rank, patience_s=5.0, waiting=10):
     batcher = Batcher(loop, rank, patience_s, waiting)
     batcher.open()
     return batcher
 
 
 def test_matched_requests_of_one_model_and_mode_become_one_batch(loop) -> None:
-    zero, one = desk_of(loop, 0), desk_of(loop, 1)
+    zero, one = batcher_of(loop, 0), batcher_of(loop, 1)
     requests = [made(loop, name, model) for name, model in (("a", "m"), ("b", "other"), ("c", "m"), ("d", "m"))]
     for request in requests:
         zero.add(request)
@@ -70,7 +70,7 @@ def test_matched_requests_of_one_model_and_mode_become_one_batch(loop) -> None:
 
 
 def test_a_batch_has_no_more_rows_than_allowed_unless_one_request_has(loop) -> None:
-    zero = desk_of(loop, 0)
+    zero = batcher_of(loop, 0)
     for name, rows in (("a", 3), ("b", 2), ("c", 7)):
         zero.add(made(loop, name, rows=rows))
         zero.hear([[name, made(loop, name, rows=rows).said]])
@@ -82,7 +82,7 @@ def test_a_batch_has_no_more_rows_than_allowed_unless_one_request_has(loop) -> N
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_whatever_waits_or_runs_when_a_session_ends_is_refused_as_retryable(loop, rank) -> None:
-    batcher = desk_of(loop, rank)
+    batcher = batcher_of(loop, rank)
     waiting, running = made(loop, "a"), made(loop, "b")
     batcher.add(waiting)
     batcher.add(running)
@@ -102,8 +102,8 @@ def test_whatever_waits_or_runs_when_a_session_ends_is_refused_as_retryable(loop
     batcher.add(made(loop, "c"))
 
 
-def test_what_differs_or_has_no_twin_is_refused_at_both(loop) -> None:
-    zero, one = desk_of(loop, 0, patience_s=0.0), desk_of(loop, 1, patience_s=0.0)
+def test_what_differs_or_has_no_other_is_refused_at_both(loop) -> None:
+    zero, one = batcher_of(loop, 0, patience_s=0.0), batcher_of(loop, 1, patience_s=0.0)
     pairs = [(made(loop, name), made(loop, name, rows=rows)) for name, rows in (("a", 2), ("b", 1))]
     zero.add(pairs[0][0])
     one.add(pairs[0][1])
@@ -122,8 +122,8 @@ def test_what_differs_or_has_no_twin_is_refused_at_both(loop) -> None:
         one.take(["b"])
 
 
-def test_request_ids_serve_once_and_the_desk_is_not_endless(loop) -> None:
-    batcher = desk_of(loop, 0, waiting=2)
+def test_request_ids_serve_once_and_the_batcher_is_not_endless(loop) -> None:
+    batcher = batcher_of(loop, 0, waiting=2)
     batcher.add(made(loop, "a"))
     with pytest.raises(MaterialReused):
         batcher.add(made(loop, "a"))

@@ -19,7 +19,7 @@ from hdcos.link.cluster_file import ClusterFile
 from hdcos.party.database import STATE
 from hdcos.party.store import Failure, Store
 from nn.test_limits import BOMBS
-from party.conftest import Raw, command, connected, make_site, running, running_all
+from party.conftest import Raw, command, connected, make_home, running, running_all
 
 MODEL = nn.models.mlp([6, 8, 3])
 ROWS = np.random.default_rng(0).uniform(-1, 1, (10, 6))
@@ -51,7 +51,7 @@ def another_client(folder):
 
 @pytest.fixture(scope="module")
 def tight(tmp_path_factory):
-    folder = make_site(tmp_path_factory.mktemp("tight") / "site")
+    folder = make_home(tmp_path_factory.mktemp("tight") / "home")
     set_limits(folder, queries_per_model=QUOTA, client_mb=1, waiting_mb=1.5)
     with running_all(folder):
         yield folder
@@ -131,7 +131,7 @@ def test_rows_that_validate_a_training_job_are_counted(client) -> None:
 
 def test_requests_that_are_not_computed_are_not_counted(client, asking) -> None:
     private = client.share(MODEL, "lonely")
-    # Without a twin at the other party:
+    # Without the other share, at the other party:
     meta = {"parameters": {"request_id": secrets.token_hex(16), "mode": "shares"}}
     assert asking(0, "POST", "/v2/models/lonely/infer", meta, {"input": np.zeros((20, 6), np.uint64)})[0] == 409
     assert shown(client, "lonely")["queries"] == 0
@@ -143,30 +143,30 @@ def test_requests_that_are_not_computed_are_not_counted(client, asking) -> None:
 
 
 def test_who_holds_too_many_bytes_waits_and_others_are_served(client, asking, tight) -> None:
-    client.share(MODEL, "wanted")
+    client.share(MODEL, "good")
 
     def ask(_):
-        """A request of 400 kB whose other half never comes: the JSON's unknown fields are as long as one likes."""
+        """A request of 400 kB whose other share never comes: the JSON's unknown fields are as long as one likes."""
         meta = {"parameters": {"request_id": secrets.token_hex(16)}, "padding": "x" * 200_000}
         return asking(0, "POST", "/v2/models/wanted/infer", meta, {"input": np.zeros((1, 6), np.uint64)})
 
     with ThreadPoolExecutor(6) as pool, hdcos.connect(tight / "cluster.toml", token=another_client(tight)) as other:
         answers = pool.map(ask, range(6))
         time.sleep(1)
-        assert np.abs(other.model("wanted").predict(ROWS) - MODEL(ROWS)).max() < 1e-2
+        assert np.abs(other.model("good").predict(ROWS) - MODEL(ROWS)).max() < 1e-2
         answers = [(status, said["name"]) for status, said, _ in answers]
     assert sorted(answers) == [(409, "InputError")] * 2 + [(429, "PolicyRefused")] * 4
     assert asking(0, "POST", "/v2/models/wanted/infer", body=b"x" * 300_000)[0] == 413
     metrics = asking(0, "GET", "/metrics")[1].decode()
     assert "hdcos_held_bytes 0.0" in metrics  # everything was given back
-    assert 'hdcos_queries_allowed{model="wanted"} 60.0' in metrics
+    assert 'hdcos_queries_allowed{model="good"} 60.0' in metrics
 
 
 # ---- loads that fail
 
 
 def test_models_that_cannot_be_loaded_are_remembered_through_restarts_and_shown(tmp_path) -> None:
-    folder = make_site(tmp_path / "site")
+    folder = make_home(tmp_path / "home")
 
     @contextmanager
     def parties():

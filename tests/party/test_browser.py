@@ -86,7 +86,7 @@ def compact(request: dict[str, Any]) -> str:
     return json.dumps(request, separators=(",", ":"))
 
 
-def test_the_same_drawing_is_split_anew_each_time(browser: Browser, parties: list[Party], standalone: str) -> None:
+def test_the_same_drawing_is_split_again_each_time(browser: Browser, parties: list[Party], standalone: str) -> None:
     with browser.tab(standalone + fragment(parties)) as tab:
         predicted(tab, 3)
         tab.click("#predict")

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 
 
 def status(number: int, at: int) -> dict[str, Any]:
-    """What a party might say after so many answers."""
+    """What a party might say after this many answers."""
     busy = int(60 * at + 40 * np.sin(at / 3))
     return {
         "ready": True,

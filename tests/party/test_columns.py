@@ -32,7 +32,7 @@ def cluster(request):
         with hdcos.local() as here:
             yield here
     else:
-        with connected(request.getfixturevalue("site")) as there:
+        with connected(request.getfixturevalue("home")) as there:
             yield there
 
 
@@ -86,9 +86,9 @@ def test_owners_whose_columns_differ_are_told_both_sides(cluster, name) -> None:
         cluster.fit(network(), [north, south], **OPTIONS)
 
 
-def test_a_model_that_is_replaced_by_one_of_other_columns_is_not_asked_by_position(site) -> None:
+def test_a_model_that_is_replaced_by_one_of_other_columns_is_not_asked_by_position(home) -> None:
     model = network()
-    with connected(site) as cluster:
+    with connected(home) as cluster:
         cluster.share(model.with_feature_names(NAMES), "replaced")
         held = cluster.model("replaced")
         held.predict(TABLE)
@@ -98,7 +98,7 @@ def test_a_model_that_is_replaced_by_one_of_other_columns_is_not_asked_by_positi
         assert np.abs(held.predict(TABLE) - model(TABLE[SHUFFLED].to_numpy())).max() < 1e-2
 
 
-def test_what_a_service_keeps_of_names_is_bounded(site, raw) -> None:
+def test_what_a_service_keeps_of_names_is_bounded(home, raw) -> None:
     known = {"name": "named", "version": secrets.token_hex(16), "rows": 2, "features": 2, "outputs": 0}
     for columns in (["a"], ["a", "a"], ["a", 7], "ab", ["a", "b" * 201]):
         assert raw(0, "POST", "/v2/datasets", {**known, "columns": columns})[0] == 400
@@ -108,9 +108,9 @@ def test_what_a_service_keeps_of_names_is_bounded(site, raw) -> None:
     assert (status, said["name"]) == (400, "ModelError")
 
 
-def test_commands_find_columns_by_name(site, tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("HDCOS_CLUSTER", str(site / "cluster.toml"))
-    monkeypatch.setenv("HDCOS_TOKEN", secret(site))
+def test_commands_find_columns_by_name(home, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("HDCOS_CLUSTER", str(home / "cluster.toml"))
+    monkeypatch.setenv("HDCOS_TOKEN", secret(home))
     table = TABLE.assign(sick=LABELS)
     table[:30].to_csv(tmp_path / "north.csv", index=False)
     table[30:][["sick", *SHUFFLED]].to_csv(tmp_path / "south.csv", index=False)
@@ -146,7 +146,7 @@ def test_commands_find_columns_by_name(site, tmp_path, monkeypatch) -> None:
     assert "lacks ['age']" in output.replace("\n", " ")
     assert command("predict", "sick", tmp_path / "whole.csv", "--label", "sick")[0] == 0
     assert command("upload", tmp_path / "whole.csv", "--name", "patients", "--label", "sick")[0] == 0
-    with connected(site) as cluster:
+    with connected(home) as cluster:
         kept = next(item for item in cluster.datasets() if item["name"] == "patients")
         assert kept["columns"] == NAMES
         assert json.dumps(cluster.models())

@@ -16,9 +16,9 @@ from party.conftest import command, secret
 
 
 @pytest.fixture
-def ask(site, monkeypatch):
-    monkeypatch.setenv("HDCOS_CLUSTER", str(site / "cluster.toml"))
-    monkeypatch.setenv("HDCOS_TOKEN", secret(site))
+def ask(home, monkeypatch):
+    monkeypatch.setenv("HDCOS_CLUSTER", str(home / "cluster.toml"))
+    monkeypatch.setenv("HDCOS_TOKEN", secret(home))
     return command
 
 
@@ -75,7 +75,7 @@ def test_intervals_are_chosen_and_their_cost_is_shown(ask, tmp_path) -> None:
     assert "HdcosWarning: assumed |x| <= 4 in layer 1 (Tanh)" in output
 
 
-def test_upload_train_and_jobs(ask, tmp_path, site) -> None:
+def test_upload_train_and_jobs(ask, tmp_path, home) -> None:
     x, y = data.digits("train")
     np.savez(tmp_path / "rows.npz", x=x[:200], y=y[:200])
     code, output = ask("upload", tmp_path / "rows.npz", "--name", "mine", "--label", "y", "--outputs", "10")
@@ -87,16 +87,16 @@ def test_upload_train_and_jobs(ask, tmp_path, site) -> None:
     )
     planned = plan_step(nn.models.mlp([64, 16, 10]), 50)
     for _ in range(2):  # the second time the nodes have done other work
-        code, output = ask("train", tmp_path / "config.toml", "--cluster", site / "cluster.toml", "--json")
+        code, output = ask("train", tmp_path / "config.toml", "--cluster", home / "cluster.toml", "--json")
         assert code == 0, output
         said = json.loads(output)
         assert [epoch["epoch"] for epoch in said["epochs"]] == [1, 2]
         assert all(epoch["accuracy"] is not None for epoch in said["epochs"])
         assert (said["rounds"], said["bytes_sent"]) == (8 * planned.rounds, 8 * planned.online_bytes)
-    code, output = ask("train", tmp_path / "config.toml", "--cluster", site / "cluster.toml")
+    code, output = ask("train", tmp_path / "config.toml", "--cluster", home / "cluster.toml")
     assert code == 0, output
     assert f"{8 * planned.rounds:,} rounds" in output
-    with hdcos.connect(site / "cluster.toml", secret(site)) as cluster:
+    with hdcos.connect(home / "cluster.toml", secret(home)) as cluster:
         assert [item["name"] for item in cluster.datasets()] == ["mine"], "rows of a command go with it"
     found = json.loads(ask("jobs", "--json")[1])
     assert found[-1]["state"] == "done"

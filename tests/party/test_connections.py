@@ -90,12 +90,12 @@ def test_descriptors_are_kept_for_links_and_files(limit) -> None:
 
 def test_idle_strangers_keep_nobody_out(folder) -> None:
     model, rows = nn.models.mlp([6, 8, 3]), np.random.default_rng(0).uniform(-1, 1, (5, 6))
-    site = ClusterFile.read(folder / "cluster.toml")
+    cluster_file = ClusterFile.read(folder / "cluster.toml")
     settings = ssl.create_default_context()
     settings.check_hostname, settings.verify_mode = False, ssl.CERT_NONE
 
     def address(rank):
-        host, port = site.servers[f"party{rank}"].http.split(":")
+        host, port = cluster_file.servers[f"party{rank}"].http.split(":")
         return host, int(port)
 
     with ExitStack() as stack:
@@ -131,10 +131,10 @@ def test_idle_strangers_keep_nobody_out(folder) -> None:
     assert "internal error" not in (folder / "party0.log").read_text()
 
 
-def test_whoever_finds_no_place_is_told(folder) -> None:
-    """All connections wait for the other half of a request: the next client reads a named error."""
-    site = ClusterFile.read(folder / "cluster.toml")
-    host, port = site.servers["party0"].http.split(":")
+def test_a_client_who_finds_no_place_is_told(folder) -> None:
+    """All connections wait for the other share of a request: the next client reads a named error."""
+    cluster_file = ClusterFile.read(folder / "cluster.toml")
+    host, port = cluster_file.servers["party0"].http.split(":")
     settings = ssl.create_default_context()
     settings.check_hostname, settings.verify_mode = False, ssl.CERT_NONE
     toml = folder / "party0" / "node.toml"

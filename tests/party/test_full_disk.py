@@ -25,7 +25,7 @@ from hdcos.party.database import SPARE_BYTES
 from hdcos.party.failures import Failures
 from hdcos.party.http.api import reply_error
 from hdcos.party.store import Store, StoredDataset
-from party.conftest import Raw, command, connected, make_site, running_all
+from party.conftest import Raw, command, connected, make_home, running_all
 
 WORDS = {"w": np.arange(1 << 17, dtype=np.uint64)}  # a megabyte
 
@@ -223,7 +223,7 @@ def test_what_found_no_room_waits_and_is_not_given_up(tmp_path, monkeypatch) -> 
 @pytest.fixture
 def crowded(tmp_path):
     """A running cluster whose party 1 keeps its state on a small disk."""
-    folder = make_site(tmp_path / "site")
+    folder = make_home(tmp_path / "home")
     with ExitStack() as stack:
         state = folder / "party1" / "state"
         state.rename(folder / "party1" / "before")

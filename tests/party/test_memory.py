@@ -89,7 +89,7 @@ def allotment(tmp_path):
 def test_masks_that_were_used_leave_nothing(allotment) -> None:
     with Growth() as growth:
         for _ in range(0, SERVED, 50):
-            numbers, _half = allotment.hand_out(50, "me", 300.0)
+            numbers, _share = allotment.hand_out(50, "me", 300.0)
             allotment.claim(numbers, "me")
             allotment.executions.take([(numbers[0], 50)])
     assert growth.bytes < 5 * SERVED  # 350 bytes of each were kept for six minutes
@@ -102,7 +102,7 @@ def test_masks_that_were_used_leave_nothing(allotment) -> None:
 
 
 def test_a_claimed_mask_is_kept_until_its_request_must_have_run(allotment, monkeypatch) -> None:
-    numbers, _half = allotment.hand_out(5, "me", 300.0)
+    numbers, _share = allotment.hand_out(5, "me", 300.0)
     allotment.claim(numbers[2:4], "me")
     assert allotment.expired_before() == 0
     allotment.claim([*numbers[:2], numbers[4]], "me")

@@ -29,10 +29,10 @@ def test_operators_combine_their_cards(tmp_path) -> None:
     cards = [tmp_path / name / "card.toml" for name in ("dealer", "party0", "party1")]
     code, output = command("init", tmp_path / "cluster.toml", *cards)
     assert code == 0
-    site = ClusterFile.read(tmp_path / "cluster.toml")
-    assert site.servers["party1"].endpoint == ("party1.example", 7002)
-    assert site.servers["party0"].http == "party0.example:8443"
-    assert site.servers["dealer"].certificate.fingerprint in output
+    cluster_file = ClusterFile.read(tmp_path / "cluster.toml")
+    assert cluster_file.servers["party1"].endpoint == ("party1.example", 7002)
+    assert cluster_file.servers["party0"].http == "party0.example:8443"
+    assert cluster_file.servers["dealer"].certificate.fingerprint in output
     code, output = command("init", tmp_path / "cluster.toml", *cards)
     assert code == 1
     assert "never overwritten" in output
@@ -102,8 +102,8 @@ def test_the_doctor_sees_what_is_wrong(folder, tmp_path) -> None:
             assert code == 0, output
             assert "BAD" not in output
             assert "clock of" in output
-        site = ClusterFile.read(cluster)
-        ClusterFile("ab" * 16, site.servers).write(tmp_path / "other.toml")
+        cluster_file = ClusterFile.read(cluster)
+        ClusterFile("ab" * 16, cluster_file.servers).write(tmp_path / "other.toml")
         code, output = command("doctor", "--cluster", tmp_path / "other.toml", "--node", folder / "party0", "--json")
         assert code == 1
         bad = [finding for finding in json.loads(output) if not finding["ok"]]
@@ -112,10 +112,10 @@ def test_the_doctor_sees_what_is_wrong(folder, tmp_path) -> None:
 
 
 def test_the_doctor_warns_before_a_certificate_expires(folder) -> None:
-    site = ClusterFile.read(folder / "cluster.toml")
-    ending, known = Identity.create("party0", days=5), site.servers["party0"]
-    changed = {**site.servers, "party0": NodeCard("party0", ending.certificate, known.address, known.http)}
-    ClusterFile(site.id, changed).write(folder / "cluster.toml")
+    cluster_file = ClusterFile.read(folder / "cluster.toml")
+    ending, known = Identity.create("party0", days=5), cluster_file.servers["party0"]
+    changed = {**cluster_file.servers, "party0": NodeCard("party0", ending.certificate, known.address, known.http)}
+    ClusterFile(cluster_file.id, changed).write(folder / "cluster.toml")
     code, output = command("doctor", "--cluster", folder / "cluster.toml", "--node", folder / "party0")
     assert code == 1
     assert "BAD  certificate of party0: valid until" in output
@@ -145,10 +145,10 @@ def test_mistakes_in_a_nodes_settings_are_named(tmp_path, text) -> None:
         Config.read(tmp_path)
 
 
-def test_the_doctor_helps_clients_who_have_no_node(site, tmp_path, monkeypatch) -> None:
-    cluster = ("--cluster", site / "cluster.toml")
+def test_the_doctor_helps_clients_who_have_no_node(home, tmp_path, monkeypatch) -> None:
+    cluster = ("--cluster", home / "cluster.toml")
     for _ in range(40):
-        code, output = command("doctor", *cluster, "--token-file", site / "token")
+        code, output = command("doctor", *cluster, "--token-file", home / "token")
         if code == 0:
             break
         time.sleep(0.25)  # until the parties have found each other
@@ -162,7 +162,7 @@ def test_the_doctor_helps_clients_who_have_no_node(site, tmp_path, monkeypatch) 
         "are those of the",
     ):
         assert words in output
-    monkeypatch.setenv("HDCOS_CLUSTER", str(site / "cluster.toml"))
+    monkeypatch.setenv("HDCOS_CLUSTER", str(home / "cluster.toml"))
     code, output = command("doctor")
     assert code == 0, output
     assert "without your secret" in output
@@ -173,16 +173,16 @@ def test_the_doctor_helps_clients_who_have_no_node(site, tmp_path, monkeypatch) 
     assert "hdcos token allow" in output
 
 
-def test_the_doctor_reports_a_model_that_waits_for_its_other_share(site, raw) -> None:
+def test_the_doctor_reports_a_model_that_waits_for_its_other_share(home, raw) -> None:
     model = nn.models.mlp([6, 8, 3])
     chosen, state = compile_network(model), model.state()
     words = {tensor.name: tensor.words(state[tensor.name]) for tensor in chosen.tensors}
     known = {"architecture": model.architecture(), "phase_bits": 16, "version": "5" * 32}
     status, *_ = raw(0, "PUT", "/v2/models/lonely", {"parameters": known}, words)
     assert status == 201
-    seen = [command("doctor", "--cluster", site / "cluster.toml", "--token-file", site / "token")]
+    seen = [command("doctor", "--cluster", home / "cluster.toml", "--token-file", home / "token")]
     seen += [
-        command("doctor", "--cluster", site / "cluster.toml", "--node", site / role)
+        command("doctor", "--cluster", home / "cluster.toml", "--node", home / role)
         for role in ("party0", "party1", "dealer")
     ]
     for code, output in seen:

@@ -44,9 +44,9 @@ def triton(address, certificate):
 
 
 @pytest.fixture(scope="module")
-def certificates(site, tmp_path_factory):
+def certificates(home, tmp_path_factory):
     """The certificate of each party, out of the cluster file."""
-    folder, known = tmp_path_factory.mktemp("certificates"), ClusterFile.read(site / "cluster.toml")
+    folder, known = tmp_path_factory.mktemp("certificates"), ClusterFile.read(home / "cluster.toml")
     paths = [folder / f"party{rank}.pem" for rank in (0, 1)]
     for path in paths:
         path.write_text(known.servers[path.stem].certificate.pem)
@@ -54,14 +54,14 @@ def certificates(site, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def parties(site, certificates):
+def parties(home, certificates):
     """One client per party, and what each shows its party."""
-    known = ClusterFile.read(site / "cluster.toml")
+    known = ClusterFile.read(home / "cluster.toml")
     with ExitStack() as stack:
         yield [
             (
                 stack.enter_context(triton(known.servers[f"party{rank}"].http, certificates[rank])),
-                {"Authorization": f"Bearer {token(secret(site), known.id, rank)}"},
+                {"Authorization": f"Bearer {token(secret(home), known.id, rank)}"},
             )
             for rank in (0, 1)
         ]
@@ -69,7 +69,7 @@ def parties(site, certificates):
 
 @pytest.fixture(scope="module")
 def version(cluster, parties):
-    """Of a model that both parties hold, with material in stock."""
+    """Of a model that both parties hold, with material at hand."""
     private, deadline = cluster.share(MODEL, "tiny"), time.monotonic() + 20
     while not all(client.is_server_ready(headers) for client, headers in parties) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -141,13 +141,13 @@ def documented(word: str) -> str:
 
 
 @pytest.fixture
-def documented_folder(site, certificates, tmp_path, monkeypatch):
+def documented_folder(home, certificates, tmp_path, monkeypatch):
     """What docs/http.md lets its readers prepare: certificates and tokens as files beside the cluster file."""
-    known = ClusterFile.read(site / "cluster.toml")
-    (tmp_path / "cluster.toml").write_text((site / "cluster.toml").read_text())
+    known = ClusterFile.read(home / "cluster.toml")
+    (tmp_path / "cluster.toml").write_text((home / "cluster.toml").read_text())
     for rank, certificate in enumerate(certificates):
         (tmp_path / certificate.name).write_text(certificate.read_text())
-        (tmp_path / f"party{rank}.token").write_text(token(secret(site), known.id, rank) + "\n")
+        (tmp_path / f"party{rank}.token").write_text(token(secret(home), known.id, rank) + "\n")
     monkeypatch.chdir(tmp_path)
     return known
 
@@ -173,7 +173,7 @@ def test_the_documented_way_to_predict_with_tritons_client_works(documented_fold
     assert np.abs(names["logits"] - MODEL(np.zeros((1, 6)))).max() < 1e-2
 
 
-def test_a_party_with_another_certificate_gets_nothing(site, certificates) -> None:
-    address = ClusterFile.read(site / "cluster.toml").servers["party0"].http
+def test_a_party_with_another_certificate_gets_nothing(home, certificates) -> None:
+    address = ClusterFile.read(home / "cluster.toml").servers["party0"].http
     with triton(address, certificates[1]) as client, pytest.raises(gevent.ssl.SSLCertVerificationError):
         client.is_server_live()

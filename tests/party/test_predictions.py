@@ -137,10 +137,13 @@ def test_shares_by_hand(raw, private) -> None:
     number = fresh()
     answers = together((infer, raw, 0, zero["input"], number), (infer, raw, 1, one["input"], number))
     assert [status for status, _, _ in answers] == [200, 200]
-    form = answers[0][1]["parameters"]
-    assert form == answers[1][1]["parameters"]
+    parameters = answers[0][1]["parameters"]
+    assert parameters == answers[1][1]["parameters"]
     total = answers[0][2]["output"] + answers[1][2]["output"]
-    logits = decode(total & np.uint64((1 << form["bits"]) - 1), form["scale_bits"], form["bits"]) * form["gain"]
+    logits = (
+        decode(total & np.uint64((1 << parameters["bits"]) - 1), parameters["scale_bits"], parameters["bits"])
+        * parameters["gain"]
+    )
     assert np.abs(logits - MODEL(ROWS)).max() < 1e-2
 
 
@@ -158,7 +161,7 @@ def test_what_differs_between_the_parties_is_refused_by_both(raw, private) -> No
     assert (status, meta["name"]) == (409, "MaterialReused")
 
 
-def test_a_mask_is_used_once_and_by_its_owner(raw, private, site) -> None:
+def test_a_mask_is_used_once_and_by_its_owner(raw, private, home) -> None:
     path = "/v2/models/tiny/masks"
     _, meta, zero = raw(0, "POST", path, {"rows": 2})
     _, _, one = raw(1, "POST", path, {"mask_ids": meta["mask_ids"]})
@@ -175,16 +178,16 @@ def test_a_mask_is_used_once_and_by_its_owner(raw, private, site) -> None:
     status, said, _ = raw(1, "POST", path, {"mask_ids": forged})
     assert (status, said["name"]) == (409, "MaterialReused")
     other = new_secret()
-    cluster_id = ClusterFile.read(site / "cluster.toml").id
+    cluster_id = ClusterFile.read(home / "cluster.toml").id
     for rank in (0, 1):
         shown = fingerprint(other, cluster_id, rank)
-        assert command("token", "allow", "other", shown, "--node", site / f"party{rank}", "--role", "predict")[0] == 0
-    with hdcos.connect(site / "cluster.toml", token=other) as stranger:
+        assert command("token", "allow", "other", shown, "--node", home / f"party{rank}", "--role", "predict")[0] == 0
+    with hdcos.connect(home / "cluster.toml", token=other) as stranger:
         assert stranger.model("tiny").predict(ROWS[:1]).shape == (1, 3)
         with pytest.raises(PolicyRefused, match="does not have the role 'upload'"):
             stranger.share(MODEL)
     _, meta, _ = raw(0, "POST", path, {"rows": 1})
-    asking = Raw(site, shown=token(other, cluster_id, 0))
+    asking = Raw(home, shown=token(other, cluster_id, 0))
     status, said, _ = infer(asking, 0, opened[:1], fresh(), mode="masked", mask_ids=meta["mask_ids"])
     asking.close()
     assert (status, said["name"]) == (409, "MaterialReused")
@@ -243,17 +246,17 @@ def test_bodies_that_are_no_tensors(raw, private, body, headers) -> None:
     assert (status, said["name"]) == (400, "InputError")
 
 
-def test_who_may_not_ask(site, raw, private) -> None:
-    for shown in ("", "wrong", token(secret(site), ClusterFile.read(site / "cluster.toml").id, 1)):
+def test_who_may_not_ask(home, raw, private) -> None:
+    for shown in ("", "wrong", token(secret(home), ClusterFile.read(home / "cluster.toml").id, 1)):
         status, said, _ = raw(0, "GET", "/v2/models", headers={"authorization": f"Bearer {shown}"})
         assert (status, said["name"]) == (401, "PolicyRefused")
-    with pytest.raises(PolicyRefused, match="no such token"), hdcos.connect(site / "cluster.toml", token="no") as other:
+    with pytest.raises(PolicyRefused, match="no such token"), hdcos.connect(home / "cluster.toml", token="no") as other:
         other.models()
     with pytest.raises(DataMissing, match="HDCOS_CLUSTER"):
         hdcos.connect(token="x")
 
 
-def test_too_large_and_too_many(site, raw, private) -> None:
+def test_too_large_and_too_many(home, raw, private) -> None:
     status, said, _ = raw(0, "POST", "/v2/models/tiny/infer", headers={"content-length": str(1 << 40)}, body=b"")
     assert (status, said["name"]) == (413, "InputError")
     status, said, _ = raw(0, "PUT", "/v2/models/tiny/infer", {})
@@ -275,8 +278,8 @@ def test_models_that_cannot_be_shared(cluster, raw) -> None:
         assert status == 400, said
 
 
-def test_a_cluster_file_that_names_one_party_twice_is_refused(site, tmp_path) -> None:
-    text = (site / "cluster.toml").read_text()
+def test_a_cluster_file_that_names_one_party_twice_is_refused(home, tmp_path) -> None:
+    text = (home / "cluster.toml").read_text()
     zero, one = text.index("[party0]"), text.index("[party1]")
     doubled = text[:one] + "[party1]" + text[zero + len("[party0]") : one]
     (tmp_path / "doubled.toml").write_text(doubled)
@@ -288,11 +291,11 @@ def test_a_cluster_file_that_names_one_party_twice_is_refused(site, tmp_path) ->
         hdcos.connect(tmp_path / "swapped.toml", token="x")
 
 
-def test_a_server_with_another_certificate_is_refused(site, tmp_path) -> None:
+def test_a_server_with_another_certificate_is_refused(home, tmp_path) -> None:
     code, _ = command("init", "--single-machine", tmp_path / "other")
     assert code == 0
-    text, other = (site / "cluster.toml").read_text(), (tmp_path / "other" / "cluster.toml").read_text()
-    http = ClusterFile.read(site / "cluster.toml").servers["party0"].http
+    text, other = (home / "cluster.toml").read_text(), (tmp_path / "other" / "cluster.toml").read_text()
+    http = ClusterFile.read(home / "cluster.toml").servers["party0"].http
     foreign = ClusterFile.read(tmp_path / "other" / "cluster.toml").servers["party0"].http
     (tmp_path / "mixed.toml").write_text(other.replace(foreign, http))
     assert text != other
@@ -300,7 +303,7 @@ def test_a_server_with_another_certificate_is_refused(site, tmp_path) -> None:
         hdcos.connect(tmp_path / "mixed.toml", token="x", timeout_s=1)
 
 
-def test_the_client_needs_numpy_urllib3_and_msgspec_alone(site, private) -> None:
+def test_the_client_needs_numpy_urllib3_and_msgspec_alone(home, private) -> None:
     program = f"""
 import sys
 class Blocked:
@@ -310,7 +313,7 @@ class Blocked:
 sys.meta_path.insert(0, Blocked())
 import numpy as np, hdcos
 from hdcos import nn
-with hdcos.connect({str(site / "cluster.toml")!r}, token={secret(site)!r}) as cluster:
+with hdcos.connect({str(home / "cluster.toml")!r}, token={secret(home)!r}) as cluster:
     model = nn.models.mlp([6, 8, 3])
     x = np.ones((2, 6))
     private = cluster.share(model, "light", calibrate=x)
@@ -409,7 +412,7 @@ def test_answers_are_what_is_described(raw, private) -> None:
     assert described >= 13
 
 
-def test_logs_hold_no_share(site, cluster, private, monkeypatch) -> None:
+def test_logs_hold_no_share(home, cluster, private, monkeypatch) -> None:
     sent = []
     ask = Party.ask
 
@@ -423,8 +426,8 @@ def test_logs_hold_no_share(site, cluster, private, monkeypatch) -> None:
     words = {int(word) for tensor in sent for word in np.asarray(tensor).reshape(-1) if int(word) >= 2**40}
     assert len(words) >= ROWS.size
     for role in ("party0", "party1", "dealer"):
-        text = (site / f"{role}.log").read_text()
+        text = (home / f"{role}.log").read_text()
         assert "Traceback" not in text
         assert not any(f"{word}" in text or f"{word:x}" in text for word in words)
-    with connected(site) as again:
+    with connected(home) as again:
         assert again.model("tiny").stock > 0

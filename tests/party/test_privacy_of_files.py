@@ -16,7 +16,7 @@ from hdcos.api.tokens import fingerprint, new_secret, token, token_hash
 from hdcos.link.cluster_file import ClusterFile
 from hdcos.party.checkpoint import Checkpoints
 from hdcos.party.store import Store, StoredDataset
-from party.conftest import command, make_site
+from party.conftest import command, make_home
 
 WORDS = {"w": np.arange(6, dtype=np.uint64)}
 OPERATIONS = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
@@ -67,11 +67,11 @@ def test_everything_in_a_state_is_private(tmp_path, mask) -> None:
 
 def test_a_node_and_a_cluster_made_for_trying_are_private(tmp_path) -> None:
     with umask(0):
-        make_site(tmp_path / "site")
-    assert tmp_path.joinpath("site").stat().st_mode & 0o777 == 0o700
+        make_home(tmp_path / "home")
+    assert tmp_path.joinpath("home").stat().st_mode & 0o777 == 0o700
     for role in ("party0", "party1"):
-        assert open_to_others(tmp_path / "site" / role / "state") == []
-        assert tmp_path.joinpath("site", role).stat().st_mode & 0o777 == 0o700
+        assert open_to_others(tmp_path / "home" / role / "state") == []
+        assert tmp_path.joinpath("home", role).stat().st_mode & 0o777 == 0o700
 
 
 def test_what_was_left_open_is_made_private_at_the_start(tmp_path) -> None:
@@ -113,18 +113,18 @@ def test_the_documented_backup_and_what_is_restored_from_it_are_private(tmp_path
 
 
 def test_a_fingerprint_for_the_other_party_is_refused(folder) -> None:
-    secret, site = new_secret(), ClusterFile.read(folder / "cluster.toml")
+    secret, cluster_file = new_secret(), ClusterFile.read(folder / "cluster.toml")
     for rank in (0, 1):
         arguments = ("--node", folder / f"party{rank}", "--role", "predict")
-        code, output = command("token", "allow", "me too", fingerprint(secret, site.id, 1 - rank), *arguments)
+        code, output = command("token", "allow", "me too", fingerprint(secret, cluster_file.id, 1 - rank), *arguments)
         assert code == 1
         assert f"this fingerprint is for party{1 - rank}, and this node is party{rank}" in output
-        code, output = command("token", "allow", "me too", token_hash(token(secret, site.id, rank)), *arguments)
+        code, output = command("token", "allow", "me too", token_hash(token(secret, cluster_file.id, rank)), *arguments)
         assert code == 1
         assert "party0- or party1- and 64 hexadecimal digits" in output
-        assert command("token", "allow", "me too", fingerprint(secret, site.id, rank), *arguments)[0] == 0
+        assert command("token", "allow", "me too", fingerprint(secret, cluster_file.id, rank), *arguments)[0] == 0
     store = Store(folder / "party1" / "state")
     assert [hashed for name, hashed, _ in store.clients() if name == "me too"] == [
-        token_hash(token(secret, site.id, 1))
+        token_hash(token(secret, cluster_file.id, 1))
     ]
     store.close()

@@ -15,7 +15,7 @@ from hdcos.link.cluster_file import ClusterFile, NodeCard
 from hdcos.party.batcher import Refused
 from hdcos.party.config import Limits
 from hdcos.party.database import MIGRATIONS, migrate
-from hdcos.party.http import auth as gates
+from hdcos.party.http import auth
 from hdcos.party.http.auth import HELD, Auth, Held
 from hdcos.party.store import Store
 from hdcos.party.training import PATIENCE_S, Viewing
@@ -81,7 +81,7 @@ def test_state_of_the_first_release_is_read(tmp_path) -> None:
     store.close()
 
 
-def test_a_job_waits_for_those_who_watch_it_but_not_for_ever(monkeypatch) -> None:
+def test_a_job_waits_for_a_client_who_watches_it_but_not_for_ever(monkeypatch) -> None:
     now = [100.0]
     monkeypatch.setattr("hdcos.party.training.time.monotonic", lambda: now[0])
     progress = Viewing()
@@ -104,10 +104,10 @@ def test_a_party_whose_certificate_has_expired_does_not_start(folder) -> None:
     for name in ("key.pem", "certificate.pem"):
         (folder / "party0" / name).unlink()
     expired.save(folder / "party0")
-    site = ClusterFile.read(folder / "cluster.toml")
-    known = site.servers["party0"]
-    changed = {**site.servers, "party0": NodeCard("party0", expired.certificate, known.address, known.http)}
-    ClusterFile(site.id, changed).write(folder / "cluster.toml")
+    cluster_file = ClusterFile.read(folder / "cluster.toml")
+    known = cluster_file.servers["party0"]
+    changed = {**cluster_file.servers, "party0": NodeCard("party0", expired.certificate, known.address, known.http)}
+    ClusterFile(cluster_file.id, changed).write(folder / "cluster.toml")
     code, output = command("party", "--node", folder / "party0", "--cluster", folder / "cluster.toml")
     assert code == 1
     assert "expired" in output
@@ -130,12 +130,12 @@ def test_a_client_that_dawdles_over_its_request_is_refused(tmp_path, monkeypatch
                 yield bytes(1000)
 
     store = Store(tmp_path / "state")
-    gate = Auth(store, Limits(body_mb=0.01))
-    monkeypatch.setattr(gates, "BODY_S", 0.05)
+    guard = Auth(store, Limits(body_mb=0.01))
+    monkeypatch.setattr(auth, "BODY_S", 0.05)
     for request, status in ((Slow(), 408), (Endless(), 413)):
-        request.scope = {HELD: Held(gate.waiting, "me")}
+        request.scope = {HELD: Held(guard.waiting, "me")}
         with pytest.raises(Refused) as refused:
-            asyncio.run(gate.body(request))
+            asyncio.run(guard.body(request))
         assert refused.value.status == status
         assert isinstance(refused.value.error, InputError)
     store.close()

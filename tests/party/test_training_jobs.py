@@ -48,12 +48,12 @@ def test_training_gives_what_plain_training_gives(cluster, digits) -> None:
     assert not any(item["name"].startswith("rows-") for item in cluster.datasets())
 
 
-def test_of_a_job_that_ended_only_the_ledger_is_kept(cluster, site, digits) -> None:
+def test_of_a_job_that_ended_only_the_ledger_is_kept(cluster, home, digits) -> None:
     x, y = digits
     cluster.fit(network(), x[:200], y[:200], epochs=3, batch_size=50, lr=0.1, checkpoint_every=4, name="brief")
     job = cluster.jobs()[-1]
     assert (job["model"], job["state"]) == ("brief", "done")
-    for folder in (site / f"party{rank}" / "state" / "jobs" / job["id"] for rank in (0, 1)):
+    for folder in (home / f"party{rank}" / "state" / "jobs" / job["id"] for rank in (0, 1)):
         deadline = time.monotonic() + 10  # the second party may note the end a moment later
         while (held := list(folder.rglob("*.safetensors"))) and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -154,12 +154,12 @@ def test_every_epoch_is_shown_however_short(cluster, digits) -> None:
     assert all(epoch.loss is None and 0 < epoch.seconds < 10 for epoch in unwatched.history)
 
 
-def test_a_model_in_use_is_not_replaced_before_training_has_ended(cluster, site, digits) -> None:
+def test_a_model_in_use_is_not_replaced_before_training_has_ended(cluster, home, digits) -> None:
     x, y = digits
     older, rows = network(), x[:5]
     served = cluster.share(older, "in-use")
     options = {"epochs": 6, "batch_size": 20, "lr": 1.0, "seed": 1, "name": "in-use", "progress": False}
-    with ThreadPoolExecutor(1) as pool, connected(site) as other:
+    with ThreadPoolExecutor(1) as pool, connected(home) as other:
         training, looked = pool.submit(other.fit, network(), x, y, validation=(x[:50], y[:50]), **options), 0
         while not training.done():
             answer, epochs = served.predict(rows), [job["epoch"] for job in cluster.jobs() if job["model"] == "in-use"]
@@ -215,43 +215,43 @@ def test_jobs_that_make_no_sense_are_refused(raw, change) -> None:
     assert status == 400, said
 
 
-def test_a_reveal_takes_both_operators(cluster, site) -> None:
+def test_a_reveal_takes_both_operators(cluster, home) -> None:
     model = nn.models.mlp([6, 8, 3])
     private = cluster.share(model, "secret")
     with pytest.raises(PolicyRefused, match="hdcos approve") as refusal:
         private.reveal(wait_s=0.1)
     number = str(refusal.value).split("reveal ")[1].split()[0]
-    assert number in command("approve", "list", "--node", site / "party0")[1]
-    assert command("approve", number, "--node", site / "party0")[0] == 0
+    assert number in command("approve", "list", "--node", home / "party0")[1]
+    assert command("approve", number, "--node", home / "party0")[0] == 0
     with pytest.raises(PolicyRefused, match="waits for party 1"):
         private.reveal(wait_s=0.1, request=number)
-    assert command("approve", number, "--node", site / "party1")[0] == 0
+    assert command("approve", number, "--node", home / "party1")[0] == 0
     state = private.reveal(wait_s=20, request=number).state()
     assert np.abs(state["0.diagonal"] - model.state()["0.diagonal"]).max() < 1e-4
-    code, output = command("approve", number, "--node", site / "party1")
+    code, output = command("approve", number, "--node", home / "party1")
     assert code == 1
     assert "released already" in output
     with pytest.raises(PolicyRefused) as refusal:
         private.reveal(wait_s=0.1)
     number = str(refusal.value).split("reveal ")[1].split()[0]
-    assert command("approve", number, "--node", site / "party1", "--refuse")[0] == 0
+    assert command("approve", number, "--node", home / "party1", "--refuse")[0] == 0
     with pytest.raises(PolicyRefused, match="refused to reveal"):
         private.reveal(request=number)
 
 
-def test_revoked_clients_are_shut_out(site) -> None:
-    secret_file = site / "second"
-    code, output = command("token", "new", "--cluster", site / "cluster.toml", "--output", secret_file)
+def test_revoked_clients_are_shut_out(home) -> None:
+    secret_file = home / "second"
+    code, output = command("token", "new", "--cluster", home / "cluster.toml", "--output", secret_file)
     assert code == 0
     assert secret_file.stat().st_mode & 0o777 == 0o600
     lines = [line for line in output.splitlines() if "hdcos token allow" in line]
     for rank, line in enumerate(lines):
         hashed = line.split("NAME ")[1].split()[0]
-        assert command("token", "allow", "two", hashed, "--node", site / f"party{rank}", "--role", "predict")[0] == 0
-        assert "two" in command("token", "list", "--node", site / f"party{rank}")[1]
-    with hdcos.connect(site / "cluster.toml", token=secret_file.read_text()) as second:
+        assert command("token", "allow", "two", hashed, "--node", home / f"party{rank}", "--role", "predict")[0] == 0
+        assert "two" in command("token", "list", "--node", home / f"party{rank}")[1]
+    with hdcos.connect(home / "cluster.toml", token=secret_file.read_text()) as second:
         second.models()
-        assert command("token", "revoke", "two", "--node", site / "party0")[0] == 0
+        assert command("token", "revoke", "two", "--node", home / "party0")[0] == 0
         time.sleep(1.2)
         with pytest.raises(PolicyRefused):
             second.models()
@@ -347,7 +347,7 @@ def test_bad_labels_are_refused_before_anything_is_sent(cluster, digits) -> None
     assert json.dumps(cluster.jobs())
 
 
-def test_a_regression_takes_one_number_for_each_row(cluster, site, tmp_path) -> None:
+def test_a_regression_takes_one_number_for_each_row(cluster, home, tmp_path) -> None:
     x = np.random.default_rng(0).uniform(-1, 1, (200, 3))
     y = x @ [1.5, -2.0, 0.5]
     model, options = nn.models.mlp([3, 16, 1], seed=1), {"epochs": 3, "batch_size": 20, "lr": 0.2, "seed": 2}
@@ -355,7 +355,7 @@ def test_a_regression_takes_one_number_for_each_row(cluster, site, tmp_path) -> 
     assert private.history[-1].loss < private.history[0].loss
     table = np.column_stack([x, y])
     np.savetxt(tmp_path / "rows.csv", table, delimiter=",", header="a,b,c,y", comments="", fmt="%.9g")
-    place = ("--cluster", site / "cluster.toml", "--token-file", site / "token")
+    place = ("--cluster", home / "cluster.toml", "--token-file", home / "token")
     rows = (tmp_path / "rows.csv", "--label", "y", "--name", "prices", *place)
     code, output = command("upload", *rows)
     assert code == 1

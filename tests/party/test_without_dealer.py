@@ -17,7 +17,7 @@ from party.conftest import command, connected, running, running_all
 
 
 def test_two_parties_serve_train_and_recover_without_a_dealer(tmp_path) -> None:
-    folder = tmp_path / "site"
+    folder = tmp_path / "home"
     code, output = command("init", "--single-machine", "--no-dealer", folder)
     assert code == 0, output
     assert "hdcos dealer" not in output
@@ -49,11 +49,11 @@ def test_two_parties_serve_train_and_recover_without_a_dealer(tmp_path) -> None:
 
 
 def test_a_dealer_that_a_cluster_does_without_is_refused(tmp_path) -> None:
-    command("init", "--single-machine", tmp_path / "site")
-    cards = [NodeCard.read(tmp_path / "site" / role / "card.toml") for role in ("dealer", "party0", "party1")]
+    command("init", "--single-machine", tmp_path / "home")
+    cards = [NodeCard.read(tmp_path / "home" / role / "card.toml") for role in ("dealer", "party0", "party1")]
     with pytest.raises(InputError, match="party0, party1"):
         ClusterFile.of(cards, dealer=False)
     with pytest.raises(InputError, match="dealer"):
         ClusterFile.of(cards[1:])
     with pytest.raises(HdcosError):
-        ClusterFile.read(tmp_path / "site" / "card.toml")
+        ClusterFile.read(tmp_path / "home" / "card.toml")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from hdcos import nn
-from party.conftest import connected, make_site, secret
+from party.conftest import connected, make_home, secret
 
 ROOT = Path(__file__).parents[2]
 EXTRA = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["server"]
@@ -74,20 +74,20 @@ def test_a_local_cluster_predicts(python) -> None:
     assert (done.stdout, done.stderr) == ("True\n", "")
 
 
-def test_a_client_predicts_with_a_cluster(python, site, tmp_path) -> None:
+def test_a_client_predicts_with_a_cluster(python, home, tmp_path) -> None:
     model = nn.models.mlp([6, 8, 3])
     x = np.random.default_rng(0).uniform(-1, 1, (4, 6))
     np.save(tmp_path / "x.npy", x)
-    with connected(site) as cluster:
+    with connected(home) as cluster:
         cluster.share(model, "tiny")
     program = f"""
 import hdcos, numpy as np
-with hdcos.connect({str(site / "cluster.toml")!r}) as cluster:
+with hdcos.connect({str(home / "cluster.toml")!r}) as cluster:
     np.save({str(tmp_path / "api.npy")!r}, cluster.model("tiny").predict(np.load({str(tmp_path / "x.npy")!r})))
 """
-    done = python("-c", program, HDCOS_TOKEN=secret(site))
+    done = python("-c", program, HDCOS_TOKEN=secret(home))
     assert (done.returncode, done.stderr) == (0, "")
-    output = ("--output", tmp_path / "command.npy", "--cluster", site / "cluster.toml", "--token-file", site / "token")
+    output = ("--output", tmp_path / "command.npy", "--cluster", home / "cluster.toml", "--token-file", home / "token")
     done = python("-m", "hdcos", "predict", "tiny", tmp_path / "x.npy", *output)
     assert (done.returncode, done.stderr) == (0, "")
     for name in ("api.npy", "command.npy"):
@@ -95,14 +95,14 @@ with hdcos.connect({str(site / "cluster.toml")!r}) as cluster:
 
 
 def test_a_party_says_in_one_line_what_to_install(python, tmp_path) -> None:
-    folder = make_site(tmp_path / "site")
+    folder = make_home(tmp_path / "home")
     done = python("-m", "hdcos", "party", "--node", folder / "party0", "--cluster", folder / "cluster.toml")
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1)
     assert "pip install 'hdcos[server]'" in done.stderr
 
 
 def test_a_mistake_of_our_own_is_not_taken_for_a_missing_package(python, tmp_path) -> None:
-    folder = make_site(tmp_path / "site")
+    folder = make_home(tmp_path / "home")
     broken = "import sys; sys.modules['hdcos.party.http.server'] = None; from hdcos.cli import main; main()"
     done = python("-c", broken, "party", "--node", folder / "party0", "--cluster", folder / "cluster.toml")
     assert done.returncode == 1

@@ -44,11 +44,11 @@ def test_a_peer_that_vanishes_at_any_round_is_named_and_nothing_comes_out(case, 
     programs = [case.program(Party(rank, allocations[rank]), *(pair[rank] for pair in shares)) for rank in (0, 1)]
     with tls_pair(timeout_s=5) as links, ThreadPoolExecutor(2) as pool:
         started = time.monotonic()
-        leaving = pool.submit(vanishing, programs[leaver], links[leaver], round_number)
+        vanished = pool.submit(vanishing, programs[leaver], links[leaver], round_number)
         staying = pool.submit(run, programs[1 - leaver], links[1 - leaver])
         with pytest.raises(PeerLost, match=f"party{leaver}"):
             staying.result()
-        leaving.result()
+        vanished.result()
         assert time.monotonic() - started < 5
 
 

@@ -1,6 +1,6 @@
 """Is every opened value uniform whatever the secret, and every difference of two openings too?
 
-The sum of both shares is tested, not a share: each is uniform even under a broken mask. A reused mask leaves
+The sum of both shares is tested, not a share: each share is uniform even under a broken mask. A reused mask leaves
 each opening uniform and shows only in differences: within a run, and between runs on equal and on different secrets.
 A mask deliberately broken and one deliberately reused must be caught by the same tests.
 """
@@ -28,12 +28,12 @@ LEAST_P = 1e-9
 SECRETS = {"0": 0, "1": 1, "-1": 2**64 - 1, "large": 2**62 + 987654321}
 SECRET_CASES = [case for case in CASES if case.name != "reveal"]
 
-Rationing = Callable[[Case, list], tuple[Allocation, Allocation]]
+Allocating = Callable[[Case, list], tuple[Allocation, Allocation]]
 Runs = list[list[Opened]]
 
 
 class _Passing:
-    """A allocation seen through a wrapper."""
+    """An allocation seen through a wrapper."""
 
     def __init__(self, allocation: Allocation) -> None:
         self.allocation = allocation
@@ -67,7 +67,7 @@ def broken(case: Case, shares: list) -> tuple[Allocation, Allocation]:
     return Tampered(zero), Tampered(one)
 
 
-def reusing() -> Rationing:
+def reusing() -> Allocating:
     """The same material for every run."""
     kept: list = []
 
@@ -79,12 +79,12 @@ def reusing() -> Rationing:
     return allocation
 
 
-def openings(case: Case, word: int, runs: int, allocate: Rationing = fresh) -> Runs:
+def openings(case: Case, word: int, runs: int, allocating: Allocating = fresh) -> Runs:
     """What each of several runs on a constant secret opened, part by part."""
     observed = []
     for _ in range(runs):
         shares = [share_pair(np.full(shape, word, np.uint64), case.scale) for shape in case.shapes]
-        _, transcript = simulate(case.program, *shares, allocations=allocate(case, shares))
+        _, transcript = simulate(case.program, *shares, allocations=allocating(case, shares))
         observed.append([part for round_ in transcript.rounds for part in round_])
     return observed
 
@@ -153,9 +153,9 @@ def test_a_broken_mask_is_caught(case: Case) -> None:
 
 @pytest.mark.parametrize("case", SECRET_CASES, ids=lambda case: case.name)
 def test_a_reused_mask_is_caught_by_differences_between_runs(case: Case) -> None:
-    allocate = reusing()
-    observed = openings(case, SECRETS["1"], runs_needed(case), allocate)
-    others = openings(case, SECRETS["-1"], runs_needed(case), allocate)
+    allocating = reusing()
+    observed = openings(case, SECRETS["1"], runs_needed(case), allocating)
+    others = openings(case, SECRETS["-1"], runs_needed(case), allocating)
     masked_parts = [sample for sample in differences_between(observed, others) if not _is_seed(sample)]
     assert least_p(masked_parts) < LEAST_P
 
@@ -175,7 +175,7 @@ def test_one_mask_for_two_openings_of_a_run_is_caught_by_differences_within() ->
 
 
 class _Watching(_Passing):
-    """A allocation that remembers the masks it handed out."""
+    """An allocation that remembers the masks it handed out."""
 
     def __init__(self, allocation: Allocation) -> None:
         super().__init__(allocation)

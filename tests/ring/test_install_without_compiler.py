@@ -33,9 +33,9 @@ ASKED_FOR = {"HDCOS_PURE": "1"}
 def test_an_install_without_kernels_works_and_warns(tmp_path, editable, reason):
     venv.create(tmp_path / "venv", symlinks=True)
     python = tmp_path / "venv" / "bin" / "python"
-    site = tmp_path / "venv" / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
+    packages = tmp_path / "venv" / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
     # Build backend and NumPy come from the environment of the tests, behind the packages installed here.
-    (site / "tests.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    (packages / "tests.pth").write_text(sysconfig.get_path("purelib") + "\n")
     options = ["--no-build-isolation", "--no-deps", "--no-index", "--ignore-installed", "--quiet"]
     ours = {"HDCOS_KERNELS", "HDCOS_ISA", "HDCOS_PURE", "PYTHONPATH"}
     environment = {k: v for k, v in os.environ.items() if k not in ours}
@@ -51,5 +51,5 @@ def test_an_install_without_kernels_works_and_warns(tmp_path, editable, reason):
     )
     first, second = done.stdout.splitlines()
     assert first == "reference [[15]]"
-    home = ROOT / "src" if editable else site
+    home = ROOT / "src" if editable else packages
     assert second == f"SlowKernels {home / 'hdcos' / 'ring' / '__init__.py'}"

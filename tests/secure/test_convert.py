@@ -27,13 +27,13 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 def test_parameters_stay_what_they_were(name: str) -> None:
     model, rounds = MODELS[name]
-    form, chosen = training_plan(model), compile_network(model)
+    training, chosen = training_plan(model), compile_network(model)
     state = model.state()
-    names = [tensor.name for tensor in form.tensors]
-    pairs = [share_pair(t.words(state[t.name]), t.scale, t.bits) for t in form.tensors]
+    names = [tensor.name for tensor in training.tensors]
+    pairs = [share_pair(t.words(state[t.name]), t.scale, t.bits) for t in training.tensors]
 
     def program(party, *shares):
-        made = yield from to_inference(party, form, chosen, dict(zip(names, shares, strict=True)))
+        made = yield from to_inference(party, training, chosen, dict(zip(names, shares, strict=True)))
         return tuple(made[tensor.name] for tensor in chosen.tensors)
 
     (zero, one), transcript = simulate(program, *pairs)
@@ -42,17 +42,19 @@ def test_parameters_stay_what_they_were(name: str) -> None:
         assert (a.scale, a.bits) == (tensor.scale, 64)
         error = tensor.parameter(join(a.words, b.words)) - state[tensor.name]
         # One unit of each scale on the way: training's opened copy has 18 bits or more, inference's its own.
-        units = 2.0**-tensor.scale / abs(tensor.factor) + 2.0**-29 / min(abs(t.factor) for t in form.tensors)
+        units = 2.0**-tensor.scale / abs(tensor.factor) + 2.0**-29 / min(abs(t.factor) for t in training.tensors)
         assert np.abs(error).max() <= units
 
 
 def test_another_network_is_refused() -> None:
     model, other = nn.models.mlp([6, 8, 3]), nn.models.mlp([6, 8, 3], structure="dense")
-    form = training_plan(model)
-    pairs = [share_pair(t.words(model.state()[t.name]), t.scale, t.bits) for t in form.tensors]
+    training = training_plan(model)
+    pairs = [share_pair(t.words(model.state()[t.name]), t.scale, t.bits) for t in training.tensors]
 
     def program(party, *shares):
-        return (yield from to_inference(party, form, compile_network(other), dict(zip("abcd", shares, strict=True))))
+        return (
+            yield from to_inference(party, training, compile_network(other), dict(zip("abcd", shares, strict=True)))
+        )
 
     with pytest.raises(ModelError, match="other parameters"):
         simulate(program, *pairs)

@@ -14,20 +14,20 @@ def test_it_takes_the_steps_of_autograd() -> None:
     generator = np.random.default_rng(0)
     x, targets = generator.normal(size=(40, 6)), np.eye(3)[generator.integers(0, 3, 40)]
     trained = plain_fit(model, x, targets, 3, 10, lambda epoch: 0.5 / (1 + epoch), 7)
-    twin = model.to_torch(torch.float64)
+    module = model.to_torch(torch.float64)
     for epoch in range(3):
         order = np.random.default_rng([7, epoch]).permutation(40)
         for start in range(0, 40, 10):
             rows = order[start : start + 10]
             loss = torch.nn.functional.binary_cross_entropy_with_logits(
-                twin(torch.from_numpy(x[rows])), torch.from_numpy(targets[rows]), reduction="sum"
+                module(torch.from_numpy(x[rows])), torch.from_numpy(targets[rows]), reduction="sum"
             )
-            twin.zero_grad()
+            module.zero_grad()
             (loss / 10).backward()
             with torch.no_grad():
-                for parameter in twin.parameters():
+                for parameter in module.parameters():
                     parameter -= 0.5 / (1 + epoch) * parameter.grad
-    expected = nn.from_torch(twin).state()
+    expected = nn.from_torch(module).state()
     for name, value in trained.state().items():
         np.testing.assert_allclose(value, expected[name], atol=1e-12)
 

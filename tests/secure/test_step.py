@@ -22,34 +22,35 @@ from hdcos.testing.plaintext import Counter, run_plaintext
 ROWS = 32
 
 
-def shared(form, model, x, targets):
+def shared(training, model, x, targets):
     """Both shares of parameters, rows and targets."""
     state = model.state()
     pairs = {
-        tensor.name: share_pair(tensor.words(state[tensor.name]), tensor.scale, tensor.bits) for tensor in form.tensors
+        tensor.name: share_pair(tensor.words(state[tensor.name]), tensor.scale, tensor.bits)
+        for tensor in training.tensors
     }
     x = np.asarray(x)
-    for layer in form.front:
+    for layer in training.front:
         x = layer.forward({}, x)
     rows = share_pair(encode(x.reshape(len(x), -1), INPUT_SCALE), INPUT_SCALE)
-    return pairs, rows, share_pair(encode(targets, form.target_scale), form.target_scale)
+    return pairs, rows, share_pair(encode(targets, training.target_scale), training.target_scale)
 
 
 def private_step(model, x, targets, loss, rule):
     """The model after one step on shares, and the transcript."""
-    form = training_plan(model, loss)
-    pairs, rows, wanted = shared(form, model, x, targets)
+    training = training_plan(model, loss)
+    pairs, rows, wanted = shared(training, model, x, targets)
     names = list(pairs)
 
     def program(party, *shares):
         held = dict(zip(names, shares, strict=False))
-        after = yield from sgd_step(party, form, held, shares[-2], shares[-1], rule)
+        after = yield from sgd_step(party, training, held, shares[-2], shares[-1], rule)
         return tuple(after[name] for name in names)
 
     (zero, one), transcript = simulate(program, *pairs.values(), rows, wanted)
     after = {
         tensor.name: tensor.parameter(signed(join(a.words, b.words), tensor.bits))
-        for tensor, a, b in zip(form.tensors, zero, one, strict=True)
+        for tensor, a, b in zip(training.tensors, zero, one, strict=True)
     }
     return model.with_state(after), transcript
 
@@ -62,11 +63,11 @@ def signed(words, bits):
 
 def clear_step(model, x, targets, loss, rule):
     """The same step in plaintext, and how many openings left their range."""
-    form, counter = training_plan(model, loss), Counter()
-    pairs, rows, wanted = shared(form, model, x, targets)
+    training, counter = training_plan(model, loss), Counter()
+    pairs, rows, wanted = shared(training, model, x, targets)
     state = {name: whole(pair) for name, pair in pairs.items()}
-    after = run_plaintext(sgd_step, form, state, whole(rows), whole(wanted), rule, counter=counter)
-    return model.with_state({t.name: t.parameter(after[t.name].words) for t in form.tensors}), counter
+    after = run_plaintext(sgd_step, training, state, whole(rows), whole(wanted), rule, counter=counter)
+    return model.with_state({t.name: t.parameter(after[t.name].words) for t in training.tensors}), counter
 
 
 def whole(pair):
@@ -84,12 +85,12 @@ def float_loss(logits, wanted, loss):
 
 
 def plain_step(model, x, targets, loss, rate):
-    twin = model.to_torch(torch.float64)
-    (float_loss(twin(torch.from_numpy(x)), torch.from_numpy(targets), loss) / len(x)).backward()
+    module = model.to_torch(torch.float64)
+    (float_loss(module(torch.from_numpy(x)), torch.from_numpy(targets), loss) / len(x)).backward()
     with torch.no_grad():
-        for parameter in twin.parameters():
+        for parameter in module.parameters():
             parameter -= rate * parameter.grad
-    return model.with_state({name: tensor.numpy() for name, tensor in twin.state_dict().items()})
+    return model.with_state({name: tensor.numpy() for name, tensor in module.state_dict().items()})
 
 
 def small_images(activation, structure="hadamard"):
@@ -180,7 +181,7 @@ def test_a_private_step_is_the_plain_step(name: str, loss: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["higgs", "images", "dense tanh", "phd growing_cos"])
-def test_a_step_in_the_clear_is_the_plain_step_and_stays_in_range(name: str) -> None:
+def test_a_step_in_plaintext_is_the_plain_step_and_stays_in_range(name: str) -> None:
     model = MODELS[name]
     x, targets = batch(model)
     clear, counter = clear_step(model, x, targets, "logistic", Rule(0.1))
@@ -208,17 +209,17 @@ def test_a_step_with_a_wide_interval_is_the_plain_step_where_the_narrow_one_fold
                 assert_same_step(model, stepped, plain_step(model, x, targets, "logistic", 0.1), 0.1)
 
 
-def test_a_step_in_the_clear_counts_what_leaves_its_range() -> None:
+def test_a_step_in_plaintext_counts_what_leaves_its_range() -> None:
     model = MODELS["2 layers"]
     x, targets = batch(model)
     wild = model.with_state({**model.state(), "4.diagonal": np.full(8, 6.0) * np.sqrt(8)})
-    form, counter = training_plan(model), Counter()
+    training, counter = training_plan(model), Counter()
     state = {
         tensor.name: Share(encode(wild.state()[tensor.name] * tensor.factor, 40), 40).raised(tensor.scale)
-        for tensor in form.tensors
+        for tensor in training.tensors
     }
     rows, wanted = Share(encode(x, INPUT_SCALE), INPUT_SCALE), Share(encode(targets, 32), 32)
-    run_plaintext(sgd_step, form, state, rows, wanted, Rule(0.1), counter=counter)
+    run_plaintext(sgd_step, training, state, rows, wanted, Rule(0.1), counter=counter)
     assert counter.out_of_range > 0
     assert counter.largest > 1
 
@@ -242,10 +243,10 @@ def test_a_step_takes_the_rounds_it_should(name: str, loss: str, rounds: int) ->
 
 def planned_step(model, loss, rows):
     """What a step will cost, from shapes alone."""
-    form = training_plan(model, loss)
-    state = {tensor.name: blank_share(tensor.shape, tensor.scale, tensor.bits) for tensor in form.tensors}
-    x = blank_share((rows, prod(form.input_shape)), INPUT_SCALE)
-    return plan(sgd_step, form, state, x, blank_share((rows, form.outputs), form.target_scale), Rule(0.1))
+    training = training_plan(model, loss)
+    state = {tensor.name: blank_share(tensor.shape, tensor.scale, tensor.bits) for tensor in training.tensors}
+    x = blank_share((rows, prod(training.input_shape)), INPUT_SCALE)
+    return plan(sgd_step, training, state, x, blank_share((rows, training.outputs), training.target_scale), Rule(0.1))
 
 
 def test_lenet5_takes_15_rounds_and_less_than_25_mb_each_way() -> None:
@@ -258,23 +259,23 @@ def test_lenet5_takes_15_rounds_and_less_than_25_mb_each_way() -> None:
 @pytest.mark.parametrize(("momentum", "decay"), [(0.9, 0.0), (0.0, 0.05), (0.8, 0.02)])
 def test_momentum_and_decay_are_those_of_pytorch(name: str, momentum: float, decay: float) -> None:
     model = MODELS[name]
-    form = training_plan(model)
-    twin = model.to_torch(torch.float64)
-    optimizer = torch.optim.SGD(twin.parameters(), lr=1.0, momentum=momentum, weight_decay=decay)
-    state = {t.name: Share(t.words(model.state()[t.name]), t.scale, t.bits) for t in form.tensors}
+    training = training_plan(model)
+    module = model.to_torch(torch.float64)
+    optimizer = torch.optim.SGD(module.parameters(), lr=1.0, momentum=momentum, weight_decay=decay)
+    state = {t.name: Share(t.words(model.state()[t.name]), t.scale, t.bits) for t in training.tensors}
     rates, last = [0.25, 0.25, 0.2, 0.3], None
     for number, rate in enumerate(rates):
         x, targets = batch(model, number)
         rows = Share(encode(x.reshape(len(x), -1), INPUT_SCALE), INPUT_SCALE)
-        wanted = Share(encode(targets, form.target_scale), form.target_scale)
-        state = run_plaintext(sgd_step, form, state, rows, wanted, Rule(rate, momentum, decay, last, number))
+        wanted = Share(encode(targets, training.target_scale), training.target_scale)
+        state = run_plaintext(sgd_step, training, state, rows, wanted, Rule(rate, momentum, decay, last, number))
         last = rate
         optimizer.param_groups[0]["lr"] = rate
         optimizer.zero_grad()
-        (float_loss(twin(torch.from_numpy(x)), torch.from_numpy(targets), "logistic") / len(x)).backward()
+        (float_loss(module(torch.from_numpy(x)), torch.from_numpy(targets), "logistic") / len(x)).backward()
         optimizer.step()
-    stepped = model.with_state({t.name: t.parameter(state[t.name].words) for t in form.tensors})
-    assert_same_step(model, stepped, nn.from_torch(twin), 1.0)
+    stepped = model.with_state({t.name: t.parameter(state[t.name].words) for t in training.tensors})
+    assert_same_step(model, stepped, nn.from_torch(module), 1.0)
 
 
 @pytest.mark.parametrize(
@@ -309,7 +310,7 @@ def test_a_coarse_rate_is_exact_in_the_mean() -> None:
     assert sum(factors) == 5180
 
 
-def test_a_step_in_the_clear_counts_logits_beyond_the_fitted_interval() -> None:
+def test_a_step_in_plaintext_counts_logits_beyond_the_fitted_interval() -> None:
     model = MODELS["diagonal"]
     x, targets = batch(model)
     for loss in ("logistic", "softmax"):
@@ -337,7 +338,7 @@ def test_softmax_needs_something_to_compare() -> None:
 
 
 @pytest.mark.parametrize("structure", ["hadamard", "dense"])
-def test_no_step_on_shares_makes_a_jump_that_the_same_step_in_the_clear_does_not(structure: str) -> None:
+def test_no_step_on_shares_makes_a_jump_that_the_same_step_in_plaintext_does_not(structure: str) -> None:
     """`make prove SUITE=training PART=faults` takes ten thousand of these."""
     model = nn.models.mlp([4, 4, 1], structure=structure, seed=2)
     worst = 0.0

@@ -13,7 +13,7 @@ from hdcos.secure.training import Rule, TrainingPlan, sgd_step, training_plan
 from hdcos.secure.training.plan import INPUT_SCALE, TARGET_SCALE
 from hdcos.testing.pair import Opened, share_pair, simulate
 
-FORMS = {
+PLANS = {
     "diagonal": training_plan(nn.models.mlp([8, 8, 8, 2])),
     "diagonal softmax": training_plan(nn.models.mlp([8, 8, 8, 3]), "softmax"),
     "dense": training_plan(nn.models.mlp([8, 8, 2], "cos", "dense")),
@@ -31,17 +31,17 @@ FORMS = {
 RUNS = 12
 
 
-def openings(form: TrainingPlan, weight: int, data: int) -> list[list[Opened]]:
+def openings(training: TrainingPlan, weight: int, data: int) -> list[list[Opened]]:
     """What several steps on constant secrets opened."""
     observed = []
     for _ in range(RUNS):
-        pairs = [share_pair(np.full(t.shape, weight, np.uint64), t.scale, t.bits) for t in form.tensors]
-        x = share_pair(np.full((64, prod(form.input_shape)), data, np.uint64), INPUT_SCALE)
-        targets = share_pair(np.full((64, form.outputs), data, np.uint64), TARGET_SCALE)
+        pairs = [share_pair(np.full(t.shape, weight, np.uint64), t.scale, t.bits) for t in training.tensors]
+        x = share_pair(np.full((64, prod(training.input_shape)), data, np.uint64), INPUT_SCALE)
+        targets = share_pair(np.full((64, training.outputs), data, np.uint64), TARGET_SCALE)
 
         def program(party, *shares):
-            state = {t.name: share for t, share in zip(form.tensors, shares, strict=False)}
-            return (yield from sgd_step(party, form, state, shares[-2], shares[-1], Rule(0.5, 0.9)))
+            state = {t.name: share for t, share in zip(training.tensors, shares, strict=False)}
+            return (yield from sgd_step(party, training, state, shares[-2], shares[-1], Rule(0.5, 0.9)))
 
         _, transcript = simulate(program, *pairs, x, targets)
         observed.append([part for round_ in transcript.rounds for part in round_])
@@ -57,11 +57,11 @@ def least_p(samples: list[tuple[np.ndarray, int]]) -> float:
     return worst
 
 
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("name", PLANS)
 @pytest.mark.parametrize("secret", [0, 2**64 - 1, 2**40 + 12345])
 def test_openings_of_a_step_and_their_differences_are_uniform(name: str, secret: int) -> None:
-    form = FORMS[name]
-    runs, others = openings(form, secret, secret), openings(form, 0, 0)
+    training = PLANS[name]
+    runs, others = openings(training, secret, secret), openings(training, 0, 0)
     parts = range(len(runs[0]))
     singles = [(np.concatenate([run[i].values.ravel() for run in runs]), runs[0][i].bits) for i in parts]
     pairs = list(zip(runs, others, strict=True))
@@ -74,8 +74,8 @@ def test_openings_of_a_step_and_their_differences_are_uniform(name: str, secret:
 
 def test_a_step_opens_as_many_values_as_it_has_masks_for() -> None:
     """Weights, rows, phases, loss, gradients: every opening has material of its own, used once."""
-    form = FORMS["diagonal"]
-    (run,) = [openings(form, 3, 5)[0]]
-    layers = len(form.blocks)
+    training = PLANS["diagonal"]
+    (run,) = [openings(training, 3, 5)[0]]
+    layers = len(training.blocks)
     # All weights, rows and, for the momentum, biases; other weights again; phases; loss; one gradient per layer.
     assert len(run) == (1 + 1 + layers) + 1 + (layers - 1) + 1 + layers

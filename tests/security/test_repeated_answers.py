@@ -18,7 +18,7 @@ from hdcos.secure.stages import Product
 
 WIDTH = 32
 ROW = np.random.default_rng(5).uniform(0, 1, WIDTH)
-NO_NOISE = {"lanes": 0, "answer_noise": False}
+NO_NOISE = {"coins": 0, "answer_noise": False}
 
 
 def attack(setting: Setting, queries: int) -> Attack:
@@ -53,7 +53,7 @@ def test_each_phase_bit_costs_the_adversary_four_times_as_many_queries() -> None
 
 
 def test_cosines_rounded_to_the_nearest_tell_the_weights() -> None:
-    assert attack(Setting(lanes=0), 2000).needed("dealt", "regression") < 500
+    assert attack(Setting(coins=0), 2000).needed("dealt", "regression") < 500
 
 
 def test_dithered_cosines_do_not() -> None:
@@ -62,7 +62,7 @@ def test_dithered_cosines_do_not() -> None:
 
 
 def test_one_coin_per_cosine_tells_the_weights_by_the_size_of_the_noise() -> None:
-    single = VarianceAttack(Queries(network(WIDTH), Setting(lanes=1, answer_noise=False), ROW))
+    single = VarianceAttack(Queries(network(WIDTH), Setting(coins=1, answer_noise=False), ROW))
     single.ask(5000)
     assert single.correlation() > 0.9
 

@@ -33,6 +33,38 @@ def test_linear_maps_of_shares_are_local_and_exact() -> None:
     assert (value(*(a.rescaled(17) for a in x)) == [[0.75, -1], [0.125, 1.5]]).all()
 
 
+def test_every_operation_keeps_scale_and_bits() -> None:
+    x, y = (Share(np.arange(6, dtype=np.uint64).reshape(2, 3), 16, bits) for bits in (40, 50))
+    assert [(z.scale, z.bits) for z in (x + y, y + x, x - y, y - x)] == [(16, 40)] * 4
+    for z in (-x, x * 3, x * np.int64(-3), 3 * x, x[0], x.reshape(6), x.sum(0)):
+        assert (z.scale, z.bits) == (16, 40)
+    assert ((x * Public.of(0.5, 4)).scale, (x * Public.of(0.5, 4)).bits) == (20, 40)
+    assert ((x * np.int64(-3)).words.view(np.int64) == -3 * np.arange(6).reshape(2, 3)).all()
+    assert (x.shape, x.size, len(x)) == ((2, 3), 6, 2)
+    assert (x.rescaled(5).scale, x.rescaled(5).bits) == (5, 40)
+
+
+def test_no_word_of_a_share_is_printed() -> None:
+    x = Share(np.array([123456789], np.uint64), 16)
+    assert "123456789" not in f"{x} {x!r} {Public(x.words)!r}"
+    assert (Public(x.words).scale, x.bits) == (0, 64)
+
+
+def test_a_share_is_raised_to_a_higher_scale_and_known_modulo_as_much_more() -> None:
+    x = Share(np.array([3, 5], np.uint64), 16, 40)
+    up = x.raised(20)
+    assert (up.words == [3 << 4, 5 << 4]).all()
+    assert (up.scale, up.bits) == (20, 44)
+    assert Share(x.words, 16, 63).raised(20).bits == 64
+    assert x.raised(16) is x
+
+
+def test_joining_counts_modulo_the_bits_of_both() -> None:
+    zero, one = np.array([250, 3], np.uint8), np.array([10, 4], np.uint8)
+    assert (join(zero, one, 8) == [4, 7]).all()
+    assert (join(zero, one) == [260, 7]).all(), "narrow words are widened before they are added"
+
+
 def test_what_is_not_local_is_a_type_error() -> None:
     x, _ = pair([1.0])
     with pytest.raises(TypeError, match="one round"):
@@ -67,3 +99,6 @@ def test_refreshing_keeps_the_secret_and_replaces_both_shares() -> None:
     assert (value(*fresh) == np.arange(1000.0)).all()
     assert (fresh[0].words != x[0].words).mean() > 0.99
     assert (fresh[0].words != again.words).mean() > 0.99
+    assert (fresh[1].words != x[1].words).mean() > 0.99
+    narrow = refresh(Share(x[0].words, 7, 33), 0, seed, "run 3")
+    assert (narrow.scale, narrow.bits) == (7, 33)

@@ -1,4 +1,4 @@
-"""One run of training three ways: on shares, in floating point, and in the clear with the fixed point of shares."""
+"""One run of training three ways: on shares, in floating point, and in plaintext with the fixed point of shares."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from hdcos.secure.training.targets import batches, one_hot
 from hdcos.sharing import Share
 from hdcos.testing.plaintext import Counter, run_plaintext
 
-WARM_UP = 3
-"""Epochs until a rate that falls has its full size."""
+WARM_UP_EPOCHS = 3
+"""Epochs until a rate has its full size, from which it falls along a half cosine."""
 
 
 @dataclass(frozen=True)
@@ -36,18 +36,18 @@ class Run:
     batch: int
     rate: float
     momentum: float = 0.0
-    falling: bool = False
+    warm_up: bool = False
     seed: int = 0
     tolerance: float = 0.5
     least: float | None = None
 
     def schedule(self, epoch: int) -> float:
-        """What the rate is multiplied with; runs that warm up end closer to their twins than those that begin fast."""
-        if not self.falling:
+        """What the rate is multiplied with; runs that warm up end closer to plaintext than those that begin fast."""
+        if not self.warm_up:
             return 1.0
-        if epoch < WARM_UP:
-            return (epoch + 1) / (WARM_UP + 1)
-        return 0.5 * (1 + math.cos(math.pi * (epoch - WARM_UP) / (self.epochs - WARM_UP)))
+        if epoch < WARM_UP_EPOCHS:
+            return (epoch + 1) / (WARM_UP_EPOCHS + 1)
+        return 0.5 * (1 + math.cos(math.pi * (epoch - WARM_UP_EPOCHS) / (self.epochs - WARM_UP_EPOCHS)))
 
     def nudged(self) -> Run:
         """The same run from initial weights that differ by a hundred-thousandth: what chance alone makes of it."""
@@ -97,8 +97,8 @@ def private(run: Run) -> Outcome:
 def floating(run: Run) -> Outcome:
     """In floating point."""
     torch.set_num_threads(1)
-    twin = run.model.to_torch(torch.float32)
-    optimizer = torch.optim.SGD(twin.parameters(), lr=run.rate, momentum=run.momentum)
+    module = run.model.to_torch(torch.float32)
+    optimizer = torch.optim.SGD(module.parameters(), lr=run.rate, momentum=run.momentum)
     rows, targets = torch.from_numpy(run.x.astype(np.float32)), one_hot(run.y, run.model.output_shape[0])
     wanted = torch.from_numpy(targets.astype(np.float32))
     for epoch in range(run.epochs):
@@ -106,26 +106,26 @@ def floating(run: Run) -> Outcome:
         for chosen in run.batches(epoch):
             optimizer.zero_grad()
             loss = torch.nn.functional.binary_cross_entropy_with_logits(
-                twin(rows[chosen]), wanted[chosen], reduction="sum"
+                module(rows[chosen]), wanted[chosen], reduction="sum"
             )
             (loss / len(chosen)).backward()
             optimizer.step()
-    return run.outcome(nn.from_torch(twin)(run.test_x))
+    return run.outcome(nn.from_torch(module)(run.test_x))
 
 
 def fixed_point(run: Run) -> Outcome:
-    """In the clear, with the words, roundings and ranges of the shares."""
-    form, counter = training_plan(run.model), Counter(run.seed)
-    held = form.shares(form.words(run.model))
+    """In plaintext, with the words, roundings and ranges of the shares."""
+    training, counter = training_plan(run.model), Counter(run.seed)
+    held = training.shares(training.words(run.model))
     x = encode(run.x.reshape(len(run.x), -1), INPUT_SCALE)
-    targets = encode(one_hot(run.y, form.outputs), form.target_scale)
+    targets = encode(one_hot(run.y, training.outputs), training.target_scale)
     number, last = 0, None
     for epoch in range(run.epochs):
         rate = run.rate * run.schedule(epoch)
         for chosen in run.batches(epoch):
             rule = Rule(rate, run.momentum, 0.0, last, number)
-            rows, wanted = Share(x[chosen], INPUT_SCALE), Share(targets[chosen], form.target_scale)
-            held = run_plaintext(sgd_step, form, held, rows, wanted, rule, counter=counter)
+            rows, wanted = Share(x[chosen], INPUT_SCALE), Share(targets[chosen], training.target_scale)
+            held = run_plaintext(sgd_step, training, held, rows, wanted, rule, counter=counter)
             number, last = number + 1, rate
-    trained = form.decode(run.model, {name: share.words for name, share in held.items()})
+    trained = training.decode(run.model, {name: share.words for name, share in held.items()})
     return run.outcome(trained(run.test_x), counter=counter)

@@ -1,0 +1,94 @@
+"""The update of a step: rate, momentum and decay as public integers whose mean is exact."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from hdcos.errors import InputError
+from hdcos.secure.training.rule import BEFORE, Rule, updated
+from hdcos.sharing import Share
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"rate": 0.0}, {"rate": -1.0}, {"rate": math.inf}, {"rate": math.nan}, {"momentum": -0.1}, {"momentum": 1.0},
+        {"momentum": math.nan}, {"decay": -0.1}, {"decay": math.inf}, {"decay": math.nan},
+    ],
+)  # fmt: skip
+def test_numbers_that_make_no_step_are_refused(values) -> None:
+    with pytest.raises(InputError):
+        Rule(**{"rate": 0.1, **values})
+
+
+def test_small_and_zero_are_allowed() -> None:
+    assert not Rule(1e-300, 0.0, 0.0).inertial
+    assert Rule(0.1, 0.999).inertial
+    assert Rule(0.1, decay=1e-9).inertial
+
+
+@pytest.mark.parametrize("value", [1 / 16, 0.3, 1.0, 2.5, 1000.7])
+def test_an_integer_factor_is_the_value_in_the_mean(value) -> None:
+    factors = [Rule(0.1, number=number).integer(value, "w") for number in range(1000)]
+    assert set(factors) <= {math.floor(value), math.ceil(value)}
+    assert sum(factors) == math.floor(1000 * value)
+
+
+def test_what_would_be_lost_is_refused_and_the_least_rate_is_told() -> None:
+    with pytest.raises(InputError, match=r"0\.1 is too small for 0\.bias.*smallest it can take is 0\.2"):
+        Rule(0.1).integer(1 / 32, "0.bias")
+    with pytest.raises(InputError, match=r"too small for layer 3.*smallest it can take is 0\.4"):
+        Rule(0.1).on_cosine(32.0, 24, 3)
+    with pytest.raises(InputError, match="too small"):
+        Rule(0.1).integer(1 / 16.1, "w")
+    with pytest.raises(InputError, match="too small"):
+        Rule(0.1).on_cosine(127.9, 24, 3)
+
+
+@pytest.mark.parametrize("amplitude", [128.0, 1000.3, 2.0**30, 3e9, 2.0**40])
+def test_a_factor_on_cosines_has_31_bits_where_it_can_and_its_shift_undoes_them(amplitude) -> None:
+    factor, shift = Rule(0.1).on_cosine(amplitude, 24, 0)
+    extra = shift - 24
+    assert factor == round(amplitude * 2.0**extra)
+    assert 2**30 <= factor < 2**31 if extra else factor >= 2**30
+    assert extra >= 0
+
+
+def share(*values: int, scale: int = 20) -> Share:
+    return Share(np.array(values, np.uint64), scale)
+
+
+def changes(rule: Rule, before: int = 0) -> tuple[int, dict[str, Share]]:
+    """By how much w = 2**20 * 8 moves when its step is 5, its copy is 8 and its copy of one step ago `before`."""
+    state = {"w": share(8 << 20), "w" + BEFORE: share(before, scale=0)}
+    after = updated(state, rule, {"w": np.array([5], np.uint64)}, {"w": share(8, scale=0)})
+    return int(after["w"].words.view(np.int64)[0]) - (8 << 20), after
+
+
+def test_a_plain_step_is_taken_off() -> None:
+    moved, after = changes(Rule(0.5))
+    assert moved == -5
+    assert list(after) == ["w"]
+    assert (after["w"].scale, after["w"].bits) == (20, 64)
+
+
+def test_momentum_goes_on_where_the_last_step_went() -> None:
+    """rate mu v = mu rate / last rate * (w - w before), in units of w."""
+    moved, after = changes(Rule(0.5, 0.75, 0.0, last_rate=0.25), before=6)
+    assert moved == -5 + int(0.75 * 0.5 / 0.25 * 2) * 2**20
+    assert int(after["w" + BEFORE].words[0]) == 8
+    assert changes(Rule(0.5, 0.75), before=6)[0] == -5, "there is no last step before the first"
+
+
+def test_decay_pulls_towards_zero() -> None:
+    moved, after = changes(Rule(0.5, 0.0, 0.25))
+    assert moved == -5 - int(0.5 * 0.25 * 8) * 2**20
+    assert list(after) == ["w"], "without momentum no copy is kept"
+
+
+def test_the_shares_of_a_step_have_the_bits_they_had() -> None:
+    state = {"w": Share(np.array([7], np.uint64), 20, 50)}
+    assert updated(state, Rule(0.1), {"w": np.array([1], np.uint64)}, {})["w"].bits == 50
