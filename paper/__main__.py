@@ -1,5 +1,7 @@
 """`python -m paper run NAME ...` and `python -m paper report`: the paper's tables and figures, made again.
 
+`python -m paper ready DATASET` trains the ready networks that ship with hdcos.
+
 Needs NumPy and, to train, PyTorch; nothing else.
 """
 
@@ -11,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from hdcos.errors import HdcosError
-from paper.cells import LEARNING_RATES
+from paper.cells import IMAGES, LEARNING_RATES
 from paper.experiments import NAMES, UNTRAINED
 
 RESULTS = Path("results/paper.jsonl")
@@ -21,7 +23,7 @@ def main(arguments: list[str] | None = None) -> int:
     """The exit code of a command."""
     options = _parser().parse_args(arguments)
     try:
-        return _report(options) if options.command == "report" else _run(options)
+        return {"run": _run, "ready": _ready, "report": _report}[options.command](options)
     except (HdcosError, OSError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
@@ -39,6 +41,13 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--device", default="cpu", help="cpu or cuda")
     run.add_argument("--datasets", nargs="*", default=[], help="only these data sets")
     run.add_argument("--seconds", type=float, help="begin nothing that would probably end later than this")
+    ready = commands.add_parser("ready", help="train the ready network for images")
+    ready.add_argument("dataset", choices=IMAGES)
+    ready.add_argument("--out", type=Path, default=Path("build/ready"), help="folder of the trained networks")
+    ready.add_argument("--epochs", type=_count, help="60 for Fashion-MNIST and 30 for MNIST unless given")
+    ready.add_argument("--seeds", type=_count, default=3, help="networks per learning rate")
+    ready.add_argument("--rates", type=float, nargs="*", default=[0.03], help="learning rates")
+    ready.add_argument("--device", default="cpu", help="cpu or cuda")
     report = commands.add_parser("report", help="render the results beside the paper's")
     report.add_argument("--results", type=Path, default=RESULTS, help="file of results")
     report.add_argument("--out", type=Path, default=RESULTS.parent, help="folder of the report")
@@ -57,13 +66,28 @@ def _run(options: argparse.Namespace) -> int:
     try:
         from paper.run import run
     except ImportError:
-        print("Experiments train with PyTorch. Install it: `pip install 'hdcos[torch]'`.", file=sys.stderr)
-        return 1
+        return _no_torch()
     chosen = {key: value for key, value in vars(options).items() if key not in ("command", "names", "out")}
     for name in options.names:
         done = run(name, options.out, say=partial(print, flush=True), **chosen)
         print(f"{done} {'rows written' if name in UNTRAINED else 'cells trained'}; results are in {options.out}.")
     return 0
+
+
+def _ready(options: argparse.Namespace) -> int:
+    try:
+        from paper.ready import run
+    except ImportError:
+        return _no_torch()
+    chosen = (options.dataset, options.out, options.rates, options.seeds, options.epochs, options.device)
+    run(*chosen, say=partial(print, flush=True))
+    print(f"The networks are in {options.out}.")
+    return 0
+
+
+def _no_torch() -> int:
+    print("Experiments train with PyTorch. Install it: `pip install 'hdcos[torch]'`.", file=sys.stderr)
+    return 1
 
 
 def _report(options: argparse.Namespace) -> int:

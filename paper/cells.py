@@ -16,6 +16,7 @@ from hdcos.nn import models
 from hdcos.nn.hadamard import HadamardDiagonal, RandomProjection
 from hdcos.nn.layer import Layer
 from hdcos.nn.sequential import Sequential
+from hdcos.ring import Array
 
 LEARNING_RATES = (1e-5, 1e-4, 1e-3, 0.01, 0.1, 0.5)
 IMAGES = ("mnist", "fashion_mnist")
@@ -24,6 +25,12 @@ SYNTHETIC_CRITEO = "criteo (synthetic)"
 TABLES = {"higgs": (28, 16), "criteo": (1023, 1024)}
 """Features of a row, and units of a hidden layer."""
 HIGGS_DEPTH = CRITEO_DEPTH = 4
+
+
+def rate_row(model: Sequential) -> Array:
+    """The public factor of the learning rate of every parameter, in the order of `state()`."""
+    factors, state = model.rate_factors(), model.state()
+    return np.concatenate([np.full(array.size, factors[name]) for name, array in state.items()])
 
 
 @dataclass(frozen=True)
@@ -36,6 +43,7 @@ class Cell:
     initial      "default": that of the layers; "signs": diagonals of random signs; "phases": biases before the
                  activations uniform in [0, 2 pi)
     reduction    of the loss over a batch: "mean" or "sum"
+    diagonals    learning rate of diagonals: "plain", that of the other parameters, or "scaled", sqrt(n) times that
     projection   features that a public random projection leaves in front of the first Hadamard-Diagonal layer
     """
 
@@ -49,9 +57,12 @@ class Cell:
     initial: str = "default"
     reduction: str = "mean"
     projection: int | None = None
+    diagonals: str = "plain"
 
     def network(self, seed: int) -> Sequential:
         """The untrained network; equal seeds start from equal parameters at every learning rate."""
+        if self.diagonals not in ("plain", "scaled"):
+            raise InputError(f"diagonals learn at a plain or a scaled rate, got {self.diagonals!r}")
         if self.dataset in IMAGES:
             plain = models.lenet5(self.activation, self.structure, seed)
         elif self.dataset in TABLES and self.depth is not None:

@@ -68,13 +68,19 @@ EXPERIMENTS: dict[str, list[Cell]] = {
         Cell("fashion_mnist", "cos", "dense", initial="phases"),
         Cell("fashion_mnist", "cos", "dense", reduction="sum"),
     ],
+    "rates": [
+        Cell(dataset, "cos", "hadamard", inputs=inputs, diagonals=diagonals)
+        for dataset in IMAGES
+        for inputs in ("unit", "standardised")
+        for diagonals in ("plain", "scaled")
+    ],
     "projection": [
         Cell(dataset, "cos", "hadamard", projection=features) for dataset in IMAGES for features in PROJECTIONS
     ],
     "tables": _table(STRUCTURES),
 }
 """By name. `tables` is all of dense, hadamard and lowrank; `inputs` varies the scale of the inputs, `starts` the
-initial values and the reduction of the loss."""
+initial values and the reduction of the loss, `rates` the learning rate of diagonals."""
 
 UNTRAINED = {
     "rounds": "rounds",

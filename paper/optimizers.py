@@ -23,7 +23,7 @@ class Optimizer(Protocol):
 
 class SGD:
     def __init__(self, parameters: torch.Tensor, rates: torch.Tensor) -> None:
-        self.parameters, self.descent = parameters, -rates[:, None]
+        self.parameters, self.descent = parameters, -rates
 
     def step(self, gradient: torch.Tensor) -> None:
         self.parameters.addcmul_(gradient, self.descent)
@@ -32,11 +32,28 @@ class SGD:
         pass
 
 
+class Momentum:
+    """v = 0.9 v + gradient, parameters -= rate * schedule * v, with a schedule that changes between steps."""
+
+    def __init__(self, parameters: torch.Tensor, rates: torch.Tensor) -> None:
+        self.parameters, self.descent = parameters, -rates
+        self.velocity = torch.zeros_like(parameters)
+        self.schedule = torch.ones((), dtype=parameters.dtype, device=parameters.device)
+        """What all rates are multiplied by at present."""
+
+    def step(self, gradient: torch.Tensor) -> None:
+        self.velocity.mul_(0.9).add_(gradient)
+        self.parameters.addcmul_(self.velocity, self.descent * self.schedule)
+
+    def reset(self) -> None:
+        self.velocity.zero_()
+
+
 class Adam:
     """Kingma and Ba, with their constants."""
 
     def __init__(self, parameters: torch.Tensor, rates: torch.Tensor) -> None:
-        self.parameters, self.descent = parameters, -rates[:, None]
+        self.parameters, self.descent = parameters, -rates
         self.mean, self.square = torch.zeros_like(parameters), torch.zeros_like(parameters)
         self.decay = torch.tensor([0.9, 0.999], dtype=torch.float64, device=parameters.device)
         self.power = torch.ones_like(self.decay)
@@ -56,8 +73,8 @@ class Adam:
 
 
 def optimizer(name: str, parameters: torch.Tensor, rates: torch.Tensor) -> Optimizer:
-    """The optimiser of that name for parameters (models, size), with a learning rate per model."""
-    kinds: dict[str, type[SGD] | type[Adam]] = {"sgd": SGD, "adam": Adam}
+    """The optimiser of that name for parameters (models, size), with learning rates (models, 1) or (models, size)."""
+    kinds: dict[str, type[SGD] | type[Momentum] | type[Adam]] = {"sgd": SGD, "momentum": Momentum, "adam": Adam}
     if name not in kinds:
         raise InputError(f"no optimiser is called {name!r}: choose from {', '.join(kinds)}")
     return kinds[name](parameters, rates)

@@ -15,7 +15,7 @@ import torch
 
 from hdcos.nn.sequential import Sequential
 from paper.batched import Batch
-from paper.cells import Cell
+from paper.cells import Cell, rate_row
 from paper.optimizers import optimizer
 from paper.tasks import Task
 
@@ -60,7 +60,10 @@ class Training:
         self.batch = Batch(networks * len(rates), str(device))
         parameters = self.batch.parameters
         self.initial = parameters.clone()
-        self.optimizer = optimizer(cell.optimizer, parameters, torch.tensor(self.rates).to(parameters))
+        rates_of_all = torch.tensor(self.rates).to(parameters)[:, None]
+        if cell.diagonals == "scaled":
+            rates_of_all = rates_of_all * torch.from_numpy(rate_row(networks[0])).to(parameters)
+        self.optimizer = optimizer(cell.optimizer, parameters, rates_of_all)
         self.finite_epochs = torch.zeros(self.batch.models, dtype=torch.int64, device=device)
 
     def step(self, x: torch.Tensor, y: torch.Tensor) -> None:

@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from hdcos import data
+from hdcos import data, nn
 from hdcos.data.folder import locate
 from hdcos.errors import DataMissing
 
@@ -36,6 +36,13 @@ if FOUND:
         assert images.mean() == pytest.approx(mean, abs=5e-5)
         assert labels.shape == (count,)
         assert np.unique(labels).tolist() == list(range(10))
+
+    @pytest.mark.parametrize(("name", "read", "split", "count", "mean"), [case for case in FOUND if case[2] == "test"])
+    def test_trained_convnets_classify_them(name, read, split, count, mean):
+        model = nn.models.pretrained(f"convnet_{name.replace('-', '_')}")
+        images, labels = read(split)
+        least = {"mnist": 0.985, "fashion-mnist": 0.905}[name]
+        assert (model(images[:1000]).argmax(axis=1) == labels[:1000]).mean() >= least
 
 
 if exists("higgs/higgs-sample.csv"):

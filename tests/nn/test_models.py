@@ -37,7 +37,7 @@ def test_ready_models_take_activation_structure_and_seed_by_name(name: str) -> N
 def test_word_lists_are_those_of_the_interface() -> None:
     assert sorted(WORDS) == INTERFACE_WORDS
     assert list(models.STRUCTURES) == ["dense", "hadamard", "low_rank", "phd", "circulant"]
-    assert list(models.READY) == ["lenet5", "higgs_mlp", "criteo_mlp"]
+    assert list(models.READY) == ["lenet5", "convnet", "higgs_mlp", "criteo_mlp"]
 
 
 def test_lenet_has_the_layers_of_the_paper() -> None:
@@ -100,3 +100,8 @@ def test_the_digits_model_classifies_test_digits() -> None:
 @pytest.mark.parametrize("name", ["lenet5_mnist", "lenet5_fashion_mnist"])
 def test_trained_lenets_are_hd_cos_networks(name: str) -> None:
     assert models.pretrained(name).fingerprint == models.lenet5("cos", "hadamard").fingerprint
+
+
+@pytest.mark.parametrize("name", ["convnet_mnist", "convnet_fashion_mnist"])
+def test_trained_convnets_are_hd_cos_networks(name: str) -> None:
+    assert models.pretrained(name).fingerprint == models.convnet("cos", "hadamard").fingerprint

@@ -56,7 +56,7 @@ def test_optimisers_step_like_those_of_pytorch(name: str, kind: type[torch.optim
     parameters = torch.randn(2, 5, generator=generator, dtype=torch.float64)
     twins = [torch.nn.Parameter(row.clone()) for row in parameters]
     theirs = [kind([twin], lr=float(rate)) for twin, rate in zip(twins, rates, strict=True)]  # type: ignore[call-arg]
-    ours = optimizer(name, parameters, rates)
+    ours = optimizer(name, parameters, rates[:, None])
     for _ in range(4):
         gradient = torch.randn(2, 5, generator=generator, dtype=torch.float64)
         ours.step(gradient)

@@ -69,6 +69,14 @@ class HadamardLinear(Linear, abstract=True):
     def row_elements(self, shape: Shape) -> int:
         return super().row_elements(shape) + self.size
 
+    def rate_factors(self) -> dict[str, float]:
+        """sqrt(n) for diagonals: an entry is seen by every output through a factor of 1 / sqrt(n).
+
+        A dense weight w_ij has the gradient g_i x_j. A diagonal entry has (H^T g)_j x_j, a sum of n terms of random
+        sign over sqrt(n): as large as one of them, but a change of d_j moves each output by only x_j / sqrt(n).
+        """
+        return {name: sqrt(self.size) for name in self.parameter_shapes() if name.startswith("diagonal")}
+
 
 @dataclass(frozen=True)
 class HadamardDiagonal(HadamardLinear):

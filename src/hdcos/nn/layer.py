@@ -85,6 +85,10 @@ class Layer:
         """Numbers of one row that the layer works on: what comes in, what goes out, what lies between."""
         return prod(shape) + prod(self.output_shape(shape))
 
+    def rate_factors(self) -> dict[str, float]:
+        """Public factors of the learning rate by parameter, where it is not 1: what makes one rate fit all layers."""
+        return {}
+
     def matrix_elements(self) -> int:
         """Numbers of the matrices that it makes besides its parameters, from these or from a seed."""
         return 0

@@ -44,6 +44,22 @@ def lenet5(activation: str = "cos", structure: str = "hadamard", seed: int = 0) 
     return Sequential([*features, *_stack([400, 120, 84, 10], activation, structure)], seed, (1, 28, 28))
 
 
+def convnet(activation: str = "cos", structure: str = "hadamard", seed: int = 0) -> Sequential:
+    """A network for (1, 28, 28) images and 10 classes, more accurate than LeNet-5: three convolutions, two of them with
+    stride 2, then 512 units of the structure and a dense output."""
+    act = _between(activation)
+    features = [
+        Conv2d(1, 16, 3, padding=1),
+        *act,
+        Conv2d(16, 32, 4, 2, 1),
+        *act,
+        Conv2d(32, 64, 4, 2, 1),
+        *act,
+        Flatten(),
+    ]
+    return Sequential([*features, linear(structure, 3136, 512), *act, Dense(512, 10)], seed, (1, 28, 28))
+
+
 def higgs_mlp(
     hidden_layers: int = 4, activation: str = "cos", structure: str = "hadamard", seed: int = 0
 ) -> Sequential:
@@ -57,10 +73,15 @@ def criteo_mlp(activation: str = "cos", structure: str = "hadamard", seed: int =
     return mlp([1023, 1024, 1024, 1024, 1024, 1], activation, structure, seed)
 
 
-READY: dict[str, Callable[..., Sequential]] = {"lenet5": lenet5, "higgs_mlp": higgs_mlp, "criteo_mlp": criteo_mlp}
+READY: dict[str, Callable[..., Sequential]] = {
+    "lenet5": lenet5,
+    "convnet": convnet,
+    "higgs_mlp": higgs_mlp,
+    "criteo_mlp": criteo_mlp,
+}
 """Untrained networks by name; each takes `activation`, `structure` and `seed` by keyword."""
 
-PRETRAINED = ("digits", "lenet5_mnist", "lenet5_fashion_mnist")
+PRETRAINED = ("digits", "lenet5_mnist", "lenet5_fashion_mnist", "convnet_mnist", "convnet_fashion_mnist")
 
 
 def pretrained(name: str) -> Sequential:

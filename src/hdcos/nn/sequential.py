@@ -81,6 +81,11 @@ class Sequential:
         """Copies of all parameters, "INDEX.NAME", float64, angles in radians."""
         return {f"{i}.{name}": a.copy() for i, parts in enumerate(self._parameters) for name, a in parts.items()}
 
+    def rate_factors(self) -> dict[str, float]:
+        """Public factors of the learning rate, by the names of `state()`: see `Layer.rate_factors`."""
+        known = {f"{i}.{name}": f for i, layer in enumerate(self.layers) for name, f in layer.rate_factors().items()}
+        return {name: known.get(name, 1.0) for name in self._state_shapes()}
+
     def with_state(self, state: Mapping[str, npt.ArrayLike]) -> Sequential:
         """The same network with other parameters."""
         return Sequential._assemble(self.layers, self.input_shape, state, self.feature_names)
