@@ -84,12 +84,13 @@ def float_loss(logits, wanted, loss):
     return against.sum() - len(label) * np.log(2)  # a class against itself adds log 2 and no gradient
 
 
-def plain_step(model, x, targets, loss, rate):
+def plain_step(model, x, targets, loss, rate, scale_diagonals=True):
     module = model.to_torch(torch.float64)
     (float_loss(module(torch.from_numpy(x)), torch.from_numpy(targets), loss) / len(x)).backward()
+    factors = model.rate_factors() if scale_diagonals else dict.fromkeys(model.state(), 1.0)
     with torch.no_grad():
-        for parameter in module.parameters():
-            parameter -= rate * parameter.grad
+        for name, parameter in module.named_parameters():
+            parameter -= rate * factors[name] * parameter.grad
     return model.with_state({name: tensor.numpy() for name, tensor in module.state_dict().items()})
 
 
@@ -261,7 +262,8 @@ def test_momentum_and_decay_are_those_of_pytorch(name: str, momentum: float, dec
     model = MODELS[name]
     training = training_plan(model)
     module = model.to_torch(torch.float64)
-    optimizer = torch.optim.SGD(module.parameters(), lr=1.0, momentum=momentum, weight_decay=decay)
+    optimizer = torch.optim.SGD(nn.parameter_groups(module, 1.0), momentum=momentum, weight_decay=decay)
+    factors = [group["lr"] for group in optimizer.param_groups]
     state = {t.name: Share(t.words(model.state()[t.name]), t.scale, t.bits) for t in training.tensors}
     rates, last = [0.25, 0.25, 0.2, 0.3], None
     for number, rate in enumerate(rates):
@@ -270,7 +272,8 @@ def test_momentum_and_decay_are_those_of_pytorch(name: str, momentum: float, dec
         wanted = Share(encode(targets, training.target_scale), training.target_scale)
         state = run_plaintext(sgd_step, training, state, rows, wanted, Rule(rate, momentum, decay, last, number))
         last = rate
-        optimizer.param_groups[0]["lr"] = rate
+        for group, factor in zip(optimizer.param_groups, factors, strict=True):
+            group["lr"] = rate * factor
         optimizer.zero_grad()
         (float_loss(module(torch.from_numpy(x)), torch.from_numpy(targets), "logistic") / len(x)).backward()
         optimizer.step()
@@ -327,7 +330,7 @@ def test_a_small_decay_is_exact_in_the_mean() -> None:
     nothing = {"b": np.zeros(2, np.uint64)}
     for number in range(steps):
         copies = {"b": Share(encode(decode(state["b"].words, scale), 18), 18)}
-        state = update(state, Rule(rate, 0.0, decay, rate, number), nothing, copies)
+        state = update(state, Rule(rate, 0.0, decay, rate, number), nothing, copies, dict.fromkeys(state, 1.0))
     expected = (1 - rate * decay) ** steps
     assert np.abs(decode(state["b"].words, scale) - np.array([expected, -expected])).max() < 1e-5
 

@@ -38,4 +38,5 @@ from hdcos.nn.layer import Layer as Layer
 from hdcos.nn.layer import layer_from_json as layer_from_json
 from hdcos.nn.sequential import Sequential as Sequential
 from hdcos.nn.sequential import from_torch as from_torch
+from hdcos.nn.sequential import parameter_groups as parameter_groups
 from hdcos.nn.storage import load as load

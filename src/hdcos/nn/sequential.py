@@ -247,6 +247,15 @@ def from_torch(module: torch.nn.Module, input_shape: Sequence[int] | None = None
     return model
 
 
+def parameter_groups(module: torch.nn.Module, lr: float) -> list[dict[str, Any]]:
+    """The parameters of a PyTorch module for `torch.optim`, each with the rate that training on shares gives it.
+
+    Diagonals get sqrt(n) times the rate of the others; a scheduler keeps these proportions.
+    """
+    groups: list[dict[str, Any]] = _torch_modules().parameter_groups(module, lr)
+    return groups
+
+
 def _torch_modules() -> ModuleType:
     """What knows PyTorch, which is imported only when asked for."""
     try:

@@ -79,6 +79,16 @@ def to_torch(model: Sequential, dtype: torch.dtype | None = None) -> tnn.Sequent
     return module
 
 
+def parameter_groups(module: tnn.Module, lr: float) -> list[dict[str, Any]]:
+    """The parameters of a module by learning rate: see `hdcos.nn.parameter_groups`."""
+    own = [part for part in module.modules() if isinstance(part, LayerModule)]
+    factors = {getattr(part, name): factor for part in own for name, factor in part.layer.rate_factors().items()}
+    groups: dict[float, list[tnn.Parameter]] = {}
+    for parameter in module.parameters():
+        groups.setdefault(factors.get(parameter, 1.0), []).append(parameter)
+    return [{"params": parameters, "lr": lr * factor} for factor, parameters in groups.items()]
+
+
 def from_torch(module: tnn.Module, input_shape: Sequence[int] | None = None) -> Sequential:
     """The module as a network of hdcos, parameters included; ModelError names a layer that has no counterpart."""
     if input_shape is None:

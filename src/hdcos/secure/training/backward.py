@@ -53,6 +53,8 @@ class Backward:
     state: Mapping[str, Share]
     rule: Rule
     rows: int
+    factors: Mapping[str, float]
+    """Of the learning rate, by parameter."""
     made: dict[str, Array] = field(default_factory=dict)
     """The step of each parameter, at the parameter's scale."""
 
@@ -137,7 +139,8 @@ class Backward:
 
     def _on_cosine(self, block: LinearBlock, phase: FusedPhase, scale: int, before: LinearBlock) -> tuple[int, int]:
         """The learning rate in the public factor of a cosine: sum over the batch of g_u cos y' is then the step."""
-        amplitude = self.rule.rate / self.rows * block.weight.squared * 2.0 ** (block.weight.scale - scale)
+        rate = self.rule.rate_of(self.factors[block.weight.name])
+        amplitude = rate / self.rows * block.weight.squared * 2.0 ** (block.weight.scale - scale)
         return self.rule.on_cosine(amplitude / 2.0**before.pool_bits, phase.scale, block.part.index)
 
     # ---- matrix blocks, activations
@@ -175,7 +178,8 @@ class Backward:
 
     def _move(self, name: str, gradient: Share, factor: float) -> None:
         """Note a parameter's step: `factor` times the gradient, summed over the batch, in the parameter's units."""
-        rate = self.rule.rate / self.rows * factor * 2.0 ** (self.state[name].scale - gradient.scale)
+        rate = self.rule.rate_of(self.factors[name])
+        rate *= factor / self.rows * 2.0 ** (self.state[name].scale - gradient.scale)
         self.made[name] = gradient.words * ring_word(self.rule.integer(rate, name))
 
 

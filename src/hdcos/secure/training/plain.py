@@ -29,11 +29,11 @@ def plain_fit(
     for layer in model.layers:
         if not isinstance(layer, nn.HadamardDiagonal | nn.Cos) or getattr(layer, "blocks", 1) != 1:
             raise ModelError(f"{layer.kind} is not trained here: PyTorch does, with model.to_torch()")
-    state = {name: value.copy() for name, value in model.state().items()}
+    state, factors = model.state(), model.rate_factors()
     for epoch in range(epochs):
         for rows in batches(seed, epoch, len(x), batch_size):
             for name, gradient in _gradients(model, state, x[rows], targets[rows]).items():
-                state[name] -= rate(epoch) / batch_size * gradient
+                state[name] -= rate(epoch) * factors[name] / batch_size * gradient
     return model.with_state(state)
 
 

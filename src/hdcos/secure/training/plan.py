@@ -152,6 +152,13 @@ class TrainingPlan:
         return tuple(tensor for block in self.blocks for tensor in block.tensors)
 
     @cached_property
+    def rate_factors(self) -> dict[str, float]:
+        """The public factor of every parameter's learning rate."""
+        layers = {block.part.index: block.part.layer.rate_factors() for block in self.blocks}
+        names = (tensor.name for tensor in self.tensors)
+        return {name: layers[int(name.split(".")[0])].get(name.split(".")[1], 1.0) for name in names}
+
+    @cached_property
     def weight_rows(self) -> tuple[WeightRow, ...]:
         """All weights as they are opened. That of a first diagonal block begins the first row."""
         rows: dict[tuple[int, int], list[Tensor]] = {}

@@ -35,6 +35,8 @@ class Rule:
     """The rate of the step before; None in the first step."""
     number: int = 0
     """How many steps came before."""
+    scale_diagonals: bool = True
+    """Whether diagonals move at their own rate, sqrt(n) times the others' (`nn.Layer.rate_factors` says why)."""
 
     def __post_init__(self) -> None:
         if not (isfinite(self.rate) and self.rate > 0):
@@ -48,6 +50,10 @@ class Rule:
     def inertial(self) -> bool:
         """Whether steps depend on the parameters themselves, which must then be known at a lower scale."""
         return self.momentum > 0 or self.decay > 0
+
+    def rate_of(self, factor: float) -> float:
+        """The rate of a parameter whose layer asks for a public factor."""
+        return self.rate * factor if self.scale_diagonals else self.rate
 
     def integer(self, value: float, name: str) -> int:
         """A public integer factor; over many steps its mean is the value, whatever that is."""
@@ -74,9 +80,13 @@ class Rule:
 
 
 def update(
-    state: Mapping[str, Share], rule: Rule, steps: Mapping[str, Array], copies: Mapping[str, Share]
+    state: Mapping[str, Share],
+    rule: Rule,
+    steps: Mapping[str, Array],
+    copies: Mapping[str, Share],
+    factors: Mapping[str, float],
 ) -> dict[str, Share]:
-    """The parameters after a step; with momentum, their rounded copies too."""
+    """The parameters after a step; with momentum, their rounded copies too. Weight decay follows a parameter's rate."""
     after: dict[str, Share] = {}
     for name, step in steps.items():
         share = state[name]
@@ -88,7 +98,7 @@ def update(
                 moved = copy - state[name + BEFORE]
                 words = words + (moved * rule.dither(rule.momentum * rule.rate / rule.last_rate * gain)).words
             if rule.decay:
-                words = words - (copy * rule.dither(rule.rate * rule.decay * gain)).words
+                words = words - (copy * rule.dither(rule.rate_of(factors[name]) * rule.decay * gain)).words
             if rule.momentum:
                 after[name + BEFORE] = copy
         after[name] = Share(words, share.scale, share.bits)

@@ -43,8 +43,8 @@ def sgd_step(party: Party, plan: TrainingPlan, state: State, x: Share, targets: 
     pairs = [open_pairs(party, targets)] if plan.loss == "softmax" else []
     logits, opened = yield from forward.logits(x, rule.inertial, *pairs)
     gradient = yield from forward.with_waiting(error(party, plan, logits, targets, *opened))
-    steps = yield from Backward(party, forward.passes, state, rule, len(x)).steps(gradient)
-    return update(state, rule, steps, forward.copies() if rule.inertial else {})
+    steps = yield from Backward(party, forward.passes, state, rule, len(x), plan.rate_factors).steps(gradient)
+    return update(state, rule, steps, forward.copies() if rule.inertial else {}, plan.rate_factors)
 
 
 def plan_step(
