@@ -163,6 +163,12 @@ def test_momentum_and_weight_decay_change_the_result(cluster) -> None:
     assert not close(trained, plain(), limit=0.05)
 
 
+def test_diagonals_may_have_a_rate_of_their_own(cluster, rows) -> None:
+    trained = cluster.fit(model(), rows, scale_diagonals=True, **{**OPTIONS, "lr": 0.2})
+    assert close(trained, plain_fit(model(), X, one_hot(Y, 3), 2, 20, lambda epoch: 0.2, 3, scale_diagonals=True))
+    assert not close(trained, plain_fit(model(), X, one_hot(Y, 3), 2, 20, lambda epoch: 0.2, 3), limit=0.05)
+
+
 @pytest.mark.parametrize("how", ["schedule", "function"])
 def test_rates_may_change_by_epoch(cluster, rows, how) -> None:
     falling = {"lr": 0.5, "schedule": lambda epoch: 1.0 - 0.5 * epoch} if how == "schedule" else {}

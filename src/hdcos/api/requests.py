@@ -7,7 +7,6 @@ refused by name, except in predictions: there the Open Inference Protocol wants 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -135,6 +134,8 @@ class JobParameters(Request, frozen=True):
     loss: Literal["logistic", "softmax", "squared"] = "logistic"
     momentum: Real = 0.0
     weight_decay: Real = 0.0
+    scale_diagonals: bool = False
+    """Whether diagonals learn at sqrt(n) times the rate."""
     checkpoint_every: Annotated[int, Meta(ge=1, le=1 << 32)] = 100
     publish: Literal["end", "epoch"] = "end"
 
@@ -169,15 +170,3 @@ class AuditQuery(Request, frozen=True):
     """How many records are wanted, newest first."""
 
     limit: Annotated[int, Meta(ge=1, le=MOST_AUDITED)] = 100
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What a run of training is, for the workers of both parties and for a caller that resumes it."""
-
-    loss: str
-    batch: int
-    seed: int
-    total_steps: int
-    momentum: float = 0.0
-    decay: float = 0.0

@@ -2,7 +2,8 @@
 
 [data]       train (a file, or several: rows of several owners), label; test (a file), features (of NPZ files)
 [model]      ready (a ready model) or sizes (of an MLP), with activation, structure, seed; or file
-[training]   epochs, batch_size, lr, loss, momentum, weight_decay, schedule ("constant", "cosine", "linear"), seed,
+[training]   epochs, batch_size, lr, loss, momentum, weight_decay, scale_diagonals (a rate of their own, sqrt(n) times
+             as large), schedule ("constant", "cosine", "linear"), seed,
              checkpoint (a folder), checkpoint_every, watch (how many of your rows are predicted after each epoch, 256)
 [output]     model (a file): the trained model is revealed to you and saved there
 """
@@ -34,7 +35,8 @@ KEYS: dict[str, dict[str, tuple[type, ...]]] = {
     "model": {"ready": TEXT, "sizes": (list,), "file": TEXT, "activation": TEXT, "structure": TEXT, "seed": WHOLE},
     "training": dict.fromkeys(("epochs", "batch_size", "seed", "checkpoint_every", "watch"), WHOLE)
     | dict.fromkeys(("lr", "momentum", "weight_decay"), NUMBER)
-    | dict.fromkeys(("loss", "schedule", "checkpoint"), TEXT),
+    | dict.fromkeys(("loss", "schedule", "checkpoint"), TEXT)
+    | {"scale_diagonals": (bool,)},
     "output": {"model": TEXT},
 }
 SCHEDULES: dict[str, Callable[[float], float]] = {

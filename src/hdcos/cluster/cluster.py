@@ -147,8 +147,9 @@ class Cluster:
         trained model remembers the names.
 
         `lr` is a number or a function of the epoch; `schedule`, a function of the epoch, multiplies it. Momentum and
-        weight decay are those of PyTorch's SGD. A rate that falls below what the arithmetic can take is kept at that,
-        with a warning.
+        weight decay are those of PyTorch's SGD. With `scale_diagonals`, the diagonals of Hadamard-Diagonal layers of
+        size n learn at sqrt(n) times the rate, which costs nothing and suits them better (docs/design.md). A rate that
+        falls below what the arithmetic can take is kept at that, with a warning.
 
         After each epoch the caller sees private predictions for rows of its own: those of `validation`, else `watch` of
         the rows in `x`, if it passed rows and not names. `history` of the result has their loss and accuracy, and

@@ -35,6 +35,7 @@ class Options(TypedDict, total=False):
     loss: str
     momentum: float
     weight_decay: float
+    scale_diagonals: bool
     schedule: Callable[[int], float] | None
     validation: tuple[Rows, ArrayLike] | None
     watch: int
@@ -73,6 +74,7 @@ def check_run(
     loss: str = "logistic",
     momentum: float = 0.0,
     weight_decay: float = 0.0,
+    scale_diagonals: bool = False,
     schedule: Callable[[int], float] | None = None,
     validation: tuple[Rows, ArrayLike] | None = None,
     watch: int = SAMPLE,
@@ -95,7 +97,7 @@ def check_run(
     model = model.remembering(column_names(x))
     plan = training_plan(model, loss)
     watched = None if validation is None else Watch.validation(model, loss, validation)
-    rates = epoch_rates(model, loss, batch_size, lr, schedule, epochs, momentum, weight_decay)
+    rates = epoch_rates(model, loss, batch_size, lr, schedule, epochs, momentum, weight_decay, scale_diagonals)
     named, own = named_sets(plan, x, y), None
     if named is None:
         own = own_rows(plan, model, x, y, loss)
@@ -115,6 +117,7 @@ def check_run(
         "rates": rates,
         "momentum": float(momentum),
         "weight_decay": float(weight_decay),
+        "scale_diagonals": bool(scale_diagonals),
         # A run that goes on has its seed already.
         "seed": secrets.randbits(32) if seed is None and resume is None else seed,
         "checkpoint_every": checkpoint_every,

@@ -51,6 +51,11 @@ class Settings:
     total_steps: int
     momentum: float = 0.0
     decay: float = 0.0
+    scale_diagonals: bool = False
+
+    def rule(self, rate: float, last_rate: float | None = None, number: int = 0) -> Rule:
+        """That of a step."""
+        return Rule(rate, self.momentum, self.decay, last_rate, number, self.scale_diagonals)
 
 
 def steps_ahead(plan: Plan) -> int:
@@ -107,7 +112,15 @@ class Training:
         if not 1 <= batch <= len(x):
             raise InputError(f"a batch of {batch} rows cannot be drawn from {len(x)}")
         steps = len(x) // batch * len(spec["rates"])
-        settings = Settings(spec["loss"], batch, spec["seed"], steps, spec["momentum"], spec["weight_decay"])
+        settings = Settings(
+            spec["loss"],
+            batch,
+            spec["seed"],
+            steps,
+            spec["momentum"],
+            spec["weight_decay"],
+            spec.get("scale_diagonals", False),
+        )
         check_shares(words, {tensor.name: tensor.shape for tensor in chosen.tensors})
         state = chosen.shares(words)
         compared = targets.raised(chosen.target_scale)
@@ -137,7 +150,7 @@ class Training:
         x = blank_share((self.settings.batch, *self.x.shape[1:]), INPUT_SCALE)
         targets = blank_share((self.settings.batch, *self.targets.shape[1:]), self.targets.scale)
         state = {tensor.name: blank_share(tensor.shape, tensor.scale, tensor.bits) for tensor in self.plan.tensors}
-        rule = Rule(rate, self.settings.momentum, self.settings.decay)
+        rule = self.settings.rule(rate)
         return plan(sgd_step, self.plan, state, x, targets, rule, rank=self.engine.rank)
 
     @property
@@ -165,7 +178,7 @@ class Training:
             if pool.expected - execution <= ahead // 2:
                 wanted = min(self.settings.total_steps - self.start, execution + ahead) - pool.expected
                 engine.order(pool, max(0, wanted))
-            rule = Rule(rate, self.settings.momentum, self.settings.decay, self.last_rate, self.step)
+            rule = self.settings.rule(rate, self.last_rate, self.step)
             rows = self.rows(self.step)
             with engine.attempt("online"):
                 allocation = pool.begin(1, execution, engine.timeout_s)
@@ -219,6 +232,7 @@ class Training:
         """Go on from a checkpoint of the same run."""
         assert self.checkpoints is not None
         words, record = self.checkpoints.load(step)
+        record["settings"] = asdict(Settings(**record["settings"]))  # older ones lack what was added since
         mine = self._record()
         for what in ("rows", "shapes", "settings"):
             if record[what] != mine[what]:

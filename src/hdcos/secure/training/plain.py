@@ -24,12 +24,14 @@ def plain_fit(
     batch_size: int,
     rate: Callable[[int], float],
     seed: int,
+    scale_diagonals: bool = False,
 ) -> nn.Sequential:
     """The model after SGD on rows and one-hot targets, drawn as `cluster.fit` draws them."""
     for layer in model.layers:
         if not isinstance(layer, nn.HadamardDiagonal | nn.Cos) or getattr(layer, "blocks", 1) != 1:
             raise ModelError(f"{layer.kind} is not trained here: PyTorch does, with model.to_torch()")
-    state, factors = model.state(), model.rate_factors()
+    state = model.state()
+    factors = model.rate_factors() if scale_diagonals else dict.fromkeys(state, 1.0)
     for epoch in range(epochs):
         for rows in batches(seed, epoch, len(x), batch_size):
             for name, gradient in _gradients(model, state, x[rows], targets[rows]).items():

@@ -32,6 +32,7 @@ def epoch_rates(
     epochs: int,
     momentum: float,
     decay: float,
+    scale_diagonals: bool = False,
 ) -> list[float]:
     """The rate of each epoch: `lr` is a number or a function of the epoch, and `schedule` multiplies it.
 
@@ -39,7 +40,7 @@ def epoch_rates(
     """
     wanted = [_rate(lr, schedule, epoch) for epoch in range(epochs)]
     Rule(max(wanted), momentum, decay)  # refuses bad numbers
-    least = least_rate(model, batch, loss, momentum, decay)
+    least = least_rate(model, batch, loss, momentum, decay, scale_diagonals)
     if max(wanted) < least:
         raise InputError(
             f"a learning rate of {max(wanted):g} is too small for batches of {batch} rows of this network: its steps "
@@ -64,9 +65,16 @@ def _rate(lr: Rate, schedule: Callable[[int], float] | None, epoch: int) -> floa
     return rate
 
 
-def least_rate(model: Sequential, batch: int, loss: str, momentum: float = 0.0, decay: float = 0.0) -> float:
+def least_rate(
+    model: Sequential,
+    batch: int,
+    loss: str,
+    momentum: float = 0.0,
+    decay: float = 0.0,
+    scale_diagonals: bool = False,
+) -> float:
     """The smallest learning rate whose steps on batches of this size are not lost in rounding."""
-    rule = _Noting(1.0, momentum, decay)
+    rule = _Noting(1.0, momentum, decay, scale_diagonals=scale_diagonals)
     plan_rule(model, batch, loss, rule)
     return max(rule.least) * (1 + 1e-9)  # the quotient was rounded
 
