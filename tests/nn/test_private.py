@@ -1,4 +1,4 @@
-"""Networks on shares: the outputs of the float network within a bound derived from the bits, and the rounds promised."""
+"""Networks on shares: the float outputs within a bound derived from the bits, and the rounds promised."""
 
 from __future__ import annotations
 
