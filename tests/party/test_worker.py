@@ -1,0 +1,127 @@
+"""Workers in one process: each owns one pair of links, and both parties do the same, command by command."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from threading import Thread
+
+import numpy as np
+import pytest
+
+from hdcos import nn
+from hdcos.api.commands import CountMaterial, Idle, Infer, KeepModel, Load, OpenFunction, Order, Unload
+from hdcos.cluster.shares import split_words
+from hdcos.errors import DataMissing, HandshakeError, HdcosError, InputError, MaterialReused
+from hdcos.link import Meter
+from hdcos.offline import Dealer
+from hdcos.offline.dealer_link import DealerClient, serve_dealer
+from hdcos.party.engine import Engine
+from hdcos.party.local_front import LocalFront
+from hdcos.ring import decode, encode
+from hdcos.secure import layout
+from hdcos.sharing import join
+from hdcos.testing.memory_link import memory_pair
+
+
+class Pair:
+    """Worker i of party 0 and worker i of party 1, with a dealer in threads of this process."""
+
+    def __init__(self, dealer: Dealer) -> None:
+        self._dealer = dealer
+        self._links = memory_pair(timeout_s=10.0)
+        self.fronts = [LocalFront(self._engine(rank)) for rank in (0, 1)]
+        self._pool = ThreadPoolExecutor(2)
+
+    def _engine(self, rank: int) -> Engine:
+        def dial(meter: Meter):
+            here, there = memory_pair()
+            here.meter = meter
+            Thread(target=self._deal, args=(there, rank), daemon=True).start()
+            return here
+
+        return Engine(rank, lambda meter: (self._links[rank], bytes(32)), DealerClient(dial, rank), Meter(), 10.0)
+
+    def _deal(self, link, rank: int) -> None:
+        with suppress(HdcosError):
+            serve_dealer(self._dealer, link, rank)
+
+    def do(self, *commands, arrays=({}, {})):
+        """Both parties execute the same commands; a tuple has one for each party."""
+
+        def run(rank: int):
+            answer = {}, {}
+            for command in commands:
+                mine = command[rank] if isinstance(command, tuple) else command
+                answer = self.fronts[rank]._answer(mine, dict(arrays[rank]))
+            return answer
+
+        return [future.result() for future in [self._pool.submit(run, rank) for rank in (0, 1)]]
+
+    def stop(self) -> None:
+        for front in self.fronts:
+            front._worker.stop()
+        self._pool.shutdown()
+
+
+@pytest.fixture
+def pairs():
+    dealer = Dealer()
+    made = [Pair(dealer), Pair(dealer)]
+    yield made
+    for pair in made:
+        pair.stop()
+
+
+def result(answers):
+    (zero, words0), (one, words1) = answers
+    assert (zero["scale"], zero["bits"]) == (one["scale"], one["bits"])
+    return decode(join(words0["words"], words1["words"], zero["bits"]), zero["scale"], zero["bits"])
+
+
+def test_two_pairs_serve_one_model_side_by_side_with_material_of_their_own(pairs) -> None:
+    model = nn.models.mlp([6, 8, 3])
+    network = layout(model, 26)
+    state, rows = model.state(), np.random.default_rng(0).uniform(-1, 1, (4, 6))
+    shares = split_words({tensor.name: tensor.words(state[tensor.name]) for tensor in network.tensors})
+    words = encode(network.prepared(rows), network.input_scale)
+    for number, pair in enumerate(pairs):
+        kept = KeepModel("m", "v", model.architecture(), 26)
+        pair.do(kept, Load("m", "v", f"model m {number}", {"shares": 8}), arrays=shares)
+    with ThreadPoolExecutor(2) as pool:
+
+        def predict(pair):
+            found = pair.do(Infer("m", "shares", ["x"], 0, 8), arrays=split_words({"input": words}))
+            return result(found).reshape(4, 3) * network.output_gain
+
+        for outputs in pool.map(predict, pairs):
+            assert np.abs(outputs - model(rows)).max() < 1e-2
+    for pair in pairs:
+        assert [facts["used"] for facts, _ in pair.do(CountMaterial("m"))] == [4, 4]
+        with pytest.raises(MaterialReused, match="are used already"):
+            pair.do(Infer("m", "shares", ["x"], 3, 8), arrays=split_words({"input": words}))
+
+
+def test_parties_that_were_told_differently_stop_at_the_first_frame(pairs) -> None:
+    pair, other = pairs
+    opened = OpenFunction("f", "cos", {}, [[1, 4]], [16])
+    pair.do(opened, Order("f", "shares", 4, wait=True))
+    inputs = split_words({"input0": encode(np.zeros((1, 4)), 16)})
+    with pytest.raises(HandshakeError, match="another program"):
+        pair.do((Infer("f", "shares", ["x"], 0, 4), Infer("f", "shares", ["y"], 0, 4)), arrays=inputs)
+    with pytest.raises(MaterialReused, match="opened the material of f before"):  # whichever pair asks
+        other.do(opened)
+
+
+@pytest.mark.parametrize(
+    ("command", "error", "words"),
+    [
+        (Idle(), InputError, "does not know the command Idle"),
+        (Load("none", "v", "scope", {}), DataMissing, "version v of none is not here"),
+        (Order("none", "shares", 1), InputError, "nothing is open under the name none"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_by_name(pairs, command, error, words) -> None:
+    with pytest.raises(error, match=words):
+        pairs[0].do(command)
+    pairs[0].do(Unload("none"))
