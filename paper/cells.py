@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from math import pi
 
 import numpy as np
+from hdcos.nn.structured import Circulant
 
 from hdcos.errors import InputError
 from hdcos.nn import models
@@ -25,6 +26,8 @@ SYNTHETIC_CRITEO = "criteo (synthetic)"
 TABLES = {"higgs": (28, 16), "criteo": (1023, 1024)}
 """Features of a row, and units of a hidden layer."""
 HIGGS_DEPTH = CRITEO_DEPTH = 4
+STEM = 7
+"""Layers of LeNet-5 up to the features of its convolutions."""
 
 
 def rate_row(model: Sequential) -> Array:
@@ -41,10 +44,12 @@ class Cell:
     blocks       H D blocks in each Hadamard-Diagonal layer
     inputs       "unit": pixels in [0, 1] and Higgs features as they are; "standardised": mean 0 and variance 1 besides
     initial      "default": that of the layers; "signs": diagonals of random signs; "phases": biases before the
-                 activations uniform in [0, 2 pi)
+                 activations uniform in [0, 2 pi); "normal": circulant weights from N(0, 1), as diagonals are
     reduction    of the loss over a batch: "mean" or "sum"
     diagonals    learning rate of diagonals: "plain", that of the other parameters, or "scaled", sqrt(n) times that
     projection   features that a public random projection leaves in front of the first Hadamard-Diagonal layer
+    convolutions activation after the convolutions of LeNet-5: "same" as after the other layers, or "relu"
+    part         of the training rows: the first of them, in an order that is random
     """
 
     dataset: str
@@ -58,6 +63,8 @@ class Cell:
     reduction: str = "mean"
     projection: int | None = None
     diagonals: str = "plain"
+    convolutions: str = "same"
+    part: float = 1.0
 
     def network(self, seed: int) -> Sequential:
         """The untrained network; equal seeds start from equal parameters at every learning rate."""
@@ -70,10 +77,19 @@ class Cell:
             plain = models.mlp([features, *[width] * self.depth, 1], self.activation, self.structure, seed)
         else:
             raise InputError(f"no network of the paper is for {self.dataset!r} with depth {self.depth}")
-        layers = self._projected([self._deepened(layer) for layer in plain.layers])
+        layers = self._projected([self._deepened(layer) for layer in self._convolved(plain).layers])
         if tuple(layers) != plain.layers:
             plain = Sequential(layers, seed, plain.input_shape)
         return self._started(plain, seed)
+
+    def _convolved(self, plain: Sequential) -> Sequential:
+        """With another activation after the convolutions; one is there to replace."""
+        if self.convolutions == "same":
+            return plain
+        if self.dataset not in IMAGES or self.activation == "none":
+            raise InputError(f"no activation after convolutions is to be replaced in {self.activation} networks here")
+        first = models.lenet5(self.convolutions).layers[:STEM]
+        return Sequential([*first, *plain.layers[STEM:]], 0, plain.input_shape)
 
     def _deepened(self, layer: Layer) -> Layer:
         return replace(layer, blocks=self.blocks) if isinstance(layer, HadamardDiagonal) else layer
@@ -93,8 +109,8 @@ class Cell:
     def _started(self, model: Sequential, seed: int) -> Sequential:
         if self.initial == "default":
             return model
-        if self.initial not in ("signs", "phases"):
-            raise InputError(f"initial values are default, signs or phases, got {self.initial!r}")
+        if self.initial not in ("signs", "phases", "normal"):
+            raise InputError(f"initial values are default, signs, phases or normal, got {self.initial!r}")
         state, last = model.state(), len(model.layers) - 1
         for key, array in state.items():
             index, name = key.split(".")
@@ -103,4 +119,6 @@ class Cell:
                 state[key] = generator.choice([-1.0, 1.0], array.shape)
             elif self.initial == "phases" and name == "bias" and int(index) < last:
                 state[key] = generator.uniform(0, 2 * pi, array.shape)
+            elif self.initial == "normal" and isinstance(model.layers[int(index)], Circulant) and name == "weight":
+                state[key] = generator.standard_normal(array.shape)
         return model.with_state(state)

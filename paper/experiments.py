@@ -74,13 +74,28 @@ EXPERIMENTS: dict[str, list[Cell]] = {
         for inputs in ("unit", "standardised")
         for diagonals in ("plain", "scaled")
     ],
+    "last-two": [
+        Cell(dataset, activation, structure, convolutions="relu")
+        for dataset, structures in (("mnist", STRUCTURES), ("fashion_mnist", (*STRUCTURES, "phd", "circulant")))
+        for activation in ("cos", "expm1", "polyfit3")
+        for structure in structures
+    ],
+    "circulant-start": [Cell("fashion_mnist", "cos", "circulant", initial="normal")],
+    "higgs-start": [Cell("higgs", "square", "hadamard", depth=HIGGS_DEPTH, initial="signs")],
+    "higgs-rows": [
+        Cell("higgs", activation, "dense", depth=HIGGS_DEPTH, part=part)
+        for part in (0.25, 0.5)
+        for activation in ("cos", "relu")
+    ],
     "projection": [
         Cell(dataset, "cos", "hadamard", projection=features) for dataset in IMAGES for features in PROJECTIONS
     ],
     "tables": _table(STRUCTURES),
 }
 """By name. `tables` is all of dense, hadamard and lowrank; `inputs` varies the scale of the inputs, `starts` the
-initial values and the reduction of the loss, `rates` the learning rate of diagonals."""
+initial values and the reduction of the loss, `rates` the learning rate of diagonals. Four test a reason for a
+difference from the paper: `last-two` replaces only the activations of the last two hidden layers, `circulant-start` and
+`higgs-start` have other initial weights, and `higgs-rows` has fewer rows."""
 
 UNTRAINED = {
     "rounds": "rounds",

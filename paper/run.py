@@ -37,7 +37,8 @@ def run(
 ) -> int:
     """Train the cells that are missing in `out` and append their runs; the number of cells trained, or of rows added.
 
-    Where `epochs` is not given it is the paper's. `datasets` keeps only their cells. With `seconds`, no group of cells
+    Where `epochs` is not given it is the paper's; cells with a part of the rows take as many steps in more epochs.
+    `datasets` keeps only their cells. With `seconds`, no group of cells
     is begun that would probably end later than that.
     """
     if name not in NAMES:
@@ -54,8 +55,8 @@ def run(
     longest: dict[str, float] = {}
     for cells in _groups(EXPERIMENTS[name], datasets):
         first = cells[0]
-        task = tasks.load(first.dataset, first.inputs, device)
-        length = task.epochs if epochs is None else epochs
+        task = tasks.load(first.dataset, first.inputs, device, first.part)
+        length = round((task.epochs if epochs is None else epochs) / first.part)
         done = results.finished(results.read(out), rates, trials)
         missing = [cell for cell in cells if (*astuple(cell), length) not in done]
         if not missing:
@@ -78,7 +79,7 @@ def run(
 
 def _groups(cells: Sequence[Cell], datasets: Sequence[str]) -> Iterator[list[Cell]]:
     kept = [cell for cell in cells if not datasets or cell.dataset in datasets]
-    for (dataset, _), group in groupby(kept, lambda cell: (cell.dataset, cell.inputs)):
+    for (dataset, *_), group in groupby(kept, lambda cell: (cell.dataset, cell.inputs, cell.part)):
         members = list(group)
         size = TOGETHER[dataset]
         yield from (members[start : start + size] for start in range(0, len(members), size))

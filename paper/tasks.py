@@ -27,13 +27,15 @@ class Task:
         return 1 / self.classes
 
 
-def load(dataset: str, inputs: str, device: str) -> Task:
+def load(dataset: str, inputs: str, device: str, part: float = 1.0) -> Task:
     """The task of a cell; DataMissing says which file to get."""
-    parts = split(dataset)
+    train_x, train_y, test_x, test_y = split(dataset)
+    kept = round(part * len(train_x))
+    parts = (train_x[:kept], train_y[:kept], test_x, test_y)
     if inputs == "standardised":
         parts = standardised(parts)
     elif inputs != "unit":
         raise InputError(f"inputs are unit or standardised, got {inputs!r}")
     classes, batch_size, epochs = (2, 256, 40) if dataset == "higgs" else (10, 128, 200)
-    train_x, train_y, test_x, test_y = (torch.from_numpy(part).to(device) for part in parts)
-    return Task(train_x, train_y, test_x, test_y, classes, batch_size, epochs)
+    tensors = [torch.from_numpy(array).to(device) for array in parts]
+    return Task(tensors[0], tensors[1], tensors[2], tensors[3], classes, batch_size, epochs)

@@ -7,12 +7,11 @@ svg         line charts and grids
 tables      the paper's tables beside ours
 figures     its figures, and the pictures of training stability
 claims      what the paper says, and whether these results bear it out
-costs       what each model costs under two-party computation
-kernels     the kernel lemma
-frozen      frozen random features
-rounds      rounds of activations
-secure      accuracy on shares beside accuracy in plaintext
+contradictions  where the paper prints two numbers, or says two things
+costs       rounds of activations; what each model costs under two-party computation
+kernels     the kernel lemma, and frozen random features
+secure      accuracy on shares beside plaintext accuracy; the ready network
 varied      starts of training, random projections, generated rows
-differences cells that differ from the paper, and what is known of the reason
+differences cells that differ from the paper, and the experiments that show why
 build       all of it in order; writing and checking the files
 """

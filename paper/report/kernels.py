@@ -1,13 +1,16 @@
-"""Random Fourier features: the error of the kernel estimate against the number of features."""
+"""Random Fourier features: the error of the kernel estimate, and classifiers on frozen features."""
 
 from __future__ import annotations
 
 from math import log2
 from statistics import fmean
 
+from paper import frozen as features
+from paper.cells import IMAGES
 from paper.kernel import DIMENSIONS, STRUCTURES
 from paper.report.document import Figure, Heading, Part, Table, Text
 from paper.report.svg import lines
+from paper.report.tables import NAMES
 from paper.results import Row
 
 NOTE = (
@@ -44,3 +47,26 @@ def kernels(rows: list[Row]) -> list[Part]:
         )
         parts.append(Figure("kernel", drawing, "Error of the kernel estimate by structure and number of features."))
     return parts
+
+
+def frozen(rows: list[Row]) -> list[Part]:
+    """Mean accuracies over the seeds, in per cent."""
+    found = [row for row in rows if row["experiment"] == "frozen-features"]
+    table = []
+    for dataset in IMAGES:
+        for structure in features.LAYERS:
+            values = [_mean(found, dataset, structure, dimension) for dimension in features.DIMENSIONS]
+            table.append([f"{NAMES[dataset]}, {structure}", *values, _mean(found, dataset, "exact", None)])
+    sizes = sorted({row["train_rows"] for row in found})
+    note = (
+        "Ridge regression onto the classes, no training of the features. "
+        + f"Training rows: {', '.join(f'{size:,}' for size in sizes) or 'none'}, the first of each data set."
+    )
+    head = ["random features", *(f"{dimension}" for dimension in features.DIMENSIONS), "exact kernel"]
+    return [Heading("Frozen random features"), Table(head, table), Text(note)]
+
+
+def _mean(rows: list[Row], dataset: str, structure: str, dimension: int | None) -> str:
+    key = (dataset, structure, dimension)
+    values = [100 * row["value"] for row in rows if (row["dataset"], row["structure"], row["dimension"]) == key]
+    return f"{fmean(values):.1f}" if values else "not run"

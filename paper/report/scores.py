@@ -10,6 +10,9 @@ from statistics import fmean, stdev
 from paper.cells import LEARNING_RATES, Cell
 from paper.results import Row, cell_of, is_training
 
+BATCH = {"mnist": 128, "fashion_mnist": 128, "higgs": 256}
+"""Rows of a step."""
+
 
 @dataclass(frozen=True)
 class AtRate:
@@ -18,9 +21,8 @@ class AtRate:
     mean: float
     deviation: float
     diverged: int
-    gain: float
-    """How much the mean still rose since epoch `gain_from`, about the middle, over trials that did not diverge."""
-    gain_from: int
+    surviving: float | None
+    """The mean over the trials that did not diverge."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class Score:
     train_rows: int
     test_rows: int
     parameter_count: int
+    steps: int
 
     @property
     def rate(self) -> float:
@@ -56,9 +59,16 @@ class Scores:
             self._rows[cell_of(row)][row["epochs"]][row["lr"], row["seed"]] = row
 
     def epochs(self, cells: Sequence[Cell]) -> int | None:
-        """The number of epochs at which most of the cells were trained, so that a table compares like with like."""
-        counts = Counter(epochs for cell in map(_one, cells) for epochs in self._rows.get(cell, {}))
+        """The number of epochs for which most of the cells were trained, so that like is compared with like."""
+        counts = Counter(
+            epochs for cell in map(_one, cells) for epochs in self.lengths(cell) if self.score(cell, epochs) is not None
+        )
         return max(counts, key=lambda epochs: (counts[epochs], epochs)) if counts else None
+
+    def longest(self, cell: Cell) -> Score | None:
+        """The score after the longest training of which no run is missing."""
+        found = (self.score(cell, epochs) for epochs in reversed(self.lengths(cell)))
+        return next((score for score in found if score is not None), None)
 
     def lengths(self, cell: Cell) -> list[int]:
         """Every number of epochs for which the cell was trained."""
@@ -79,7 +89,8 @@ class Scores:
             return None
         some = next(iter(runs.values()))
         by_rate = {rate: _at_rate([runs[rate, seed] for seed in range(trials)]) for rate in rates}
-        return Score(by_rate, trials, some["epochs"], some["train_rows"], some["test_rows"], some["parameter_count"])
+        sizes = (some["epochs"], some["train_rows"], some["test_rows"], some["parameter_count"])
+        return Score(by_rate, trials, *sizes, some["epochs"] * (some["train_rows"] // BATCH.get(cell.dataset, 128)))
 
     def after(self, cell: Cell, epoch: int, rates: Sequence[float]) -> float | None:
         """The best mean accuracy after `epoch` epochs of any run, longer ones too: no schedule tells them apart."""
@@ -103,17 +114,10 @@ def _one(cell: Cell) -> Cell:
 
 def _at_rate(rows: Sequence[Row]) -> AtRate:
     values = [100 * row["value"] for row in rows]
-    gains = [_gain(row) for row in rows if row["diverged_at"] is None]
+    surviving = [100 * row["value"] for row in rows if row["diverged_at"] is None]
     return AtRate(
         fmean(values),
         stdev(values) if len(values) > 1 else 0.0,
-        sum(row["diverged_at"] is not None for row in rows),
-        fmean(gain for gain, _ in gains) if gains else 0.0,
-        max((epoch for _, epoch in gains), default=0),
+        len(values) - len(surviving),
+        fmean(surviving) if surviving else None,
     )
-
-
-def _gain(row: Row) -> tuple[float, int]:
-    earlier = [(int(epoch), value) for epoch, value in row["curve"].items() if int(epoch) <= row["epochs"] / 2]
-    epoch, value = max(earlier, default=(0, row["value"]))
-    return 100 * (row["value"] - value), epoch

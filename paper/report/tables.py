@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from paper.cells import HIGGS_DEPTH, IMAGES, LEARNING_RATES, Cell
 from paper.experiments import ACTIVATIONS, DEPTH_ACTIVATIONS, DEPTHS, EXPERIMENTS, STRUCTURES
 from paper.report.document import Heading, Part, Table, Text, signed
-from paper.report.published import published, published_by_rate
+from paper.report.published import PAPER_STEPS, published, published_again, published_by_rate
 from paper.report.scores import Score, Scores
 
 NAMES = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "higgs": "Higgs (sample)", "criteo": "Criteo"}
+SMALL_STRUCTURES = ("hadamard", "phd", "circulant")
 NOT_RUN = "not run"
 RATES = [f"{rate:g}" for rate in LEARNING_RATES]
 
@@ -27,21 +29,27 @@ def tables(scores: Scores) -> list[Part]:
         *_summary(scores, "Low-rank layers", "low_rank"),
         *_structured(scores),
         *_crossed(scores, "Activations and structures on Fashion-MNIST", STRUCTURES),
-        *_crossed(scores, "Hadamard, PHD and circulant on Fashion-MNIST", ("hadamard", "phd", "circulant")),
+        *_crossed(scores, "Hadamard, PHD and circulant on Fashion-MNIST", SMALL_STRUCTURES, _own_column),
         *_optimizers(scores),
         *_depths(scores),
         *_blocks(scores),
-        *_inputs(scores),
+        *_variants(scores),
         *_longer(scores),
     ]
 
 
-def _triple(scores: Scores, cell: Cell, epochs: int | None) -> list[str]:
+def _triple(scores: Scores, cell: Cell, paper: float | None) -> list[str]:
     """Ours, the paper's and the difference."""
-    score, paper = scores.score(cell, epochs), published(cell)
+    score = scores.longest(cell)
     theirs = "-" if paper is None else f"{paper:.1f}"
     difference = "-" if score is None or paper is None else signed(score.best.mean - paper)
     return [value_of(score), theirs, difference]
+
+
+def name_of(cell: Cell, score: Score | None) -> str:
+    """A cell of a table in words; of Higgs with the number of steps."""
+    steps = f", {score.steps:,} steps" if score is not None and cell.dataset == "higgs" else ""
+    return f"{NAMES[cell.dataset]}{steps}, {cell.activation}, {cell.structure}"
 
 
 def value_of(score: Score | None) -> str:
@@ -55,58 +63,64 @@ def _head(first: str, groups: Sequence[str]) -> list[str]:
     return [first, *(part for group in groups for part in (group, "paper", "difference"))]
 
 
-def _sizes(scores: Scores, cells: Sequence[Cell], epochs: int | None) -> str:
-    """What stands behind a table's numbers, said of each data set."""
+def _sizes(scores: Scores, cells: Sequence[Cell], epochs: int | None = None) -> str:
+    """What stands behind a table's numbers, said of each data set; without `epochs`, of the longest training."""
     said = []
     for dataset in dict.fromkeys(cell.dataset for cell in cells):
-        found = [score for c in cells if c.dataset == dataset and (score := scores.score(c, epochs))]
-        if found:
-            trials = sorted({score.trials for score in found})
-            some = found[0]
-            said.append(
-                f"{NAMES[dataset]}: {some.epochs} epochs, {' or '.join(map(str, trials))} trials per learning rate, "
-                f"{some.train_rows:,} training and {some.test_rows:,} test rows."
+        found: dict[tuple[int, int], list[str]] = {}
+        some = None
+        for cell in cells:
+            score = scores.score(cell, epochs) if epochs else scores.longest(cell)
+            if cell.dataset == dataset and score is not None:
+                some = score
+                found.setdefault((score.epochs, score.trials), []).append(cell.activation)
+        if some is not None:
+            lengths = (
+                (f"{', '.join(dict.fromkeys(names))} " if len(found) > 1 else "")
+                + f"{length} epochs, {trials} trials per learning rate"
+                for (length, trials), names in sorted(found.items(), reverse=True)
             )
+            steps = f" {some.steps:,} steps, where the paper takes {PAPER_STEPS:,}." if dataset == "higgs" else ""
+            rows = f"{some.train_rows:,} training and {some.test_rows:,} test rows."
+            said.append(f"{NAMES[dataset]}: {'; '.join(lengths)}; {rows}{steps}")
     return " ".join(said) or "None of these cells was run."
+
+
+def _compared(
+    scores: Scores, title: str, first: str, columns: dict[str, list[Cell]], paper: Callable[[Cell], float | None]
+) -> list[Part]:
+    """A table of cells beside the paper's numbers: columns by name, whose cells are the rows."""
+    lists = list(columns.values())
+    names = [getattr(cell, first) for cell in lists[0]]
+    rows = [
+        [name, *(text for cells in lists for text in _triple(scores, cells[index], paper(cells[index])))]
+        for index, name in enumerate(names)
+    ]
+    note = _sizes(scores, [cell for cells in lists for cell in cells])
+    return [Heading(title), Table(_head(first, list(columns)), rows), Text(note)]
 
 
 def _summary(scores: Scores, title: str, structure: str) -> list[Part]:
     datasets = (*IMAGES, "higgs", "criteo")
-    columns = {d: [cell_of_table(d, activation, structure) for activation in ACTIVATIONS] for d in datasets}
-    epochs = {d: scores.epochs(cells) for d, cells in columns.items()}
-    rows = []
-    for index, activation in enumerate(ACTIVATIONS):
-        row = [activation]
-        for dataset in datasets:
-            row += _triple(scores, columns[dataset][index], epochs[dataset])
-        rows.append(row)
-    notes = " ".join(_sizes(scores, cells, epochs[d]) for d, cells in columns.items() if epochs[d])
-    head = _head("activation", [NAMES[d] for d in datasets])
-    return [Heading(title), Table(head, rows), Text(notes or "None of these cells was run.")]
+    columns = {NAMES[d]: [cell_of_table(d, activation, structure) for activation in ACTIVATIONS] for d in datasets}
+    return _compared(scores, title, "activation", columns, published)
 
 
 def _structured(scores: Scores) -> list[Part]:
-    rows = []
-    datasets = (*IMAGES, "higgs")
-    epochs = {d: scores.epochs([cell_of_table(d, a, s) for a in ACTIVATIONS for s in STRUCTURES]) for d in datasets}
-    for structure in STRUCTURES:
-        row = [structure]
-        for dataset in datasets:
-            row += _triple(scores, cell_of_table(dataset, "cos", structure), epochs[dataset])
-        rows.append(row)
-    return [Heading("Structures with cosine"), Table(_head("structure", [NAMES[d] for d in datasets]), rows)]
+    columns = {NAMES[d]: [cell_of_table(d, "cos", structure) for structure in STRUCTURES] for d in (*IMAGES, "higgs")}
+    return _compared(scores, "Structures with cosine", "structure", columns, published)
 
 
-def _crossed(scores: Scores, title: str, structures: Sequence[str]) -> list[Part]:
-    cells = [cell_of_table("fashion_mnist", a, s) for a in ACTIVATIONS for s in structures]
-    epochs = scores.epochs(cells)
-    rows = []
-    for activation in ACTIVATIONS:
-        row = [activation]
-        for structure in structures:
-            row += _triple(scores, cell_of_table("fashion_mnist", activation, structure), epochs)
-        rows.append(row)
-    return [Heading(title), Table(_head("activation", structures), rows), Text(_sizes(scores, cells, epochs))]
+def _crossed(
+    scores: Scores, title: str, structures: Sequence[str], paper: Callable[[Cell], float | None] = published
+) -> list[Part]:
+    columns = {s: [cell_of_table("fashion_mnist", a, s) for a in ACTIVATIONS] for s in structures}
+    return _compared(scores, title, "activation", columns, paper)
+
+
+def _own_column(cell: Cell) -> float | None:
+    """The paper's table of PHD and circulant has Hadamard numbers of its own."""
+    return published_again(cell) if cell.structure == "hadamard" else published(cell)
 
 
 def _by_rate(scores: Scores, cell: Cell, epochs: int | None) -> list[str]:
@@ -147,38 +161,62 @@ def _depths(scores: Scores) -> list[Part]:
 
 
 def _blocks(scores: Scores) -> list[Part]:
-    rows = []
+    rows, steps = [], ""
     for dataset in (*IMAGES, "higgs"):
         cells = [cell for cell in EXPERIMENTS["blocks"] if cell.dataset == dataset]
         epochs = scores.epochs(cells)
         found = [scores.score(cell, epochs) for cell in cells]
-        rows.append([NAMES[dataset], *(value_of(score) for score in found)])
+        rows.append([NAMES[dataset], f"{epochs or NOT_RUN}", *(value_of(score) for score in found)])
         rows[-1] += [NOT_RUN if score is None else f"{score.parameter_count:,}" for score in found]
-    head = ["HD blocks in every layer, cosine", "1", "3", "parameters with 1", "parameters with 3"]
-    return [Heading("One block against three"), Table(head, rows)]
+        if dataset == "higgs" and found[0]:
+            steps = f"Higgs: {found[0].steps:,} steps."
+    head = ["HD blocks in every layer, cosine", "epochs", "1", "3", "parameters with 1", "parameters with 3"]
+    return [Heading("One block against three"), Table(head, rows), *([Text(steps)] if steps else [])]
 
 
-def _inputs(scores: Scores) -> list[Part]:
+VARIANTS = {
+    "pixels in [0, 1]": {},
+    "diagonals' rate x sqrt(n)": {"diagonals": "scaled"},
+    "standardised pixels": {"inputs": "standardised"},
+    "both": {"diagonals": "scaled", "inputs": "standardised"},
+}
+VARIANTS_NOTE = (
+    "Neither is in the paper. With an orthonormal H and one learning rate for all parameters diagonals learn slowly; "
+    "their rate times sqrt(n), n the size of H, is public and costs nothing on shares. Standardised pixels have mean 0 "
+    "and variance 1. Every column has the best learning rate of those that were tried."
+)
+
+
+def _variants(scores: Scores) -> list[Part]:
+    """The paper's cells with other learning rates of diagonals, and with other inputs."""
     rows = []
-    for activation in ACTIVATIONS:
-        for structure in ("dense", "hadamard"):
-            pair = [Cell("fashion_mnist", activation, structure, inputs=name) for name in ("unit", "standardised")]
-            for epochs in scores.lengths(pair[1]):
-                found = [value_of(scores.score(cell, epochs)) for cell in pair]
-                rows.append([f"{activation}, {structure}", str(epochs), *found])
-    head = ["Fashion-MNIST", "epochs", "pixels in [0, 1]", "mean 0, variance 1"]
-    return [Heading("Scale of the inputs"), Table(head, rows)] if rows else []
+    for cell in [cell_of_table(d, a, s) for d in IMAGES for a in ACTIVATIONS for s in ("dense", "hadamard")]:
+        columns = [replace(cell, **changes) for changes in VARIANTS.values()]  # type: ignore[arg-type]
+        for epochs in sorted({e for column in columns[1:] for e in scores.lengths(column)}):
+            found = [scores.tried(column, epochs) for column in columns]
+            rows.append([name_of(cell, None), str(epochs), *map(value_of, found)])
+    table = Table(["cell", "epochs", *VARIANTS], rows)
+    return [Heading("Rate of diagonals, scale of inputs"), table, Text(VARIANTS_NOTE)] if rows else []
 
 
 def _longer(scores: Scores) -> list[Part]:
     """Cells trained for several numbers of epochs."""
-    cells = [cell_of_table(d, a, s) for d in (*IMAGES, "higgs") for a in ACTIVATIONS for s in STRUCTURES]
-    rows = [
-        [f"{NAMES[cell.dataset]}, {cell.activation}, {cell.structure}", str(epochs), value_of(score), theirs]
-        for cell in cells
-        if len([e for e in scores.lengths(cell) if e >= 40]) > 1
-        for epochs in scores.lengths(cell)
-        for score in [scores.score(cell, epochs)]
-        for theirs in [f"{published(cell):.1f}"]
-    ]
-    return [Heading("Longer training"), Table(["cell", "epochs", "accuracy", "paper"], rows)] if rows else []
+    structures = (*STRUCTURES, "phd", "circulant")
+    cells = [cell_of_table(d, a, s) for d in (*IMAGES, "higgs") for a in ACTIVATIONS for s in structures]
+    rows = []
+    for cell in cells:
+        lengths = [epochs for epochs in scores.lengths(cell) if epochs >= 40]
+        for epochs in lengths if len(lengths) > 1 else []:
+            score, paper = scores.tried(cell, epochs), published(cell)
+            trials = "-" if score is None else str(score.trials)
+            theirs = "-" if paper is None else f"{paper:.1f}"
+            rows.append([name_of(cell, score), str(epochs), trials, rates_of(score), value_of(score), theirs])
+    head = ["cell", "epochs", "trials", "learning rates", "accuracy", "paper"]
+    return [Heading("Longer training"), Table(head, rows)] if rows else []
+
+
+def rates_of(score: Score | None) -> str:
+    """The learning rates that were tried."""
+    if score is None:
+        return NOT_RUN
+    return "all" if set(score.by_rate) == set(LEARNING_RATES) else ", ".join(f"{rate:g}" for rate in score.by_rate)

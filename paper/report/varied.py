@@ -11,8 +11,8 @@ from paper.cells import CRITEO_DEPTH, IMAGES, LEARNING_RATES, Cell
 from paper.cells import SYNTHETIC_CRITEO as SYNTHETIC
 from paper.experiments import ACTIVATIONS, EXPERIMENTS, PROJECTIONS, STRUCTURES
 from paper.report.document import Heading, Part, Table, Text, signed
-from paper.report.scores import Score, Scores
-from paper.report.tables import NAMES, NOT_RUN, value_of
+from paper.report.scores import Scores
+from paper.report.tables import NAMES, NOT_RUN, rates_of, value_of
 
 STARTS = {
     ("signs", "mean"): "diagonals of random signs",
@@ -29,7 +29,7 @@ def starts(scores: Scores) -> list[Part]:
         for epochs in scores.lengths(cell):
             found = scores.tried(cell, epochs)
             name = f"{cell.structure}, {STARTS[cell.initial, cell.reduction]}"
-            rows.append([name, str(epochs), _rates(found), value_of(found), _after(scores, usual, epochs)])
+            rows.append([name, str(epochs), rates_of(found), value_of(found), _after(scores, usual, epochs)])
     head = ["Fashion-MNIST, cosine", "epochs", "learning rates", "best accuracy", "usual start, as many epochs"]
     return [Heading("Start of training and loss reduction"), Table(head, rows), Text(_said(scores))] if rows else []
 
@@ -58,7 +58,7 @@ def _said(scores: Scores) -> str:
 
 
 def _tried(scores: Scores, structure: str, epochs: int) -> dict[str, float]:
-    """The accuracies of all starts that were tried for this many epochs."""
+    """The accuracies of all starts that were tried for that number of epochs."""
     cells = [cell for cell in EXPERIMENTS["starts"] if cell.structure == structure]
     found = {STARTS[cell.initial, cell.reduction]: scores.tried(cell, epochs) for cell in cells}
     return {name: score.best.mean for name, score in found.items() if score}
@@ -74,7 +74,7 @@ def projections(scores: Scores) -> list[Part]:
         for cell, epochs in runs:
             found, before = scores.tried(cell, epochs), _after(scores, plain, epochs)
             name = f"{NAMES[dataset]}, 400 to {cell.projection}"
-            rows.append([name, str(epochs), _rates(found), value_of(found), before, *_prices(cell)])
+            rows.append([name, str(epochs), rates_of(found), value_of(found), before, *_prices(cell)])
         if runs:
             rows.append([f"{NAMES[dataset]}, none", "-", "-", "-", "-", *_prices(plain)])
     head = ["random projection before the first Hadamard layer", "epochs", "learning rates", "accuracy"]
@@ -97,7 +97,7 @@ def generated(scores: Scores) -> list[Part]:
                 some = scores.tried(cell, epochs) or some
                 found = scores.tried(cell, epochs)
                 count = NOT_RUN if found is None else f"{found.parameter_count:,}"
-                rows.append([f"{activation}, {structure}", str(epochs), _rates(found), value_of(found), count])
+                rows.append([f"{activation}, {structure}", str(epochs), rates_of(found), value_of(found), count])
     if some is None:
         return []
     width = INTEGERS + sum(map(embedding_size, CARDINALITIES))
@@ -110,10 +110,6 @@ def generated(scores: Scores) -> list[Part]:
     )
     head = ["generated rows, AUC-PR in %", "epochs", "learning rates", "best", "parameters, embeddings included"]
     return [Heading("Criteo's network on generated rows (synthetic)"), Table(head, rows), Text(note)]
-
-
-def _rates(score: Score | None) -> str:
-    return NOT_RUN if score is None else ", ".join(f"{rate:g}" for rate in score.by_rate)
 
 
 def _after(scores: Scores, cell: Cell, epochs: int) -> str:

@@ -12,9 +12,8 @@ from paper import rounds as rounds_experiment
 from paper.cells import LEARNING_RATES, Cell
 from paper.kernel import DIMENSIONS
 from paper.report.claims import claims
-from paper.report.costs import ADAM, adam_extra, costs, sgd_price
+from paper.report.costs import ADAM, adam_extra, costs, rounds, sgd_price
 from paper.report.document import Part, Table, Text, markdown
-from paper.report.rounds import rounds
 from paper.report.scores import Scores
 from paper.report.secure import secure
 from paper.report.svg import _round_ticks

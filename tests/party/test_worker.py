@@ -8,20 +8,20 @@ from threading import Thread
 
 import numpy as np
 import pytest
+from hdcos.cluster.shares import split_words
+from hdcos.offline.dealer_link import DealerClient, serve_dealer
+from hdcos.testing.memory_link import memory_pair
 
 from hdcos import nn
 from hdcos.api.commands import CountMaterial, Idle, Infer, KeepModel, Load, OpenFunction, Order, Unload
-from hdcos.cluster.shares import split_words
 from hdcos.errors import DataMissing, HandshakeError, HdcosError, InputError, MaterialReused
 from hdcos.link import Meter
 from hdcos.offline import Dealer
-from hdcos.offline.dealer_link import DealerClient, serve_dealer
 from hdcos.party.engine import Engine
 from hdcos.party.local_front import LocalFront
 from hdcos.ring import decode, encode
 from hdcos.secure import layout
 from hdcos.sharing import join
-from hdcos.testing.memory_link import memory_pair
 
 
 class Pair:
