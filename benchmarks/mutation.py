@@ -11,20 +11,31 @@ import ast
 import copy
 import os
 import random
-import subprocess
+import runpy
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import pytest
 
 from benchmarks.record import Line, at_least
+from hdcos.errors import HdcosError
 
 ROOT = Path(__file__).parents[1]
-MOST = 14
+MUTANTS = Path(__file__).with_name("mutants")
+MOST = 12
 """Mutants of each module, drawn at random: all of them take hours."""
+PACKAGES = (
+    "click", "cryptography.x509", "hypothesis", "msgspec", "prometheus_client", "rich.console", "rich.table",
+    "safetensors.numpy", "scipy.stats", "starlette.applications", "urllib3", "uvicorn",
+)  # fmt: skip
+"""What tests import, and what is therefore imported once, before they are forked."""
 TIMEOUT_S = 60.0
 """Of one test: a fault may make it wait for ever."""
 LEAST_KILLED = 0.9
@@ -45,17 +56,46 @@ NETS: dict[str, tuple[str, ...]] = {
     "hdcos.protocol.beaver": ("golden", "protocol/test_prices.py", "protocol/test_answers.py"),
     "hdcos.sharing.split": ("sharing",),
     "hdcos.sharing.share": ("sharing", "golden"),
-    "hdcos.offline.pool": ("offline/test_pool.py", "party/test_memory.py", "golden"),
-    "hdcos.party.allotment": ("party/test_allotment.py", "party/test_memory.py"),
+    "hdcos.offline.pool": ("offline/test_pool.py",),
+    "hdcos.party.allotment": ("party/test_allotment.py",),
     "hdcos.link.frame": ("link/test_frame.py", "link/test_exchange.py"),
-    "hdcos.party.http.auth": ("party/test_auth.py", "party/test_state.py"),
+    "hdcos.party.http.auth": ("party/test_auth.py",),
     "hdcos.party.checkpoint": ("party/test_checkpoints.py",),
     "hdcos.secure.training.rule": ("secure/test_rule.py", "secure/test_rates.py", "golden"),
 }
 """The modules, and the tests under tests/ that should notice, the quickest first."""
 
-EQUIVALENT: dict[str, str] = {}
-"""Mutants that compute the same, by their description without the line number, and why."""
+
+class Same(NamedTuple):
+    """Mutants that compute the same: the module, how they begin, what the line has, and why."""
+
+    module: str
+    changes: tuple[str, ...]
+    code: str
+    why: str
+
+
+EQUIVALENT = (
+    Same("hdcos.sharing.split", ("64 -> 65",), "def join(", "a word of 64 bits is its own remainder"),
+    Same(
+        "hdcos.sharing.split",
+        ("Eq -> NotEq", "condition negated", "0 -> 1"),
+        "share.words + zero if rank == 0",
+        "minus a sharing of zero is a sharing of zero",
+    ),
+    Same("hdcos.party.allotment", ("0",), "self._boost: tuple[int, float] =", "that time was long ago"),
+    Same("hdcos.party.allotment", ("Gt -> GtE",), "if number > self._burnt", "burning again burns nothing"),
+    Same("hdcos.party.http.auth", ("0.0",), "self._read = 0.0", "that time was long ago"),
+    Same("hdcos.party.checkpoint", ("1 -> 2",), "default=-1", "no file has a negative descriptor"),
+    Same("hdcos.party.checkpoint", ("1 -> 2",), "self._lock = -1", "no file has a negative descriptor"),
+    Same("hdcos.party.checkpoint", ("GtE -> Gt",), "if self._lock >= 0", "descriptor 0 is the standard input"),
+    Same("hdcos.party.checkpoint", ("False",), "repr=False", "the number of a descriptor is no secret"),
+    Same("hdcos.party.checkpoint", ("True",), "sort_keys=True", "the order of keys means nothing"),
+    Same("hdcos.party.checkpoint", ("True",), "missing_ok=True", "the file was seen just before, under a lock"),
+    Same("hdcos.party.checkpoint", ("0 -> 1",), "last = 0", "the first attempt is 1"),
+    Same("hdcos.offline.pool", ("Gt -> GtE",), "if capacity > executions", "a copy is as good"),
+)
+
 
 COMPARISONS = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -78,16 +118,19 @@ class Mutant:
     source: str
 
     def __str__(self) -> str:
-        return f"{self.module} line {self.line}: {self.name}"
+        return f"{self.module} line {self.line}: {self.change}"
 
     @property
-    def name(self) -> str:
-        return f"{self.module}: {self.change}"
+    def equivalent(self) -> bool:
+        return any(
+            self.module == same.module and self.change.startswith(same.changes) and same.code in self.change
+            for same in EQUIVALENT
+        )
 
 
 def mutants(module: str) -> Iterator[Mutant]:
     """Every mutant of a module."""
-    text = (ROOT / "src" / Path(*module.split("."))).with_suffix(".py").read_text()
+    text = _text(module)
     whole = ast.parse(text)
     for number, (node, _, _) in enumerate(list(_faults(whole))):
         changed = copy.deepcopy(whole)
@@ -95,6 +138,10 @@ def mutants(module: str) -> Iterator[Mutant]:
         apply()
         line = getattr(node, "lineno", 0)
         yield Mutant(module, line, f"{what} in `{text.splitlines()[line - 1].strip()}`", ast.unparse(changed))
+
+
+def _text(module: str) -> str:
+    return (ROOT / "src" / Path(*module.split("."))).with_suffix(".py").read_text()
 
 
 def _faults(tree: ast.AST) -> Iterator[tuple[ast.AST, str, Callable[[], None]]]:
@@ -154,22 +201,42 @@ def _assigner(node: ast.AST, name: str, value: object) -> Callable[[], None]:
 
 
 def killed(mutant: Mutant, tests: Sequence[str], folder: Path) -> bool:
-    """Whether a test fails, or does not end, with this fault."""
+    """Whether a test fails, or does not end, with this fault, in a fork of this process: packages are imported once."""
     path = folder / "mutant.py"
     path.write_text(mutant.source)
-    environment = {**os.environ, "HDCOS_MUTANT": f"{mutant.module}={path}", "PYTHONDONTWRITEBYTECODE": "1"}
-    environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).with_name("mutants")), str(ROOT)])
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-o", f"timeout={TIMEOUT_S:g}"]
-    command += [f"tests/{each}" for each in tests]
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True).returncode != 0
+    assert mutant.module not in sys.modules
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            code = int(_test(f"{mutant.module}={path}", tests))
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0
+
+
+def _test(mutant: str, tests: Sequence[str]) -> int:
+    os.environ["HDCOS_MUTANT"] = mutant
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(MUTANTS), str(ROOT)])  # for processes that tests start
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    sys.dont_write_bytecode = True
+    runpy.run_path(str(MUTANTS / "sitecustomize.py"))
+    options = ["-q", "-x", "-p", "no:cacheprovider", "-o", f"timeout={TIMEOUT_S:g}", "--rootdir", str(ROOT)]
+    options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        return pytest.main([*options, *(str(ROOT / "tests" / each) for each in tests)])
 
 
 def prove_module(module: str, seed: int) -> Iterator[Line]:
     """Faults of one module, all of them or MOST that are drawn."""
-    made = [mutant for mutant in mutants(module) if mutant.name not in EQUIVALENT]
+    made = [mutant for mutant in mutants(module) if not mutant.equivalent]
     drawn = random.Random(f"{seed} {module}").sample(made, min(MOST, len(made)))
     survivors = []
+    for package in PACKAGES:
+        import_module(package)
     with tempfile.TemporaryDirectory(prefix="hdcos-mutants-") as folder:
+        if killed(Mutant(module, 0, "nothing", _text(module)), NETS[module], Path(folder)):
+            raise HdcosError(f"the tests of {module} fail without a fault")
         for mutant in sorted(drawn, key=lambda mutant: mutant.line):
             if not killed(mutant, NETS[module], Path(folder)):
                 survivors.append(mutant)

@@ -212,6 +212,19 @@ def test_fields_are_seen_before_they_are_taken_and_taken_once() -> None:
     assert (allocation.take(PLAN.needs[1].kind, 2)[0] == mask).all()
 
 
+def test_what_is_made_of_fields_is_made_once_when_they_come_or_when_they_are_taken() -> None:
+    def sum_up(fields, earlier):
+        return fields[0], fields[1] + fields[2]
+
+    root, taken = Dealer().open("test", PLAN, 0), []
+    for told in ({}, {0: sum_up}):
+        pool = MaterialPool("test", PLAN, 0, root, told)
+        pool.fill(0, 3, None)
+        taken.append(pool.begin(3).take(PLAN.needs[0].kind, 3, sum_up))
+    assert [len(fields) for fields in taken] == [2, 2]
+    assert all((now == before).all() for now, before in zip(*taken, strict=True))
+
+
 def test_material_lies_in_one_piece_that_is_dropped_when_it_is_spent() -> None:
     dealer, zero, one = opened()
     zero.order(6)

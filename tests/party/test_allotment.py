@@ -224,6 +224,8 @@ def test_what_is_burnt_is_written_down_and_gone(clock) -> None:
     assert allotment._burnt == 4
     allotment.burn_before(10)
     assert (allotment.stock.used, allotment.allotted, allotment._held) == (10, 10, {})
+    with pytest.raises(MaterialReused):
+        allotment.issue([8], "me", 60.0)  # nobody had it, and nobody gets it any more
     allotment.burn_before(BLOCK + 1)
     assert allotment._store.entries == [("scope", 0, BLOCK), ("scope", BLOCK, BLOCK)]
 

@@ -188,9 +188,10 @@ def test_how_far_a_run_got_is_what_both_parties_have(tmp_path) -> None:
     assert last_run(tmp_path) == (10, 50)
 
 
-def test_an_unfinished_run_is_set_aside_under_the_next_free_name(tmp_path) -> None:
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_unfinished_run_is_set_aside_under_the_next_free_name(tmp_path, rank) -> None:
     for number in (1, 2):
-        kept = Checkpoints.of(tmp_path / "run", 0)
+        kept = Checkpoints.of(tmp_path / "run", rank)
         kept.lock()
         kept.begin(number, "a")
         with pytest.raises(CheckpointMismatch, match="another run"):
@@ -199,7 +200,7 @@ def test_an_unfinished_run_is_set_aside_under_the_next_free_name(tmp_path) -> No
         kept.unlock()
         assert set_aside(tmp_path / "run") == tmp_path / f"run.{number}"
         assert not (tmp_path / "run").exists()
-        moved = Checkpoints.of(tmp_path / f"run.{number}", 0)
+        moved = Checkpoints.of(tmp_path / f"run.{number}", rank)
         assert moved.attempt == number
         moved.lock()  # nobody holds it any more
         moved.unlock()
