@@ -387,7 +387,7 @@ class Soak:
     def __post_init__(self) -> None:
         self._cluster_file = ClusterFile.read(self.nodes.folder / "cluster.toml")
         self._stores = [Store(self.nodes.folder / f"party{rank}" / "state") for rank in (0, 1)]
-        self._layout = compile_network(self.model)
+        self._network = compile_network(self.model)
         self._random = np.random.default_rng(self.seed)
         self._settings = [pinned(self._cluster_file.servers[f"party{rank}"].certificate.pem) for rank in (0, 1)]
         self.secrets = [self._allowed() for _ in range(TOKENS)]
@@ -455,14 +455,14 @@ class Soak:
                 link.close()
 
     async def _predict(self, links: Sequence[Connection], rows: np.ndarray, masked: bool) -> np.ndarray | None:
-        path, words = f"/v2/models/{self.name}", encode(self._layout.apply_front(rows), self._layout.input_scale)
+        path, words = f"/v2/models/{self.name}", encode(self._network.apply_front(rows), self._network.input_scale)
         asked = {"request_id": secrets.token_hex(16), "mode": "masked" if masked else "shares"}
         if masked:
             first = await _ask(links[0], f"{path}/masks", {"rows": len(words)})
             second = first and await _ask(links[1], f"{path}/masks", {"mask_ids": first[0]["mask_ids"]})
             if first is None or second is None:
                 return None
-            opened = modulo(words + first[1]["mask"] + second[1]["mask"], self._layout.input_bits)
+            opened = modulo(words + first[1]["mask"] + second[1]["mask"], self._network.input_bits)
             shares, asked["mask_ids"] = [opened, opened], first[0]["mask_ids"]
         else:
             zero = np.frombuffer(os.urandom(words.nbytes), np.uint64).reshape(words.shape)

@@ -17,7 +17,7 @@ from unittest import mock
 import numpy as np
 
 from benchmarks.leakage import (
-    LAYOUT,
+    COMPILER,
     Attack,
     OpeningAttack,
     Queries,
@@ -152,8 +152,8 @@ def _broken() -> Iterator[Line]:
     single.ask(10_000)
     yield at_least("cosines rounded by one coin, 32 units: correlation by variance", single.correlation(), 0.9)
     queries = Queries(_dense(), Setting(), ROW)
-    stages = [replace(s, drop=24, bits=s.bits - 24) if isinstance(s, Product) else s for s in queries.layout.stages]
-    dense = OpeningAttack(Queries(_dense(), Setting(), ROW, replace(queries.layout, stages=tuple(stages))), 1, 2)
+    stages = [replace(s, drop=24, bits=s.bits - 24) if isinstance(s, Product) else s for s in queries.network.stages]
+    dense = OpeningAttack(Queries(_dense(), Setting(), ROW, replace(queries.network, stages=tuple(stages))), 1, 2)
     dense.ask(20_000)
     yield at_most("a dense layer opened with 10 fraction bits instead of all 34", dense.needed()[0], 20_000)
 
@@ -174,7 +174,7 @@ def _opening(name: str, layer: nn.Layer, opening: int, index: int, knob: str, re
     model = nn.Sequential([nn.HadamardDiagonal(256, 256), layer, nn.HadamardDiagonal(256, 10)], seed=1)
     for bits in (real - 8, real - 6, real - 4):
         setting = Setting() if knob else Setting(phase_bits=bits)
-        with mock.patch(f"{LAYOUT}.{knob}", bits) if knob else nullcontext():
+        with mock.patch(f"{COMPILER}.{knob}", bits) if knob else nullcontext():
             queries = Queries(model, setting, ROW)
         attack = OpeningAttack(queries, opening, index)
         attack.ask(200_000)
@@ -187,7 +187,7 @@ def _series(layer: nn.Layer) -> Iterator[Line]:
     """The table of a series, at coarser settings; extended by four bits from the finest."""
     model = nn.Sequential([nn.HadamardDiagonal(256, 256), layer, nn.HadamardDiagonal(256, 10)], seed=1)
     for fewer, queries in ((10, 20_000), (7, 100_000), (4, 200_000)):
-        with mock.patch(f"{LAYOUT}.SERIES_SCALE", SERIES_SCALE - fewer):
+        with mock.patch(f"{COMPILER}.SERIES_SCALE", SERIES_SCALE - fewer):
             attack = SeriesAttack(Queries(model, Setting(), ROW))
         attack.ask(queries)
         needed, sure = attack.needed()

@@ -43,7 +43,7 @@ from hdcos.testing.pair import deal, drive_pair
 
 Array = npt.NDArray[np.float64]
 BATCH = 1000
-LAYOUT = "hdcos.secure.compile"
+COMPILER = "hdcos.secure.compile"
 
 
 def network(width: int = 256, outputs: int = 10, depth: int = 1, seed: int = 1) -> nn.Sequential:
@@ -74,7 +74,7 @@ class Setting:
         centre = np.uint64(sum(0x8000 << 16 * coin for coin in range(self.coins, 4)))
         real, no_noise = kinds.dither, lambda shape, scale: np.zeros(shape, np.uint64)
         with (
-            mock.patch(f"{LAYOUT}.DITHERED", private_layout().DITHERED._replace(table=self.table, dealt=self.dealt)),
+            mock.patch(f"{COMPILER}.DITHERED", compiler().DITHERED._replace(table=self.table, dealt=self.dealt)),
             mock.patch.object(kinds, "COIN_BITS", self.coin_bits),
             mock.patch.object(kinds, "dither", lambda x, coins, drop: real(x, coins & keep | centre, drop)),
             mock.patch.object(answers, "noise", answers.noise if self.answer_noise else no_noise),
@@ -82,11 +82,11 @@ class Setting:
             yield
 
 
-def private_layout():  # type: ignore[no-untyped-def]
+def compiler():  # type: ignore[no-untyped-def]
     """The module, which its main function hides in its package."""
     import sys
 
-    return sys.modules[LAYOUT]
+    return sys.modules[COMPILER]
 
 
 @dataclass
@@ -122,16 +122,16 @@ class Queries:
     ) -> None:
         self.model, self.setting, self.row = model, setting, row
         with setting.applied():
-            self.layout: CompiledNetwork = chosen or compile_network(model, setting.phase_bits)
+            self.network: CompiledNetwork = chosen or compile_network(model, setting.phase_bits)
         self._dealer, self._scope = Dealer(), f"model {secrets.token_hex(8)}"
-        self._parameters = private_simulation._load(model, self.layout, self._dealer, self._scope)
-        self._words = encode(np.repeat(self.layout.apply_front(row[None]), BATCH, 0), self.layout.input_scale)
+        self._parameters = private_simulation._load(model, self.network, self._dealer, self._scope)
+        self._words = encode(np.repeat(self.network.apply_front(row[None]), BATCH, 0), self.network.input_scale)
         self._pair_seed = secrets.token_bytes(32)
         self._planned = [plan(self._program, rank, self._words, rank=rank) for rank in (0, 1)]
         self._count = 0
 
     def _program(self, party: Party, rank: int, value):  # type: ignore[no-untyped-def]
-        return (yield from infer(party, self.layout, self._parameters[rank], value))
+        return (yield from infer(party, self.network, self._parameters[rank], value))
 
     def batch(self) -> Batch:
         """The next answers."""
@@ -144,7 +144,7 @@ class Queries:
             for rank in (0, 1):
                 self._dealer.close(name, rank)
             mask = sum(allocation.peek(0)[0].astype(np.uint64) for allocation in allocations)
-            masked = modulo(self._words + mask, self.layout.input_bits)
+            masked = modulo(self._words + mask, self.network.input_bits)
             programs = [self._program(Party(rank, allocations[rank]), rank, masked) for rank in (0, 1)]
             (share0, share1), transcript = drive_pair(*programs)
             scale, _, answered = answers.answer(refresh(share0, 0, self._pair_seed, name), 0)
@@ -387,7 +387,7 @@ class SeriesAttack:
     def __init__(self, queries: Queries) -> None:
         self.queries, self.count = queries, 0
         model = queries.model
-        (self._stage,) = [stage for stage in queries.layout.stages if isinstance(stage, Fourier)]
+        (self._stage,) = [stage for stage in queries.network.stages if isinstance(stage, Fourier)]
         last = model.layers[-1]
         assert isinstance(last, nn.HadamardDiagonal)
         self._columns = sylvester(last.size)[: last.out_features, : last.in_features].astype(np.float64)

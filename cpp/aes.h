@@ -5,14 +5,14 @@
 // secret constant. Nothing here branches or indexes memory by a secret.
 #pragma once
 
-#include "oblivious.h"
+#include "ot.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 
 #define HDCOS_AES __attribute__((target("aes,sse4.1"), always_inline)) static inline
 
-namespace hdcos::oblivious {
+namespace hdcos::ot {
 
 constexpr int ROUNDS = 10;
 
@@ -35,5 +35,5 @@ HDCOS_AES Schedule load_schedule(const u8* bytes) {
     return loaded;
 }
 
-}  // namespace hdcos::oblivious
+}  // namespace hdcos::ot
 #endif

@@ -547,14 +547,14 @@ struct Bound {
     }
 };
 
-void bind_oblivious(nb::module_& parent);  // oblivious_module.cpp
+void bind_ot(nb::module_& parent);  // ot_module.cpp
 
 NB_MODULE(_native, m) {
     nb::set_leak_warnings(false);  // Python keeps kernels in caches until the process ends
     m.doc() = "Ring kernels compiled for several instruction sets.";
     m.def("levels", &levels, "Instruction sets this processor can run, fastest last.");
     m.def("keep_memory", &keep_memory, "Keep freed pages in the process.");
-    bind_oblivious(m);
+    bind_ot(m);
     const auto as_is = [](const char* name) { return nb::arg(name).noconvert(); };
     nb::class_<Bound>(m, "Kernels", "The kernels of one instruction set.")
         .def(nb::init<const std::string&>(), "level"_a)

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from math import pi
 
 import numpy as np
-from hdcos.nn.structured import Circulant
 
 from hdcos.errors import InputError
 from hdcos.nn import models
+from hdcos.nn.dense import Circulant
 from hdcos.nn.hadamard import HadamardDiagonal, RandomProjection
 from hdcos.nn.layer import Layer
 from hdcos.nn.sequential import Sequential

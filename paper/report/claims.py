@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import sqrt
 
 from hdcos.nn.models import mlp
-from hdcos.secure.estimate import LayerEstimate, estimate, total
+from hdcos.secure.estimate import LayerCost, estimate, total
 from paper.cells import IMAGES, Cell
 from paper.experiments import ACTIVATIONS, EXPERIMENTS, STRUCTURES
 from paper.report.document import Heading, Part, Table, Text, signed
@@ -166,7 +166,7 @@ def _small_deviations(scores: Scores) -> tuple[bool, str]:
     return small == len(found), f"{said} ({name})"
 
 
-def _layer(structure: str, size: int) -> LayerEstimate:
+def _layer(structure: str, size: int) -> LayerCost:
     """What two layers of a structure with a cosine between them take."""
     return total(estimate(mlp([size, size, size], "cos", structure), 1))
 

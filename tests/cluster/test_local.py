@@ -106,7 +106,7 @@ def test_material_is_dealt_per_row_and_any_batches_consume_it(cluster) -> None:
         cos.prepare(10)
         for batch in (x[:1], x[1:5], x[5:]):
             assert np.abs(cos(batch) - np.cos(batch)).max() < 2e-4
-        with pytest.raises(MaterialExhausted, match="0 in stock"):
+        with pytest.raises(MaterialExhausted, match="0 available"):
             cos(x[:1])
         cos.prepare(1)
         assert np.abs(cos(x[:1]) - np.cos(x[:1])).max() < 2e-4

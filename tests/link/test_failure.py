@@ -204,9 +204,9 @@ def test_an_abort_travels_by_name(tls_pair, both, waits):
             while True:
                 zero.send(Kind.MATERIAL, bytes(1 << 20))
 
-    result, _ = both(work, lambda: one.abort(MaterialExhausted("128 rows needed, 96 in stock.")))
+    result, _ = both(work, lambda: one.abort(MaterialExhausted("128 rows needed, 96 available.")))
     assert type(result) is MaterialExhausted
-    assert str(result) == "party 1: 128 rows needed, 96 in stock."
+    assert str(result) == "party 1: 128 rows needed, 96 available."
 
 
 def test_an_abort_is_heard_where_only_a_short_frame_is_allowed(tls_pair, both):

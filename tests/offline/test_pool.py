@@ -81,10 +81,10 @@ def test_chunks_and_batches_of_any_sizes_meet_in_order(monkeypatch) -> None:
 def test_more_than_is_available_is_exhausted_and_nothing_is_lost() -> None:
     dealer, zero, one = opened()
     deal(dealer, zero, one, 3)
-    with pytest.raises(MaterialExhausted, match="4 executions of test needed, 3 in stock"):
+    with pytest.raises(MaterialExhausted, match="4 executions of test needed, 3 available"):
         zero.begin(4)
     zero.begin(3)
-    with pytest.raises(MaterialExhausted, match="0 in stock"):
+    with pytest.raises(MaterialExhausted, match="0 available"):
         zero.begin(1)
 
 

@@ -115,8 +115,8 @@ def test_masks_are_this_partys_shares_of_the_executions_they_name(clock) -> None
     allotment.allot(4)
     numbers, share = allotment.hand_out(3, "me", 60.0)
     assert numbers == range(4, 7)
-    assert np.array_equal(share, allotment.stock.uniform(0, 4, 3))
-    assert np.array_equal(allotment.issue([9, 10], "me", 60.0), allotment.stock.uniform(0, 9, 2))
+    assert np.array_equal(share, allotment.pool.uniform(0, 4, 3))
+    assert np.array_equal(allotment.issue([9, 10], "me", 60.0), allotment.pool.uniform(0, 9, 2))
     assert allotment.allotted == 11
     for again in ([4], [6, 7], [10], [8, 9], [7, 8, 9]):
         with pytest.raises(MaterialReused, match="handed out before"):
@@ -215,15 +215,15 @@ def test_what_is_burnt_is_written_down_and_gone(clock) -> None:
     allotment = allotment_of(20)
     allotment.hand_out(6, "me", 60.0)
     allotment.burn_before(1)
-    assert allotment.stock.used == 1
+    assert allotment.pool.used == 1
     allotment.burn_before(4)
-    assert (allotment.stock.used, allotment.allotted, sorted(allotment._held)) == (4, 6, [4, 5])
+    assert (allotment.pool.used, allotment.allotted, sorted(allotment._held)) == (4, 6, [4, 5])
     with pytest.raises(MaterialReused):
         allotment.issue([3], "me", 60.0)
     allotment.burn_before(3)
     assert allotment._burnt == 4
     allotment.burn_before(10)
-    assert (allotment.stock.used, allotment.allotted, allotment._held) == (10, 10, {})
+    assert (allotment.pool.used, allotment.allotted, allotment._held) == (10, 10, {})
     with pytest.raises(MaterialReused):
         allotment.issue([8], "me", 60.0)  # nobody had it, and nobody gets it any more
     allotment.burn_before(BLOCK + 1)

@@ -9,7 +9,6 @@ from threading import Thread
 import numpy as np
 import pytest
 from hdcos.cluster.shares import split_words
-from hdcos.offline.dealer_link import DealerClient, serve_dealer
 from hdcos.testing.memory_link import memory_pair
 
 from hdcos import nn
@@ -17,10 +16,11 @@ from hdcos.api.commands import CountMaterial, Idle, Infer, KeepModel, Load, Open
 from hdcos.errors import DataMissing, HandshakeError, HdcosError, InputError, MaterialReused
 from hdcos.link import Meter
 from hdcos.offline import Dealer
+from hdcos.offline.source import DealerClient, serve_dealer
 from hdcos.party.engine import Engine
 from hdcos.party.local_front import LocalFront
 from hdcos.ring import decode, encode
-from hdcos.secure import layout
+from hdcos.secure import compile_network
 from hdcos.sharing import join
 
 
@@ -81,10 +81,10 @@ def result(answers):
 
 def test_two_pairs_serve_one_model_side_by_side_with_material_of_their_own(pairs) -> None:
     model = nn.models.mlp([6, 8, 3])
-    network = layout(model, 26)
+    network = compile_network(model, 26)
     state, rows = model.state(), np.random.default_rng(0).uniform(-1, 1, (4, 6))
     shares = split_words({tensor.name: tensor.words(state[tensor.name]) for tensor in network.tensors})
-    words = encode(network.prepared(rows), network.input_scale)
+    words = encode(network.apply_front(rows), network.input_scale)
     for number, pair in enumerate(pairs):
         kept = KeepModel("m", "v", model.architecture(), 26)
         pair.do(kept, Load("m", "v", f"model m {number}", {"shares": 8}), arrays=shares)

@@ -90,9 +90,9 @@ def test_if_it_were_rounded_its_weights_would_be_told() -> None:
     queries = Queries(dense(), Setting(), ROW)
     coarse = [
         replace(stage, drop=24, bits=stage.bits - 24) if isinstance(stage, Product) else stage
-        for stage in queries.layout.stages
+        for stage in queries.network.stages
     ]
-    rounded = Queries(dense(), Setting(), ROW, chosen=replace(queries.layout, stages=tuple(coarse)))
+    rounded = Queries(dense(), Setting(), ROW, chosen=replace(queries.network, stages=tuple(coarse)))
     found = OpeningAttack(rounded, opening=1, index=2)
     found.ask(4000)
     assert found.needed() < (4000, True)

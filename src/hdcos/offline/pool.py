@@ -189,7 +189,7 @@ class MaterialPool:
 
     def _explain_exhausted(self, executions: int) -> MaterialExhausted:
         return MaterialExhausted(
-            f"{executions} executions of {self.name} needed, {self.available} in stock.\n"
+            f"{executions} executions of {self.name} needed, {self.available} available.\n"
             f"Call `prepare` for more before running."
         )
 
@@ -209,7 +209,7 @@ class MaterialPool:
 
     @cached_property
     def _shares(self) -> FieldShares:
-        """What this party expands: party 0 all fields, party 1 those that are not dealt."""
+        """What this party expands: party 0 all fields, party 1 those that no dealer sends."""
         return FieldShares(self._root, self.plan.slots if self.rank == 0 else self.plan.uniform)
 
     @cached_property

@@ -81,7 +81,7 @@ class MaterialSource(Protocol):
 
     meter: Meter
     has_dealer: bool
-    """Whether somebody who is no party rounds what is dealt: see `secure.layout`."""
+    """Whether somebody who is no party rounds cosines: see `secure.compile`."""
 
     def open(
         self, name: str, plan: Plan, precomputes: Mapping[int, Precompute] | None = None, singly: bool = False

@@ -68,7 +68,7 @@ def loops() -> Any:
         return reference
     import hdcos.ring._native as compiled
 
-    return compiled.oblivious if compiled.oblivious.available() else reference
+    return compiled.ot if compiled.ot.available() else reference
 
 
 def pad(buffers: Sequence[Any], size: int) -> list[Any]:

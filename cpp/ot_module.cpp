@@ -1,6 +1,6 @@
 // The Python side of the oblivious transfer's loops, with the interface of hdcos.offline.ot.reference. Shapes follow from
 // what was planned, so nothing is validated here.
-#include "oblivious.h"
+#include "ot.h"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -10,7 +10,7 @@
 
 namespace nb = nanobind;
 using namespace nb::literals;
-namespace ob = hdcos::oblivious;
+namespace ob = hdcos::ot;
 using ob::u64;
 using ob::u8;
 
@@ -78,8 +78,8 @@ static void receive(In<u8> t, In<u8> schedule, In<u64> choices, In<u64> messages
     ob::receive(t.data(), schedule.data(), choices.data(), messages.data(), piece, sums.data());
 }
 
-void bind_oblivious(nb::module_& parent) {
-    nb::module_ m = parent.def_submodule("oblivious", "Loops of oblivious transfer, with AES instructions.");
+void bind_ot(nb::module_& parent) {
+    nb::module_ m = parent.def_submodule("ot", "Loops of oblivious transfer, with AES instructions.");
     m.def("available", &ob::available);
     m.def("key_schedule", &key_schedule, "keys"_a);
     m.def("combine", &combine, "keys"_a, "blocks"_a, "first"_a, "counters"_a, "whole"_a);

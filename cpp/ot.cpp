@@ -1,11 +1,11 @@
-#include "oblivious.h"
+#include "ot.h"
 
 #include "aes.h"
 
 #include <cstring>
 #include <stdexcept>
 
-namespace hdcos::oblivious {
+namespace hdcos::ot {
 
 #if defined(__x86_64__)
 
@@ -263,4 +263,4 @@ void receive(const u8*, const u8*, const u64*, const u64*, const Piece&, u64*) {
 
 #endif
 
-}  // namespace hdcos::oblivious
+}  // namespace hdcos::ot

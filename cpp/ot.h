@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace hdcos::oblivious {
+namespace hdcos::ot {
 
 using u8 = std::uint8_t;
 using u64 = std::uint64_t;
@@ -45,4 +45,4 @@ void send(const u8* q, const u8* delta, const u8* schedule, const u64* vectors, 
 // sums += (pad(t) + choice * message) << shift.
 void receive(const u8* t, const u8* schedule, const u64* choices, const u64* messages, const Piece& piece, u64* sums);
 
-}  // namespace hdcos::oblivious
+}  // namespace hdcos::ot
