@@ -135,7 +135,7 @@ def _fewer_rows(scores: Scores, cell: Cell, ours: float, paper: float) -> Iterat
     if gain * doublings >= paper - ours > 0:
         listed = ", ".join(f"{value:.1f}" for value in values)
         yield (
-            f"higgs-rows: with a quarter, a half and all of the rows, {first.steps:,} steps at rate {rate:g}, {listed}: "
+            f"higgs-rows: with 25, 50 and 100 % of the rows, {first.steps:,} steps at rate {rate:g}, {listed}: "
             f"{signed(gain)} for twice the rows, and the paper has {doublings:.1f} doublings more"
         )
 
