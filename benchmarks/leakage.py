@@ -182,8 +182,8 @@ def _recorded() -> Iterator[tuple[list[tuple[Share, int, int]], list[tuple[Share
         return rounded
 
     with (
-        mock.patch.object(Share, "rounded", recording(Share.rounded)),
-        mock.patch.object(HadamardCosine, "rounded", recording(HadamardCosine.rounded)),
+        mock.patch.object(Share, "round_open", recording(Share.round_open)),
+        mock.patch.object(HadamardCosine, "round_open", recording(HadamardCosine.round_open)),
     ):
         yield lists
 
