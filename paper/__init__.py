@@ -13,7 +13,7 @@ kernel        how well random cosine features estimate the Gaussian kernel
 frozen        a linear classifier on random cosine features against the kernel
 rounds        the rounds of each activation, from the planner
 activations   the functions themselves, for their figure
-secure        trained networks on whole test sets, on shares and in the clear
+secure        trained networks on whole test sets, on shares and in plaintext
 criteo        embeddings and a network trained on Criteo's rows, or on generated ones
 results       the file of results: one line per run
 rows          trained models as lines of that file

@@ -103,11 +103,11 @@ def _training(cell: Cell) -> tuple[str, ...]:
 
 def sgd_price(model: Sequential, batch: int) -> Planned:
     """One step of training on shares, over shapes."""
-    form = training_plan(model, "logistic" if model.output_shape == (1,) else "softmax")
-    x = blank_share((batch, *form.input_shape), INPUT_SCALE)
-    targets = blank_share((batch, form.outputs), form.target_scale)
-    state = {tensor.name: blank_share(tensor.shape, tensor.scale, tensor.bits) for tensor in form.tensors}
-    return plan(sgd_step, form, state, x, targets, Rule(0.1))
+    network = training_plan(model, "logistic" if model.output_shape == (1,) else "softmax")
+    x = blank_share((batch, *network.input_shape), INPUT_SCALE)
+    targets = blank_share((batch, network.outputs), network.target_scale)
+    state = {tensor.name: blank_share(tensor.shape, tensor.scale, tensor.bits) for tensor in network.tensors}
+    return plan(sgd_step, network, state, x, targets, Rule(0.1))
 
 
 def adam_extra(parameters: int) -> tuple[int, int, int]:

@@ -31,22 +31,22 @@ def some_rows(cell: Cell, rows: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
-def test_every_model_of_a_batch_has_the_outputs_and_gradients_of_its_twin(cell: Cell) -> None:
+def test_every_model_of_a_batch_has_the_outputs_and_gradients_of_its_own_module(cell: Cell) -> None:
     x, y = some_rows(cell)
     networks = [cell.network(seed) for seed in (3, 4)]
     batch = Batch(networks, "cpu", torch.float64)
     outputs = batch(x)
     gradient = batch.gradient(outputs, loss_slopes(outputs, y))
     for index, network in enumerate(networks):
-        twin = network.to_torch(torch.float64)
-        expected = twin(x)
+        module = network.to_torch(torch.float64)
+        expected = module(x)
         if expected.shape[1] == 1:
             loss = torch.nn.functional.binary_cross_entropy_with_logits(expected[:, 0], y.double())
         else:
             loss = torch.nn.functional.cross_entropy(expected, y)
         loss.backward()
         torch.testing.assert_close(outputs[index], expected, rtol=1e-10, atol=1e-12)
-        slopes = dict(twin.named_parameters())
+        slopes = dict(module.named_parameters())
         wanted = torch.cat([slopes[name].grad.flatten() for name in network.state()])
         torch.testing.assert_close(gradient[index], wanted, rtol=1e-8, atol=1e-12)
 

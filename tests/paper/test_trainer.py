@@ -54,16 +54,16 @@ def test_optimisers_step_like_those_of_pytorch(name: str, kind: type[torch.optim
     generator = torch.Generator().manual_seed(1)
     rates = torch.tensor([0.3, 0.01], dtype=torch.float64)
     parameters = torch.randn(2, 5, generator=generator, dtype=torch.float64)
-    twins = [torch.nn.Parameter(row.clone()) for row in parameters]
-    theirs = [kind([twin], lr=float(rate)) for twin, rate in zip(twins, rates, strict=True)]  # type: ignore[call-arg]
+    copies = [torch.nn.Parameter(row.clone()) for row in parameters]
+    theirs = [kind([copy], lr=float(rate)) for copy, rate in zip(copies, rates, strict=True)]  # type: ignore[call-arg]
     ours = optimizer(name, parameters, rates[:, None])
     for _ in range(4):
         gradient = torch.randn(2, 5, generator=generator, dtype=torch.float64)
         ours.step(gradient)
-        for twin, their, row in zip(twins, theirs, gradient, strict=True):
-            twin.grad = row.clone()
+        for copy, their, row in zip(copies, theirs, gradient, strict=True):
+            copy.grad = row.clone()
             their.step()
-    torch.testing.assert_close(parameters, torch.stack([twin.detach() for twin in twins]))
+    torch.testing.assert_close(parameters, torch.stack([copy.detach() for copy in copies]))
 
 
 def test_an_unknown_optimiser_is_named() -> None:
