@@ -136,7 +136,7 @@ def _fewer_rows(scores: Scores, cell: Cell, ours: float, paper: float) -> Iterat
         values = ", ".join(f"{100 * part:g} % of the rows {score.best.mean:.1f}" for part, score in parts.items())
         yield (
             f"higgs-rows: after {first.steps:,} steps at rate {first.rate:g}, {values}, all of them {whole:.1f}: "
-            f"{signed(gain)} for the last doubling, and the paper has {doublings:.1f} doublings more"
+            f"{signed(gain)} for twice the rows, and the paper has {doublings:.1f} doublings more"
         )
 
 
