@@ -1,4 +1,4 @@
-"""Trained networks on whole test sets under two-party computation: accuracy on shares beside accuracy in plaintext.
+"""Trained networks on whole test sets under two-party computation: accuracy on shares beside plaintext accuracy.
 
 MNIST and Fashion-MNIST use the trained LeNet-5 networks that come with hdcos. Higgs uses an HD-cos network of the
 paper's shape, trained here on the sample's training rows at the best learning rate that the results file knows.

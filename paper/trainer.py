@@ -133,7 +133,7 @@ def train(
 
 
 def fitted(training: Training, epochs: int, seed: int = 0) -> Sequential:
-    """The first model of a training after this many epochs, as a network of its own."""
+    """The first model of a training after `epochs`, as a network of its own."""
     task, order = training.task, torch.Generator().manual_seed(seed)
     for _ in range(epochs):
         rows = torch.randperm(len(task.train_x), generator=order)

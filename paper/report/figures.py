@@ -5,7 +5,7 @@ from __future__ import annotations
 from paper.cells import LEARNING_RATES, Cell
 from paper.experiments import DEPTH_ACTIVATIONS, DEPTHS, EXPERIMENTS
 from paper.report.document import Figure, Heading, Part
-from paper.report.published import published_by_rate
+from paper.report.published import PAPER_STEPS, published_by_rate
 from paper.report.scores import Scores
 from paper.report.svg import grid, lines
 from paper.results import Row
@@ -41,9 +41,13 @@ def _depth(scores: Scores, optimizer: str, epochs: int | None) -> Figure | None:
     if not all(series[activation] for activation in DEPTH_ACTIVATIONS):
         return None
     drawing = lines(f"Higgs (sample), Hadamard-Diagonal, {optimizer}", series, "hidden layers", "accuracy, %", DEPTHS)
-    return Figure(
-        f"higgs-depth-{optimizer}", drawing, f"Accuracy by depth, {optimizer}. Dashed: the paper's, on all of Higgs."
-    )
+    caption = f"Accuracy by depth, {optimizer}{_steps(scores, epochs)}. Dashed: the paper's, on all of Higgs, "
+    return Figure(f"higgs-depth-{optimizer}", drawing, f"{caption}{PAPER_STEPS:,} steps.")
+
+
+def _steps(scores: Scores, epochs: int | None) -> str:
+    some = scores.score(Cell("higgs", "cos", "hadamard", depth=DEPTHS[-1]), epochs)
+    return f", {some.steps:,} steps" if some else ""
 
 
 def _stability(scores: Scores, activation: str, epochs: int | None) -> Figure | None:
@@ -57,6 +61,7 @@ def _stability(scores: Scores, activation: str, epochs: int | None) -> Figure | 
         return None
     drawing = grid(f"{activation}: accuracy by depth and rate", [f"{r:g}" for r in LEARNING_RATES], rows, 50, 70)
     caption = (
-        f"Training stability of {activation} on Higgs (sample): optimiser and hidden layers down, learning rate across."
+        f"Training stability of {activation} on Higgs (sample){_steps(scores, epochs)}: optimiser and hidden layers "
+        "down, learning rate across."
     )
     return Figure(f"stability-{activation}", drawing, caption)

@@ -10,7 +10,7 @@ from hdcos.nn.sequential import Sequential
 from hdcos.secure.estimate import estimate, total
 from paper.cells import IMAGES
 from paper.report.document import Heading, Part, Table, Text
-from paper.report.scores import Scores
+from paper.report.scores import BATCH, Scores
 from paper.report.tables import NAMES, NOT_RUN, cell_of_table, value_of
 from paper.results import Row
 
@@ -32,9 +32,12 @@ def secure(rows: list[Row]) -> list[Part]:
 def _line(dataset: str, row: Row | None) -> list[str]:
     if row is None:
         return [NAMES[dataset], *[NOT_RUN] * 9]
+    name = NAMES[dataset]
+    if dataset == "higgs" and row.get("epochs"):
+        name += f", trained for {row['epochs'] * (row['train_rows'] // BATCH[dataset]):,} steps"
     count, batches = row["test_rows"], -(-row["test_rows"] // row["rows_per_batch"])
     return [
-        NAMES[dataset],
+        name,
         f"{count:,}",
         f"{100 * row['value']:.2f}",
         f"{100 * row['plain_value']:.2f}",

@@ -73,16 +73,16 @@ def _sizes(scores: Scores, cells: Sequence[Cell], epochs: int | None = None) -> 
             score = scores.score(cell, epochs) if epochs else scores.longest(cell)
             if cell.dataset == dataset and score is not None:
                 some = score
-                found.setdefault((score.epochs, score.trials), []).append(cell.activation)
+                found.setdefault((score.epochs, score.trials), []).append(f"{cell.activation} {cell.structure}")
         if some is not None:
-            lengths = (
-                (f"{', '.join(dict.fromkeys(names))} " if len(found) > 1 else "")
-                + f"{length} epochs, {trials} trials per learning rate"
-                for (length, trials), names in sorted(found.items(), reverse=True)
-            )
+            groups = sorted(found.items(), reverse=True)
+            names = [", ".join(dict.fromkeys(group)) + ": " for _, group in groups[:-1]]
+            names.append("the others: " if names else "")
+            lengths = [f"{length} epochs, {trials} trials per learning rate" for (length, trials), _ in groups]
+            parts = [name + length for name, length in zip(names, lengths, strict=True)]
             steps = f" {some.steps:,} steps, where the paper takes {PAPER_STEPS:,}." if dataset == "higgs" else ""
             rows = f"{some.train_rows:,} training and {some.test_rows:,} test rows."
-            said.append(f"{NAMES[dataset]}: {'; '.join(lengths)}; {rows}{steps}")
+            said.append(f"{NAMES[dataset]}: {'; '.join(parts)}; {rows}{steps}")
     return " ".join(said) or "None of these cells was run."
 
 

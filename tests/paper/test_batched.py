@@ -31,7 +31,7 @@ def some_rows(cell: Cell, rows: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
-def test_every_model_of_a_batch_has_the_outputs_and_gradients_of_its_module(cell: Cell) -> None:
+def test_every_model_of_a_batch_has_the_outputs_and_gradients_of_its_own_module(cell: Cell) -> None:
     x, y = some_rows(cell)
     networks = [cell.network(seed) for seed in (3, 4)]
     batch = Batch(networks, "cpu", torch.float64)

@@ -67,3 +67,18 @@ def test_what_cannot_be_is_named() -> None:
         replace(PLAIN, initial="ones").network(0)
     with pytest.raises(InputError, match="dense networks have none"):
         Cell("mnist", "cos", "dense", projection=64).network(0)
+
+
+def test_the_last_two_activations_can_be_replaced_alone() -> None:
+    kinds = [layer.kind for layer in Cell("mnist", "expm1", "hadamard", convolutions="relu").network(0).layers]
+    assert kinds.count("ReLU") == 2
+    assert kinds.count("ExpM1") == 2
+    with pytest.raises(InputError, match="no activation after convolutions"):
+        Cell("mnist", "none", "dense", convolutions="relu").network(0)
+
+
+def test_circulant_weights_can_start_as_diagonals_do() -> None:
+    usual, wide = (Cell("mnist", "cos", "circulant", initial=name).network(0) for name in ("default", "normal"))
+    key = next(key for key, array in usual.state().items() if key.endswith("weight") and array.ndim == 1)
+    assert wide.state()[key].std() == pytest.approx(1, abs=0.2)
+    assert usual.state()[key].std() < 0.2

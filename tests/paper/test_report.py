@@ -58,7 +58,8 @@ def test_a_score_is_the_best_mean_over_trials_with_its_deviation(rows: list[Row]
     assert (score.rate, score.trials) == (0.1, 2)
     assert score.best.mean == pytest.approx(80.5)
     assert score.best.deviation == pytest.approx(0.5**0.5)
-    assert score.best.gain == pytest.approx(40.5)
+    assert score.best.surviving == pytest.approx(80.5)
+    assert score.best.diverged == 0
 
 
 @pytest.mark.parametrize("lost", [0, 5, 11])
@@ -77,6 +78,8 @@ def test_a_table_compares_cells_of_the_same_number_of_epochs(rows: list[Row]) ->
     scores = Scores([*rows, *rows_of(cells[0], 0.9, epochs=8)])
     assert scores.epochs(cells) == 4
     assert scores.lengths(cells[0]) == [4, 8]
+    found = [scores.longest(cell) for cell in cells]
+    assert [score.epochs for score in found if score] == [8, 4]
 
 
 def test_the_same_results_give_the_same_bytes_and_a_change_is_seen(
