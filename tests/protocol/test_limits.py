@@ -7,7 +7,7 @@ import pytest
 
 from hdcos.errors import InputError
 from hdcos.offline import Reference
-from hdcos.protocol import masked, opening
+from hdcos.protocol import beaver, masked, opening
 from hdcos.protocol.masked import Masked
 from hdcos.protocol.party import Party
 from hdcos.protocol.rounds import together
@@ -81,6 +81,14 @@ def test_factors_that_do_not_fit_are_refused() -> None:
     program((3, 2), whole=False, operation="matmul")
 
 
+def test_a_convolution_goes_by_single_steps_without_padding_unless_told() -> None:
+    image = np.arange(16, dtype=np.uint64).reshape(1, 1, 4, 4)
+    kernel = np.array([[1, 0], [0, 2]], np.uint64).reshape(1, 1, 2, 2)
+    shares, _ = simulate(beaver.conv2d, share_pair(image, 4), share_pair(kernel, 3))
+    assert (joined(shares)[0, 0] == image[0, 0, :3, :3] + 2 * image[0, 0, 1:, 1:]).all()
+    assert (shares[0].shape, shares[0].scale) == ((1, 1, 3, 3), 7)
+
+
 def test_tensors_that_were_masked_side_by_side_are_told_apart() -> None:
     mask = Share(np.arange(100, 110, dtype=np.uint64), 12, 50)
     row = Masked(np.arange(10, dtype=np.uint64), mask, Reference.of(3, True))
@@ -92,6 +100,22 @@ def test_tensors_that_were_masked_side_by_side_are_told_apart() -> None:
     elsewhere = row.of_scope("model")
     assert elsewhere.reference == Reference(3, "model", whole=True)
     assert elsewhere.opened is row.opened
+
+
+def test_a_gradient_is_the_sum_over_rows_of_a_product() -> None:
+    def gradient(party: Party, x: Share, g: Share):
+        X, G = yield from together(opening.open_masked(party, x), opening.open_masked(party, g))
+        return masked.product(party, X, G, "matmul.weight", shape=(3, 2))
+
+    x, g = np.arange(12, dtype=np.uint64).reshape(4, 3), np.arange(8, dtype=np.uint64).reshape(4, 2)
+    shares, _ = simulate(gradient, share_pair(x, 5), share_pair(g, 6, 50))
+    assert (joined(shares) == x.T @ g).all()
+    assert (shares[0].scale, shares[0].bits) == (11, 50)
+
+
+def test_no_word_that_was_opened_is_printed() -> None:
+    words = np.array([123456789], np.uint64)
+    assert "123456789" not in repr(Masked(words, Share(words, 12), Reference.of(0, True)))
 
 
 def test_factors_of_different_bits_have_a_product_of_the_fewer() -> None:
