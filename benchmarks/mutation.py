@@ -53,13 +53,6 @@ NETS: dict[str, tuple[str, ...]] = {
         "protocol/test_prices.py",
         "protocol/test_answers.py",
     ),
-    "hdcos.protocol.beaver": (
-        "protocol/test_limits.py",
-        "golden",
-        "protocol/test_prices.py",
-        "protocol/test_answers.py",
-    ),
-    "hdcos.sharing.split": ("sharing",),
     "hdcos.sharing.share": ("sharing", "golden"),
     "hdcos.offline.pool": ("offline/test_pool.py",),
     "hdcos.party.allotment": ("party/test_allotment.py",),
@@ -81,9 +74,9 @@ class Same(NamedTuple):
 
 
 EQUIVALENT = (
-    Same("hdcos.sharing.split", ("64 -> 65",), "def join(", "a word of 64 bits is its own remainder"),
+    Same("hdcos.sharing.share", ("64 -> 65",), "def join(", "a word of 64 bits is its own remainder"),
     Same(
-        "hdcos.sharing.split",
+        "hdcos.sharing.share",
         ("Eq -> NotEq", "condition negated", "0 -> 1"),
         "share.words + zero if rank == 0",
         "minus a sharing of zero is a sharing of zero",
