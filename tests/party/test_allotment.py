@@ -93,7 +93,7 @@ def test_what_was_spent_is_not_free(clock) -> None:
 
 def test_executions_are_written_down_in_blocks_before_they_are_promised(clock) -> None:
     allotment = allotment_of(3, 3 * BLOCK)
-    entries = allotment._store.entries
+    entries = allotment._ledger.entries
     allotment.allot(1)
     assert entries == [("scope", 0, BLOCK)]
     allotment.allot(BLOCK - 1)
@@ -227,7 +227,7 @@ def test_what_is_burnt_is_written_down_and_gone(clock) -> None:
     with pytest.raises(MaterialReused):
         allotment.issue([8], "me", 60.0)  # nobody had it, and nobody gets it any more
     allotment.burn_before(BLOCK + 1)
-    assert allotment._store.entries == [("scope", 0, BLOCK), ("scope", BLOCK, BLOCK)]
+    assert allotment._ledger.entries == [("scope", 0, BLOCK), ("scope", BLOCK, BLOCK)]
 
 
 # ---- names of masks
@@ -242,7 +242,7 @@ def test_only_ids_that_were_made_for_this_material_name_a_mask(clock) -> None:
     others = [allotment_of(2, name="other"), allotment_of(2, pair_seed=bytes(31) + b"x")]
     wrong = [other.mask_id(9) for other in others]
     wrong += [ids[0].replace("0.", "1.", 1), ids[1][:-1], ids[1] + "0", "9", "", ".", "9."]
-    wrong += [f"{text}.{allotment._tag_of(text)}" for text in ("-1", " 1", "1" * 13, "", "+1", "1_0", "\u0661")]
+    wrong += [f"{text}.{allotment._tag(text)}" for text in ("-1", " 1", "1" * 13, "", "+1", "1_0", "\u0661")]
     for text in wrong:
         with pytest.raises(MaterialReused, match="another model, version or session"):
             allotment.numbers([ids[0], text])

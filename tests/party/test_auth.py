@@ -6,9 +6,9 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
-from hdcos.api.tensors import LENGTH_HEADER
 from starlette.requests import ClientDisconnect
 
+from hdcos.api.bodies import LENGTH_HEADER
 from hdcos.api.tokens import token_hash
 from hdcos.errors import InputError, PolicyRefused
 from hdcos.party.batcher import Refused

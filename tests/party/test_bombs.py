@@ -148,7 +148,7 @@ def test_who_holds_too_many_bytes_waits_and_others_are_served(client, asking, ti
     def ask(_):
         """A request of 400 kB whose other share never comes: the JSON's unknown fields are as long as one likes."""
         meta = {"parameters": {"request_id": secrets.token_hex(16)}, "padding": "x" * 200_000}
-        return asking(0, "POST", "/v2/models/wanted/infer", meta, {"input": np.zeros((1, 6), np.uint64)})
+        return asking(0, "POST", "/v2/models/good/infer", meta, {"input": np.zeros((1, 6), np.uint64)})
 
     with ThreadPoolExecutor(6) as pool, hdcos.connect(tight / "cluster.toml", token=another_client(tight)) as other:
         answers = pool.map(ask, range(6))
@@ -156,7 +156,7 @@ def test_who_holds_too_many_bytes_waits_and_others_are_served(client, asking, ti
         assert np.abs(other.model("good").predict(ROWS) - MODEL(ROWS)).max() < 1e-2
         answers = [(status, said["name"]) for status, said, _ in answers]
     assert sorted(answers) == [(409, "InputError")] * 2 + [(429, "PolicyRefused")] * 4
-    assert asking(0, "POST", "/v2/models/wanted/infer", body=b"x" * 300_000)[0] == 413
+    assert asking(0, "POST", "/v2/models/good/infer", body=b"x" * 300_000)[0] == 413
     metrics = asking(0, "GET", "/metrics")[1].decode()
     assert "hdcos_held_bytes 0.0" in metrics  # everything was given back
     assert 'hdcos_queries_allowed{model="good"} 60.0' in metrics

@@ -8,11 +8,10 @@ from threading import Thread
 
 import numpy as np
 import pytest
-from hdcos.cluster.shares import split_words
-from hdcos.testing.memory_link import memory_pair
 
 from hdcos import nn
 from hdcos.api.commands import CountMaterial, Idle, Infer, KeepModel, Load, OpenFunction, Order, Unload
+from hdcos.cluster.transport import split_words
 from hdcos.errors import DataMissing, HandshakeError, HdcosError, InputError, MaterialReused
 from hdcos.link import Meter
 from hdcos.offline import Dealer
@@ -22,6 +21,7 @@ from hdcos.party.local_front import LocalFront
 from hdcos.ring import decode, encode
 from hdcos.secure import compile_network
 from hdcos.sharing import join
+from hdcos.testing.pair import memory_pair
 
 
 class Pair:

@@ -7,7 +7,7 @@ import pytest
 
 from hdcos.errors import InputError
 from hdcos.offline import Reference
-from hdcos.protocol import beaver, masked, opening
+from hdcos.protocol import masked, opening
 from hdcos.protocol.masked import Masked
 from hdcos.protocol.party import Party
 from hdcos.protocol.rounds import together
@@ -84,7 +84,7 @@ def test_factors_that_do_not_fit_are_refused() -> None:
 def test_a_convolution_goes_by_single_steps_without_padding_unless_told() -> None:
     image = np.arange(16, dtype=np.uint64).reshape(1, 1, 4, 4)
     kernel = np.array([[1, 0], [0, 2]], np.uint64).reshape(1, 1, 2, 2)
-    shares, _ = simulate(beaver.conv2d, share_pair(image, 4), share_pair(kernel, 3))
+    shares, _ = simulate(masked.conv2d, share_pair(image, 4), share_pair(kernel, 3))
     assert (joined(shares)[0, 0] == image[0, 0, :3, :3] + 2 * image[0, 0, 1:, 1:]).all()
     assert (shares[0].shape, shares[0].scale) == ((1, 1, 3, 3), 7)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hdcos.errors import InputError
-from hdcos.secure.training.rule import BEFORE, Rule, updated
+from hdcos.secure.training.rule import BEFORE, Rule, update
 from hdcos.sharing import Share
 
 
@@ -61,10 +61,10 @@ def share(*values: int, scale: int = 20) -> Share:
     return Share(np.array(values, np.uint64), scale)
 
 
-def changes(rule: Rule, before: int = 0) -> tuple[int, dict[str, Share]]:
+def changes(rule: Rule, before: int = 0, factor: float = 1.0) -> tuple[int, dict[str, Share]]:
     """By how much w = 2**20 * 8 moves when its step is 5, its copy is 8 and its copy of one step ago `before`."""
     state = {"w": share(8 << 20), "w" + BEFORE: share(before, scale=0)}
-    after = updated(state, rule, {"w": np.array([5], np.uint64)}, {"w": share(8, scale=0)})
+    after = update(state, rule, {"w": np.array([5], np.uint64)}, {"w": share(8, scale=0)}, {"w": factor})
     return int(after["w"].words.view(np.int64)[0]) - (8 << 20), after
 
 
@@ -91,4 +91,9 @@ def test_decay_pulls_towards_zero() -> None:
 
 def test_the_shares_of_a_step_have_the_bits_they_had() -> None:
     state = {"w": Share(np.array([7], np.uint64), 20, 50)}
-    assert updated(state, Rule(0.1), {"w": np.array([1], np.uint64)}, {})["w"].bits == 50
+    assert update(state, Rule(0.1), {"w": np.array([1], np.uint64)}, {}, {"w": 1.0})["w"].bits == 50
+
+
+def test_decay_follows_a_rate_of_its_own_where_that_is_wanted() -> None:
+    assert changes(Rule(0.5, 0.0, 0.25, scale_diagonals=True), factor=4.0)[0] == -5 - int(4 * 0.5 * 0.25 * 8) * 2**20
+    assert changes(Rule(0.5, 0.0, 0.25), factor=4.0)[0] == -5 - int(0.5 * 0.25 * 8) * 2**20

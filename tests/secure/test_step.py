@@ -194,7 +194,7 @@ def test_diagonals_may_learn_at_the_rate_of_all_others(name: str) -> None:
 def test_a_step_in_plaintext_is_the_plain_step_and_stays_in_range(name: str) -> None:
     model = MODELS[name]
     x, targets = batch(model)
-    clear, counter = clear_step(model, x, targets, "logistic", Rule(0.1))
+    clear, counter = clear_step(model, x, targets, "logistic", Rule(0.1, scale_diagonals=True))
     assert_same_step(model, clear, plain_step(model, x, targets, "logistic", 0.1), 0.1)
     assert counter.openings > 0
     assert counter.out_of_range == 0
