@@ -100,9 +100,9 @@ def test_executions_are_written_down_in_blocks_before_they_are_promised(clock) -
     assert len(entries) == 1
     allotment.allot(1)
     assert entries[1:] == [("scope", BLOCK, BLOCK)]
-    allotment.reserve(4 * BLOCK + 1)
+    allotment.reserve([(4 * BLOCK, 1)], "shares")
     assert entries[2:] == [("scope", 2 * BLOCK, 2 * BLOCK + 1)]
-    allotment.reserve(5)
+    allotment.reserve([(4, 1)], "shares")
     assert allotment.allotted == 4 * BLOCK + 1
     assert len(entries) == 3
 

@@ -12,6 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from threading import Condition
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +61,8 @@ class Request:
     arrived: float = field(default_factory=time.monotonic)
     more: tuple[Array, ...] = field(default=(), repr=False)
     """Further inputs, of a function that takes several."""
+    own: bool = False
+    """Whether it comes from the one caller of this machine, who sends both parties the same rows."""
     begun: bool = False
     """Whether it is or was computed: from then on its rows count as answered."""
 
@@ -72,10 +75,11 @@ class Request:
         """Requests of one kind can run together."""
         return self.model, self.version, self.mode
 
-    @property
+    @cached_property
     def said(self) -> list[Any]:
         """What must be the same at both parties: of masked rows, which both know, the rows themselves."""
-        opened = hashlib.sha256(self.words.tobytes()).hexdigest() if self.mode == "masked" else ""
+        hashed = self.mode == "masked" and not self.own
+        opened = hashlib.sha256(np.ascontiguousarray(self.words).data).hexdigest() if hashed else ""
         return [self.model, self.version, self.mode, self.rows, [list(run) for run in self.runs], opened]
 
 

@@ -238,7 +238,7 @@ class LocalFront:
         if found != opened.input_shapes(executions) or any(array.dtype != np.uint64 for array in words):
             raise InputError(f"inputs of shapes {opened.input_shapes(executions)} in uint64 expected, got {found}")
         runs = ((command.start, executions),) if mode == "masked" else ()
-        return [Request(ids[0], command.model, "", mode, runs, words[0], more=tuple(words[1:]))]
+        return [Request(ids[0], command.model, "", mode, runs, words[0], more=tuple(words[1:]), own=True)]
 
     def settle(self, answers: Sequence[tuple[Request, Answer]]) -> None:
         ((_, self._result),) = answers
