@@ -7,6 +7,7 @@ SUITE ?= core
 PART ?=
 NATIVE := CMakeLists.txt $(wildcard cpp/*)
 PIP := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet $(PIP_FLAGS)
+PYTEST = $(BIN)/pytest
 
 .PHONY: demo test coverage check bench prove peers docs wheels workflows format clean
 
@@ -38,12 +39,12 @@ demo: $(VENV)/.demo
 	$(BIN)/hdcos demo
 
 test: $(VENV)/.dev
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(PYTEST) -n 2 --dist loadfile
 
 # The same tests, about a third slower: which lines of src they run, in nodes that they start too.
 coverage: $(VENV)/.dev
 	rm -rf build/coverage
-	$(BIN)/coverage run -m pytest -n 2 --dist loadfile
+	$(MAKE) test PYTEST="$(BIN)/coverage run -m pytest"
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --fail-under=90
 	for package in cluster party cli; do \
