@@ -28,7 +28,7 @@ from paper.batched import Batch
 from paper.cells import rate_row
 from paper.optimizers import Momentum
 from paper.splits import split
-from paper.trainer import loss_slopes
+from paper.trainer import captured, loss_slopes
 
 SHIFT, BATCH = 2, 128
 KEPT = 0.999
@@ -118,7 +118,14 @@ def train(
     generator = torch.Generator().manual_seed(0)
     steps = len(images) // BATCH
     images.copy_(pixels.augmented(generator))
-    advance = _captured(step, batch, optimizer, averaged) if device != "cpu" else step
+    initial = batch.parameters.detach().clone()
+
+    def restart() -> None:
+        batch.parameters.data.copy_(initial)
+        averaged.copy_(initial)
+        optimizer.reset()
+
+    advance = captured(step, restart) if device != "cpu" else step
     begun = monotonic()
     for epoch in range(epochs):
         images.copy_(pixels.augmented(generator))
@@ -200,23 +207,3 @@ def _scores(batch: Batch, pixels: Pixels) -> list[float]:
 
 def _percents(values: Sequence[float]) -> str:
     return " ".join(f"{100 * value:.2f}" for value in values)
-
-
-def _captured(
-    step: Callable[[], None], batch: Batch, optimizer: Momentum, averaged: torch.Tensor
-) -> Callable[[], None]:
-    """The step as a graph; what the steps before it changed is put back."""  # fmt: skip
-    initial = batch.parameters.detach().clone()
-    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            step()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-    batch.parameters.data.copy_(initial)
-    averaged.copy_(initial)
-    optimizer.reset()
-    return graph.replay

@@ -117,7 +117,12 @@ def train(
         position.add_(task.batch_size)
         _together([lambda t=t: t.step(task.train_x[rows], task.train_y[rows]) for t in trainings], device)  # type: ignore[misc]
 
-    advance = _captured(step, trainings, position) if device.type == "cuda" else step
+    def restart() -> None:
+        for training in trainings:
+            training.restart()
+        position.zero_()
+
+    advance = captured(step, restart) if device.type == "cuda" else step
     generator = torch.Generator().manual_seed(seed)
     curves: list[dict[int, torch.Tensor]] = [{} for _ in trainings]
     for epoch in range(1, epochs + 1):
@@ -161,8 +166,8 @@ def _together(branches: Sequence[Callable[[], None]], device: torch.device) -> N
         main.wait_stream(stream)
 
 
-def _captured(step: Callable[[], None], trainings: Sequence[Training], position: torch.Tensor) -> Callable[[], None]:
-    """The step as a graph: launched as one, without Python between its kernels."""
+def captured(step: Callable[[], None], restart: Callable[[], None]) -> Callable[[], None]:
+    """The step as a graph, launched without Python between its kernels; `restart` undoes the steps of making it."""
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -172,7 +177,5 @@ def _captured(step: Callable[[], None], trainings: Sequence[Training], position:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         step()
-    for training in trainings:
-        training.restart()
-    position.zero_()
+    restart()
     return graph.replay

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -49,7 +50,14 @@ def test_a_model_that_diverges_scores_as_chance_and_says_when(task: Task) -> Non
     assert all((run.diverged_at, run.value, run.curve) == (1, 0.5, {}) for run in diverged)
 
 
-@pytest.mark.parametrize(("name", "kind"), [("sgd", torch.optim.SGD), ("adam", torch.optim.Adam)])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("sgd", torch.optim.SGD),
+        ("momentum", partial(torch.optim.SGD, momentum=0.9)),
+        ("adam", torch.optim.Adam),
+    ],
+)
 def test_optimisers_step_like_those_of_pytorch(name: str, kind: type[torch.optim.Optimizer]) -> None:
     generator = torch.Generator().manual_seed(1)
     rates = torch.tensor([0.3, 0.01], dtype=torch.float64)

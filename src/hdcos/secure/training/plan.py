@@ -146,17 +146,12 @@ class TrainingPlan:
     """Leading public layers, which the owner of the rows applies before sharing them."""
     input_shape: Shape
     outputs: int
+    rate_factors: Mapping[str, float]
+    """The public factor of every parameter's learning rate."""
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         return tuple(tensor for block in self.blocks for tensor in block.tensors)
-
-    @cached_property
-    def rate_factors(self) -> dict[str, float]:
-        """The public factor of every parameter's learning rate."""
-        layers = {block.part.index: block.part.layer.rate_factors() for block in self.blocks}
-        names = (tensor.name for tensor in self.tensors)
-        return {name: layers[int(name.split(".")[0])].get(name.split(".")[1], 1.0) for name in names}
 
     @cached_property
     def weight_rows(self) -> tuple[WeightRow, ...]:
@@ -216,7 +211,7 @@ def training_plan(model: nn.Sequential, loss: str = "logistic") -> TrainingPlan:
     blocks = reader.blocks()
     if len(blocks[-1].part.factor.outputs) != 1:
         raise ModelError("a network that is trained ends with a linear layer that gives a row of numbers")
-    return TrainingPlan(blocks, loss, reader.front, model.shapes[start], model.output_shape[0])
+    return TrainingPlan(blocks, loss, reader.front, model.shapes[start], model.output_shape[0], model.rate_factors())
 
 
 class _Planner(Reader):
