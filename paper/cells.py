@@ -7,13 +7,13 @@ trained together; the paper reports the learning rate with the best mean over th
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import pi
+from math import pi, sqrt
 
 import numpy as np
 
 from hdcos.errors import InputError
 from hdcos.nn import models
-from hdcos.nn.dense import Circulant
+from hdcos.nn.dense import Circulant, LowRank
 from hdcos.nn.hadamard import HadamardDiagonal, RandomProjection
 from hdcos.nn.layer import Layer
 from hdcos.nn.sequential import Sequential
@@ -44,7 +44,8 @@ class Cell:
     blocks       H D blocks in each Hadamard-Diagonal layer
     inputs       "unit": pixels in [0, 1] and Higgs features as they are; "standardised": mean 0 and variance 1 besides
     initial      "default": that of the layers; "signs": diagonals of random signs; "phases": biases before the
-                 activations uniform in [0, 2 pi); "normal": circulant weights from N(0, 1), as diagonals are
+                 activations uniform in [0, 2 pi); "normal": circulant weights from N(0, 1), as diagonals are;
+                 "factors": each factor of a low-rank layer a Glorot matrix of its own, so their product is smaller
     reduction    of the loss over a batch: "mean" or "sum"
     diagonals    learning rate of diagonals: "plain", that of the other parameters, or "scaled", sqrt(n) times that
     projection   features that a public random projection leaves in front of the first Hadamard-Diagonal layer
@@ -109,8 +110,8 @@ class Cell:
     def _started(self, model: Sequential, seed: int) -> Sequential:
         if self.initial == "default":
             return model
-        if self.initial not in ("signs", "phases", "normal"):
-            raise InputError(f"initial values are default, signs, phases or normal, got {self.initial!r}")
+        if self.initial not in ("signs", "phases", "normal", "factors"):
+            raise InputError(f"initial values are default, signs, phases, normal or factors, got {self.initial!r}")
         state, last = model.state(), len(model.layers) - 1
         for key, array in state.items():
             index, name = key.split(".")
@@ -121,4 +122,7 @@ class Cell:
                 state[key] = generator.uniform(0, 2 * pi, array.shape)
             elif self.initial == "normal" and isinstance(model.layers[int(index)], Circulant) and name == "weight":
                 state[key] = generator.standard_normal(array.shape)
+            elif self.initial == "factors" and isinstance(model.layers[int(index)], LowRank) and name != "bias":
+                limit = sqrt(6 / sum(array.shape))
+                state[key] = generator.uniform(-limit, limit, array.shape)
         return model.with_state(state)

@@ -61,6 +61,11 @@ EXPERIMENTS: dict[str, list[Cell]] = {
         for activation in ACTIVATIONS
         for structure in ("dense", "hadamard")
     ],
+    "inputs-structures": [
+        Cell("fashion_mnist", activation, structure, inputs="standardised")
+        for activation, structure in (("expm1", "phd"), ("cos", "circulant"))
+    ],
+    "inputs-higgs": [Cell("higgs", "square", "hadamard", depth=HIGGS_DEPTH, inputs="standardised")],
     "starts": [
         Cell("fashion_mnist", "cos", "hadamard", initial="signs"),
         Cell("fashion_mnist", "cos", "hadamard", initial="phases"),
@@ -81,6 +86,7 @@ EXPERIMENTS: dict[str, list[Cell]] = {
         for structure in structures
     ],
     "circulant-start": [Cell("fashion_mnist", "cos", "circulant", initial="normal")],
+    "low-rank-start": [Cell(dataset, "expm1", "low_rank", initial="factors") for dataset in IMAGES],
     "higgs-start": [Cell("higgs", "square", "hadamard", depth=HIGGS_DEPTH, initial="signs")],
     "higgs-rows": [
         Cell("higgs", activation, "dense", depth=HIGGS_DEPTH, part=part)
@@ -93,9 +99,10 @@ EXPERIMENTS: dict[str, list[Cell]] = {
     "tables": _table(STRUCTURES),
 }
 """By name. `tables` is all of dense, hadamard and lowrank; `inputs` varies the scale of the inputs, `starts` the
-initial values and the reduction of the loss, `rates` the learning rate of diagonals. Four test a reason for a
-difference from the paper: `last-two` replaces only the activations of the last two hidden layers, `circulant-start` and
-`higgs-start` have other initial weights, and `higgs-rows` has fewer rows."""
+initial values and the reduction of the loss, `rates` the learning rate of diagonals. The others test a reason for a
+difference from the paper: `last-two` replaces only the activations of the last two hidden layers, `circulant-start`,
+`low-rank-start` and `higgs-start` have other initial weights, `inputs-structures` and `inputs-higgs` another scale of
+the inputs, and `higgs-rows` has fewer rows."""
 
 UNTRAINED = {
     "rounds": "rounds",

@@ -24,8 +24,10 @@ UNEXPLAINED = "not explained"
 VARIANTS = {
     "last-two: only the last two activations replaced, ReLU after the convolutions": {"convolutions": "relu"},
     "rates: diagonals' rate times sqrt(n)": {"diagonals": "scaled"},
-    "inputs: standardised pixels": {"inputs": "standardised"},
+    "inputs, inputs-structures: standardised": {"inputs": "standardised"},
     "circulant-start: weights from N(0, 1)": {"initial": "normal"},
+    "low-rank-start: each factor a Glorot matrix": {"initial": "factors"},
+    "higgs-depth, mnist-optimizers: Adam instead of SGD": {"optimizer": "adam"},
     "higgs-start: diagonals of random signs": {"initial": "signs"},
 }
 PARTS = (0.25, 0.5)
