@@ -175,7 +175,7 @@ def test_parties_that_mean_different_executions_stop_at_the_first_frame_and_reco
         with ThreadPoolExecutor(2) as pool:
             for future in [
                 pool.submit(request, link, {"commands": [write_command(run)]}, part)
-                for link, run, part in zip(cluster.transport.links, runs, shares, strict=True)
+                for link, run, part in zip(cluster.transport.pairs[0].links, runs, shares, strict=True)
             ]:
                 with pytest.raises(HandshakeError, match="another program"):
                     future.result()

@@ -33,7 +33,8 @@ CLOSE = 1e-2
 
 def scope_of(cluster, private):
     """What the parties have open for a model, and its executions."""
-    return cluster.transport._held[private.name]
+    (scope,) = cluster.transport._held[private.name].scopes
+    return scope
 
 
 def used(cluster, private):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hdcos.errors import InputError
-from hdcos.secure.training.rule import BEFORE, Rule, update
+from hdcos.secure.training.rule import BEFORE, Rule, apply, changes
 from hdcos.sharing import Share
 
 
@@ -61,15 +61,16 @@ def share(*values: int, scale: int = 20) -> Share:
     return Share(np.array(values, np.uint64), scale)
 
 
-def changes(rule: Rule, before: int = 0, factor: float = 1.0) -> tuple[int, dict[str, Share]]:
+def moved_by(rule: Rule, before: int = 0, factor: float = 1.0) -> tuple[int, dict[str, Share]]:
     """By how much w = 2**20 * 8 moves when its step is 5, its copy is 8 and its copy of one step ago `before`."""
     state = {"w": share(8 << 20), "w" + BEFORE: share(before, scale=0)}
-    after = update(state, rule, {"w": np.array([5], np.uint64)}, {"w": share(8, scale=0)}, {"w": factor})
+    copies = {"w": share(8, scale=0)}
+    after = apply(state, rule, changes(state, rule, {"w": np.array([5], np.uint64)}, copies, {"w": factor}), copies)
     return int(after["w"].words.view(np.int64)[0]) - (8 << 20), after
 
 
 def test_a_plain_step_is_taken_off() -> None:
-    moved, after = changes(Rule(0.5))
+    moved, after = moved_by(Rule(0.5))
     assert moved == -5
     assert list(after) == ["w"]
     assert (after["w"].scale, after["w"].bits) == (20, 64)
@@ -77,23 +78,28 @@ def test_a_plain_step_is_taken_off() -> None:
 
 def test_momentum_goes_on_where_the_last_step_went() -> None:
     """rate mu v = mu rate / last rate * (w - w before), in units of w."""
-    moved, after = changes(Rule(0.5, 0.75, 0.0, last_rate=0.25), before=6)
+    moved, after = moved_by(Rule(0.5, 0.75, 0.0, last_rate=0.25), before=6)
     assert moved == -5 + int(0.75 * 0.5 / 0.25 * 2) * 2**20
     assert int(after["w" + BEFORE].words[0]) == 8
-    assert changes(Rule(0.5, 0.75), before=6)[0] == -5, "there is no last step before the first"
+    assert moved_by(Rule(0.5, 0.75), before=6)[0] == -5, "there is no last step before the first"
 
 
 def test_decay_pulls_towards_zero() -> None:
-    moved, after = changes(Rule(0.5, 0.0, 0.25))
+    moved, after = moved_by(Rule(0.5, 0.0, 0.25))
     assert moved == -5 - int(0.5 * 0.25 * 8) * 2**20
     assert list(after) == ["w"], "without momentum no copy is kept"
 
 
 def test_the_shares_of_a_step_have_the_bits_they_had() -> None:
     state = {"w": Share(np.array([7], np.uint64), 20, 50)}
-    assert update(state, Rule(0.1), {"w": np.array([1], np.uint64)}, {}, {"w": 1.0})["w"].bits == 50
+    assert apply(state, Rule(0.1), {"w": np.array([1], np.uint64)}, {})["w"].bits == 50
+
+
+def test_one_part_of_a_step_adds_momentum_and_decay() -> None:
+    assert moved_by(Rule(0.5, 0.75, 0.25, last_rate=0.25, leads=False), before=6)[0] == -5
+    assert moved_by(Rule(0.5, 0.75, 0.25, last_rate=0.25), before=6)[0] != -5
 
 
 def test_decay_follows_a_rate_of_its_own_where_that_is_wanted() -> None:
-    assert changes(Rule(0.5, 0.0, 0.25, scale_diagonals=True), factor=4.0)[0] == -5 - int(4 * 0.5 * 0.25 * 8) * 2**20
-    assert changes(Rule(0.5, 0.0, 0.25), factor=4.0)[0] == -5 - int(0.5 * 0.25 * 8) * 2**20
+    assert moved_by(Rule(0.5, 0.0, 0.25, scale_diagonals=True), factor=4.0)[0] == -5 - int(4 * 0.5 * 0.25 * 8) * 2**20
+    assert moved_by(Rule(0.5, 0.0, 0.25), factor=4.0)[0] == -5 - int(0.5 * 0.25 * 8) * 2**20

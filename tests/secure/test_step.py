@@ -14,7 +14,7 @@ from hdcos.protocol.plan import blank_share, plan
 from hdcos.ring import decode, encode
 from hdcos.secure.training import Rule, sgd_step, training_plan
 from hdcos.secure.training.plan import INPUT_SCALE
-from hdcos.secure.training.rule import update
+from hdcos.secure.training.rule import apply, changes
 from hdcos.sharing import Share, join
 from hdcos.testing.pair import share_pair, simulate
 from hdcos.testing.plaintext import Counter, run_plaintext
@@ -339,7 +339,8 @@ def test_a_small_decay_is_exact_in_the_mean() -> None:
     nothing = {"b": np.zeros(2, np.uint64)}
     for number in range(steps):
         copies = {"b": Share(encode(decode(state["b"].words, scale), 18), 18)}
-        state = update(state, Rule(rate, 0.0, decay, rate, number), nothing, copies, dict.fromkeys(state, 1.0))
+        rule = Rule(rate, 0.0, decay, rate, number)
+        state = apply(state, rule, changes(state, rule, nothing, copies, dict.fromkeys(state, 1.0)), copies)
     expected = (1 - rate * decay) ** steps
     assert np.abs(decode(state["b"].words, scale) - np.array([expected, -expected])).max() < 1e-5
 

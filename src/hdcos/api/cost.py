@@ -88,6 +88,17 @@ def _less(now: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def add_side_by_side(counted: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Counters of workers of one party that work at the same time: bytes add up, rounds and seconds do not."""
+    first = counted[0]
+    return {
+        key: add_side_by_side([item[key] for item in counted if key in item])
+        if isinstance(value, Mapping)
+        else (max if key in ("rounds", "seconds") else sum)(item[key] for item in counted)
+        for key, value in first.items()
+    }
+
+
 def counts_to_json(counts: Mapping[str, Count]) -> dict[str, Any]:
     return {name: asdict(count) for name, count in counts.items()}
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hdcos.api.commands import CloseJob, FindCheckpoints, KeepJob, OpenJob, Publish, Steps
-from hdcos.api.cost import counts_to_json
+from hdcos.api.cost import add_side_by_side, counts_to_json
 from hdcos.cluster.transport import ENDED, ModelRecord, Shares, Status
 from hdcos.errors import CheckpointMismatch, HdcosError
 from hdcos.link import Count
@@ -37,7 +37,7 @@ class Kept:
 
 
 def find_checkpoints(links: LinkTransport, folder: str) -> Kept:
-    (zero, _), (one, _) = links.ask(FindCheckpoints(folder))
+    (zero, _), (one, _) = links.pairs[0].ask(FindCheckpoints(folder))
     common = [record for record in zero["checkpoints"] if record in one["checkpoints"]]
     newest = max(common, key=lambda record: (record["attempt"], record["step"]), default=None)
     return Kept(newest, max(zero["attempt"], one["attempt"]))
@@ -122,7 +122,10 @@ class LinkJob:
         answers = [facts for facts, _ in self._links.ask(Steps(self.id, self.step, steps, float(rate)))]
         self.step += steps
         self._available = min(int(facts["available"]) for facts in answers)
-        self._reports = [facts["report"] for facts in answers]
+        self._reports = [
+            {"cost": add_side_by_side([facts["report"]["cost"] for facts in side]), "ended": side[0]["report"]["ended"]}
+            for side in (answers[0::2], answers[1::2])
+        ]
         seconds = float(min(facts["seconds"] for facts in answers))
         self._links.online_s += seconds
         return seconds
@@ -159,7 +162,7 @@ class LinkJob:
         kept = KeepJob(self.id, {**spec, "model": self._last_name})
         scope = f"training {secrets.token_hex(16)}"
         opened = OpenJob(self.id, scope, [list(item) for item in self._datasets], attempt, resume)
-        (facts, _), _ = self._links.ask(kept, opened, arrays=self._shares)
+        facts, _ = self._links.ask(kept, opened, arrays=self._shares)[0]
         self.total_steps, self._steps_per_epoch = facts["total_steps"], facts["steps_per_epoch"]
         self.step = resume or 0
         self._model = self._model.remembering(facts["columns"])

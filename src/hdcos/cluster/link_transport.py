@@ -1,8 +1,8 @@
-"""Two parties of a cluster on this machine, asked over a link to each.
+"""Pairs of workers of a cluster on this machine, as one caller sees them.
 
-Executions of a model (its rows) or of a function are numbered here. A run that failed may have burnt its executions at
-one party, at both or at none; the next run starts behind the later of the two. A local cluster has one client and ends
-with it, so this side also remembers what there is: names, versions, data sets and jobs.
+Every pair serves every model and holds every data set. The rows of a batch are spread over the pairs, and those of a
+training step too; one pair is a cluster of three processes, and everything goes to it. A local cluster has one client
+and ends with it, so this side also remembers what there is: names, versions, data sets and jobs.
 """
 
 from __future__ import annotations
@@ -10,163 +10,86 @@ from __future__ import annotations
 import secrets
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from threading import Lock, RLock
-from typing import Any
+from functools import partial
+from threading import Lock
+from typing import Any, TypeVar
+
+import numpy as np
 
 from hdcos.api import commands
-from hdcos.api.commands import Command, write_command
+from hdcos.api.commands import Command
+from hdcos.api.cost import add_side_by_side
 from hdcos.cluster.link_jobs import LinkJob
+from hdcos.cluster.pair import NOTHING, Answers, Pair, Scope
 from hdcos.cluster.transport import OVER, Masks, ModelRecord, Reply, RetryableError, Shares, Status
 from hdcos.errors import DataMissing, HdcosError, InputError, MaterialReused, PeerLost, PolicyRefused
-from hdcos.link import Link
-from hdcos.link.message import request
 from hdcos.protocol.catalogue import Call
 from hdcos.ring import Array
 
-GRACE_S = 2.0
-NOTHING: Shares = ({}, {})
-Answers = list[tuple[dict[str, Any], dict[str, Array]]]
+PIECE_ROWS = 64
+"""Rows that go to one pair: fewer would not be worth the rounds of another."""
+T = TypeVar("T")
 
 
-class Scope:
-    """A model or a function that both parties have open; its executions are numbered here."""
+class Held:
+    """A version of a model that every pair has open."""
 
-    def __init__(self, links: LinkTransport, name: str, refills: bool) -> None:
-        self._links, self.name = links, name
-        self._refills = refills
-        """Whether material that was not prepared is made on the way."""
-        self.next = self.issued = 0
-        """The first execution that was not run, and the first whose input mask was not handed out."""
-        self._ordered = self._ahead = 0
-        """Executions that material was ordered for in all, and those that it is kept available for."""
-        self._lock = RLock()
-
-    def prepare(self, executions: int, wait: bool) -> None:
-        with self._lock:
-            self._order(self._ordered + executions, wait)
-
-    def order(self, last: int) -> None:
-        """See that material was ordered for all executions before `last`."""
-        with self._lock:
-            if last > self._ordered:
-                self._order(last, wait=False)
-
-    def _order(self, ordered: int, wait: bool) -> None:
-        self._links.ask(commands.Order(self.name, "shares", ordered, wait))
-        self._ordered = ordered
-
-    def keep_ahead(self, executions: int) -> None:
-        with self._lock:
-            self._ahead, self._refills = executions, True
-            self.order(self.next + executions)
-
-    def count(self) -> list[dict[str, Any]]:
-        """What each party has used, has available and expects."""
-        return [facts for facts, _ in self._links.ask(commands.CountMaterial(self.name))]
-
-    def stock(self) -> int:
-        return min(int(facts["available"]) for facts in self.count())
-
-    def close(self) -> None:
-        self._links.ask(commands.Unload(self.name))
-
-    def masks(self, rows: int) -> Masks:
-        """Input masks of the rows behind those whose masks were handed out."""
-        with self._lock:
-            start = max(self.next, self.issued)
-            (_, zero), (_, one) = self._links.ask(commands.IssueMasks(self.name, start, rows))
-            self.issued = start + rows
-        return Masks(range(start, start + rows), (zero["masks"], one["masks"]))
-
-    def run(self, inputs: Shares, executions: int, start: int | None = None, mode: str = "shares") -> list[Reply]:
-        """Run executions that begin at `start`, or the next ones.
-
-        Rows whose masks were handed out cannot come as shares: they are passed over.
-        """
-        with self._lock:
-            first = max(self.next, self.issued) if start is None else start
-            wanted = first + executions + self._ahead if self._refills else 0
-            ordered = max(self._ordered, wanted)
-            try:
-                answers = self._links.ask(commands.Infer(self.name, mode, [str(first)], first, ordered), arrays=inputs)
-            except HdcosError:
-                with suppress(PeerLost):
-                    counts = self.count()
-                    self.next = max(int(facts["used"]) for facts in counts)
-                    self._ordered = max(int(facts["expected"]) for facts in counts)
-                raise
-            self.next, self._ordered = first + executions, ordered
-        # The online phase starts when both parties hold the input: the party that started last saw all of it.
-        self._links.online_s += min(said["seconds"] for said, _ in answers)
-        return [Reply(shares["words"], said["scale"], said["bits"]) for said, shares in answers]
-
-
-class Held(Scope):
-    """A version of a model that both parties have open."""
-
-    def __init__(self, links: LinkTransport, name: str, record: ModelRecord) -> None:
-        super().__init__(links, name, refills=True)
-        self.record, self.rows = record, 0
-        """What the caller knows of it, and rows that were answered."""
+    def __init__(self, pairs: Sequence[Pair], name: str, record: ModelRecord) -> None:
+        self.scopes = [Scope(pair, name, refills=True) for pair in pairs]
+        self.name, self.record, self.rows = name, record, 0
+        """What the parties call it, what the caller knows of it, and rows that were answered."""
 
 
 class LinkTransport:
-    """Carries a caller's requests over links, both parties at once."""
+    """Carries a caller's requests over links, to all pairs at once or to those that are free."""
 
     keeps_checkpoints = False
 
-    def __init__(
-        self,
-        links: Sequence[Link],
-        has_dealer: bool,
-        timeout_s: float,
-        explain: Callable[[PeerLost], PeerLost],
-    ) -> None:
-        self.links, self.has_dealer, self.timeout_s, self._explain = links, has_dealer, timeout_s, explain
+    def __init__(self, pairs: Sequence[Pair], has_dealer: bool, timeout_s: float) -> None:
+        self.pairs, self.has_dealer, self.timeout_s = pairs, has_dealer, timeout_s
         self.online_s = 0.0
+        """That of jobs, which all pairs work on."""
         self._held: dict[str, Held] = {}
         self._datasets: dict[str, dict[str, Any]] = {}
         self._jobs: dict[str, LinkJob] = {}
+        self._busy = [0] * len(pairs)
+        """Rows that each pair is working on."""
         self._lock = Lock()
         self._ended = False
-        self._callers = ThreadPoolExecutor(len(links), thread_name_prefix="caller")
+        self._askers = ThreadPoolExecutor(4 * len(pairs), thread_name_prefix="asker")
 
     # ---- requests
 
     def ask(self, *asked: Command, arrays: Shares = NOTHING) -> Answers:
-        """Commands, one after another, to both parties at once. If both fail, the error that says more is raised."""
-        with self._lock:  # replies are told apart by their order alone
-            self._require_open()
-            return self._ask_both({"commands": [write_command(command) for command in asked]}, arrays)
+        """Commands, one after another, to all pairs at once: the answers of party 0 and party 1, pair by pair."""
+        self._require_open()
+        return [answer for answers in self._each(lambda pair: pair.ask(*asked, arrays=arrays)) for answer in answers]
+
+    def _each(self, work: Callable[[Pair], T]) -> list[T]:
+        """Work with every pair that lives; if it fails, the error that says most is raised when all have ended."""
+        return self._together([partial(work, self.pairs[index]) for index in self._living()])
+
+    def _together(self, works: Sequence[Callable[[], T]]) -> list[T]:
+        if len(works) == 1:
+            return [works[0]()]
+        asked: list[Future[T]] = []
+        try:
+            asked += [self._askers.submit(work) for work in works]
+            wait(asked)
+        except BaseException:  # interrupted: answers still to come would be taken for answers to other questions
+            for pair in self.pairs:
+                pair.cancel()
+            raise
+        failures = [error for call in asked if (error := call.exception()) is not None]
+        if failures:
+            raise min(failures, key=lambda error: isinstance(error, PeerLost))
+        return [call.result() for call in asked]
 
     def _require_open(self) -> None:
         if self._ended:
             raise PeerLost(OVER)
-
-    def _ask_both(self, meta: Mapping[str, Any], arrays: Shares) -> Answers:
-        calls = []
-        try:
-            for link, part in zip(self.links, arrays, strict=True):
-                calls.append(self._callers.submit(request, link, meta, part))
-            done, _ = wait(calls, return_when=FIRST_EXCEPTION)
-            if len(done) < len(calls):
-                # One party failed. The other gives up by itself within its timeout, unless it is lost as well.
-                done, hanging = wait(calls, self.timeout_s + GRACE_S)
-                for call in hanging:
-                    self.links[calls.index(call)].cancel()
-        except BaseException:
-            # Interrupted: the answers still to come would be taken for answers to the next question.
-            for link in self.links:
-                link.cancel()
-            raise
-        first = [call for call in calls if call in done] + [call for call in calls if call not in done]
-        failures = [error for call in first if (error := call.exception()) is not None]
-        if failures:
-            worst = min(failures, key=lambda error: isinstance(error, PeerLost))
-            raise self._explain(worst) if isinstance(worst, PeerLost) else worst
-        return [call.result() for call in calls]
 
     # ---- models
 
@@ -180,7 +103,7 @@ class LinkTransport:
 
         Parties know versions by different names: rows meant for one never meet another.
         """
-        held, older = Held(self, name, record), self._held.get(record.name)
+        held, older = Held(self.pairs, name, record), self._held.get(record.name)
         load = commands.Load(name, record.version, f"model {name} {secrets.token_hex(16)}", {"shares": 0})
         try:
             self.ask(brought_by, load, arrays=shares)
@@ -230,36 +153,84 @@ class LinkTransport:
         del self._held[name]
 
     def order(self, record: ModelRecord, rows: int) -> None:
-        held = self._current(record)
-        held.order(held.next + rows)
+        for scope, part in self._divide(self._current(record), rows):
+            scope.order(scope.next + part)
 
     def prepare(self, record: ModelRecord, rows: int, wait: bool) -> None:
-        self._current(record).prepare(rows, wait)
+        parts = self._divide(self._current(record), rows)
+        self._together([partial(scope.prepare, part, wait) for scope, part in parts])
 
     def keep_ahead(self, record: ModelRecord, rows: int) -> None:
-        self._current(record).keep_ahead(rows)
+        for scope, part in self._divide(self._current(record), rows):
+            scope.keep_ahead(part)
+
+    def _divide(self, held: Held, rows: int) -> list[tuple[Scope, int]]:
+        """How many of these rows each pair gets, in pieces by turns."""
+        living = self._living()
+        turns, rest = divmod(rows, PIECE_ROWS * len(living))
+        parts = []
+        for number, index in enumerate(living):
+            more = min(PIECE_ROWS, max(0, rest - number * PIECE_ROWS))
+            parts.append((held.scopes[index], turns * PIECE_ROWS + more))
+        return [(scope, part) for scope, part in parts if part]
+
+    def _living(self) -> list[int]:
+        """The pairs that can be asked. Without any there is the first, which says why it cannot be."""
+        return [index for index, pair in enumerate(self.pairs) if not pair.lost] or [0]
 
     def masks(self, record: ModelRecord, rows: int) -> Masks:
-        return self._current(record).masks(rows)
+        """Masks by turns from all pairs, so that a batch is spread over them. A mask's id names its pair."""
+        held = self._current(record)
+        got = {scope: scope.masks(part) for scope, part in self._divide(held, rows)}
+        ids: list[tuple[int, int]] = []
+        shares: tuple[list[Array], list[Array]] = ([], [])
+        for start in range(0, max(len(masks.ids) for masks in got.values()), PIECE_ROWS):
+            for scope, masks in got.items():
+                piece, index = slice(start, start + PIECE_ROWS), held.scopes.index(scope)
+                ids += [(index, number) for number in masks.ids[piece]]
+                for mine, theirs in zip(shares, masks.shares, strict=True):
+                    mine.append(theirs[piece])
+        return Masks(ids, (np.concatenate(shares[0]), np.concatenate(shares[1])))
 
     def infer(self, record: ModelRecord, inputs: Shares, mask_ids: Sequence[Any] | None) -> list[Reply]:
+        """A batch, in parts that run at the same time: masked rows where their masks are, others wherever is room."""
         held, rows = self._current(record), len(inputs[0]["input"])
-        if mask_ids is None:
-            replies = held.run(inputs, rows)
-        else:
-            start = int(mask_ids[0])
-            if list(mask_ids) != list(range(start, start + rows)):
-                raise MaterialReused("masks of rows that do not follow one another: some were passed over")
-            replies = held.run(inputs, rows, start, mode="masked")
+        parts = self._spread(rows) if mask_ids is None else _by_pair(mask_ids)
+        with self._lock:
+            for index, places in parts.items():
+                self._busy[index] += len(places)
+        try:
+            works = [partial(_run, held.scopes[index], inputs, places, mask_ids) for index, places in parts.items()]
+            answered = self._together(works)
+        except PeerLost as error:
+            lost = [pair.lost for pair in self.pairs]
+            if all(lost) or not any(lost):
+                raise
+            # The others go on. Rows are split again, or masked again: nothing is run twice on the same randomness.
+            raise RetryableError(error) if mask_ids is None else MaterialReused(str(error)) from None
+        finally:
+            with self._lock:
+                for index, places in parts.items():
+                    self._busy[index] -= len(places)
         held.rows += rows
-        return replies
+        return [_joined([replies[rank] for replies in answered], list(parts.values()), rows) for rank in (0, 1)]
+
+    def _spread(self, rows: int) -> dict[int, Array]:
+        """The places of the rows that each pair takes, those that have least to do first."""
+        living = self._living()
+        with self._lock:
+            free = sorted(living, key=lambda index: self._busy[index])
+        used = free[: max(1, min(len(free), rows // PIECE_ROWS))]
+        return dict(zip(used, np.array_split(np.arange(rows), len(used)), strict=True))
 
     def stock(self, record: ModelRecord) -> int:
-        return self._current(record).stock()
+        held = self._current(record)
+        return sum(held.scopes[index].stock() for index in self._living())
 
     def reveal(self, record: ModelRecord, number: str, asked_before: bool, wait_s: float) -> Shares:
+        """All pairs have the same shares of it."""
         kept = commands.KeepReveal(number, self._current(record).name, record.version)
-        return [shares for _, shares in self.ask(kept, commands.Release(number))]
+        return [shares for _, shares in self.pairs[0].ask(kept, commands.Release(number))]
 
     # ---- data sets
 
@@ -297,6 +268,8 @@ class LinkTransport:
     def submit(self, spec: dict[str, Any], shares: Shares) -> None:
         if missing := [name for name in spec["datasets"] if name not in self._datasets]:
             raise InputError(f"no data set is called {missing}; there are {sorted(self._datasets)}")
+        if any(pair.lost for pair in self.pairs):
+            raise PeerLost("a pair of workers was lost, and training needs all of them: start the cluster again")
         versions = [[name, self._datasets[name]["version"]] for name in spec["datasets"]]
         self._jobs[spec["id"]] = LinkJob(self, spec, versions, shares)
 
@@ -324,30 +297,64 @@ class LinkTransport:
     # ---- the rest
 
     def function(self, call: Call, shapes: Sequence[tuple[int, ...]], scale: int, ahead: int) -> Scope:
-        scope = Scope(self, f"{call.function} {secrets.token_hex(16)}", refills=False)
+        """A function that the first pair has open."""
+        self._require_open()
+        scope = Scope(self.pairs[0], f"{call.function} {secrets.token_hex(16)}", refills=False)
         known = (call.function, dict(call.parameters), [list(shape) for shape in shapes], [scale] * len(shapes))
-        self.ask(commands.OpenFunction(scope.name, *known))
+        scope.pair.ask(commands.OpenFunction(scope.name, *known))
         if ahead:
             scope.keep_ahead(ahead)
         return scope
 
     def counts(self) -> list[dict[str, Any]]:
-        return [
-            {
-                **{key: facts[key] for key in ("offline", "steps")},
-                "online": {**facts["online"], "seconds": self.online_s},
-            }
-            for facts, _ in self.ask(commands.ReadCost())
+        """Both parties' counters, over all of their workers."""
+        facts = [answer for answer, _ in self.ask(commands.ReadCost())]
+        seconds = self.online_s + max(pair.online_s for pair in self.pairs)
+        sides = [
+            add_side_by_side([{key: counted[key] for key in ("online", "offline", "steps")} for counted in side])
+            for side in (facts[0::2], facts[1::2])
         ]
+        return [{**side, "online": {**side["online"], "seconds": seconds}} for side in sides]
 
     def round_trip_s(self, rounds: int) -> float:
-        return float(max(facts["seconds"] for facts, _ in self.ask(commands.Ping(rounds))))
+        return float(max(facts["seconds"] for facts, _ in self.pairs[0].ask(commands.Ping(rounds))))
 
     def shutdown(self) -> None:
-        """Ask both parties to end in good order."""
+        """Ask all workers to end in good order."""
         self.ask(commands.Shutdown())
         self.close()
 
     def close(self) -> None:
         """Refuse whatever is asked from now on."""
         self._ended = True
+        for pair in self.pairs:
+            pair.ended = True
+
+
+def _by_pair(mask_ids: Sequence[tuple[int, int]]) -> dict[int, Array]:
+    """The places of the rows whose masks each pair handed out."""
+    owners = np.array([index for index, _ in mask_ids])
+    return {int(index): np.flatnonzero(owners == index) for index in dict.fromkeys(owners)}
+
+
+def _run(scope: Scope, inputs: Shares, places: Array, mask_ids: Sequence[tuple[int, int]] | None) -> list[Reply]:
+    """Some rows of a batch, at one pair."""
+    whole = len(places) == len(inputs[0]["input"])
+    part = inputs if whole else [{name: array[places] for name, array in side.items()} for side in inputs]
+    if mask_ids is None:
+        return scope.run(part, len(places))
+    numbers = [mask_ids[place][1] for place in places]
+    if numbers != list(range(numbers[0], numbers[0] + len(numbers))):
+        raise MaterialReused("masks of rows that do not follow one another: some were passed over")
+    return scope.run(part, len(places), numbers[0], mode="masked")
+
+
+def _joined(replies: Sequence[Reply], places: Sequence[Array], rows: int) -> Reply:
+    """One party's share of all rows, in their order."""
+    first = replies[0]
+    if len(replies) == 1:
+        return first
+    words = np.empty((rows, *first.words.shape[1:]), first.words.dtype)
+    for reply, part in zip(replies, places, strict=True):
+        words[part] = reply.words
+    return Reply(words, first.scale, first.bits)

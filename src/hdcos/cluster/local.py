@@ -1,4 +1,5 @@
-"""A cluster on this machine: a dealer and two parties as three processes, and the caller's end of them.
+"""A cluster on this machine: a dealer and two parties as three processes, or as several times three, and the caller's
+end of them.
 
 The processes talk over loopback with mutual TLS and certificates made for this cluster alone. They end with the
 `with` block, with an exception, with Ctrl-C, and with the calling process itself, even if it is killed.
@@ -18,10 +19,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+from hdcos.checks import check_whole
 from hdcos.cluster.cluster import Cluster
 from hdcos.cluster.link_transport import LinkTransport
+from hdcos.cluster.pair import Pair
 from hdcos.errors import PeerLost
 from hdcos.link import Emulation, Hello, Identity, connect, handshake
 from hdcos.link.handshake import SOFTWARE
@@ -42,8 +45,12 @@ def local(
     timeout_s: float = 30.0,
     *,
     exact: bool = False,
+    workers: int = 1,
 ) -> Iterator[Cluster]:
     """Three real processes on this machine for the length of a `with` block; two without a dealer.
+
+    With more `workers` there are as many such threes: a party uses as many cores as it has workers. The rows of every
+    batch are spread over them, in predictions and in training, for no more rounds and no more bytes a row.
 
     Without a dealer the two parties make their material between them, with oblivious transfer: nobody else is trusted,
     and it takes far more time and traffic (`hdcos cost` says how much).
@@ -54,40 +61,67 @@ def local(
     phase_bits = choose_bits(phase_bits, exact)
     implementation()  # warns here, where somebody sees it, if the kernels were not compiled
     emulation = Emulation(rtt_ms, mbps) if rtt_ms or mbps else None
+    check_whole(workers, "workers")
     roles = ROLES if dealer else ROLES[1:]
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hdcos-")))
         run = secrets.token_bytes(16)
-        identities = {role: Identity.create(role) for role in (*roles, "client")}
-        listeners = {role: stack.enter_context(socket.create_server(("127.0.0.1", 0))) for role in roles}
-        addresses = {role: sock.getsockname()[:2] for role, sock in listeners.items()}
-        processes = []
-        for role in roles:
-            config = {
-                "role": role,
-                "key": identities[role].key_pem.decode(),
-                "certificates": {name: identity.certificate.pem for name, identity in identities.items()},
-                "addresses": addresses,
-                "listener_fd": listeners[role].fileno(),
-                "run": run.hex(),
-                "timeout_s": timeout_s,
-                "emulation": {"rtt_ms": rtt_ms, "mbps": mbps} if emulation else None,
-            }
-            processes.append(stack.enter_context(_start_process(role, config, folder / f"{role}.log")))
-        links = []
-        for role in ("party0", "party1"):
-            host, port = addresses[role]
-            allowed = {identities[role].certificate: role}
-            within_s = max(timeout_s, START_S)  # a process takes its time to start, however short silences may be
-            link = connect(identities["client"], allowed, host, port, within_s, link_timeout_s=timeout_s)
-            stack.callback(link.close)
-            handshake(link, Hello("client", SOFTWARE, table_hash(), run))
-            links.append(link)
+        client = Identity.create("client")
+        places = [_Place.make(roles, stack) for _ in range(workers)]
+        processes: list[_Process] = []
+        for index, place in enumerate(places):
+            for role in roles:
+                group = [each.identities[role].certificate.pem for each in places] if role != "dealer" else []
+                config = {
+                    "role": role,
+                    "key": place.identities[role].key_pem.decode(),
+                    "certificates": {
+                        name: identity.certificate.pem
+                        for name, identity in {**place.identities, "client": client}.items()
+                    },
+                    "addresses": place.addresses,
+                    "listener_fd": place.listeners[role].fileno(),
+                    "run": run.hex(),
+                    "timeout_s": timeout_s,
+                    "emulation": {"rtt_ms": rtt_ms, "mbps": mbps} if emulation else None,
+                    "group": {"index": index, "certificates": group, "first": places[0].addresses[role]},
+                }
+                name = f"{role}.{index}" if index else role
+                processes.append(stack.enter_context(_start_process(name, config, folder / f"{name}.log")))
+        pairs = []
+        for place in places:
+            links = []
+            for role in ("party0", "party1"):
+                host, port = place.addresses[role]
+                allowed = {place.identities[role].certificate: role}
+                within_s = max(timeout_s, START_S)  # a process takes its time to start, however short silences may be
+                link = connect(client, allowed, host, port, within_s, link_timeout_s=timeout_s)
+                stack.callback(link.close)
+                handshake(link, Hello("client", SOFTWARE, table_hash(), run))
+                links.append(link)
+            pairs.append(Pair(links, timeout_s, lambda error: _explain(error, processes)))
         pids = {process.role: process.popen.pid for process in processes}
-        transport = LinkTransport(links, dealer, timeout_s, lambda error: _explain(error, processes))
+        transport = LinkTransport(pairs, dealer, timeout_s)
         stack.callback(transport.close)
         yield Cluster(transport, phase_bits, pids)
         transport.shutdown()
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where the processes of one pair, and its dealer, are reached, and who they are."""
+
+    identities: dict[str, Identity]
+    listeners: dict[str, socket.socket]
+
+    @classmethod
+    def make(cls, roles: Sequence[str], stack: ExitStack) -> Self:
+        listeners = {role: stack.enter_context(socket.create_server(("127.0.0.1", 0))) for role in roles}
+        return cls({role: Identity.create(role) for role in roles}, listeners)
+
+    @property
+    def addresses(self) -> dict[str, Any]:
+        return {role: sock.getsockname()[:2] for role, sock in self.listeners.items()}
 
 
 @dataclass(frozen=True)

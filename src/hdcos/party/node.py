@@ -29,6 +29,7 @@ from hdcos.offline import Dealer
 from hdcos.offline.ot import OtSource
 from hdcos.offline.source import DealerClient, MaterialSource, serve_dealer
 from hdcos.party.engine import Engine
+from hdcos.party.group import GROUP, Group, name_worker
 from hdcos.party.local_front import LocalFront
 from hdcos.ring import keep_memory, table_hash
 
@@ -52,6 +53,9 @@ class Node:
     run: bytes
     timeout_s: float
     emulation: Emulation | None
+    worker: int = 0
+    workers: int = 1
+    """Which of its party's workers this is, and how many there are."""
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> Node:
@@ -59,15 +63,23 @@ class Node:
         certificates: dict[str, tuple[Certificate, ...]] = {
             role: (Certificate.from_pem(pem),) for role, pem in record["certificates"].items()
         }
+        addresses = {role: (host, port) for role, (host, port) in record["addresses"].items()}
+        group = record["group"]
+        for index, pem in enumerate(group["certificates"]):
+            if index != group["index"]:
+                certificates[name_worker(index)] = (Certificate.from_pem(pem),)
+        addresses[name_worker(0)] = tuple(group["first"])
         return cls(
             record["role"],
             Identity(record["role"], certificates[record["role"]][0], record["key"].encode()),
             certificates,
-            {role: (host, port) for role, (host, port) in record["addresses"].items()},
+            addresses,
             socket.socket(fileno=record["listener_fd"]),
             bytes.fromhex(record["run"]),
             record["timeout_s"],
             Emulation(**emulation) if emulation else None,
+            group["index"],
+            len(group["certificates"]),
         )
 
     @classmethod
@@ -95,12 +107,12 @@ class Node:
         """Whether this cluster has a dealer."""
         return "dealer" in self.addresses
 
-    def greet(self, link: Link, program: bytes = SOFTWARE) -> bytes:
+    def greet(self, link: Link, program: bytes = SOFTWARE, role: str = "") -> bytes:
         """Compare versions, tables and runs with the other end.
 
         What both nonces make is known to the two ends alone, since TLS hides it, and new with every link.
         """
-        mine = Hello(self.role, program, table_hash(), self.run)
+        mine = Hello(role or self.role, program, table_hash(), self.run)
         theirs = handshake(link, mine)
         nonces = sorted([(mine.role, mine.nonce), (theirs.role, theirs.nonce)])
         return hashlib.sha256(b"".join(nonce for _, nonce in nonces)).digest()
@@ -164,7 +176,8 @@ def run_party(node: Node, rank: int) -> None:
     # For programs party 1 dials party 0; for material without a dealer it is the other way round, so that nobody
     # mistakes one link for the other.
     expected = ("client", peer) if rank == 0 or not node.has_dealer else ("client",)
-    with node.listen(*expected) as listener:
+    others = [name_worker(index) for index in range(1, node.workers)] if node.worker == 0 else []
+    with node.listen(*expected, *others) as listener:
         waiting: list[Link] = []
 
         def accept(role: str, meter: Meter | None = None) -> Link:
@@ -183,12 +196,19 @@ def run_party(node: Node, rank: int) -> None:
             link = accept(peer, meter) if rank == 1 else node.dial(peer, meter)
             return link, node.greet(link, TRANSFERS)
 
+        def connect_group() -> list[Link]:
+            links = [accept(name) for name in others] or [node.dial(name_worker(0))]
+            for link in links:
+                node.greet(link, GROUP, name_worker(node.worker))
+            return links
+
         client = accept("client")
         node.greet(client)
         source: MaterialSource = OtSource(connect_transfers, rank)
         if node.has_dealer:
             source = DealerClient(node.dial_dealer, rank)
-        engine = Engine(rank, connect_peer, source, Meter(), node.timeout_s)
+        group = Group(node.worker, node.workers, connect_group)
+        engine = Engine(rank, connect_peer, source, Meter(), node.timeout_s, group)
         try:
             LocalFront(engine).serve(client)
         except PeerLost as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from math import prod
 from typing import Any, Self
 
@@ -26,10 +26,11 @@ from hdcos.protocol.party import Party
 from hdcos.protocol.plan import Planned, blank_share, plan
 from hdcos.ring import Array
 from hdcos.secure import CompiledNetwork
-from hdcos.secure.training import Rule, TrainingPlan, sgd_step, training_plan
+from hdcos.secure.training import Rule, TrainingPlan, training_plan
 from hdcos.secure.training.convert import to_inference
 from hdcos.secure.training.plan import INPUT_SCALE, WEIGHT_SCALE
-from hdcos.secure.training.rule import BEFORE
+from hdcos.secure.training.rule import BEFORE, apply
+from hdcos.secure.training.step import sgd_step, step_changes
 from hdcos.secure.training.targets import batches
 from hdcos.sharing import Share
 
@@ -111,6 +112,8 @@ class Training:
             )
         if not 1 <= batch <= len(x):
             raise InputError(f"a batch of {batch} rows cannot be drawn from {len(x)}")
+        if batch % (workers := engine.group.size):
+            raise InputError(f"a batch of {batch} rows cannot be divided equally among {workers} workers")
         steps = len(x) // batch * len(spec["rates"])
         settings = Settings(
             spec["loss"],
@@ -124,7 +127,8 @@ class Training:
         check_shares(words, {tensor.name: tensor.shape for tensor in chosen.tensors})
         state = chosen.shares(words)
         compared = targets.raised(chosen.target_scale)
-        known = (command.scope, chosen, settings, x, compared, state, data.columns, command.job, command.attempt)
+        scope = f"{command.scope} {engine.group.index}" if workers > 1 else command.scope
+        known = (scope, chosen, settings, x, compared, state, data.columns, command.job, command.attempt)
         return cls(engine, *known)
 
     def open(self, rate: float) -> None:
@@ -134,11 +138,16 @@ class Training:
         self.pool = self.engine.open(self.scope, planned, singly=True)
 
     def use_checkpoints(self, checkpoints: Checkpoints, every: int, resume: int | None) -> None:
-        """Write checkpoints to a folder, and go on from one if asked."""
+        """Write checkpoints to a folder, and go on from one if asked. Of several workers the first one writes."""
+        if not self.engine.group.leads:
+            if resume is not None:
+                self._resume(checkpoints, resume)
+            return
         self.checkpoints, self.every = checkpoints, every
         checkpoints.lock()
         if resume is not None:
-            self._resume(resume)
+            self._resume(checkpoints, resume)
+            checkpoints.forget_after(resume)
         elif checkpoints.steps():
             raise CheckpointMismatch(
                 f"{checkpoints.folder} holds checkpoints of another run: resume it, or choose another folder"
@@ -147,22 +156,29 @@ class Training:
 
     def _plan_step(self, rate: float) -> Planned:
         """The material of one step."""
-        x = blank_share((self.settings.batch, *self.x.shape[1:]), INPUT_SCALE)
-        targets = blank_share((self.settings.batch, *self.targets.shape[1:]), self.targets.scale)
+        rows = self.settings.batch // self.engine.group.size
+        x = blank_share((rows, *self.x.shape[1:]), INPUT_SCALE)
+        targets = blank_share((rows, *self.targets.shape[1:]), self.targets.scale)
         state = {tensor.name: blank_share(tensor.shape, tensor.scale, tensor.bits) for tensor in self.plan.tensors}
-        rule = self.settings.rule(rate)
+        rule = self._divided(self.settings.rule(rate))
         return plan(sgd_step, self.plan, state, x, targets, rule, rank=self.engine.rank)
+
+    def _divided(self, rule: Rule) -> Rule:
+        """A rule for the part of a step that this worker takes."""
+        group = self.engine.group
+        return rule if group.size == 1 else replace(rule, batch=self.settings.batch, leads=group.leads)
 
     @property
     def steps_per_epoch(self) -> int:
         return len(self.x) // self.settings.batch
 
     def rows(self, step: int) -> Array:
-        """The public indices of a step's batch: each epoch a fresh shuffle of all rows."""
+        """The public indices of this worker's part of a step's batch: each epoch a fresh shuffle of all rows."""
         epoch, number = divmod(step, self.steps_per_epoch)
         if self.drawn is None or self.drawn[0] != epoch:
             self.drawn = epoch, batches(self.settings.seed, epoch, len(self.x), self.settings.batch)
-        return self.drawn[1][number]
+        group = self.engine.group
+        return np.split(self.drawn[1][number], group.size)[group.index]
 
     def advance(self, first: int, steps: int, rate: float) -> None:
         """Take steps; the material of the next ones is made meanwhile."""
@@ -178,15 +194,14 @@ class Training:
             if pool.expected - execution <= ahead // 2:
                 wanted = min(self.settings.total_steps - self.start, execution + ahead) - pool.expected
                 engine.order(pool, max(0, wanted))
-            rule = self.settings.rule(rate, self.last_rate, self.step)
-            rows = self.rows(self.step)
+            rule, rows = self._divided(self.settings.rule(rate, self.last_rate, self.step)), self.rows(self.step)
             with engine.attempt("online"):
                 allocation = pool.begin(1, execution, engine.timeout_s)
                 x = Share(self.x.words.take(rows, axis=0), self.x.scale)
                 targets = Share(self.targets.words.take(rows, axis=0), self.targets.scale)
-                program = sgd_step(Party(engine.rank, allocation), self.plan, self.state, x, targets, rule)
-                state = engine.run(self._agreed(execution, rows, rule), program, [allocation])
-            self._keep_step(state, rule)
+                program = step_changes(Party(engine.rank, allocation), self.plan, self.state, x, targets, rule)
+                added, copies = engine.run(self._agreed(execution, rows, rule), program, [allocation])
+            self._keep_step(apply(self.state, rule, engine.group.add(added), copies), rule)
 
     def _agreed(self, execution: int, rows: Array, rule: Rule) -> bytes:
         """What both parties must mean by a step: which material, which rows, which numbers."""
@@ -194,15 +209,19 @@ class Training:
         meant = [self.run, self.attempt, self.origin, hashed, repr(rule)]
         return fingerprint(self.scope, self.pool.plan.fingerprint.hex(), execution, meant)
 
-    def shares_for(self, scope: str, network: CompiledNetwork) -> dict[str, Share]:
+    def words_for(self, scope: str, network: CompiledNetwork) -> dict[str, Array]:
         """The parameters as they are now, at the scales of inference; training may go on."""
         state = {tensor.name: self.state[tensor.name] for tensor in self.plan.tensors}
-        return self.engine.once(
-            f"{scope} scales",
-            plan(to_inference, self.plan, network, state, rank=self.engine.rank),
-            [self.step],
-            lambda party: to_inference(party, self.plan, network, state),
-        )
+        words = {tensor.name: np.zeros(tensor.shape, np.uint64) for tensor in network.tensors}
+        if self.engine.group.leads:  # the others add nothing to what it has
+            shares = self.engine.once(
+                f"{scope} scales",
+                plan(to_inference, self.plan, network, state, rank=self.engine.rank),
+                [self.step],
+                lambda party: to_inference(party, self.plan, network, state),
+            )
+            words = {tensor.name: shares[tensor.name].words for tensor in network.tensors}
+        return self.engine.group.add(words)
 
     def close(self) -> None:
         """Forget what is left of its material, and let other runs use the folder."""
@@ -213,6 +232,8 @@ class Training:
         """Take over what a step gave, and write it down when its time has come."""
         self.state, self.last_rate = state, rule.rate
         self.step += 1
+        if self.step % self.steps_per_epoch == 0:  # copies of one step ago are each worker's own
+            self.engine.group.check_equal({tensor.name: state[tensor.name].words for tensor in self.plan.tensors})
         if self.checkpoints is not None and (self.step % self.every == 0 or self.step == self.settings.total_steps):
             words = {name: share.words for name, share in self.state.items()}
             self.checkpoints.save(self.step, words, self._record())
@@ -228,10 +249,9 @@ class Training:
         place = {"run": self.run, "attempt": self.attempt, "step": self.step, "last_rate": self.last_rate}
         return {**known, **place}
 
-    def _resume(self, step: int) -> None:
+    def _resume(self, checkpoints: Checkpoints, step: int) -> None:
         """Go on from a checkpoint of the same run."""
-        assert self.checkpoints is not None
-        words, record = self.checkpoints.load(step)
+        words, record = checkpoints.load(step)
         record["settings"] = asdict(Settings(**record["settings"]))  # older ones lack what was added since
         mine = self._record()
         for what in ("rows", "shapes", "settings"):
@@ -248,7 +268,6 @@ class Training:
             state[name] = Share(array, WEIGHT_SCALE if copy else tensor.scale, 64 if copy else tensor.bits)
         self.state, self.step, self.start, self.last_rate = state, step, step, record["last_rate"]
         self.run, self.origin = record["run"], (step, record["attempt"])
-        self.checkpoints.forget_after(step)
 
 
 @dataclass

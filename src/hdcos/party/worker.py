@@ -325,8 +325,7 @@ class Worker(Generic[A]):
         self._store.require(size, f"this party's share of {name}")
 
         def rest() -> None:
-            shares = training.shares_for(command.scope, network)
-            words = {name: share.words for name, share in shares.items()}
+            words = training.words_for(command.scope, network)
             most = math.inf if command.interim else MOST_MODELS
             kept = (model.architecture(), job.spec["phase_bits"], job.owner, words, most)
             self._store.keep_model(name, command.version, *kept)

@@ -4,6 +4,9 @@ Weights move as in PyTorch's SGD: v <- mu v + g + decay w, w <- w - rate v. The 
 change of w over the last rate, rate mu v = mu rate / (last rate) * (w before - w), and both come from the rounded
 copies that were opened under masks anyway. A rate is applied as a public integer factor; where that has few bits, it
 alternates between two integers so that its mean is exact. Nothing is truncated.
+
+A change is a sum over the rows of a batch. Several pairs of workers may each take a part of them: what their parts
+change is added up, in the ring and therefore exactly. One of them adds momentum and decay, from copies of its own.
 """
 
 from __future__ import annotations
@@ -37,6 +40,10 @@ class Rule:
     """How many steps came before."""
     scale_diagonals: bool = False
     """Whether diagonals move at their own rate, sqrt(n) times the others' (`nn.Layer.rate_factors` says why)."""
+    batch: int | None = None
+    """The rows of the whole batch, where this step sees a part of them."""
+    leads: bool = True
+    """Whether this part of a step adds momentum and decay."""
 
     def __post_init__(self) -> None:
         if not (isfinite(self.rate) and self.rate > 0):
@@ -79,27 +86,37 @@ class Rule:
         return round(amplitude * 2.0**extra), trig_scale + extra
 
 
-def update(
+def changes(
     state: Mapping[str, Share],
     rule: Rule,
     steps: Mapping[str, Array],
     copies: Mapping[str, Share],
     factors: Mapping[str, float],
-) -> dict[str, Share]:
-    """The parameters after a step; with momentum, their rounded copies too. Weight decay follows a parameter's rate."""
-    after: dict[str, Share] = {}
+) -> dict[str, Array]:
+    """What a step adds to each parameter, at its scale. Weight decay follows a parameter's rate."""
+    added: dict[str, Array] = {}
     for name, step in steps.items():
-        share = state[name]
-        words = share.words - step
-        if rule.inertial:
+        words = -step
+        if rule.inertial and rule.leads:
             copy = copies[name]
-            gain = 2.0 ** (share.scale - copy.scale)
+            gain = 2.0 ** (state[name].scale - copy.scale)
             if rule.momentum and rule.last_rate is not None:
                 moved = copy - state[name + BEFORE]
                 words = words + (moved * rule.dither(rule.momentum * rule.rate / rule.last_rate * gain)).words
             if rule.decay:
                 words = words - (copy * rule.dither(rule.rate_of(factors[name]) * rule.decay * gain)).words
-            if rule.momentum:
-                after[name + BEFORE] = copy
-        after[name] = Share(words, share.scale, share.bits)
+        added[name] = words
+    return added
+
+
+def apply(
+    state: Mapping[str, Share], rule: Rule, added: Mapping[str, Array], copies: Mapping[str, Share]
+) -> dict[str, Share]:
+    """The parameters after a step; with momentum, their rounded copies too."""
+    after: dict[str, Share] = {}
+    for name, words in added.items():
+        share = state[name]
+        if rule.momentum:
+            after[name + BEFORE] = copies[name]
+        after[name] = Share(share.words + words, share.scale, share.bits)
     return after

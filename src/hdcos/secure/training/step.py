@@ -29,22 +29,33 @@ from hdcos.protocol.party import Party
 from hdcos.protocol.plan import Planned, blank_share
 from hdcos.protocol.plan import plan as plan_program
 from hdcos.protocol.rounds import Rounds
+from hdcos.ring import Array
 from hdcos.secure.training.backward import Backward
 from hdcos.secure.training.forward import Forward, State
 from hdcos.secure.training.loss import error, open_pairs
 from hdcos.secure.training.plan import INPUT_SCALE, TrainingPlan, training_plan
-from hdcos.secure.training.rule import Rule, update
+from hdcos.secure.training.rule import Rule, apply, changes
 from hdcos.sharing import Share
 
 
 def sgd_step(party: Party, plan: TrainingPlan, state: State, x: Share, targets: Share, rule: Rule) -> Rounds[State]:
     """The parameters after one step on a batch."""
+    added, copies = yield from step_changes(party, plan, state, x, targets, rule)
+    return apply(state, rule, added, copies)
+
+
+def step_changes(
+    party: Party, plan: TrainingPlan, state: State, x: Share, targets: Share, rule: Rule
+) -> Rounds[tuple[dict[str, Array], State]]:
+    """What a batch, or a part of one, adds to each parameter, and rounded copies of these where the rule needs them."""
     forward = Forward(party, plan, state)
     pairs = [open_pairs(party, targets)] if plan.loss == "softmax" else []
     logits, opened = yield from forward.logits(x, rule.inertial, *pairs)
     gradient = yield from forward.with_waiting(error(party, plan, logits, targets, *opened))
-    steps = yield from Backward(party, forward.passes, state, rule, len(x), plan.rate_factors).steps(gradient)
-    return update(state, rule, steps, forward.copies() if rule.inertial else {}, plan.rate_factors)
+    rows = len(x) if rule.batch is None else rule.batch
+    steps = yield from Backward(party, forward.passes, state, rule, rows, plan.rate_factors).steps(gradient)
+    copies = forward.copies() if rule.inertial else {}
+    return changes(state, rule, steps, copies, plan.rate_factors), copies
 
 
 def plan_step(

@@ -1,0 +1,147 @@
+"""Two workers of this machine, one of each party, asked over a link to each; and what both have open.
+
+Executions of a model (its rows) or of a function are numbered here. A run that failed may have burnt its executions at
+one party, at both or at none; the next run starts behind the later of the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import suppress
+from threading import Lock, RLock
+from typing import Any
+
+from hdcos.api import commands
+from hdcos.api.commands import Command, write_command
+from hdcos.cluster.transport import OVER, Masks, Reply, Shares
+from hdcos.errors import HdcosError, PeerLost
+from hdcos.link import Link
+from hdcos.link.message import request
+from hdcos.ring import Array
+
+GRACE_S = 2.0
+NOTHING: Shares = ({}, {})
+Answers = list[tuple[dict[str, Any], dict[str, Array]]]
+
+
+class Pair:
+    """A worker of party 0 and the worker of party 1 that it works with."""
+
+    def __init__(self, links: Sequence[Link], timeout_s: float, explain: Callable[[PeerLost], PeerLost]) -> None:
+        self.links, self.timeout_s, self._explain = links, timeout_s, explain
+        self.online_s = 0.0
+        self.ended = False
+        self._lock = Lock()
+        self._callers = ThreadPoolExecutor(len(links), thread_name_prefix="caller")
+
+    @property
+    def lost(self) -> bool:
+        """Whether one of the two cannot be asked any more."""
+        return any(link.closed for link in self.links)
+
+    def ask(self, *asked: Command, arrays: Shares = NOTHING) -> Answers:
+        """Commands, one after another, to both parties at once. If both fail, the error that says more is raised."""
+        with self._lock:  # replies are told apart by their order alone
+            if self.ended:
+                raise PeerLost(OVER)
+            return self._ask_both({"commands": [write_command(command) for command in asked]}, arrays)
+
+    def cancel(self) -> None:
+        """End all waiting, from any thread: both are lost then."""
+        for link in self.links:
+            link.cancel()
+
+    def _ask_both(self, meta: Mapping[str, Any], arrays: Shares) -> Answers:
+        calls = []
+        try:
+            for link, part in zip(self.links, arrays, strict=True):
+                calls.append(self._callers.submit(request, link, meta, part))
+            done, _ = wait(calls, return_when=FIRST_EXCEPTION)
+            if len(done) < len(calls):
+                # One party failed. The other gives up by itself within its timeout, unless it is lost as well.
+                done, hanging = wait(calls, self.timeout_s + GRACE_S)
+                for call in hanging:
+                    self.links[calls.index(call)].cancel()
+        except BaseException:
+            self.cancel()  # interrupted: the answers still to come would be taken for answers to the next question
+            raise
+        first = [call for call in calls if call in done] + [call for call in calls if call not in done]
+        failures = [error for call in first if (error := call.exception()) is not None]
+        if failures:
+            worst = min(failures, key=lambda error: isinstance(error, PeerLost))
+            raise self._explain(worst) if isinstance(worst, PeerLost) else worst
+        return [call.result() for call in calls]
+
+
+class Scope:
+    """A model or a function that both parties have open; its executions are numbered here."""
+
+    def __init__(self, pair: Pair, name: str, refills: bool) -> None:
+        self.pair, self.name = pair, name
+        self._refills = refills
+        """Whether material that was not prepared is made on the way."""
+        self.next = self.issued = 0
+        """The first execution that was not run, and the first whose input mask was not handed out."""
+        self._ordered = self._ahead = 0
+        """Executions that material was ordered for in all, and those that it is kept available for."""
+        self._lock = RLock()
+
+    def prepare(self, executions: int, wait: bool) -> None:
+        with self._lock:
+            self._order(self._ordered + executions, wait)
+
+    def order(self, last: int) -> None:
+        """See that material was ordered for all executions before `last`."""
+        with self._lock:
+            if last > self._ordered:
+                self._order(last, wait=False)
+
+    def _order(self, ordered: int, wait: bool) -> None:
+        self.pair.ask(commands.Order(self.name, "shares", ordered, wait))
+        self._ordered = ordered
+
+    def keep_ahead(self, executions: int) -> None:
+        with self._lock:
+            self._ahead, self._refills = executions, True
+            self.order(self.next + executions)
+
+    def count(self) -> list[dict[str, Any]]:
+        """What each party has used, has available and expects."""
+        return [facts for facts, _ in self.pair.ask(commands.CountMaterial(self.name))]
+
+    def stock(self) -> int:
+        return min(int(facts["available"]) for facts in self.count())
+
+    def close(self) -> None:
+        self.pair.ask(commands.Unload(self.name))
+
+    def masks(self, rows: int) -> Masks:
+        """Input masks of the rows behind those whose masks were handed out."""
+        with self._lock:
+            start = max(self.next, self.issued)
+            (_, zero), (_, one) = self.pair.ask(commands.IssueMasks(self.name, start, rows))
+            self.issued = start + rows
+        return Masks(range(start, start + rows), (zero["masks"], one["masks"]))
+
+    def run(self, inputs: Shares, executions: int, start: int | None = None, mode: str = "shares") -> list[Reply]:
+        """Run executions that begin at `start`, or the next ones.
+
+        Rows whose masks were handed out cannot come as shares: they are passed over.
+        """
+        with self._lock:
+            first = max(self.next, self.issued) if start is None else start
+            wanted = first + executions + self._ahead if self._refills else 0
+            ordered = max(self._ordered, wanted)
+            try:
+                answers = self.pair.ask(commands.Infer(self.name, mode, [str(first)], first, ordered), arrays=inputs)
+            except HdcosError:
+                with suppress(PeerLost):
+                    counts = self.count()
+                    self.next = max(int(facts["used"]) for facts in counts)
+                    self._ordered = max(int(facts["expected"]) for facts in counts)
+                raise
+            self.next, self._ordered = first + executions, ordered
+        # The online phase starts when both parties hold the input: the party that started last saw all of it.
+        self.pair.online_s += min(said["seconds"] for said, _ in answers)
+        return [Reply(shares["words"], said["scale"], said["bits"]) for said, shares in answers]

@@ -1,0 +1,99 @@
+"""The workers of one party that train one network together: one of each pair, with a link from each to the first.
+
+Shares are additive: the share of a sum is the sum of shares. So the workers of a party add what their parts of a batch
+change, in the ring and therefore exactly, and all of them hold the same parameters word for word after each step.
+
+Security  what travels here are a party's own shares between its own workers, over TLS with certificates that this
+          party made for them. Neither the other party nor a dealer has one of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hdcos._version import __version__
+from hdcos.errors import FrameError, HdcosError
+from hdcos.link import Kind, Link
+from hdcos.ring import Array
+
+GROUP = hashlib.sha256(f"hdcos {__version__} workers of one party".encode()).digest()
+"""What two workers of a party mean by their link."""
+
+
+def name_worker(index: int) -> str:
+    """What the other workers of a party call one."""
+    return f"worker{index}"
+
+
+def _nobody() -> Sequence[Link]:
+    return ()
+
+
+@dataclass
+class Group:
+    """A worker's place among those of its party. One that is alone has nobody to talk to."""
+
+    index: int = 0
+    size: int = 1
+    connect: Callable[[], Sequence[Link]] = _nobody
+    """Makes the links: of the first worker to all others, of another one to the first."""
+    _links: Sequence[Link] = field(default=(), repr=False)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is the worker that does what one of them does for all."""
+        return self.index == 0
+
+    def add(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """The sums of all workers' arrays, the same at each. A worker that is lost ends the work of the others."""
+        if self.size == 1:
+            return dict(arrays)
+        try:
+            if not self._links or any(link.closed for link in self._links):
+                self._links = self.connect()
+            total = self._exchange(np.concatenate([array.ravel() for array in arrays.values()]))
+        except BaseException as error:
+            for link in self._links:
+                link.abort(error)
+            raise
+        ends = np.cumsum([array.size for array in arrays.values()])[:-1]
+        parts = zip(arrays.items(), np.split(total, ends), strict=True)
+        return {name: part.reshape(array.shape) for (name, array), part in parts}
+
+    def check_equal(self, arrays: Mapping[str, Array]) -> None:
+        """That all workers hold the same arrays, as they must; the first one's hash is compared with each one's own."""
+        if self.size == 1:
+            return
+        words = np.concatenate([array.ravel() for array in arrays.values()])
+        mine = np.frombuffer(hashlib.sha256(words.tobytes()).digest(), np.uint64)
+        first = self.add({"hash": mine if self.leads else np.zeros_like(mine)})["hash"]
+        if not np.array_equal(first, mine):
+            raise HdcosError(f"worker {self.index} holds other parameters than the first one of its party")
+
+    def _exchange(self, words: Array) -> Array:
+        if not self.leads:
+            self._links[0].send(Kind.REQUEST, words)
+            return self._receive(self._links[0], len(words))
+        total = words
+        for link in self._links:
+            total = total + self._receive(link, len(words))
+        for link in self._links:
+            link.send(Kind.REQUEST, total)
+        return total
+
+    def _receive(self, link: Link, size: int) -> Array:
+        _, payload = link.receive(Kind.REQUEST, limit=8 * size)
+        if payload.nbytes != 8 * size:
+            raise FrameError(f"{link.peer} has {payload.nbytes} bytes to add, not {8 * size}")
+        return payload.view(np.uint64)
+
+    def close(self) -> None:
+        for link in self._links:
+            link.close()
+
+
+ALONE = Group()

@@ -1,0 +1,204 @@
+"""Several pairs of workers are one cluster: the same answers for the same rounds, and replicas that stay equal."""
+
+from __future__ import annotations
+
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier, Thread
+
+import numpy as np
+import pytest
+
+import hdcos
+from hdcos import nn
+from hdcos.cluster.link_transport import PIECE_ROWS
+from hdcos.errors import HdcosError, InputError, PeerLost
+from hdcos.link import Kind
+from hdcos.party.group import ALONE, Group
+from hdcos.testing.pair import memory_pair
+
+WORKERS = 3
+ROWS = 4 * PIECE_ROWS + 5
+OPTIONS = {"epochs": 2, "batch_size": 24, "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-3, "seed": 3, "watch": 0}
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with hdcos.local(workers=WORKERS, timeout_s=20) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def one():
+    with hdcos.local(timeout_s=20) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def model() -> nn.Sequential:
+    return nn.models.mlp([12, 16, 3], "cos", "hadamard", seed=2)
+
+
+def rows(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    x = np.random.default_rng(seed).uniform(-1, 1, (count, 12))
+    return x, (x[:, :3]).argmax(axis=1)
+
+
+@pytest.mark.parametrize("mode", ["shares", "masked"])
+def test_a_batch_is_spread_over_all_pairs_for_the_rounds_and_bytes_of_one(cluster, model, mode: str) -> None:
+    private, (x, _) = cluster.share(model, "spread"), rows(ROWS)
+    expected = private.rounds[mode]
+    if mode == "masked":
+        private.prepare(ROWS)
+    cluster.reset_cost()
+    result = private.predict(x, mode=mode)
+    assert np.abs(result - model(x)).max() < 0.01
+    cost = cluster.cost.online
+    assert cost.rounds == expected
+    alone = private.predict(x[:1], mode=mode)
+    assert cluster.cost.online.bytes_sent[0] == cost.bytes_sent[0] * (ROWS + 1) // ROWS
+    assert np.abs(alone - model(x[:1])).max() < 0.01
+    used = [scope.next for scope in cluster.transport._held["spread"].scopes]
+    assert sum(used) == ROWS + 1
+    assert min(used) >= PIECE_ROWS
+
+
+def test_clients_at_the_same_time_use_different_pairs(cluster, model) -> None:
+    private, (x, _) = cluster.share(model, "many"), rows(60, seed=1)
+    with ThreadPoolExecutor(6) as pool:
+        answers = list(pool.map(lambda part: private.predict(x[part : part + 10]), range(0, 60, 10)))
+    assert np.abs(np.concatenate(answers) - model(x)).max() < 0.01
+    assert private.stock >= 0
+
+
+def test_training_takes_the_rounds_of_one_pair_and_learns_the_same(cluster, one, model) -> None:
+    x, y = rows(144)
+    together, alone = cluster.fit(model, x, y, **OPTIONS), one.fit(model, x, y, **OPTIONS)
+    assert together.cost.online.rounds == alone.cost.online.rounds
+    assert np.abs(together.reveal()(x) - alone.reveal()(x)).max() < 0.02
+    many = np.tile(x, (2, 1))  # all pairs serve what they trained, the same words
+    assert np.abs(together.predict(many) - together.reveal()(many)).max() < 0.01
+
+
+@pytest.mark.parametrize("fewer_first", [True, False])
+def test_what_some_workers_began_more_or_fewer_go_on_with(
+    cluster, one, model, fewer_first: bool, tmp_path: Path
+) -> None:
+    x, y = rows(144)
+    first, second = (one, cluster) if fewer_first else (cluster, one)
+    job = first.fit(model, x, y, wait=False, checkpoint=tmp_path, checkpoint_every=1, **OPTIONS)
+    job.cancel()
+    job.result()
+    assert job.step < job.total_steps
+    resumed = second.fit(model, x, y, resume=tmp_path, **OPTIONS).reveal()
+    assert np.abs(resumed(x) - one.fit(model, x, y, **OPTIONS).reveal()(x)).max() < 0.02
+
+
+def test_a_batch_that_cannot_be_divided_is_refused(cluster, model) -> None:
+    with pytest.raises(InputError, match="a batch of 25 rows cannot be divided equally among 3 workers"):
+        cluster.fit(model, *rows(100), **{**OPTIONS, "batch_size": 25})
+
+
+@pytest.mark.parametrize("workers", [0, -1, 1.5, True])
+def test_a_number_of_workers_is_whole(workers: object) -> None:
+    with pytest.raises(InputError, match="workers"), hdcos.local(workers=workers):  # type: ignore[arg-type]
+        pass
+
+
+def test_without_a_dealer_each_pair_makes_its_own_material(model) -> None:
+    x, _ = rows(2 * PIECE_ROWS)
+    with hdcos.local(dealer=False, workers=2, timeout_s=20) as two:
+        assert np.abs(two.share(model).predict(x) - model(x)).max() < 0.01
+
+
+def test_a_pair_that_dies_costs_a_batch_another_try_and_training_a_named_error(model) -> None:
+    x, y = rows(2 * PIECE_ROWS)
+    with pytest.raises(PeerLost), hdcos.local(workers=2, timeout_s=3) as two:
+        private = two.share(model, "left")
+        private.prepare(2 * PIECE_ROWS)
+        os.kill(two.pids["party1.1"], signal.SIGKILL)
+        assert np.abs(private.predict(x) - model(x)).max() < 0.01
+        assert np.abs(private.predict(x, mode="shares") - model(x)).max() < 0.01
+        assert np.abs(two.share(model, "later").predict(x) - model(x)).max() < 0.01
+        with pytest.raises(PeerLost, match="training needs all of them"):
+            two.fit(model, x, y, **{**OPTIONS, "batch_size": 2})
+        os.kill(two.pids["party0"], signal.SIGKILL)
+        private.predict(x)
+
+
+def group_of(size: int) -> list[Group]:
+    """Workers of one party with links in memory."""
+    ends = [memory_pair((f"worker{index}", "worker0"), 3.0) for index in range(1, size)]
+    first = Group(0, size, lambda: [there for there, _ in ends])
+    return [first, *(Group(index, size, lambda here=here: [here]) for index, (_, here) in enumerate(ends, 1))]
+
+
+def run_all(groups: list[Group], work) -> list[object]:
+    results: list[object] = [None] * len(groups)
+
+    def one(index: int) -> None:
+        try:
+            results[index] = work(groups[index])
+        except Exception as error:
+            results[index] = error
+
+    threads = [Thread(target=one, args=(index,)) for index in range(len(groups))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    return results
+
+
+def test_workers_of_a_party_add_modulo_the_ring() -> None:
+    def parts(group: Group) -> dict[str, np.ndarray]:
+        return {"w": np.full((2, 3), 2**63 + group.index, np.uint64), "b": np.array([group.index], np.uint64)}
+
+    for sums in run_all(group_of(3), lambda group: group.add(parts(group))):
+        assert np.array_equal(sums["w"], np.full((2, 3), 2**63 + 3, np.uint64))
+        assert sums["b"][0] == 3
+    assert np.array_equal(ALONE.add({"b": np.array([7], np.uint64)})["b"], [7])
+
+
+def test_replicas_that_differ_are_noticed() -> None:
+    def state(group: Group) -> dict[str, np.ndarray]:
+        return {"w": np.array([5, 6 if group.index == 2 else 7], np.uint64)}
+
+    outcomes = run_all(group_of(3), lambda group: group.check_equal(state(group)))
+    assert outcomes[:2] == [None, None]
+    assert isinstance(outcomes[2], HdcosError)
+    assert "worker 2 holds other parameters" in str(outcomes[2])
+
+
+def test_a_worker_that_is_lost_ends_the_work_of_the_others() -> None:
+    groups, barrier = group_of(3), Barrier(3)
+
+    def work(group: Group) -> object:
+        group.add({"w": np.zeros(1, np.uint64)})
+        barrier.wait()
+        if group.index == 2:
+            group.close()
+            return None
+        return group.add({"w": np.zeros(1, np.uint64)})
+
+    outcomes = run_all(groups, work)
+    assert all(isinstance(outcome, PeerLost) for outcome in outcomes[:2])
+
+
+def test_a_worker_with_other_sizes_is_refused() -> None:
+    def work(group: Group) -> object:
+        return group.add({"w": np.zeros(1 + (group.index == 1), np.uint64)})
+
+    outcomes = run_all(group_of(2), work)
+    assert all(isinstance(outcome, HdcosError) for outcome in outcomes)
+
+
+def test_only_numbers_of_a_group_are_taken(model) -> None:
+    """A frame of another kind ends the link."""
+    groups = group_of(2)
+    (link,) = groups[1].connect()
+    link.send(Kind.REPLY, b"12345678")
+    with pytest.raises(HdcosError):
+        groups[0].add({"w": np.zeros(1, np.uint64)})
