@@ -94,6 +94,7 @@ def test_the_shares_of_a_step_have_the_bits_they_had() -> None:
     assert update(state, Rule(0.1), {"w": np.array([1], np.uint64)}, {}, {"w": 1.0})["w"].bits == 50
 
 
-def test_decay_follows_a_rate_of_its_own_where_that_is_wanted() -> None:
-    assert changes(Rule(0.5, 0.0, 0.25, scale_diagonals=True), factor=4.0)[0] == -5 - int(4 * 0.5 * 0.25 * 8) * 2**20
-    assert changes(Rule(0.5, 0.0, 0.25), factor=4.0)[0] == -5 - int(0.5 * 0.25 * 8) * 2**20
+def test_decay_follows_a_rate_of_its_own_unless_all_have_one() -> None:
+    assert changes(Rule(0.5, 0.0, 0.25), factor=4.0)[0] == -5 - int(4 * 0.5 * 0.25 * 8) * 2**20
+    together = Rule(0.5, 0.0, 0.25, scale_diagonals=False)
+    assert changes(together, factor=4.0)[0] == -5 - int(0.5 * 0.25 * 8) * 2**20
