@@ -236,11 +236,12 @@ def _peak_gb(pid: int) -> float:
     raise RuntimeError("no peak memory in /proc")
 
 
-def accuracy(cluster: Cluster, name: str) -> Iterator[Line]:
-    """A whole test set through a trained LeNet-5."""
-    model = nn.models.pretrained(f"lenet5_{name}")
-    images, labels = getattr(data, name)("test")
-    private = cluster.share(model, name)
+def accuracy(cluster: Cluster, dataset: str, network: str = "lenet5") -> Iterator[Line]:
+    """A whole test set through a trained network."""
+    model = nn.models.pretrained(f"{network}_{dataset}")
+    images, labels = getattr(data, dataset)("test")
+    name = dataset if network == "lenet5" else f"{dataset}, {network}"
+    private = cluster.share(model, dataset)
     scores = private.predict(images)
     private.delete()
     plain = model(images).argmax(1)

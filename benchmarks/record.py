@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import platform
@@ -71,12 +72,16 @@ def write(
     context = {"command": command or called, "commit": commit(), "machine": machine(), "seed": seed}
     records = [{**asdict(line), **context} for line in lines]
     RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{suite}.json"
-    if part:
-        kept = json.loads(path.read_text()) if path.exists() else []
-        others = [record for record in kept if "PART=" in record["command"] and record["command"] != called]
-        records = sorted([*others, *records], key=lambda record: order.index(record["command"].rpartition("=")[2]))
-    path.write_text(json.dumps(records, indent=1, default=float) + "\n")
+    path, folder = RESULTS / f"{suite}.json", os.open(RESULTS, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)  # parts may be measured at once, each in a process of its own
+        if part:
+            kept = json.loads(path.read_text()) if path.exists() else []
+            others = [record for record in kept if "PART=" in record["command"] and record["command"] != called]
+            records = sorted([*others, *records], key=lambda record: order.index(record["command"].rpartition("=")[2]))
+        path.write_text(json.dumps(records, indent=1, default=float) + "\n")
+    finally:
+        os.close(folder)
     show(f"{suite} {part}, seed {seed}, on {context['machine']}", lines)
     return all(line.ok for line in lines)
 

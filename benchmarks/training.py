@@ -57,7 +57,7 @@ def step_lines(
     model, modules = build(), {kind: build(structure=kind).to_torch() for kind in ("dense", "hadamard")}
     with hdcos.local() as cluster:
         cluster.upload(x, y, name="rows", outputs=model.output_shape[0])
-        training = _Training(cluster, model, batch, 1 + 10 * steps // (len(x) // batch))
+        training = Training(cluster, model, batch, 1 + 10 * steps // (len(x) // batch))
         training.steps(steps // 4)
         cluster.reset_cost()
         before_s = {role: cpu_seconds(pid) for role, pid in cluster.pids.items()}
@@ -112,7 +112,7 @@ def memory_lines(x: np.ndarray, y: np.ndarray) -> Iterator[Line]:
     """The memory of all processes after two epochs and after six."""
     with hdcos.local() as cluster:
         cluster.upload(x, y, name="rows")
-        training = _Training(cluster, nn.models.higgs_mlp(), 256, 6)
+        training = Training(cluster, nn.models.higgs_mlp(), 256, 6)
         sizes = []
         for epochs in (2, 4):
             training.steps(epochs * (len(x) // 256))
@@ -124,11 +124,12 @@ def memory_lines(x: np.ndarray, y: np.ndarray) -> Iterator[Line]:
     )
 
 
-class _Training:
+class Training:
     """A run on the data set "rows" of a cluster on this machine, whose steps are asked for from here."""
 
-    def __init__(self, cluster: Cluster, model: nn.Sequential, batch: int, epochs: int) -> None:
-        run = check_run(model, "rows", None, cluster.phase_bits, epochs=epochs, batch_size=batch, lr=0.1, seed=0)
+    def __init__(self, cluster: Cluster, model: nn.Sequential, batch: int, epochs: int, scaled: bool = True) -> None:
+        options = {"epochs": epochs, "batch_size": batch, "lr": 0.1, "seed": 0, "scale_diagonals": scaled}
+        run = check_run(model, "rows", None, cluster.phase_bits, **options)
         links = cluster.transport
         assert isinstance(links, LinkTransport)
         links.submit(run.spec, split_words(run.words))
@@ -147,7 +148,7 @@ def _resident_bytes(pid: int) -> int:
 
 def accuracy(runs: list[Run]) -> Iterator[Line]:
     shared = [private(run) for run in runs]
-    with ProcessPoolExecutor(2) as pool:  # nothing is timed any more: both cores compute in plaintext
+    with ProcessPoolExecutor(os.cpu_count()) as pool:  # nothing is timed any more: all cores compute in plaintext
         fixed = list(pool.map(fixed_point, runs))
         plain = list(pool.map(floating, runs))
         moved = list(pool.map(floating, [run.nudged() for run in runs]))
@@ -162,7 +163,8 @@ def higgs_runs(seed: int) -> Iterator[Run]:
     train, test = slice(0, len(x) - HIGGS_TEST_ROWS), slice(len(x) - HIGGS_TEST_ROWS, None)
     run = Run("", nn.models.higgs_mlp(4, seed=seed % 1000), x[train], y[train], x[test], y[test], 20, 256, 0.5)
     for rate in (0.5, 0.1):
-        yield replace(run, name=HIGGS_NAME.format(rows=len(x), rate=rate), rate=rate, seed=seed, tolerance=0.5)
+        title = HIGGS_NAME.format(rows=len(x), rate=rate)
+        yield replace(run, name=title, rate=rate, seed=seed, tolerance=0.5, scale_diagonals=False)
 
 
 def image_runs(seed: int) -> Iterator[Run]:
@@ -173,8 +175,8 @@ def image_runs(seed: int) -> Iterator[Run]:
         (x, y), (test_x, test_y) = load("train"), load("test")
         model = nn.models.lenet5(seed=seed % 1000)
         title = f"{name}, LeNet-5 HD-cos, 10 epochs, lr 0.1 after a warm-up, cosine schedule, momentum 0.9"
-        run = Run(title, model, x, y, test_x, test_y, 10, 128, 0.1, 0.9, warm_up=True, seed=seed)
-        yield replace(run, tolerance=tolerance, least=least)
+        run = Run(title, model, x, y, test_x, test_y, 10, 128, 0.1, 0.9, warm_up=3, seed=seed)
+        yield replace(run, tolerance=tolerance, least=least, scale_diagonals=False)
 
 
 def _outcome_lines(run: Run, mine: Outcome, reference: Outcome, exact: Outcome, nudged: Outcome) -> Iterator[Line]:

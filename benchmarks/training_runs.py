@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import dataclass, field, replace
 
@@ -14,12 +13,10 @@ from hdcos import nn
 from hdcos.ring import encode
 from hdcos.secure.training import Rule, sgd_step, training_plan
 from hdcos.secure.training.plan import INPUT_SCALE
+from hdcos.secure.training.rates import epoch_rates
 from hdcos.secure.training.targets import batches, one_hot
 from hdcos.sharing import Share
 from hdcos.testing.plaintext import Counter, run_plaintext
-
-WARM_UP_EPOCHS = 3
-"""Epochs until a rate has its full size, from which it falls along a half cosine."""
 
 
 @dataclass(frozen=True)
@@ -36,18 +33,25 @@ class Run:
     batch: int
     rate: float
     momentum: float = 0.0
-    warm_up: bool = False
+    warm_up: int = 0
+    """Epochs until the rate has its full size, from which it then falls along a half cosine; 0: it stays as it is."""
     seed: int = 0
     tolerance: float = 0.5
     least: float | None = None
+    loss: str = "logistic"
+    scale_diagonals: bool = True
 
-    def schedule(self, epoch: int) -> float:
-        """What the rate is multiplied with; runs that warm up end closer to plaintext than those that begin fast."""
-        if not self.warm_up:
-            return 1.0
-        if epoch < WARM_UP_EPOCHS:
-            return (epoch + 1) / (WARM_UP_EPOCHS + 1)
-        return 0.5 * (1 + math.cos(math.pi * (epoch - WARM_UP_EPOCHS) / (self.epochs - WARM_UP_EPOCHS)))
+    @property
+    def rates(self) -> list[float]:
+        """The rate of each epoch, as on shares."""
+        return epoch_rates(
+            *(self.model, self.loss, self.batch, self.rate, self.schedule, self.epochs, self.momentum, 0.0),
+            *(self.scale_diagonals, self.warm_up),
+        )
+
+    @property
+    def schedule(self) -> str:
+        return "cosine" if self.warm_up else "constant"
 
     def nudged(self) -> Run:
         """The same run from initial weights that differ by a hundred-thousandth: what chance alone makes of it."""
@@ -86,8 +90,11 @@ def private(run: Run) -> Outcome:
             epochs=run.epochs,
             batch_size=run.batch,
             lr=run.rate,
+            loss=run.loss,
             momentum=run.momentum,
             schedule=run.schedule,
+            warm_up=run.warm_up,
+            scale_diagonals=run.scale_diagonals,
             seed=run.seed,
         )
         seconds = time.perf_counter() - started
@@ -98,32 +105,38 @@ def floating(run: Run) -> Outcome:
     """In floating point."""
     torch.set_num_threads(1)
     module = run.model.to_torch(torch.float32)
-    optimizer = torch.optim.SGD(module.parameters(), lr=run.rate, momentum=run.momentum)
+    optimizer = torch.optim.SGD(nn.parameter_groups(module, 1.0, run.scale_diagonals), momentum=run.momentum)
+    factors = [group["lr"] for group in optimizer.param_groups]
     rows, targets = torch.from_numpy(run.x.astype(np.float32)), one_hot(run.y, run.model.output_shape[0])
     wanted = torch.from_numpy(targets.astype(np.float32))
-    for epoch in range(run.epochs):
-        optimizer.param_groups[0]["lr"] = run.rate * run.schedule(epoch)
+    for epoch, rate in enumerate(run.rates):
+        for group, factor in zip(optimizer.param_groups, factors, strict=True):
+            group["lr"] = rate * factor
         for chosen in run.batches(epoch):
             optimizer.zero_grad()
-            loss = torch.nn.functional.binary_cross_entropy_with_logits(
-                module(rows[chosen]), wanted[chosen], reduction="sum"
-            )
-            (loss / len(chosen)).backward()
+            (_loss(module(rows[chosen]), wanted[chosen], run.loss) / len(chosen)).backward()
             optimizer.step()
     return run.outcome(nn.from_torch(module)(run.test_x))
 
 
+def _loss(logits: torch.Tensor, wanted: torch.Tensor, name: str) -> torch.Tensor:
+    """Summed over rows; softmax is its one-against-each bound, as on shares."""
+    if name == "logistic":
+        return torch.nn.functional.binary_cross_entropy_with_logits(logits, wanted, reduction="sum")
+    label = (logits * wanted).sum(1, keepdim=True)
+    return (torch.nn.functional.softplus(logits - label) * (1 - wanted)).sum()
+
+
 def fixed_point(run: Run) -> Outcome:
     """In plaintext, with the words, roundings and ranges of the shares."""
-    training, counter = training_plan(run.model), Counter(run.seed)
+    training, counter = training_plan(run.model, run.loss), Counter(run.seed)
     held = training.shares(training.words(run.model))
     x = encode(run.x.reshape(len(run.x), -1), INPUT_SCALE)
     targets = encode(one_hot(run.y, training.outputs), training.target_scale)
     number, last = 0, None
-    for epoch in range(run.epochs):
-        rate = run.rate * run.schedule(epoch)
+    for epoch, rate in enumerate(run.rates):
         for chosen in run.batches(epoch):
-            rule = Rule(rate, run.momentum, 0.0, last, number)
+            rule = Rule(rate, run.momentum, 0.0, last, number, run.scale_diagonals)
             rows, wanted = Share(x[chosen], INPUT_SCALE), Share(targets[chosen], training.target_scale)
             held = run_plaintext(sgd_step, training, held, rows, wanted, rule, counter=counter)
             number, last = number + 1, rate

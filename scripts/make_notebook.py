@@ -108,7 +108,7 @@ on the way; the trained network stays in shares too, until somebody asks to reve
 fresh = nn.Sequential([nn.HadamardDiagonal(64, 256, bandwidth=4.0), nn.Cos(), nn.HadamardDiagonal(256, 10)])
 
 with hdcos.local() as cluster:
-    learnt = cluster.fit(fresh, x, y, epochs=10, batch_size=50, lr=5.0, seed=0, progress=False)
+    learnt = cluster.fit(fresh, x, y, epochs=10, batch_size=50, lr=1.0, seed=0, progress=False)
     after = np.mean(learnt.predict(images).argmax(1) == labels)
     cost = cluster.cost.online
 

@@ -181,9 +181,9 @@ def test_a_schedule_that_falls_to_nothing_is_noted_once_and_trains_to_its_end(tm
     np.savetxt(tmp_path / "rows.csv", table, delimiter=",", header=header, comments="")
     (tmp_path / "config.toml").write_text(
         '[data]\ntrain = "rows.csv"\nlabel = "sick"\n[model]\nsizes = [30, 64, 64, 1]\n[training]\nepochs = 40\n'
-        'batch_size = 128\nlr = 0.5\nmomentum = 0.9\nschedule = "cosine"\nwatch = 32\n'
+        'batch_size = 128\nlr = 0.05\nmomentum = 0.9\nschedule = "cosine"\nwatch = 32\n'
     )
     result = run(tmp_path / "config.toml")
     assert result.exit_code == 0, result.output
-    assert result.output.count("Note: the learning rate falls to 0.00077 and is kept at 0.0012") == 1
+    assert result.output.count("Note: the learning rate falls to 7.7e-05 and is kept at 0.00015") == 1
     assert "accuracy of training rows" in result.output

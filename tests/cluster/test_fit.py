@@ -9,6 +9,7 @@ import torch
 import hdcos
 from hdcos import data, nn
 from hdcos.errors import InputError, ModelError, RangeError
+from hdcos.secure.training.plain import plain_fit
 from hdcos.secure.training.rates import RateRaised
 from hdcos.secure.training.step import plan_step
 from hdcos.secure.training.targets import batches, one_hot
@@ -21,32 +22,12 @@ def cluster():
         yield running
 
 
-def plain_fit(model, x, y, epochs, batch, rate, seed):
-    """Float SGD with the same initial weights, batches and loss."""
-    module = model.to_torch(torch.float64)
-    rows = torch.from_numpy(x)
-    targets = torch.nn.functional.one_hot(torch.from_numpy(y), model.output_shape[0]).double()
-    for epoch in range(epochs):
-        order = np.random.default_rng([seed, epoch]).permutation(len(x))
-        for number in range(len(x) // batch):
-            chosen = order[number * batch : (number + 1) * batch]
-            loss = torch.nn.functional.binary_cross_entropy_with_logits(
-                module(rows[chosen]), targets[chosen], reduction="sum"
-            )
-            module.zero_grad()
-            (loss / batch).backward()
-            with torch.no_grad():
-                for parameter in module.parameters():
-                    parameter -= rate * parameter.grad
-    return nn.from_torch(module)
-
-
 def test_private_training_follows_plain_training_on_digits(cluster) -> None:
     x, y = data.digits("train")
     images, labels = data.digits("test")
     model = nn.models.mlp([64, 64, 10], "cos", "hadamard", seed=7)
-    private = cluster.fit(model, x, y, epochs=15, batch_size=100, lr=1.0, seed=11, progress=False)
-    plain = plain_fit(model, x, y, 15, 100, 1.0, 11)
+    private = cluster.fit(model, x, y, epochs=15, batch_size=100, lr=0.5, seed=11, progress=False)
+    plain = plain_fit(model, x, one_hot(y, 10), 15, 100, lambda epoch: 0.5, 11)
     scores, expected = private.predict(images), plain(images)
     assert np.sqrt(((scores - expected) ** 2).mean()) < 2e-2
     accuracies = [(guess.argmax(1) == labels).mean() for guess in (scores, expected)]
@@ -95,7 +76,7 @@ def test_rows_and_columns_of_several_owners_train_the_model_that_pooled_data_wou
     cluster.upload(x[:, :2], name="bank")
     cluster.upload(x[:, 2:], y, name="shop", outputs=3)
     options = {"epochs": 3, "batch_size": 20, "lr": 0.5, "seed": 4, "progress": False}
-    pooled = plain_fit(model, x, y, 3, 20, 0.5, 4)
+    pooled = plain_fit(model, x, one_hot(y, 3), 3, 20, lambda epoch: 0.5, 4)
     for owners in (["north", "south"], ("bank", "shop")):
         private = cluster.fit(model, owners, **options)
         assert np.abs(private.predict(x) - pooled(x)).max() < 1e-2
@@ -204,7 +185,7 @@ def test_targets_that_are_no_classes_have_a_loss_but_no_accuracy(cluster) -> Non
         x[:, :1] * 3,
         epochs=2,
         batch_size=16,
-        lr=0.2,
+        lr=0.05,
         loss="squared",
         progress=False,
     )
@@ -261,7 +242,7 @@ def regression():
 
 def test_a_regression_takes_one_number_for_each_row(cluster) -> None:
     x, y = regression()
-    model, options = nn.models.mlp([3, 16, 1], seed=1), {"epochs": 6, "batch_size": 20, "lr": 0.05, "seed": 2}
+    model, options = nn.models.mlp([3, 16, 1], seed=1), {"epochs": 6, "batch_size": 20, "lr": 0.02, "seed": 2}
     private = cluster.fit(model, x, y, loss="squared", validation=(x[:50], y[:50]), progress=False, **options)
     assert private.history[-1].accuracy is None
     assert private.history[-1].loss < private.history[0].loss
@@ -271,8 +252,9 @@ def test_a_regression_takes_one_number_for_each_row(cluster) -> None:
             module.zero_grad()
             (0.5 * ((module(rows[chosen]) - targets[chosen]) ** 2).sum() / 20).backward()
             with torch.no_grad():
-                for parameter in module.parameters():
-                    parameter -= 0.05 * parameter.grad
+                for group in nn.parameter_groups(module, 0.02):
+                    for parameter in group["params"]:
+                        parameter -= group["lr"] * parameter.grad
     assert np.abs(private.predict(x) - nn.from_torch(module)(x)).max() < 0.02
     column = cluster.fit(model, x, y[:, None], loss="squared", progress=False, **options)
     assert np.abs(private.predict(x) - column.predict(x)).max() < 0.02

@@ -85,7 +85,7 @@ def _step(model: nn.Sequential, loss: str, rows: int = 4) -> Transcript:
     wanted = share_pair(
         encode(np.eye(max(outputs, 2))[np.arange(rows) % 2, :outputs], training.target_scale), training.target_scale
     )
-    names, rule = list(pairs), Rule(0.125)
+    names, rule = list(pairs), Rule(0.125, scale_diagonals=False)
 
     def program(party, *shares):
         after = yield from sgd_step(

@@ -9,11 +9,12 @@ from hdcos.errors import ModelError
 from hdcos.secure.training.plain import plain_fit
 
 
-def test_it_takes_the_steps_of_autograd() -> None:
+@pytest.mark.parametrize("scaled", [True, False])
+def test_it_takes_the_steps_of_autograd(scaled: bool) -> None:
     model = nn.models.mlp([6, 8, 4, 3], seed=2)
     generator = np.random.default_rng(0)
     x, targets = generator.normal(size=(40, 6)), np.eye(3)[generator.integers(0, 3, 40)]
-    trained = plain_fit(model, x, targets, 3, 10, lambda epoch: 0.5 / (1 + epoch), 7)
+    trained = plain_fit(model, x, targets, 3, 10, lambda epoch: 0.5 / (1 + epoch), 7, scaled)
     module = model.to_torch(torch.float64)
     for epoch in range(3):
         order = np.random.default_rng([7, epoch]).permutation(40)
@@ -25,8 +26,9 @@ def test_it_takes_the_steps_of_autograd() -> None:
             module.zero_grad()
             (loss / 10).backward()
             with torch.no_grad():
-                for parameter in module.parameters():
-                    parameter -= 0.5 / (1 + epoch) * parameter.grad
+                for group in nn.parameter_groups(module, 0.5 / (1 + epoch), scaled):
+                    for parameter in group["params"]:
+                        parameter -= group["lr"] * parameter.grad
     expected = nn.from_torch(module).state()
     for name, value in trained.state().items():
         np.testing.assert_allclose(value, expected[name], atol=1e-12)

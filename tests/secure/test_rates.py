@@ -24,7 +24,9 @@ def test_a_schedule_that_falls_to_nothing_is_kept_at_the_least_rate() -> None:
     model = nn.models.mlp([30, 64, 64, 1])
     least = least_rate(model, 128, "logistic", 0.9)
     with pytest.warns(RateRaised, match="kept at") as said:
-        rates = epoch_rates(model, "logistic", 128, 0.5, lambda n: 0.5 * (1 + math.cos(math.pi * n / 40)), 40, 0.9, 0.0)
+        rates = epoch_rates(
+            model, "logistic", 128, 0.05, lambda n: 0.5 * (1 + math.cos(math.pi * n / 40)), 40, 0.9, 0.0
+        )
     assert len(said) == 1
-    assert (len(rates), rates[-1], rates[0]) == (40, least, 0.5)
+    assert (len(rates), rates[-1], rates[0]) == (40, least, 0.05)
     plan_step(model, 128, rate=min(rates), momentum=0.9)

@@ -100,6 +100,7 @@ def test_one_part_of_a_step_adds_momentum_and_decay() -> None:
     assert moved_by(Rule(0.5, 0.75, 0.25, last_rate=0.25), before=6)[0] != -5
 
 
-def test_decay_follows_a_rate_of_its_own_where_that_is_wanted() -> None:
-    assert moved_by(Rule(0.5, 0.0, 0.25, scale_diagonals=True), factor=4.0)[0] == -5 - int(4 * 0.5 * 0.25 * 8) * 2**20
-    assert moved_by(Rule(0.5, 0.0, 0.25), factor=4.0)[0] == -5 - int(0.5 * 0.25 * 8) * 2**20
+def test_decay_follows_a_rate_of_its_own_unless_all_have_one() -> None:
+    assert moved_by(Rule(0.5, 0.0, 0.25), factor=4.0)[0] == -5 - int(4 * 0.5 * 0.25 * 8) * 2**20
+    together = Rule(0.5, 0.0, 0.25, scale_diagonals=False)
+    assert moved_by(together, factor=4.0)[0] == -5 - int(0.5 * 0.25 * 8) * 2**20

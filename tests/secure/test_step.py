@@ -175,7 +175,7 @@ def test_a_private_step_is_the_plain_step(name: str, loss: str) -> None:
     model = MODELS[name]
     x, targets = batch(model)
     rate = moderate_rate(model, x, targets, loss)
-    private, transcript = private_step(model, x, targets, loss, Rule(rate, scale_diagonals=True))
+    private, transcript = private_step(model, x, targets, loss, Rule(rate))
     planned = planned_step(model, loss, ROWS)
     assert (planned.rounds, planned.online_bytes) == (len(transcript.rounds), sum(transcript.sent_bytes))
     assert_same_step(model, private, plain_step(model, x, targets, loss, rate), rate)
@@ -186,7 +186,7 @@ def test_diagonals_may_learn_at_the_rate_of_all_others(name: str) -> None:
     model = MODELS[name]
     x, targets = batch(model)
     rate = moderate_rate(model, x, targets, "logistic")
-    private, _ = private_step(model, x, targets, "logistic", Rule(rate))
+    private, _ = private_step(model, x, targets, "logistic", Rule(rate, scale_diagonals=False))
     assert_same_step(model, private, plain_step(model, x, targets, "logistic", rate, scale_diagonals=False), rate)
 
 
@@ -194,7 +194,7 @@ def test_diagonals_may_learn_at_the_rate_of_all_others(name: str) -> None:
 def test_a_step_in_plaintext_is_the_plain_step_and_stays_in_range(name: str) -> None:
     model = MODELS[name]
     x, targets = batch(model)
-    clear, counter = clear_step(model, x, targets, "logistic", Rule(0.1, scale_diagonals=True))
+    clear, counter = clear_step(model, x, targets, "logistic", Rule(0.1))
     assert_same_step(model, clear, plain_step(model, x, targets, "logistic", 0.1), 0.1)
     assert counter.openings > 0
     assert counter.out_of_range == 0
@@ -279,7 +279,7 @@ def test_momentum_and_decay_are_those_of_pytorch(name: str, momentum: float, dec
         x, targets = batch(model, number)
         rows = Share(encode(x.reshape(len(x), -1), INPUT_SCALE), INPUT_SCALE)
         wanted = Share(encode(targets, training.target_scale), training.target_scale)
-        state = run_plaintext(sgd_step, training, state, rows, wanted, Rule(rate, momentum, decay, last, number, True))
+        state = run_plaintext(sgd_step, training, state, rows, wanted, Rule(rate, momentum, decay, last, number))
         last = rate
         for group, factor in zip(optimizer.param_groups, factors, strict=True):
             group["lr"] = rate * factor

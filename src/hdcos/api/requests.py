@@ -134,7 +134,7 @@ class JobParameters(Request, frozen=True):
     loss: Literal["logistic", "softmax", "squared"] = "logistic"
     momentum: Real = 0.0
     weight_decay: Real = 0.0
-    scale_diagonals: bool = False
+    scale_diagonals: bool = True
     """Whether diagonals learn at sqrt(n) times the rate."""
     checkpoint_every: Annotated[int, Meta(ge=1, le=1 << 32)] = 100
     publish: Literal["end", "epoch"] = "end"

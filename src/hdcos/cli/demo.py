@@ -20,7 +20,7 @@ EPOCHS, BATCH, SEED = 20, 50, 0
 
 
 def rate(epoch: int) -> float:
-    return 6.0 / (1 + epoch / 10)
+    return 1.5 / (1 + epoch / 10)
 
 
 @click.command(short_help="A network learns digits on shares, on this machine.")

@@ -2,8 +2,8 @@
 
 [data]       train (a file, or several: rows of several owners), label; test (a file), features (of NPZ files)
 [model]      ready (a ready model) or sizes (of an MLP), with activation, structure, seed; or file
-[training]   epochs, batch_size, lr, loss, momentum, weight_decay, scale_diagonals (a rate of their own, sqrt(n) times
-             as large), schedule ("constant", "cosine", "linear"), seed,
+[training]   epochs, batch_size, lr, loss, momentum, weight_decay, scale_diagonals (false: they learn at the rate of the
+             others), schedule ("constant", "cosine", "linear"), warm_up (epochs in which the rate rises), seed,
              checkpoint (a folder), checkpoint_every, watch (how many of your rows are predicted after each epoch, 256)
 [output]     model (a file): the trained model is revealed to you and saved there
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +32,11 @@ WHOLE, NUMBER, TEXT = (int,), (int, float), (str,)
 KEYS: dict[str, dict[str, tuple[type, ...]]] = {
     "data": {"train": (str, list), "test": TEXT, "label": (str, int), "test_label": (str, int), "features": TEXT},
     "model": {"ready": TEXT, "sizes": (list,), "file": TEXT, "activation": TEXT, "structure": TEXT, "seed": WHOLE},
-    "training": dict.fromkeys(("epochs", "batch_size", "seed", "checkpoint_every", "watch"), WHOLE)
+    "training": dict.fromkeys(("epochs", "batch_size", "seed", "checkpoint_every", "watch", "warm_up"), WHOLE)
     | dict.fromkeys(("lr", "momentum", "weight_decay"), NUMBER)
     | dict.fromkeys(("loss", "schedule", "checkpoint"), TEXT)
     | {"scale_diagonals": (bool,)},
     "output": {"model": TEXT},
-}
-SCHEDULES: dict[str, Callable[[float], float]] = {
-    "constant": lambda done: 1.0,
-    "cosine": lambda done: 0.5 * (1 + math.cos(math.pi * done)),
-    "linear": lambda done: 1.0 - done,
 }
 
 
@@ -75,9 +69,6 @@ def train(config: Path, resume: bool, new: bool, path: str | None, token_file: P
     if "test" in given:
         test = read_table(folder / given["test"], given.get("test_label", given.get("label")), given.get("features"))
         validation = _rows(model, given["test"], test)
-    epochs, shape = training["epochs"], training.pop("schedule", "constant")
-    if shape not in SCHEDULES:
-        raise InputError(f"no schedule is called {shape!r}: choose from {', '.join(SCHEDULES)}")
     kept = training.pop("checkpoint", None)
     if kept and path:
         raise InputError(
@@ -93,15 +84,7 @@ def train(config: Path, resume: bool, new: bool, path: str | None, token_file: P
         _make_way(folder / kept, config, new)
     common.if_interrupted(lambda: _next_steps(config, folder / kept if where else None, path))
     with local() if path is None else connect(path, common.read_secret(token_file) if token_file else None) as cluster:
-        private = cluster.fit(
-            model,
-            x,
-            y,
-            schedule=lambda epoch: SCHEDULES[shape](epoch / epochs),
-            validation=validation,
-            **where,
-            **training,
-        )
+        private = cluster.fit(model, x, y, validation=validation, **where, **training)
         if saved:
             private.reveal().save(folder / saved)
     _show(private, saved, as_json)
@@ -156,7 +139,7 @@ def read_config(path: Path) -> dict[str, dict[str, Any]]:
         if unknown:
             raise InputError(f"{path}: [{name}] does not know {sorted(unknown)}; it knows {sorted(KEYS[name])}")
         for key, value in section.items():
-            if not isinstance(value, KEYS[name][key]) or isinstance(value, bool):
+            if not isinstance(value, KEYS[name][key]) or (isinstance(value, bool) and bool not in KEYS[name][key]):
                 wanted = " or ".join(kind.__name__ for kind in KEYS[name][key])
                 raise InputError(f"{path}: `{key}` in [{name}] is a {type(value).__name__}, not a {wanted}")
     for name, key in (("data", "train"), ("training", "epochs"), ("training", "batch_size"), ("training", "lr")):

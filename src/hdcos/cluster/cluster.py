@@ -146,10 +146,11 @@ class Cluster:
         joined by position). Columns that have names are found by them, in whatever order each owner has them, and the
         trained model remembers the names.
 
-        `lr` is a number or a function of the epoch; `schedule`, a function of the epoch, multiplies it. Momentum and
-        weight decay are those of PyTorch's SGD. With `scale_diagonals`, the diagonals of Hadamard-Diagonal layers of
-        size n learn at sqrt(n) times the rate, which costs nothing and suits them better (docs/design.md). A rate that
-        falls below what the arithmetic can take is kept at that, with a warning.
+        `lr` is a number or a function of the epoch. It rises in equal steps through the first `warm_up` epochs, and
+        `schedule` multiplies it: "cosine" or "linear", which fall towards zero from there, or a function of the epoch.
+        A rate that falls below what the arithmetic can take is kept at that, with a warning. Momentum and weight decay
+        are those of PyTorch's SGD. The diagonals of Hadamard-Diagonal layers of size n learn at sqrt(n) times the rate,
+        which costs nothing and suits them better (docs/design.md); `scale_diagonals=False` gives all one rate.
 
         After each epoch the caller sees private predictions for rows of its own: those of `validation`, else `watch` of
         the rows in `x`, if it passed rows and not names. `history` of the result has their loss and accuracy, and

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Required, TypedDict
 
@@ -17,7 +16,7 @@ from hdcos.nn.columns import Rows, column_names
 from hdcos.ring import Array
 from hdcos.secure.training import training_plan
 from hdcos.secure.training.plan import TrainingPlan
-from hdcos.secure.training.rates import Rate, epoch_rates
+from hdcos.secure.training.rates import Rate, Schedule, epoch_rates
 from hdcos.secure.training.targets import OwnRows, named_sets, own_rows
 from hdcos.secure.training.watch import SAMPLE, Watch
 
@@ -36,7 +35,8 @@ class Options(TypedDict, total=False):
     momentum: float
     weight_decay: float
     scale_diagonals: bool
-    schedule: Callable[[int], float] | None
+    schedule: Schedule
+    warm_up: int
     validation: tuple[Rows, ArrayLike] | None
     watch: int
     seed: int | None
@@ -74,8 +74,9 @@ def check_run(
     loss: str = "logistic",
     momentum: float = 0.0,
     weight_decay: float = 0.0,
-    scale_diagonals: bool = False,
-    schedule: Callable[[int], float] | None = None,
+    scale_diagonals: bool = True,
+    schedule: Schedule = None,
+    warm_up: int = 0,
     validation: tuple[Rows, ArrayLike] | None = None,
     watch: int = SAMPLE,
     seed: int | None = None,
@@ -97,7 +98,7 @@ def check_run(
     model = model.remembering(column_names(x))
     plan = training_plan(model, loss)
     watched = None if validation is None else Watch.validation(model, loss, validation)
-    rates = epoch_rates(model, loss, batch_size, lr, schedule, epochs, momentum, weight_decay, scale_diagonals)
+    rates = epoch_rates(model, loss, batch_size, lr, schedule, epochs, momentum, weight_decay, scale_diagonals, warm_up)
     named, own = named_sets(plan, x, y), None
     if named is None:
         own = own_rows(plan, model, x, y, loss)

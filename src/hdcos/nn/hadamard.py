@@ -73,7 +73,9 @@ class HadamardLinear(Linear, abstract=True):
         """sqrt(n) for diagonals: an entry is seen by every output through a factor of 1 / sqrt(n).
 
         A dense weight w_ij has the gradient g_i x_j. A diagonal entry has (H^T g)_j x_j, a sum of n terms of random
-        sign over sqrt(n): as large as one of them, but a change of d_j moves each output by only x_j / sqrt(n).
+        sign over sqrt(n): as large as one of them, but a change of d_j moves each output by only x_j / sqrt(n). At
+        one rate for all, a step changes diagonals, whose entries are about 1, by sqrt(n) times less of their size than
+        dense weights, which are about 1 / sqrt(n), and it moves the outputs n times less.
         """
         return {name: sqrt(self.size) for name in self.parameter_shapes() if name.startswith("diagonal")}
 

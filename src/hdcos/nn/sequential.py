@@ -247,12 +247,13 @@ def from_torch(module: torch.nn.Module, input_shape: Sequence[int] | None = None
     return model
 
 
-def parameter_groups(module: torch.nn.Module, lr: float) -> list[dict[str, Any]]:
+def parameter_groups(module: torch.nn.Module, lr: float, scale_diagonals: bool = True) -> list[dict[str, Any]]:
     """The parameters of a PyTorch module for `torch.optim`, each with the rate that training on shares gives it.
 
-    Diagonals get sqrt(n) times the rate of the others; a scheduler keeps these proportions.
+    Diagonals get sqrt(n) times the rate of the others, unless `scale_diagonals` is off; a scheduler keeps these
+    proportions.
     """
-    groups: list[dict[str, Any]] = _torch_modules().parameter_groups(module, lr)
+    groups: list[dict[str, Any]] = _torch_modules().parameter_groups(module, lr, scale_diagonals)
     return groups
 
 

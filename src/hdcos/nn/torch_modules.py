@@ -79,13 +79,13 @@ def to_torch(model: Sequential, dtype: torch.dtype | None = None) -> tnn.Sequent
     return module
 
 
-def parameter_groups(module: tnn.Module, lr: float) -> list[dict[str, Any]]:
+def parameter_groups(module: tnn.Module, lr: float, scale_diagonals: bool) -> list[dict[str, Any]]:
     """The parameters of a module by learning rate: see `hdcos.nn.parameter_groups`."""
     own = [part for part in module.modules() if isinstance(part, LayerModule)]
     factors = {getattr(part, name): factor for part in own for name, factor in part.layer.rate_factors().items()}
     groups: dict[float, list[tnn.Parameter]] = {}
     for parameter in module.parameters():
-        groups.setdefault(factors.get(parameter, 1.0), []).append(parameter)
+        groups.setdefault(factors.get(parameter, 1.0) if scale_diagonals else 1.0, []).append(parameter)
     return [{"params": parameters, "lr": lr * factor} for factor, parameters in groups.items()]
 
 

@@ -26,7 +26,8 @@ from hdcos.party.training import steps_ahead
 from hdcos.secure import CompiledNetwork, compile_network
 from hdcos.secure.answers import stated_queries
 from hdcos.secure.program import plan_inference
-from hdcos.secure.training.step import plan_step
+from hdcos.secure.training import Rule
+from hdcos.secure.training.step import plan_rule
 
 COPIES = 4
 """Parameters are there as they were read, opened, masked and as they go; numbers of a row as what a layer takes, makes
@@ -127,8 +128,9 @@ class Budget:
 
     def job(self, model: Sequential, spec: dict[str, Any], data_words: int) -> None:
         """PolicyRefused if a job takes more than one may: its rows, its parameters, the material ahead, and a step."""
-        rule = min(spec["rates"]), spec["momentum"], spec["weight_decay"]
-        step = plan_step(model, spec["batch_size"], spec["loss"], *rule).material
+        scaled = spec.get("scale_diagonals", False)  # jobs that are older than the choice
+        rule = Rule(min(spec["rates"]), spec["momentum"], spec["weight_decay"], scale_diagonals=scaled)
+        step = plan_rule(model, spec["batch_size"], spec["loss"], rule).material
         limits.check(step)
         size = Size.of(model.layers, model.shapes)
         words = 2 * data_words + COPIES * (size.parameters + size.matrices)  # rows of several owners are put together

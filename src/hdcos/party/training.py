@@ -53,6 +53,7 @@ class Settings:
     momentum: float = 0.0
     decay: float = 0.0
     scale_diagonals: bool = False
+    """False is what checkpoints and jobs mean that were written before there was a choice."""
 
     def rule(self, rate: float, last_rate: float | None = None, number: int = 0) -> Rule:
         """That of a step."""

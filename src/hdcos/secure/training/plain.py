@@ -24,7 +24,7 @@ def plain_fit(
     batch_size: int,
     rate: Callable[[int], float],
     seed: int,
-    scale_diagonals: bool = False,
+    scale_diagonals: bool = True,
 ) -> nn.Sequential:
     """The model after SGD on rows and one-hot targets, drawn as `cluster.fit` draws them."""
     for layer in model.layers:

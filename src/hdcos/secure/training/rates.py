@@ -1,4 +1,4 @@
-"""Learning rates of a run, epoch by epoch, none below what the arithmetic can take.
+"""Learning rates of a run, epoch by epoch: how they rise and fall, and none below what the arithmetic can take.
 
 A rate is a public integer factor on a gradient at a fixed scale: below some rate it would move nothing. Schedules that
 fall towards zero pass that point near their end, where steps are small anyway; the least rate takes their place there.
@@ -9,14 +9,22 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from math import isfinite
+from math import cos, isfinite, pi
 
+from hdcos.checks import check_whole
 from hdcos.errors import InputError
 from hdcos.nn import Sequential
 from hdcos.secure.training.rule import LEAST_AMPLITUDE, LEAST_FACTOR, Rule
 from hdcos.secure.training.step import plan_rule
 
 Rate = float | Callable[[int], float]
+Schedule = str | Callable[[int], float] | None
+SCHEDULES: dict[str, Callable[[float], float]] = {
+    "constant": lambda done: 1.0,
+    "cosine": lambda done: 0.5 * (1 + cos(pi * done)),
+    "linear": lambda done: 1.0 - done,
+}
+"""Shapes by name: what is left of a rate when a part of the epochs is done."""
 
 
 class RateRaised(UserWarning):
@@ -28,17 +36,19 @@ def epoch_rates(
     loss: str,
     batch: int,
     lr: Rate,
-    schedule: Callable[[int], float] | None,
+    schedule: Schedule,
     epochs: int,
     momentum: float,
     decay: float,
-    scale_diagonals: bool = False,
+    scale_diagonals: bool = True,
+    warm_up: int = 0,
 ) -> list[float]:
-    """The rate of each epoch: `lr` is a number or a function of the epoch, and `schedule` multiplies it.
+    """The rate of each epoch: `lr` is a number or a function of the epoch, times what `rate_factors` says.
 
     A first rate that is too small is refused; rates that fall below the least one are raised to it, with a warning.
     """
-    wanted = [_rate(lr, schedule, epoch) for epoch in range(epochs)]
+    factors = rate_factors(schedule, warm_up, epochs)
+    wanted = [_rate(lr, factor, epoch) for epoch, factor in enumerate(factors)]
     Rule(max(wanted), momentum, decay)  # refuses bad numbers
     least = least_rate(model, batch, loss, momentum, decay, scale_diagonals)
     if max(wanted) < least:
@@ -57,9 +67,26 @@ def epoch_rates(
     return [max(rate, least) for rate in wanted]
 
 
-def _rate(lr: Rate, schedule: Callable[[int], float] | None, epoch: int) -> float:
-    value = lr(epoch) if callable(lr) else lr
-    rate = float(value * schedule(epoch) if schedule else value)
+def rate_factors(schedule: Schedule, warm_up: int, epochs: int) -> list[float]:
+    """What the rate of each epoch is multiplied with.
+
+    A rate rises in equal steps through the epochs of `warm_up`, and is reached in the one after them. `schedule` is a
+    function of the epoch, or names a shape that the epochs after the warm-up follow.
+    """
+    warm_up = check_whole(warm_up, "warm_up", 0)
+    if warm_up >= epochs:
+        raise InputError(f"a warm-up of {warm_up} epochs leaves none of {epochs} at the full rate")
+    if isinstance(schedule, str) and schedule not in SCHEDULES:
+        raise InputError(f"no schedule is called {schedule!r}: choose from {', '.join(SCHEDULES)}")
+    rise = [min(1.0, (epoch + 1) / (warm_up + 1)) for epoch in range(epochs)]
+    if callable(schedule):
+        return [part * schedule(epoch) for epoch, part in enumerate(rise)]
+    shape = SCHEDULES[schedule or "constant"]
+    return [part * shape(max(0, epoch - warm_up) / (epochs - warm_up)) for epoch, part in enumerate(rise)]
+
+
+def _rate(lr: Rate, factor: float, epoch: int) -> float:
+    rate = float((lr(epoch) if callable(lr) else lr) * factor)
     if not isfinite(rate) or rate < 0:
         raise InputError(f"a learning rate is a positive number, got {rate} in epoch {epoch + 1}")
     return rate
@@ -71,7 +98,7 @@ def least_rate(
     loss: str,
     momentum: float = 0.0,
     decay: float = 0.0,
-    scale_diagonals: bool = False,
+    scale_diagonals: bool = True,
 ) -> float:
     """The smallest learning rate whose steps on batches of this size are not lost in rounding."""
     rule = _Noting(1.0, momentum, decay, scale_diagonals=scale_diagonals)

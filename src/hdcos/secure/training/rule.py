@@ -38,7 +38,7 @@ class Rule:
     """The rate of the step before; None in the first step."""
     number: int = 0
     """How many steps came before."""
-    scale_diagonals: bool = False
+    scale_diagonals: bool = True
     """Whether diagonals move at their own rate, sqrt(n) times the others' (`nn.Layer.rate_factors` says why)."""
     batch: int | None = None
     """The rows of the whole batch, where this step sees a part of them."""
