@@ -326,7 +326,7 @@ class LinkTransport:
     def function(self, call: Call, shapes: Sequence[tuple[int, ...]], scale: int, ahead: int) -> Scope:
         scope = Scope(self, f"{call.function} {secrets.token_hex(16)}", refills=False)
         known = (call.function, dict(call.parameters), [list(shape) for shape in shapes], [scale] * len(shapes))
-        self.ask(commands.OpenFunction(scope.name, *known))
+        self.ask(commands.OpenFunction(scope.name, scope.name, *known))
         if ahead:
             scope.keep_ahead(ahead)
         return scope
