@@ -11,16 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import isfinite
 
-from hdcos.errors import InputError
+from hdcos.errors import InputError, RateRaised
 from hdcos.nn import Sequential
 from hdcos.secure.training.rule import LEAST_AMPLITUDE, LEAST_FACTOR, Rule
 from hdcos.secure.training.step import plan_rule
 
 Rate = float | Callable[[int], float]
-
-
-class RateRaised(UserWarning):
-    """A schedule fell below the least rate that a run can take."""
 
 
 def epoch_rates(
