@@ -41,8 +41,9 @@ def check_call(words: list[str], whole: bool) -> None:
     """The command exists, takes these options and, if it is not just mentioned, gets those it needs."""
     command: click.Command = main
     while isinstance(command, click.Group) and words and not words[0].startswith("-"):
-        assert words[0] in command.commands, f"there is no command {words[0]!r}"
-        command, words = command.commands[words[0]], words[1:]
+        found = command.get_command(click.Context(command), words[0])
+        assert found is not None, f"there is no command {words[0]!r}"
+        command, words = found, words[1:]
     options = {name: param for param in command.params for name in param.opts if name.startswith("--")}
     given = [word for word in words if word.startswith("--")]
     for name in given:

@@ -30,6 +30,10 @@ class HdcosWarning(UserWarning):
     """Something was assumed that the caller may know better."""
 
 
+class RateRaised(UserWarning):
+    """A schedule fell below the least rate that a run can take."""
+
+
 class InputError(HdcosError, ValueError):
     """A value, shape or type the caller passed cannot be used."""
 

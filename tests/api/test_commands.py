@@ -12,7 +12,7 @@ from hdcos.errors import InputError
 
 KNOWN = (
     commands.Load("fraud", "0" * 32, "model fraud 1", {"shares": 3, "masked": 1}),
-    commands.OpenFunction("cos 1", "cos", {"phase_bits": 16}, [[1, 4]], [16]),
+    commands.OpenFunction("cos", "cos 1", "cos", {"phase_bits": 16}, [[1, 4]], [16], 2),
     commands.Unload("fraud"),
     commands.Drop("fraud", ["0" * 32]),
     commands.Order("fraud", "shares", 12, wait=True),

@@ -99,7 +99,8 @@ def test_tables_of_costs_fit_a_terminal_of_80_columns() -> None:
 
 def commands(group: click.Group, *names: str):
     yield names, group
-    for name, command in group.commands.items():
+    for name in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), name)
         if isinstance(command, click.Group):
             yield from commands(command, *names, name)
         else:

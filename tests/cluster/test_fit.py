@@ -8,9 +8,8 @@ import torch
 
 import hdcos
 from hdcos import data, nn
-from hdcos.errors import InputError, ModelError, RangeError
+from hdcos.errors import InputError, ModelError, RangeError, RateRaised
 from hdcos.secure.training.plain import plain_fit
-from hdcos.secure.training.rates import RateRaised
 from hdcos.secure.training.step import plan_step
 from hdcos.secure.training.targets import batches, one_hot
 from hdcos.secure.training.watch import mean_loss

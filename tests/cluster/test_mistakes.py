@@ -43,15 +43,6 @@ def test_more_material_than_a_party_can_keep_is_refused_before_it_is_made(cluste
     assert np.abs(private.predict(np.zeros((1, 4))) - MODEL(np.zeros((1, 4)))).max() < 1e-2
 
 
-@pytest.mark.parametrize(
-    ("name", "inputs"),
-    [("cos", []), ("cos", [np.zeros((2, 2))] * 2), ("matmul", [np.zeros((2, 2))]), ("cos", ["hi"])],
-)
-def test_wrong_numbers_of_inputs_are_an_input_error(cluster, name, inputs) -> None:
-    with pytest.raises(InputError):
-        cluster.evaluate(name, *inputs)
-
-
 def test_shapes_that_are_none_are_an_input_error(cluster) -> None:
     with pytest.raises(InputError, match="tuples of whole numbers"):
         cluster.function("cos", "x")

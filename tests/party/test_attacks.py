@@ -17,7 +17,15 @@ import hdcos
 from hdcos import nn
 from hdcos.api.tokens import fingerprint, new_secret
 from hdcos.cluster.transport import split_words
-from hdcos.errors import DataMissing, HdcosError, InputError, MaterialReused, ModelError, PolicyRefused
+from hdcos.errors import (
+    DataMissing,
+    HdcosError,
+    InputError,
+    MaterialExhausted,
+    MaterialReused,
+    ModelError,
+    PolicyRefused,
+)
 from hdcos.link.cluster_file import ClusterFile
 from hdcos.offline import Dealer, Mask, MaterialPool, Need, Plan
 from hdcos.party import allotment as allotments
@@ -61,6 +69,131 @@ def unharmed(raw, private):
 def both(raw, calls):
     with ThreadPoolExecutor(2) as pool:
         return list(pool.map(lambda call: raw(*call[0], **call[1]), calls))
+
+
+# ---- single functions
+
+
+def opened(raw, *said, **more):
+    """Statuses and names of the errors of both parties that are told of a function; one for each, or the same."""
+    path = f"/v2/functions/{secrets.token_hex(16)}"
+    bodies = [{"shapes": [[2, 3]], **(said[rank] if len(said) > 1 else said[0])} for rank in (0, 1)]
+    answers = both(raw, [((rank, "PUT", path, bodies[rank]), more) for rank in (0, 1)])
+    return path, [(status, meta.get("name", "")) for status, meta, _ in answers]
+
+
+def evaluated(raw, path, words, number=None, name="input0"):
+    meta = {"parameters": {"request_id": number or secrets.token_hex(16)}}
+    answers = both(raw, [((rank, "POST", f"{path}/evaluate", meta, {name: words}), {}) for rank in (0, 1)])
+    return [(status, said.get("name", "")) for status, said, _ in answers]
+
+
+def test_a_function_belongs_to_the_client_that_opened_it(raw, eve, unharmed) -> None:
+    path, answers = opened(raw, {"function": "cos", "ahead": 1})
+    assert answers == [(201, ""), (201, "")]
+    for method, more, body in [
+        ("GET", "", None),
+        ("DELETE", "", None),
+        ("POST", "/prepare", {"executions": 1}),
+        ("POST", "/evaluate", {"inputs": [], "parameters": {"request_id": secrets.token_hex(16)}}),
+        ("PUT", "", {"function": "cos", "shapes": [[2, 3]], "ahead": 1}),
+    ]:
+        with pytest.raises((PolicyRefused, MaterialReused), match=r"belongs to another client|used before"):
+            eve.transport.ask(method, f"{path}{more}", body)
+    assert evaluated(raw, path, np.zeros((2, 3), np.uint64)) == [(200, "")] * 2
+    raw.both("DELETE", path)
+
+
+def test_a_function_of_which_the_parties_were_told_differently_is_not_opened(raw, unharmed) -> None:
+    for other in ({"function": "sin"}, {"function": "cos", "shapes": [[3, 3]]}, {"function": "cos", "ahead": 1}):
+        path, answers = opened(raw, {"function": "cos"}, other)
+        assert answers == [(400, "InputError"), (503, "PeerLost")]
+        assert [status for status, _, _ in raw.both("GET", path)] == [404, 404]
+
+
+def test_a_call_that_differs_between_the_parties_touches_no_material(raw, unharmed) -> None:
+    path, _ = opened(raw, {"function": "cos"})
+    raw.both("POST", f"{path}/prepare", {"executions": 2})
+    number = secrets.token_hex(16)
+    calls = [
+        ((rank, "POST", f"{path}/evaluate", {"parameters": {"request_id": number}}), {"tensors": {"input0": words}})
+        for rank, words in enumerate((np.zeros((2, 3), np.uint64), np.zeros((4, 3), np.uint64)))
+    ]
+    assert [status for status, _, _ in both(raw, calls)] == [409, 409]
+    assert [said["left"] for _, said, _ in raw.both("GET", path)] == [2, 2]
+    for words, expected in ((np.zeros((4, 3), np.uint64), 200), (np.zeros((2, 3), np.uint64), 409)):
+        number = secrets.token_hex(16)
+        assert [status for status, _ in evaluated(raw, path, words, number)] == [expected] * 2
+    assert evaluated(raw, path, words, number) == [(409, "MaterialReused")] * 2
+    raw.both("DELETE", path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "status"),
+    [
+        ({"function": "no such"}, 400),
+        ({"function": "cos", "parameters": {"bits": 3}}, 400),
+        ({"function": "cos", "parameters": {"phase_bits": 41}}, 400),
+        ({"function": "cos", "parameters": {"program": "x"}}, 400),
+        ({"function": "cos", "shapes": []}, 400),
+        ({"function": "cos", "shapes": [[]]}, 400),
+        ({"function": "cos", "shapes": [[2, 0]]}, 400),
+        ({"function": "cos", "shapes": [[2, 3], [2, 3]]}, 400),
+        ({"function": "cos", "shapes": [[1 << 24] * 8]}, 400),
+        ({"function": "cos", "shapes": [[1 << 12, 1 << 12]]}, 400),
+        ({"function": "matmul", "shapes": [[1 << 20, 1], [1, 1 << 20]]}, 400),
+        ({"function": "conv2d", "shapes": [[1, 1, 4, 4], [1, 1, 2, 2]], "parameters": {"stride": 0}}, 400),
+        ({"function": "conv2d", "shapes": [[1, 1, 4, 4], [1, 1, 2, 2]], "parameters": {"padding": 1 << 16}}, 400),
+        ({"function": "polyfit3", "parameters": {"coefficients": [0, 0, 0]}}, 400),
+        ({"function": "polyfit3", "parameters": {"coefficients": [1, 1e9, 1], "coefficient_scale": 63}}, 400),
+        ({"function": "round", "parameters": {"drop": 63, "bits": 63}}, 400),
+        ({"function": "sigmoid", "parameters": {"series": {"period_bits": 3}}}, 400),
+        ({"function": "cos", "ahead": 1 << 24}, 400),
+    ],
+)
+def test_functions_that_cannot_be_are_refused_before_they_are_opened(raw, changes, status) -> None:
+    before = [raw(rank, "GET", "/v2/status")[1]["functions"] for rank in (0, 1)]
+    _, answers = opened(raw, changes)
+    assert [found for found, _ in answers] == [status, status]
+    assert [raw(rank, "GET", "/v2/status")[1]["functions"] for rank in (0, 1)] == before
+
+
+def test_inputs_that_do_not_fit_an_open_function_are_refused(raw, unharmed) -> None:
+    path, _ = opened(raw, {"function": "multiply", "shapes": [[2, 4], [4]], "ahead": 2})
+    meta = {"parameters": {"request_id": secrets.token_hex(16)}}
+    for shapes in ([(2, 4)], [(4, 4), (8,)], [(2, 4), (4, 1)], [(), ()], [(0, 4), (0,)]):
+        tensors = {f"input{place}": np.zeros(shape, np.uint64) for place, shape in enumerate(shapes)}
+        assert [status for status, _, _ in raw.both("POST", f"{path}/evaluate", meta, tensors)] == [400, 400]
+    assert evaluated(raw, path, np.zeros((2, 4), np.uint64), name="input1") == [(400, "InputError")] * 2
+    raw.both("DELETE", path)
+    assert evaluated(raw, path, np.zeros((2, 4), np.uint64)) == [(404, "DataMissing")] * 2
+
+
+def test_a_client_that_opens_too_many_functions_is_refused_and_others_are_served(eve, cluster, unharmed) -> None:
+    known = [eve.function("none", (1, 1)) for _ in range(64)]
+    with pytest.raises(PolicyRefused, match="64 functions of this client are open"):
+        eve.function("none", (1, 1))
+    assert np.abs(cluster.evaluate("cos", ROWS) - np.cos(ROWS)).max() < 2e-4
+    known.pop().close()
+    assert eve.evaluate("none", ROWS).shape == ROWS.shape
+    for function in known:
+        function.close()
+
+
+def test_a_function_that_the_parties_forgot_is_opened_again(cluster, raw) -> None:
+    with cluster.function("cos", (1, 6)) as cos:
+        cos.prepare(4)
+        for use in (lambda: cos(ROWS[:1]), lambda: cos.prepare(1)):
+            raw.both("DELETE", cos._opened._path)
+            use()
+        raw(1, "DELETE", cos._opened._path)
+        while raw(0, "GET", cos._opened._path)[0] != 404:  # what one party forgets is closed at both
+            time.sleep(0.01)
+        assert np.abs(cos(ROWS) - np.cos(ROWS)).max() < 2e-4
+        with pytest.raises(MaterialExhausted):
+            cos(ROWS[:1])
+        raw.both("DELETE", cos._opened._path)
+        assert cos.stock == 0
 
 
 # ---- masks

@@ -16,6 +16,7 @@ from hdcos.party.http.app import all_endpoints, describe_interface
 
 ID = "0123456789abcdef" * 2
 TENSOR = {"name": "input", "datatype": "UINT64", "shape": [1, 2], "data": [0, 2**64 - 1]}
+SERIES = {"period_bits": 3, "harmonics": [1, 2], "constant": -5, "cos": [0, 1], "sin": [10**15, 2]}
 JOB = {
     **{"id": ID, "model": "m", "architecture": [], "datasets": ["a", "b"], "batch_size": 5, "rates": [0.1, 1]},
     **{"seed": 2**63 - 1, "phase_bits": 64, "join": "columns", "loss": "softmax", "momentum": 0.9},
@@ -25,6 +26,12 @@ GOOD = {
     requests.MasksRequest: {"rows": 1},
     requests.PrepareRequest: {"rows": 2**40, "mode": "shares"},
     requests.ModelRequest: {"inputs": [TENSOR], "parameters": {"architecture": [], "version": ID, "phase_bits": 8}},
+    requests.FunctionRequest: {
+        **{"function": "tanh", "shapes": [[1, 2], [2**24]], "ahead": 3},
+        "parameters": {"phase_bits": 40, "drop": 0, "coefficients": [1, 0.5, -2], "series": SERIES},
+    },
+    requests.PrepareFunctionRequest: {"executions": 2**53, "wait": False},
+    requests.EvaluateRequest: {"inputs": [TENSOR], "parameters": {"request_id": ID}},
     requests.DatasetRequest: {
         **{"name": "d.1-x", "version": ID, "rows": 2**32, "features": 2**24, "outputs": 0, "columns": ["a"]},
     },
@@ -54,6 +61,16 @@ WRONG = [
     (requests.ModelRequest, "parameters.phase_bits", 7),
     (requests.ModelRequest, "parameters.phase_bits", 29),
     (requests.ModelRequest, "parameters.version", ID.upper()),
+    (requests.FunctionRequest, "shapes", []),
+    (requests.FunctionRequest, "shapes.0", []),
+    (requests.FunctionRequest, "shapes.0.1", 0),
+    (requests.FunctionRequest, "ahead", -1),
+    (requests.FunctionRequest, "parameters.phase_bits", 0),
+    (requests.FunctionRequest, "parameters.coefficients", [1, 2]),
+    (requests.FunctionRequest, "parameters.series.harmonics", [1] * 65),
+    (requests.FunctionRequest, "parameters.series.cos.1", 0.5),
+    (requests.PrepareFunctionRequest, "executions", 0),
+    (requests.EvaluateRequest, "parameters.request_id", "x"),
     (requests.DatasetRequest, "name", "../evil"),
     (requests.DatasetRequest, "name", "-a"),
     (requests.DatasetRequest, "name", "a" * 101),

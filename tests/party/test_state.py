@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import sqlite3
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -139,3 +140,13 @@ def test_a_client_that_dawdles_over_its_request_is_refused(tmp_path, monkeypatch
         assert refused.value.status == status
         assert isinstance(refused.value.error, InputError)
     store.close()
+
+
+def test_the_ledger_forgets_scopes_that_are_closed_for_good(tmp_path) -> None:
+    with closing(Store(tmp_path / "state")) as store:
+        store.reserve("function cos 1", 0, 10)
+        store.reserve("model m 2", 0, 10)
+        store.forget_scope("function cos 1")
+        assert [row["scope"] for row in store._rows("SELECT scope FROM ledger")] == ["model m 2"]
+        store.reserve("model m 2", 5, 10)
+        assert store.reused() == ["model m 2: 5"]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hdcos import nn
-from hdcos.errors import HdcosError, InputError
+from hdcos.errors import HdcosError, InputError, MaterialExhausted
 from hdcos.link.cluster_file import ClusterFile, NodeCard
 from party.conftest import command, connected, running, running_all
 
@@ -36,10 +36,16 @@ def test_two_parties_serve_train_and_recover_without_a_dealer(tmp_path) -> None:
             assert np.abs(private.predict(x, mode="masked") - model(x)).max() < 1e-2
             trained = cluster.fit(model, x, [0, 1, 2, 0], epochs=2, batch_size=2, lr=0.1)
             assert trained.predict(x).shape == (4, 3)
+            cos = cluster.function("cos", (2, 6))
+            cos.prepare(3)
+            assert np.abs(cos(x) - np.cos(x)).max() < 2e-4
             os.kill(nodes["party1"].pid, signal.SIGKILL)
             nodes["party1"].wait()
             stack.enter_context(running(folder, "party1"))
             assert np.abs(private.predict(x) - model(x)).max() < 1e-2
+            assert np.abs(cos(x[:2]) - np.cos(x[:2])).max() < 2e-4, "opened again, with what was not used"
+            with pytest.raises(MaterialExhausted):
+                cos(x[:2])
         for _ in range(60):  # party 1 came back a moment ago: its material is being made
             code, output = command("doctor", "--cluster", folder / "cluster.toml", "--node", folder / "party0")
             if code == 0:

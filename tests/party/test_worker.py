@@ -104,7 +104,7 @@ def test_two_pairs_serve_one_model_side_by_side_with_material_of_their_own(pairs
 
 def test_parties_that_were_told_differently_stop_at_the_first_frame(pairs) -> None:
     pair, other = pairs
-    opened = OpenFunction("f", "cos", {}, [[1, 4]], [16])
+    opened = OpenFunction("f", "f", "cos", {}, [[1, 4]], [16])
     pair.do(opened, Order("f", "shares", 4, wait=True))
     inputs = split_words({"input0": encode(np.zeros((1, 4)), 16)})
     with pytest.raises(HandshakeError, match="another program"):

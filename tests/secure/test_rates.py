@@ -5,8 +5,8 @@ import math
 import pytest
 
 from hdcos import nn
-from hdcos.errors import InputError
-from hdcos.secure.training.rates import RateRaised, epoch_rates, least_rate
+from hdcos.errors import InputError, RateRaised
+from hdcos.secure.training.rates import epoch_rates, least_rate
 from hdcos.secure.training.step import plan_step
 
 

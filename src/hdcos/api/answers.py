@@ -163,6 +163,30 @@ class ModelKept(TypedDict):
     version: str
 
 
+class Function(TypedDict):
+    """A function that is open: executions that material is here for, and those that it is here or on its way for."""
+
+    id: str
+    function: str
+    scale_bits: int
+    stock: int
+    left: int
+
+
+class ResultScale(TypedDict):
+    """How a result is decoded."""
+
+    scale_bits: int
+    bits: int
+
+
+class Evaluated(TypedDict):
+    """A party's share of a function's result: the tensor `output`."""
+
+    id: str
+    parameters: ResultScale
+
+
 class Dataset(TypedDict):
     """A version of a data set."""
 
@@ -303,6 +327,7 @@ class Status(TypedDict):
     peer: PeerState
     dealer: DealerState
     models: list[ModelStatus]
+    functions: int
     jobs: list[Job]
     connections: ConnectionState
     storage: StorageState

@@ -45,13 +45,17 @@ class Load(Command, frozen=True):
 
 
 class OpenFunction(Command, frozen=True):
-    """Open a function of the catalogue for shapes, under the name of its scope."""
+    """Open a function of the catalogue for shapes."""
 
+    answered: ClassVar[bool] = True
+    name: str
     scope: str
     function: str
     parameters: dict[str, Any]
     shapes: list[list[Whole]]
     scales: list[Whole]
+    ahead: Whole = 0
+    """Executions that material is kept for; without, as much as is ordered."""
 
 
 class Unload(Command, frozen=True):

@@ -25,6 +25,7 @@ Rows = Annotated[int, Meta(ge=1, le=1 << 40)]
 Columns = Annotated[int, Meta(ge=1, le=1 << 24)]
 Epoch = Annotated[int, Meta(ge=1, le=MOST_EPOCHS)]
 Real = Annotated[float, Meta(ge=-1e9, le=1e9)]
+Coefficient = Annotated[int, Meta(ge=-(10**15), le=10**15)]
 MaskIds = Annotated[list[str], Meta(min_length=1)]
 Architecture = Annotated[Any, Meta(description="the layers of a network, as `model.architecture()` gives them")]
 if TYPE_CHECKING:
@@ -86,6 +87,63 @@ class ModelRequest(Request, frozen=True):
 
     inputs: list[Tensor]
     parameters: ModelParameters
+
+
+class SeriesParameters(Request, frozen=True):
+    """A trigonometric series: one cosine and one sine coefficient per harmonic, as integers over 2^20."""
+
+    period_bits: Annotated[int, Meta(ge=0, le=20)]
+    harmonics: Annotated[list[Annotated[int, Meta(ge=1, le=1024)]], Meta(min_length=1, max_length=64)]
+    constant: Coefficient
+    cos: Annotated[list[Coefficient], Meta(min_length=1, max_length=64)]
+    sin: Annotated[list[Coefficient], Meta(min_length=1, max_length=64)]
+    interval_bits: Annotated[int, Meta(ge=0, le=12)] = 2
+
+
+class FunctionParameters(Request, frozen=True):
+    """Of a function, those that it has; what is left out is as the catalogue has it."""
+
+    phase_bits: Annotated[int, Meta(ge=1, le=40)] | UnsetType = UNSET
+    drop: Annotated[int, Meta(ge=0, le=63)] | UnsetType = UNSET
+    bits: Annotated[int, Meta(ge=2, le=63)] | UnsetType = UNSET
+    coefficients: Annotated[list[Real], Meta(min_length=3, max_length=4)] | UnsetType = UNSET
+    coefficient_scale: Annotated[int, Meta(ge=0, le=63)] | UnsetType = UNSET
+    stride: Annotated[int, Meta(ge=1, le=1 << 16)] | UnsetType = UNSET
+    padding: Annotated[int, Meta(ge=0, le=1 << 16)] | UnsetType = UNSET
+    series: SeriesParameters | UnsetType = UNSET
+
+
+class FunctionRequest(Request, frozen=True):
+    """A function of the catalogue, and the shapes of its inputs; both parties are told the same."""
+
+    function: Annotated[str, Meta(max_length=40)]
+    shapes: Annotated[
+        list[Annotated[list[Annotated[int, Meta(ge=1, le=1 << 24)]], Meta(min_length=1, max_length=8)]],
+        Meta(min_length=1, max_length=4),
+    ]
+    parameters: FunctionParameters = FunctionParameters()
+    ahead: Annotated[int, Meta(ge=0, le=1 << 24)] = 0
+    """Executions that material is kept available for."""
+
+
+class PrepareFunctionRequest(Request, frozen=True):
+    """Executions to have material made for, all that were asked for before included; `wait` until it is here."""
+
+    executions: Annotated[int, Meta(ge=1, le=1 << 53)]
+    wait: bool = True
+
+
+class EvaluateParameters(Request, frozen=True):
+    """The id is drawn by the client for this call, and is the same at both parties."""
+
+    request_id: Id
+
+
+class EvaluateRequest(Request, frozen=True):
+    """A party's share of a function's inputs: the tensors `input0`, `input1` and so on."""
+
+    inputs: list[Tensor]
+    parameters: EvaluateParameters
 
 
 class DatasetRequest(Request, frozen=True):

@@ -7,14 +7,15 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
-from rich.measure import Measurement
-from rich.table import Table
 
 from hdcos.errors import InputError
 from hdcos.files import read_text
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 INTERRUPTED = 130
 HINT = "hdcos.if_interrupted"
@@ -64,6 +65,8 @@ def check_output(path: Path) -> None:
 
 def new_table(*headings: str, title: str = "", texts: int = 1) -> Table:
     """A table without borders, of which the first columns are texts and the others numbers; no cell is ever cut."""
+    from rich.table import Table  # a node that is started prints none
+
     table = Table(title=title or None, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for number, heading in enumerate(headings):
         table.add_column(heading, justify="left" if number < texts else "right", overflow="fold")
@@ -72,6 +75,9 @@ def new_table(*headings: str, title: str = "", texts: int = 1) -> Table:
 
 def show(table: Table) -> None:
     """Print a table: folded to the width of a terminal, as wide as it is elsewhere."""
+    from rich.console import Console
+    from rich.measure import Measurement
+
     console = Console(file=sys.stdout, highlight=False)
     if not console.is_terminal:
         options = console.options.update(max_width=LONGEST_LINE)

@@ -15,21 +15,14 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, NoReturn, TypeVar
 
 import click
 
 from hdcos._version import __version__
 from hdcos.cli.common import HINT, INTERRUPTED
-from hdcos.cli.cost import cost
-from hdcos.cli.demo import demo
-from hdcos.cli.doctor import doctor
-from hdcos.cli.nodes import approve, dealer, init, node, party, quota, retry, tokens
-from hdcos.cli.remote import deal, jobs, models, predict, reveal, share_model, upload
-from hdcos.cli.train import train
-from hdcos.cluster.transport import RetryableError
-from hdcos.errors import HdcosError, HdcosWarning
-from hdcos.secure.training.rates import RateRaised
+from hdcos.errors import HdcosError, HdcosWarning, RateRaised
 
 T = TypeVar("T")
 DEBUG = "HDCOS_DEBUG"
@@ -48,8 +41,25 @@ REMEDIES = {
 }
 
 
+PLACES = {
+    **{"cost": "cost", "demo": "demo", "train": "train", "doctor": "doctor"},
+    **dict.fromkeys(["approve", "dealer", "init", "node", "party", "quota", "retry", "token"], "nodes"),
+    **dict.fromkeys(["deal", "jobs", "models", "predict", "reveal", "share-model", "upload"], "remote"),
+}
+"""Commands, and the modules they are in. A node that is started need not wait for what tables and charts import."""
+
+
 class _Commands(click.Group):
-    """Ends with one line, however a command fails: errors and warnings were written to be read."""
+    """Finds a command when it is called, and ends with one line, however it fails: errors were written to be read."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return sorted({*PLACES, *self.commands})
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name in PLACES and name not in self.commands:
+            module = import_module(f"hdcos.cli.{PLACES[name]}")
+            self.add_command(getattr(module, "tokens" if name == "token" else name.replace("-", "_")))
+        return super().get_command(context, name)
 
     def invoke(self, context: click.Context) -> object:
         with warnings.catch_warnings():
@@ -62,14 +72,6 @@ class _Commands(click.Group):
 @click.version_option(__version__, prog_name="hdcos")
 def main() -> None:
     """Train and serve neural networks on data that no single machine sees."""
-
-
-for command in (
-    *(cost, demo, train),
-    *(node, init, dealer, party, doctor, tokens, approve, quota, retry),
-    *(predict, share_model, upload, reveal, deal, models, jobs),
-):
-    main.add_command(command)
 
 
 def _show_warning(
@@ -104,6 +106,8 @@ def end_in_one_line(context: click.Context, work: Callable[[], T]) -> T:
 
 
 def _describe(error: Exception) -> str:
+    from hdcos.cluster.transport import RetryableError
+
     if isinstance(error, RetryableError):
         error = error.error
     if isinstance(error, HdcosError):

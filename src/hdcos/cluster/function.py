@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Self
 
 import numpy as np
@@ -10,8 +11,8 @@ from numpy.typing import ArrayLike
 
 from hdcos.checks import check_whole
 from hdcos.cluster.model import join_replies
-from hdcos.cluster.transport import Transport, split_words
-from hdcos.errors import InputError, RangeError
+from hdcos.cluster.transport import OpenFunction, Transport, ask_again, split_words
+from hdcos.errors import HdcosError, InputError, PeerLost, RangeError
 from hdcos.protocol import catalogue
 from hdcos.protocol.catalogue import Call
 from hdcos.protocol.plan import blank_share, plan
@@ -35,26 +36,35 @@ class PrivateFunction:
             self.planned = plan(call.program, *(blank_share(shape, scale) for shape in shapes))
         except TypeError as error:
             raise InputError(f"{call.function} cannot take {len(shapes)} inputs of shapes {shapes}") from error
+        self._transport, self._closed = transport, False
         self._opened = transport.function(call, shapes, scale, ahead)
 
     def prepare(self, executions: int, wait: bool = True) -> None:
         """Have material for more executions made; without `wait`, in the background."""
-        self._opened.prepare(check_whole(executions, "executions"), wait)
+        self._require_open().prepare(check_whole(executions, "executions"), wait)
 
     @property
     def stock(self) -> int:
         """Executions that both parties have material for."""
-        return self._opened.stock()
+        return self._require_open().stock()
 
     def close(self) -> None:
         """Forget it and what is left of its material."""
-        self._opened.close()
+        self._require_open().close()
+        self._closed = True
+
+    def _require_open(self) -> OpenFunction:
+        if self._closed:
+            raise InputError(f"this {self._call.function} is closed: open it again with `cluster.function`")
+        return self._opened
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        if kind is None:
+        if self._closed or (kind is not None and issubclass(kind, PeerLost)):
+            return  # a party that is gone has forgotten it, and need not be waited for
+        with suppress(*() if kind is None else (HdcosError,)):
             self.close()
 
     def __repr__(self) -> str:
@@ -66,9 +76,9 @@ class PrivateFunction:
         return self.run_words(self.encode(arrays), self._executions(arrays))
 
     def run_words(self, words: Sequence[Array], executions: int) -> Array:
-        """The function of encoded inputs."""
-        inputs = split_words({f"input{index}": array for index, array in enumerate(words)})
-        return join_replies(self._opened.run(inputs, executions))
+        """The function of encoded inputs; a call that was lost on the way is made again, with inputs split freshly."""
+        opened, inputs = self._require_open(), {f"input{index}": array for index, array in enumerate(words)}
+        return ask_again(lambda: join_replies(opened.run(split_words(inputs), executions)), self._transport.timeout_s)
 
     def encode(self, arrays: Sequence[Array]) -> list[Array]:
         """Inputs as ring words, refused here if they do not fit."""

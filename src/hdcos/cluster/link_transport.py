@@ -301,7 +301,7 @@ class LinkTransport:
         self._require_open()
         scope = Scope(self.pairs[0], f"{call.function} {secrets.token_hex(16)}", refills=False)
         known = (call.function, dict(call.parameters), [list(shape) for shape in shapes], [scale] * len(shapes))
-        scope.pair.ask(commands.OpenFunction(scope.name, *known))
+        scope.pair.ask(commands.OpenFunction(scope.name, scope.name, *known))
         if ahead:
             scope.keep_ahead(ahead)
         return scope

@@ -8,6 +8,7 @@ training     a run of training at a party; dataset, checkpoint
 allotment    a pool's executions, allotted by number
 local_front  the one caller of `hdcos.local()`: shares in memory, commands for the worker
 scheduler    what is to be done next: party 0 decides, for both
+functions    single functions that clients have open, and what these may take
 batcher      requests of clients, matched between the two parties and merged into batches
 links        the links between the parties; session, one life of them
 service      sessions one after another, for as long as the process lives

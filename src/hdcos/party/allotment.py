@@ -180,8 +180,11 @@ class Executions:
     def _fetch(self, end: int) -> None:
         """Take executions out of the pool until all below `end` are here."""
         while (first := self.pool.used) < end:
+            needs = self.pool.plan.needs
             for pieces in self.pool.begin(end - first, first, self._timeout_s).pieces:
-                count = len(pieces[0][0]) // self.pool.plan.needs[0].units
+                count = len(pieces[0][0]) // needs[0].units if needs else end - first
+                if not count:  # of a plan without material, all pieces are alike: the first is enough
+                    break
                 self._blocks.append(_Block(first, count, pieces, count))
                 first += count
 

@@ -15,12 +15,14 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
+from hdcos.api.commands import OpenFunction
 from hdcos.errors import PolicyRefused
 from hdcos.nn import Sequential
 from hdcos.nn.limits import Size
 from hdcos.offline import MaterialPool, Plan, limits
 from hdcos.party.allotment import LEAST_AHEAD, MOST_AHEAD
 from hdcos.party.config import Config
+from hdcos.party.functions import Functions
 from hdcos.party.store import Store, StoredModel
 from hdcos.party.training import steps_ahead
 from hdcos.secure import CompiledNetwork, compile_network
@@ -69,6 +71,7 @@ class Budget:
         self._has_dealer, self._configured = has_dealer, config.policy.queries_per_model
         self._limits, self._material_mb, self._store = config.limits, config.stock.megabytes, store
         self._known: dict[tuple[str, str], Demand] = {}
+        self.functions = Functions(config, has_dealer)
 
     def model(self, model: Sequential, chosen: CompiledNetwork) -> Demand:
         """What a network takes; PolicyRefused if that is more than one model may."""
@@ -84,8 +87,14 @@ class Budget:
         self._check_model(demand.fixed + rows * demand.row)
         return demand.row
 
+    def function(self, command: OpenFunction) -> None:
+        self.functions.check(command)
+
+    def release(self, name: str) -> None:
+        self.functions.drop(name.removeprefix("function "))
+
     def order(self, pool: MaterialPool, executions: int) -> None:
-        """What is kept ahead was bounded when the model was loaded."""
+        """What is kept ahead was bounded when the model was loaded or the function was prepared."""
 
     def queries(self, network: CompiledNetwork) -> int:
         """Rows of a model that are answered in all."""
@@ -101,6 +110,7 @@ class Budget:
     def another(self, name: str, demand: Demand) -> None:
         """PolicyRefused if a model of this name would be one too many."""
         size = demand.bytes + sum(known.bytes for other, known in self._stored().items() if other != name)
+        size += self.functions.bytes
         if size > self._limits.models_mb * 1e6:
             raise PolicyRefused(
                 f"with this model all models would take {size / 1e6:.0f} MB of memory, this party gives "
@@ -108,8 +118,9 @@ class Budget:
             )
 
     def free(self) -> int:
-        """Bytes that the stored models leave."""
-        return int(self._limits.models_mb * 1e6) - sum(demand.bytes for demand in self._stored().values())
+        """Bytes that stored models and open functions leave."""
+        taken = sum(demand.bytes for demand in self._stored().values()) + self.functions.bytes
+        return int(self._limits.models_mb * 1e6) - taken
 
     def _stored(self) -> dict[str, Demand]:
         """What the newest version of each model takes."""

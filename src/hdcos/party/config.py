@@ -34,11 +34,11 @@ requests_per_s = 2000            # of one client
 waiting = 4096                   # requests that may wait at once
 client_mb = 256                  # of requests and answers of one client that are here at once
 waiting_mb = 1024                # of requests and answers of all clients that are here at once
-model_mb = 2048                  # of memory for one model: parameters, material, a batch
-models_mb = 8192                 # of memory for all models
+model_mb = 2048                  # of memory for one model: parameters, material, a batch; for the functions of a client
+models_mb = 8192                 # of memory for all models and functions
 job_mb = 8192                    # of memory for one training job: rows, parameters, material, a step
 patience_s = 5                   # how long a request waits until the other party has it too
-mask_s = 300                     # how long a mask may be used
+mask_s = 300                     # how long a mask may be used, and a function that nobody uses stays open
 dataset_gb = 64                  # of data that one client may keep here
 
 [stock]

@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 from hdcos.errors import HdcosError, MaterialReused, PeerLost
 from hdcos.link import Count, Link, Meter
 from hdcos.offline import Allocation, MaterialPool
+from hdcos.offline.dealer import REMEMBERED
 from hdcos.offline.source import MaterialSource
 from hdcos.party.group import ALONE, Group
 from hdcos.protocol.party import Party
@@ -51,7 +52,7 @@ class Engine:
         self.shortage: HdcosError | None = None
         """Why material stopped coming, if it did."""
         self._filling: WeakKeyDictionary[MaterialPool, Count] = WeakKeyDictionary()
-        self._scopes: set[str] = set()
+        self._scopes: dict[str, None] = {}
         self._connect_peer = connect_peer
         self._connection: tuple[Link, bytes] | None = None
         # The dealer's link belongs to this one thread, which fills pools while rounds go on.
@@ -78,7 +79,9 @@ class Engine:
         """A new pool for a plan; `singly` says that its executions will be spent one by one."""
         if scope in self._scopes:
             raise MaterialReused(f"the name {scope} was used before")
-        self._scopes.add(scope)
+        self._scopes[scope] = None
+        if len(self._scopes) > REMEMBERED:  # names are random: this guards against a mistake, not against somebody
+            del self._scopes[next(iter(self._scopes))]
         return self._supply.submit(self.dealer.open, scope, planned.material, planned.precompute, singly).result()
 
     def material_cost(self, pool: MaterialPool) -> Count:

@@ -129,12 +129,21 @@ class MemoryStore:
     def release(self, reveal: str, words: Words) -> None:
         self.released[reveal] = words
 
+    def forget_scope(self, scope: str) -> None:
+        """There is no ledger."""
+
 
 class OwnMemory:
     """The caller owns the machine: what is made ahead must fit it, and nothing else is limited."""
 
     def load(self, model: Sequential, network: CompiledNetwork, rows: int) -> int:
         return 0
+
+    def function(self, command: commands.OpenFunction) -> None:
+        """There is nobody else who could ask."""
+
+    def release(self, name: str) -> None:
+        """Memory is counted pool by pool."""
 
     def order(self, pool: MaterialPool, executions: int) -> None:
         held = (pool.expected - pool.used + executions) * pool.plan.packed_bytes(1)

@@ -43,6 +43,11 @@ class Opened(Generic[A]):
     rows: int = field(default=0, kw_only=True)
     """Rows computed in this session."""
 
+    @property
+    def version(self) -> str:
+        """Of a model."""
+        return ""
+
     def allotment(self, mode: str) -> A:
         """The material for a mode; a caller that numbers executions itself has the same for both."""
         return self.allotments.get(mode) or self.allotments["shares"]
@@ -113,6 +118,10 @@ class OpenedModel(Opened[A]):
     """Rows that are answered in all."""
     forgotten: bool = False
     """A client had it forgotten: no new requests, while party 0 gets round to unloading it."""
+
+    @property
+    def version(self) -> str:
+        return self.stored.version
 
     @property
     def rounds(self) -> dict[str, int]:

@@ -31,15 +31,17 @@ from hdcos.api.commands import (
     Steps,
     Unload,
 )
-from hdcos.errors import HdcosError
+from hdcos.errors import HdcosError, InputError
 from hdcos.nn import Sequential
 from hdcos.party.allotment import LEAST_AHEAD, MaterialAllotment
 from hdcos.party.batcher import Batcher, Refused
-from hdcos.party.budget import Demand
+from hdcos.party.budget import Budget, Demand
 from hdcos.party.checkpoint import Checkpoints
 from hdcos.party.config import Config
 from hdcos.party.engine import fingerprint
 from hdcos.party.failures import Failures
+from hdcos.party.functions import open_command
+from hdcos.party.opened import Opened, OpenedFunction
 from hdcos.party.store import ENDED, KEEP, Store, StoredJob, StoredModel
 from hdcos.party.worker import Worker
 from hdcos.secure import compile_network
@@ -90,11 +92,20 @@ class Scheduler:
     """Chooses commands, one at a time."""
 
     def __init__(
-        self, worker: Worker[MaterialAllotment], store: Store, batcher: Batcher, config: Config, failures: Failures
+        self,
+        worker: Worker[MaterialAllotment],
+        store: Store,
+        batcher: Batcher,
+        config: Config,
+        budget: Budget,
+        failures: Failures,
     ) -> None:
         self._worker, self._store, self._batcher, self._config = worker, store, batcher, config
         self._has_dealer = worker.engine.dealer.has_dealer
-        self._failures = failures
+        self._failures, self._functions = failures, budget.functions
+        self._functions_there: dict[str, list[Any]] = {}
+        """Functions that clients asked party 1 for: what was said, and executions to prepare, by id."""
+        self._functions_seen = -1
         self._theirs: Inventory | None = None
         self._looked, self._looked_at = -1, time.monotonic()
         self._mine: Inventory = {}
@@ -108,6 +119,10 @@ class Scheduler:
         self._theirs = theirs
         self._fresh = True
 
+    def hear_functions(self, theirs: dict[str, list[Any]]) -> None:
+        """Party 1 was asked for these functions."""
+        self._functions_there, self._functions_seen = theirs, -1
+
     @property
     def informed(self) -> bool:
         return self._theirs is not None
@@ -115,7 +130,8 @@ class Scheduler:
     @property
     def has_news(self) -> bool:
         """Whether either party holds something else than before."""
-        return self.informed and (self._fresh or self._store.changes != self._looked)
+        held = self.informed and (self._fresh or self._store.changes != self._looked)
+        return held or self._functions.changes != self._functions_seen
 
     def commands(self) -> Iterator[Command]:
         """What can be done now, most urgent first."""
@@ -124,6 +140,7 @@ class Scheduler:
             yield Refuse(refusals)
         if self._batcher.busy:
             yield from self._batch()
+        yield from self._open_functions()
         yield from self._administration()
         if self.informed and not self._worker.settled:
             yield Settle()
@@ -137,25 +154,63 @@ class Scheduler:
         if not requests:
             return
         name, version, mode = requests[0].kind
-        loaded = self._worker.models.get(name)
+        opened = self._worker.opened.get(name)
         ids = [request.id for request in requests]
+        retryable = True
         try:
-            if loaded is None or loaded.stored.version != version:
+            if opened is None or opened.version != version:
                 raise HdcosError(f"{name} has just been replaced or forgotten: ask again")
-            allotment, rows = loaded.allotments[mode], sum(request.rows for request in requests)
-            if mode == "shares" and allotment.allotted + rows > allotment.pool.expected:
-                yield Order(name, mode, allotment.allotted + rows + allotment.ahead // 2)
-            start = allotment.allot(rows) if mode == "shares" else 0
+            allotment, executions = opened.allotment(mode), opened.executions(sum(request.rows for request in requests))
+            if isinstance(opened, OpenedFunction):
+                yield from self._top_up(name, opened)
+            if not allotment.ahead:
+                retryable = False  # nobody asked for more material
+                allotment.pool.check(allotment.allotted, executions)
+            elif mode == "shares" and allotment.allotted + executions > allotment.pool.expected:
+                yield Order(name, mode, allotment.allotted + executions + allotment.ahead // 2)
+            start = allotment.allot(executions) if mode == "shares" else 0
         except HdcosError as error:
-            self._batcher.refuse(requests, Refused(error, 503, retryable=True))
+            self._batcher.refuse(requests, Refused(error, 503 if retryable else 409, retryable))
             yield Refuse([[number, str(error)] for number in ids])
             return
         self._predicted = time.monotonic()
         yield Infer(name, mode, ids, start, allotment.wanted())
 
     def _most_rows(self, name: str, mode: str) -> int:
-        loaded = self._worker.models.get(name)
-        return min(self._config.limits.rows, loaded.allotments[mode].most_rows) if loaded else self._config.limits.rows
+        """Of a batch; calls of a function run one by one."""
+        opened, most = self._worker.opened.get(name), self._config.limits.rows
+        if opened is None or isinstance(opened, OpenedFunction):
+            return most if opened is None else 1
+        return min(most, opened.allotment(mode).most_rows)
+
+    # ---- single functions
+
+    def _open_functions(self) -> Iterator[Command]:
+        """Open what both were told alike, order what both shall prepare, close what either forgot."""
+        self._functions_seen = self._functions.changes
+        there, here = self._functions_there, {asked.name: asked for asked in self._functions.all()}
+        for name, opened in list(self._worker.opened.items()):
+            if isinstance(opened, OpenedFunction) and (name not in here or here[name].id not in there):
+                yield Unload(name)
+        for name, asked in here.items():
+            if asked.id not in there:
+                continue
+            if (known := self._worker.opened.get(name)) is not None:
+                yield from self._top_up(name, known)
+                continue
+            if there[asked.id][0] == asked.said:
+                yield open_command(asked, _scope("function", asked.call.function))
+            else:
+                asked.error = InputError("the parties were told different things of this function: tell both the same")
+            if asked.error is not None:
+                yield Unload(name)
+
+    def _top_up(self, name: str, opened: Opened[MaterialAllotment]) -> Iterator[Command]:
+        """Order what is kept ahead of a function, and what both parties were asked to prepare."""
+        allotment, number = opened.allotment("shares"), name.removeprefix("function ")
+        asked = min(self._functions.prepared(number), self._functions_there.get(number, ("", 0))[1])
+        if (wanted := max(asked, allotment.wanted())) > allotment.pool.expected:
+            yield Order(name, "shares", wanted)
 
     def _orders(self) -> Iterator[Command]:
         tidy = time.monotonic() - self._tidied > TIDY_S

@@ -21,6 +21,7 @@ from hdcos.party.batcher import Batcher
 from hdcos.party.budget import Budget, Quota
 from hdcos.party.config import Config
 from hdcos.party.failures import Failures
+from hdcos.party.functions import Functions
 from hdcos.party.http.connections import Connections, descriptors
 from hdcos.party.links import DIAL_S, PeerListener, dial, dial_transfers
 from hdcos.party.node import Node
@@ -150,6 +151,17 @@ class Service:
             f"{name} is not ready: {self.reason or 'it is being loaded, or the other party lacks its share'}"
         )
 
+    @property
+    def functions(self) -> Functions:
+        """What clients have open besides models."""
+        return self.budget.functions
+
+    def room(self, but: MaterialAllotment | None = None) -> int:
+        """Bytes of the models' memory that are left: for the first who asks. One allotment may be left out."""
+        models = [] if self.session is None else list(self.session.worker.models.values())
+        more = ((item, allotment) for item in models for allotment in item.allotments.values() if allotment is not but)
+        return max(0, self.budget.free() - sum(item.row_bytes * allotment.boosted for item, allotment in more))
+
     def progress(self, job: str) -> Progress | None:
         """How far a job is, if this session works on it."""
         session = self.session
@@ -203,6 +215,7 @@ class Service:
             },
             "dealer": {"up": session is not None and session.engine.shortage is None},
             "models": self._model_states(worker),
+            "functions": len(self.functions),
             "jobs": [self.job_status(job.id) for job in self.store.jobs() if job.state not in ENDED],
             "connections": {"open": len(self.connections), "most": self.connections.most},
             "storage": {"free_bytes": self.store.room.free_bytes, "full": bool(self.store.room.trouble)},
@@ -271,13 +284,17 @@ class Service:
             return progress.report()
         return {"cost": counts_to_json({"online": Count(), "offline": Count()}), "ended": []} | job.report
 
+    def wake(self) -> None:
+        """Have the session look at what has changed."""
+        with self.batcher.changed:
+            self.batcher.changed.notify_all()
+
     def look(self, job: str, epoch: int) -> None:
         """A client has seen how the model of a job was after an epoch: training goes on."""
         progress = self.progress(job)
         if progress is not None:
             progress.viewing.look(epoch)
-            with self.batcher.changed:
-                self.batcher.changed.notify_all()
+            self.wake()
 
 
 def _place(error: BaseException) -> str:

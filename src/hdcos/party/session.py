@@ -13,7 +13,17 @@ from functools import partial
 from threading import Event, Thread
 from typing import Any, TypeVar
 
-from hdcos.api.commands import CloseJob, Command, Idle, OpenJob, Ping, Publish, read_command, write_command
+from hdcos.api.commands import (
+    CloseJob,
+    Command,
+    Idle,
+    OpenFunction,
+    OpenJob,
+    Ping,
+    Publish,
+    read_command,
+    write_command,
+)
 from hdcos.errors import HdcosError, PeerLost, StorageFull
 from hdcos.link import Kind, Link, Meter
 from hdcos.link.message import answer, decode_message, encode_message, reply_error
@@ -55,14 +65,15 @@ class Session:
         self.engine = engine = Engine(rank, self._connect, source, links.meter, timeout_s)
         allot = partial(MaterialAllotment, ledger=store, engine=engine)
         self.worker = Worker(engine, store, batcher, budget, allot)
-        self._scheduler = Scheduler(self.worker, store, batcher, config, failures)
-        self._failures = failures
+        self._scheduler = Scheduler(self.worker, store, batcher, config, budget, failures)
+        self._failures, self._functions = failures, budget.functions
+        self._functions.clear()
         self._timeout_s = timeout_s
         self._ended = Event()
         self._failure: BaseException | None = None
         self._looked = self._pinged = time.monotonic()
-        self._told = -1
-        """What party 0 knows of: the store's count of changes then."""
+        self._told = self._functions_told = -1
+        """What party 0 knows of: the counts of changes then, of what is stored and of functions."""
 
     def _connect(self, meter: Meter) -> tuple[Link, bytes]:
         """There is one link for rounds; a session that loses it is over."""
@@ -162,6 +173,8 @@ class Session:
             self._failures.end()
             return
         self._failures.fail(outcome)
+        if isinstance(command, OpenFunction):
+            self._functions.fail(command.name, outcome)
         if isinstance(command, OpenJob | Publish) and not isinstance(outcome, StorageFull):
             self._carry_out(CloseJob(command.job, "failed", f"{type(outcome).__name__}: {outcome}"))
 
@@ -192,10 +205,12 @@ class Session:
             meta, _ = decode_message(payload)
             if "inventory" in meta:
                 self._scheduler.hear(meta["inventory"])
-                with self._batcher.changed:
-                    self._batcher.changed.notify_all()
+            if "functions" in meta:  # before the requests, which may be for them
+                self._scheduler.hear_functions(meta["functions"])
             if meta.get("requests"):
                 self._batcher.hear(meta["requests"])
+            with self._batcher.changed:
+                self._batcher.changed.notify_all()
 
     # ---- party 1
 
@@ -239,18 +254,27 @@ class Session:
 
     def _report(self) -> None:
         """Tell party 0 what arrives here and what is held here."""
-        batcher, store, said = self._batcher, self._store, 0.0
+        batcher, store, functions, said = self._batcher, self._store, self._functions, 0.0
         while not self._ended.is_set():
             message: dict[str, Any] = {"requests": batcher.news()}
             if store.changes != self._told:
                 self._told = store.changes
                 message["inventory"] = inventory(store, 1, self._failures)
-            if message["requests"] or "inventory" in message or time.monotonic() - said > HEARTBEAT_S:
+            if functions.changes != self._functions_told:
+                self._functions_told = functions.changes
+                message["functions"] = functions.listed()
+            if message["requests"] or len(message) > 1 or time.monotonic() - said > HEARTBEAT_S:
                 said = time.monotonic()
                 self._links.arrivals.send(Kind.REQUEST, *encode_message(message))
             with batcher.changed:
                 batcher.changed.wait_for(
-                    lambda: batcher.has_news or store.changes != self._told or self._ended.is_set(), HEARTBEAT_S / 4
+                    lambda: (
+                        batcher.has_news
+                        or store.changes != self._told
+                        or functions.changes != self._functions_told
+                        or self._ended.is_set()
+                    ),
+                    HEARTBEAT_S / 4,
                 )
 
     # ---- both
@@ -271,4 +295,5 @@ class Session:
                 raise PeerLost("the links have carried as much as one key should encrypt: they are made again")
             self._store.poll()
             self._batcher.expire()
+            self._functions.expire()
             self.engine.greet_dealer()

@@ -513,6 +513,11 @@ class Store(Database):
         with self._changing(heard=False, needed=True) as database:
             self._insert(database, "ledger", scope=scope, first=first, count=count, at=time.time())
 
+    def forget_scope(self, scope: str) -> None:
+        """A scope is closed for good: its name is random and is refused if it comes again."""
+        with self._changing(heard=False, needed=True) as database:
+            database.execute("DELETE FROM ledger WHERE scope = ?", (scope,))
+
     def reused(self) -> list[str]:
         """What must never happen: executions of a scope that were reserved twice."""
         found, last = [], ("", 0)

@@ -66,6 +66,7 @@ class Records(Protocol):
     def note_job(self, job: str, heard: bool = False, **changes: Any) -> None: ...
     def reveal(self, reveal: str) -> StoredReveal: ...
     def release(self, reveal: str, words: Words) -> None: ...
+    def forget_scope(self, scope: str) -> None: ...
 
 
 class Requests(Protocol):
@@ -81,6 +82,12 @@ class Limits(Protocol):
 
     def load(self, model: Sequential, network: CompiledNetwork, rows: int) -> int:
         """Memory for each row that material is kept for; PolicyRefused if these rows take too much."""
+
+    def function(self, command: commands.OpenFunction) -> None:
+        """Refuse a function that nobody asked this party for."""
+
+    def release(self, name: str) -> None:
+        """What was open under this name takes nothing any more."""
 
     def order(self, pool: MaterialPool, executions: int) -> None: ...
     def job(self, model: Sequential, spec: dict[str, Any], data_words: int) -> None: ...
@@ -102,7 +109,7 @@ class Worker(Generic[A]):
         self.engine, self.rank = engine, engine.rank
         self._store, self._requests, self._limits, self._allot = store, requests, limits, allot
         self.opened: dict[str, Opened[A]] = {}
-        """Models by name, functions by scope."""
+        """Models and functions by name."""
         self.jobs: dict[str, Progress] = {}
         self.batches = self.rows = 0
         self.settled = False
@@ -195,7 +202,8 @@ class Worker(Generic[A]):
 
         return rest
 
-    def _open_function(self, command: commands.OpenFunction) -> None:
+    def _open_function(self, command: commands.OpenFunction) -> Rest:
+        self._limits.function(command)
         shapes = [tuple(shape) for shape in command.shapes]
         try:
             call = Call.of(command.function, **command.parameters)
@@ -206,10 +214,14 @@ class Worker(Generic[A]):
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             raise ModelError(f"not a program that can be planned: {type(error).__name__} {error}") from error
         record = [call.function, dict(call.parameters), shapes, command.scales, planned.material.fingerprint.hex()]
-        allotment = self._allot(self.engine.open(command.scope, planned), 0)
-        self.opened[command.scope] = OpenedFunction(
-            {"shares": allotment}, fingerprint(record), call, shapes, command.scales
-        )
+
+        def rest() -> None:
+            allotment = self._allot(self.engine.open(command.scope, planned), command.ahead)
+            self.opened[command.name] = OpenedFunction(
+                {"shares": allotment}, fingerprint(record), call, shapes, command.scales
+            )
+
+        return rest
 
     def find(self, name: str) -> Opened[A]:
         """What is open under a name."""
@@ -220,12 +232,15 @@ class Worker(Generic[A]):
 
     def _unload(self, command: commands.Unload) -> None:
         self._close(command.model)
+        self._limits.release(command.model)
 
     def _close(self, name: str) -> None:
         opened = self.opened.pop(name, None)
         if opened is not None:
             for allotment in opened.allotments.values():
                 self.engine.close(allotment.pool)
+            if isinstance(opened, OpenedFunction):  # they come and go: the ledger must not grow with them
+                self._store.forget_scope(opened.allotment("shares").pool.name)
 
     def _drop(self, command: commands.Drop) -> None:
         self._store.forget_model(command.model, command.versions)

@@ -31,6 +31,7 @@ from hdcos.generators import relay
 from hdcos.link import Kind as FrameKind
 from hdcos.link import Link, Meter
 from hdcos.link.message import decode_message, encode_message, integer
+from hdcos.offline.dealer import REMEMBERED
 from hdcos.offline.kinds import Mask
 from hdcos.offline.material import Field, Fields, Kind, Plan, Precompute
 from hdcos.offline.ot.chunk import chunk_traffic, chunks, make_chunk, mask_kind, scopes_of
@@ -145,7 +146,7 @@ class OtSource:
         self._carried = 0
         """Payload of all chunks made over this link: the same at both parties."""
         self._pools: dict[str, OtPool] = {}
-        self._names: set[str] = set()
+        self._names: dict[str, None] = {}
 
     @property
     def link(self) -> Link:
@@ -177,7 +178,9 @@ class OtSource:
         """A new, empty pool; `singly` says that its executions will be spent one by one."""
         if name in self._names:
             raise MaterialReused(f"party {self.rank} has opened the material of {name} before: start a new attempt")
-        self._names.add(name)
+        self._names[name] = None
+        if len(self._names) > REMEMBERED:
+            del self._names[next(iter(self._names))]
         self._pools[name] = OtPool(name, plan, self.rank, precomputes, singly)
         return self._pools[name]
 

@@ -28,13 +28,14 @@ from hdcos.party.batcher import Refused
 from hdcos.party.http.api import RETRY_AFTER_S, Api, Endpoint, endpoints, reply_error
 from hdcos.party.http.auth import Releasing
 from hdcos.party.http.datasets import Datasets
+from hdcos.party.http.functions import SingleFunctions
 from hdcos.party.http.jobs import Jobs, Reveals
 from hdcos.party.http.models import Models
 from hdcos.party.http.watch import EVERY_S, History, Watch
 from hdcos.party.service import Service
 
 log = logging.getLogger("hdcos")
-HANDLERS = (Watch, Models, Datasets, Jobs, Reveals)
+HANDLERS = (Watch, Models, SingleFunctions, Datasets, Jobs, Reveals)
 REFUSALS = (400, 401, 403, 404, 405, 408, 409, 413, 429, 503, 507)
 OPEN_REFUSALS = (405, 503)
 """Of what needs no token and reads nothing."""
@@ -71,7 +72,7 @@ def make_app(service: Service) -> Starlette:
         max_age=600,
     )
     app = Starlette(
-        routes=api.routes(watch, Models(api), Datasets(api), Jobs(api), Reveals(api)),
+        routes=api.routes(watch, *(handlers(api) for handlers in HANDLERS[1:])),
         middleware=[Middleware(Releasing), *([allowed] if origins else [])],
         exception_handlers={HTTPException: _not_found},
         lifespan=lifespan,

@@ -33,6 +33,7 @@ class _State(Collector):
             "hdcos_dealer_up": ("whether the dealer is connected", status["dealer"]["up"]),
             "hdcos_disk_free_bytes": ("room on the disk of the state folder", status["storage"]["free_bytes"]),
             "hdcos_connections": ("connections of clients, idle ones among them", status["connections"]["open"]),
+            "hdcos_functions": ("single functions that clients have open", status["functions"]),
             "hdcos_waiting": ("requests that wait", len(self._service.batcher)),
             "hdcos_held_bytes": ("bytes of requests and answers here", self._held()),
         }
@@ -59,6 +60,9 @@ class Metrics:
         self._registry = CollectorRegistry()
         self.latency = Histogram(
             "hdcos_predict_seconds", "predict requests from arrival to answer", buckets=BUCKETS, registry=self._registry
+        )
+        self.evaluated = Histogram(
+            "hdcos_evaluate_seconds", "calls of functions, arrival to answer", buckets=BUCKETS, registry=self._registry
         )
         self.refused = Counter("hdcos_refused", "requests not answered", ["status"], registry=self._registry)
         self._registry.register(_State(service, held))

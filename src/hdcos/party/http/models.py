@@ -15,7 +15,7 @@ from hdcos.api.answers import AnswerScale, Inferred, ModelDetails, ModelState, O
 from hdcos.checks import check_id, check_name
 from hdcos.errors import DataMissing, InputError, ModelError
 from hdcos.nn import Sequential
-from hdcos.party.allotment import MaterialAllotment, Run, runs_of
+from hdcos.party.allotment import Run, runs_of
 from hdcos.party.batcher import Refused, Request
 from hdcos.party.http.api import Call, Endpoint, Handlers, Tensors
 from hdcos.party.opened import Loaded, check_shares
@@ -183,23 +183,12 @@ class Models(Handlers):
         """Keep at least this much material available for a model from now on, within reason."""
         loaded, body = self._service.model(call.name), await call.read()
         allotment = loaded.allotments[body.mode]
-        most = await asyncio.to_thread(self._most_prepared, loaded, allotment)
+        room = await asyncio.to_thread(self._service.room, allotment)
+        most = allotment.most_rows + room // loaded.row_bytes
         if body.rows > most:
             raise InputError(f"this party keeps material for at most {most} rows: prepare fewer at a time")
         allotment.boost(body.rows)
         return {"stock": allotment.free, "ahead": allotment.ahead}
-
-    def _most_prepared(self, loaded: Loaded, allotment: MaterialAllotment) -> int:
-        """Rows that material may be kept for: what the models leave of their memory is for the first who asks."""
-        session = self._service.session
-        models = [] if session is None else list(session.worker.models.values())
-        taken = sum(
-            item.row_bytes * other.boosted
-            for item in models
-            for other in item.allotments.values()
-            if other != allotment
-        )
-        return allotment.most_rows + max(0, self._service.budget.free() - taken) // loaded.row_bytes
 
     @Endpoint("PUT", ONE, "upload", "share a model", status=201)
     async def put(self, call: Call[requests.ModelRequest]) -> answers.ModelKept:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from math import cos, isfinite, pi
 
 from hdcos.checks import check_whole
-from hdcos.errors import InputError
+from hdcos.errors import InputError, RateRaised
 from hdcos.nn import Sequential
 from hdcos.secure.training.rule import LEAST_AMPLITUDE, LEAST_FACTOR, Rule
 from hdcos.secure.training.step import plan_rule
@@ -25,10 +25,6 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
     "linear": lambda done: 1.0 - done,
 }
 """Shapes by name: what is left of a rate when a part of the epochs is done."""
-
-
-class RateRaised(UserWarning):
-    """A schedule fell below the least rate that a run can take."""
 
 
 def epoch_rates(
