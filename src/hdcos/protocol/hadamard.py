@@ -1,11 +1,13 @@
 """Hadamard-Diagonal layers: H (w * z), where the weight w is masked and known before the input.
 
-Three ways in, by what z is; H is free, so each costs no more than its opening.
+Three ways in, by what z is; H is free, so each costs no more than its opening. A weight of k terms gives the sum of
+S_t H (w_t * z) with public signs S_t (see nn.hadamard): z is opened once, whatever k is, and every term has its own
+products of z's mask with its part of the weight's mask, each a fresh sharing.
 
 *Fused.* z = cos x with x still a share: the cosine and the layer together take the cosine's one round.
 Computes  [x], Masked w -> [H (w * cos x) + bias]. Angles in turns.
-Offline   one FusedTrig per unit: r, [cos r], [sin r], [m_w cos r], [m_w sin r]; A = D_w [cos r] - [m_w cos r] and B
-          alike are computed as soon as the material arrives.
+Offline   one FusedTrig per unit: r, [cos r], [sin r], for each term [m_w cos r], [m_w sin r]; A = D_w [cos r] -
+          [m_w cos r] and B alike are computed as soon as the material arrives.
 Online    1 round, `precision.phase_bits` per unit each way. Then cos d * A - sin d * B and a Walsh-Hadamard transform.
 Error     the cosine's, times the weights.
 Security  the only message is this party's share of d = x - r modulo one turn, r uniform there and used once. D_w was
@@ -19,8 +21,9 @@ Security  the only message is this party's share of d = x - r modulo one turn, r
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from math import prod
 
 import numpy as np
@@ -50,30 +53,32 @@ from hdcos.sharing import Share
 
 @dataclass(frozen=True, eq=False)
 class HadamardCosine:
-    """The result of a fused layer, not computed yet: opening it or taking its share does the work in one pass."""
+    """The result of a fused layer, not computed yet: opening it or taking its share does the work, a pass per term."""
 
-    layer: HadamardLayer = field(repr=False)
+    layers: tuple[HadamardLayer, ...] = field(repr=False)
+    """One for each term; the first has the bias."""
     scale: int
     bits: int = 64
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return (len(self), self.layer.outputs)
+        return (len(self), self.layers[0].outputs)
 
     def __len__(self) -> int:
-        return int(self.layer.phase.shape[0])
+        return int(self.layers[0].phase.shape[0])
 
     @property
     def words(self) -> Array:
         """What is opened, before it is rounded."""
-        words: Array = hadamard_cos(self.layer)
-        return words
+        return sum_terms([hadamard_cos(layer) for layer in self.layers])
 
     def share(self) -> Share:
         return Share(self.words, self.scale, self.bits)
 
     def round_open(self, opening: Opening) -> Array:
-        result: Array = hadamard_cos_open(self.layer, opening)
+        if len(self.layers) > 1:
+            return self.share().round_open(opening)
+        result: Array = hadamard_cos_open(self.layers[0], opening)
         return result
 
 
@@ -90,29 +95,33 @@ def cos_hadamard(
     """H (w * cos x), first `outputs` of `size`, plus bias; with `pool`, cosines are first summed over windows."""
     units = prod(x.shape[1:])
     bits = precision.phase_bits
-    kind = FusedTrig((units,), bits, precision.dealt, weight.reference, pool or (), precision.dither)
-    opened = spread(weight.opened, pool or ())
+    opened = [spread(term.opened, pool or ()) for term in weight.terms()]
+    kind = FusedTrig((units,), bits, precision.dealt, weight.reference, pool or (), precision.dither, len(opened))
 
     def precompute(fields: Fields, earlier: Callable[[int], Fields]) -> Fields:
-        minus_r, cos_r, sin_r, weight_cos, weight_sin = fields
-        return minus_r, opened * cos_r - weight_cos, opened * sin_r - weight_sin
+        minus_r, cos_r, sin_r, *products = fields
+        rotated = zip([D * part for D in opened for part in (cos_r, sin_r)], products, strict=True)
+        return minus_r, *(whole - product for whole, product in rotated)
 
     # A weight of another scope is known before the input, so that A and B are made with the material.
     early = precompute if weight.reference.scope else None
     fields = party.take(kind, len(x), early)
-    minus_r, A, B = fields if early else precompute(fields, lambda position: ())
+    minus_r, *parts = fields if early else precompute(fields, lambda position: ())
     d = yield from party.open(x, minus_r.reshape(len(x), *x.shape[1:]), x.scale - bits, bits)
     phase, phase_bits = table_phase(d.reshape(len(x), units), bits)
-    words = None if bias is None else bias.words
-    scale = weight.scale + precision.scale
-    layer = HadamardLayer(phase, A, B, phase_bits, precision.table, size, outputs, words, pool)
-    return HadamardCosine(layer, scale)
+    biases = [None if bias is None else bias.words, *[None] * (len(opened) - 1)]
+    table = (phase_bits, precision.table, size, outputs)
+    layers = (
+        HadamardLayer(phase, A, B, *table, words, pool)
+        for A, B, words in zip(parts[::2], parts[1::2], biases, strict=True)
+    )
+    return HadamardCosine(tuple(layers), weight.scale + precision.scale)
 
 
-def lifted_diagonal(party: Party, x: Share, weight: Masked, drop: int, bits: int) -> Rounds[Share]:
-    """w * (x / 2**drop) element by element, for |x| < 2**(drop + bits - 2) ring units."""
+def lifted_diagonal(party: Party, x: Share, weight: Masked, drop: int, bits: int) -> Rounds[list[Share]]:
+    """w * (x / 2**drop) element by element and term by term, for |x| < 2**(drop + bits - 2) ring units."""
     value = yield from open_lifted(party, x, drop, bits)
-    return times_masked(party, value, weight)
+    return [times_masked(party, value, term) for term in weight.terms()]
 
 
 def empty(shape: tuple[int, ...], like: Array) -> Array:
@@ -133,9 +142,26 @@ def transformed(x: Share, size: int, outputs: int) -> Share:
     return Share(made if outputs == size else made[..., :outputs], x.scale, x.bits)
 
 
-def price(rows: int, units: int, phase_bits: int) -> Price:
+@cache
+def term_signs(outputs: int, term: int) -> Array:
+    """The first entries of S_t: -1 where i & t has an odd number of bits."""
+    odd = np.bitwise_count(np.arange(outputs) & term) & 1
+    signs: Array = (1 - 2 * odd.astype(np.int64)).view(np.uint64)
+    signs.flags.writeable = False
+    return signs
+
+
+def sum_terms(words: Sequence[Array]) -> Array:
+    """The sum of S_t y_t over the last axis of each. Local."""
+    total = words[0]
+    for term in range(1, len(words)):
+        total = total + words[term] * term_signs(total.shape[-1], term)
+    return total
+
+
+def price(rows: int, units: int, phase_bits: int, terms: int = 1) -> Price:
     """The fused layer."""
-    return Price(1, packed_size(rows * units, phase_bits), 32 * rows * units, ("fused_trig",))
+    return Price(1, packed_size(rows * units, phase_bits), 16 * (1 + terms) * rows * units, ("fused_trig",))
 
 
 def lifted_price(rows: int, units: int, bits: int) -> Price:
