@@ -99,11 +99,10 @@ class FusedGradient:
         return phase.combine(w_cos, w_sin, 0, *self.slope), step
 
     def round_open(self, opening: Opening) -> Array:
-        """This share of the transformed gradient as it is sent: one pass over the material of a single term."""
+        """This share of the transformed gradient as it is sent: one pass over the material."""
         x, phase = self.x, self.phase
-        if len(self.dealt) > 1:
-            return transformed(self.share(), self.size, self.size).round_open(opening)
-        terms = (phase.cos_r, phase.sin_r, *phase.products[0], *self.dealt[0])
+        own = (array for pair in zip(phase.products, self.dealt, strict=True) for part in pair for array in part)
+        terms = (phase.cos_r, phase.sin_r, *own)
         lifted = (x.D, x.b, x.bits, self.party.rank == 0)
         factors = (self.weight.opened, self.step, self.slope)
         gradient = HadamardGradient(*lifted, phase.d, terms, *factors, phase.bits, phase.scale, self.size)

@@ -1,8 +1,8 @@
 """Hadamard-Diagonal layers: H (w * z), where the weight w is masked and known before the input.
 
-Three ways in, by what z is; H is free, so each costs no more than its opening. A weight of k terms gives the sum of
-S_t H (w_t * z) with public signs S_t (see nn.hadamard): z is opened once, whatever k is, and every term has its own
-products of z's mask with its part of the weight's mask, each a fresh sharing.
+Three ways in, by what z is; H is free, so each costs no more than its opening. A weight of k terms gives H times the
+sum of P_t (w_t * z), where P_t moves entry j to j ^ t (see nn.hadamard): z is opened once, whatever k is, and every
+term has its own products of z's mask with its part of the weight's mask, each a fresh sharing.
 
 *Fused.* z = cos x with x still a share: the cosine and the layer together take the cosine's one round.
 Computes  [x], Masked w -> [H (w * cos x) + bias]. Angles in turns.
@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from math import prod
 
 import numpy as np
@@ -53,32 +52,30 @@ from hdcos.sharing import Share
 
 @dataclass(frozen=True, eq=False)
 class HadamardCosine:
-    """The result of a fused layer, not computed yet: opening it or taking its share does the work, a pass per term."""
+    """The result of a fused layer, not computed yet: opening it or taking its share does the work in one pass."""
 
-    layers: tuple[HadamardLayer, ...] = field(repr=False)
-    """One for each term; the first has the bias."""
+    layer: HadamardLayer = field(repr=False)
     scale: int
     bits: int = 64
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return (len(self), self.layers[0].outputs)
+        return (len(self), self.layer.outputs)
 
     def __len__(self) -> int:
-        return int(self.layers[0].phase.shape[0])
+        return int(self.layer.phase.shape[0])
 
     @property
     def words(self) -> Array:
         """What is opened, before it is rounded."""
-        return sum_terms([hadamard_cos(layer) for layer in self.layers])
+        words: Array = hadamard_cos(self.layer)
+        return words
 
     def share(self) -> Share:
         return Share(self.words, self.scale, self.bits)
 
     def round_open(self, opening: Opening) -> Array:
-        if len(self.layers) > 1:
-            return self.share().round_open(opening)
-        result: Array = hadamard_cos_open(self.layers[0], opening)
+        result: Array = hadamard_cos_open(self.layer, opening)
         return result
 
 
@@ -106,16 +103,13 @@ def cos_hadamard(
     # A weight of another scope is known before the input, so that A and B are made with the material.
     early = precompute if weight.reference.scope else None
     fields = party.take(kind, len(x), early)
-    minus_r, *parts = fields if early else precompute(fields, lambda position: ())
+    minus_r, A, B, *more = fields if early else precompute(fields, lambda position: ())
     d = yield from party.open(x, minus_r.reshape(len(x), *x.shape[1:]), x.scale - bits, bits)
     phase, phase_bits = table_phase(d.reshape(len(x), units), bits)
-    biases = [None if bias is None else bias.words, *[None] * (len(opened) - 1)]
-    table = (phase_bits, precision.table, size, outputs)
-    layers = (
-        HadamardLayer(phase, A, B, *table, words, pool)
-        for A, B, words in zip(parts[::2], parts[1::2], biases, strict=True)
-    )
-    return HadamardCosine(tuple(layers), weight.scale + precision.scale)
+    words = None if bias is None else bias.words
+    scale = weight.scale + precision.scale
+    layer = HadamardLayer(phase, A, B, phase_bits, precision.table, size, outputs, words, pool, (), more)
+    return HadamardCosine(layer, scale)
 
 
 def lifted_diagonal(party: Party, x: Share, weight: Masked, drop: int, bits: int) -> Rounds[list[Share]]:
@@ -129,34 +123,19 @@ def empty(shape: tuple[int, ...], like: Array) -> Array:
     return Blank(shape) if isinstance(like, Blank) else np.empty(shape, np.uint64)
 
 
-def transformed(x: Share, size: int, outputs: int) -> Share:
-    """H x along the last axis: padded to `size`, first `outputs` kept. Local."""
+def transformed(x: Share, size: int, outputs: int, more: Sequence[Share] = ()) -> Share:
+    """H x along the last axis: padded to `size`, first `outputs` kept; plus H P_t x_t for `more` terms. Local."""
     *rows, width = x.shape
-    if width < size:
+    if width < size or more:
         padded = empty((*rows, size), x.words)
         padded[..., :width] = x.words
         padded[..., width:] = 0
+        for term, other in enumerate(more, 1):
+            padded[..., np.arange(width) ^ term] += other.words
         made = walsh_hadamard(padded, padded)
     else:
         made = walsh_hadamard(x.words)
     return Share(made if outputs == size else made[..., :outputs], x.scale, x.bits)
-
-
-@cache
-def term_signs(outputs: int, term: int) -> Array:
-    """The first entries of S_t: -1 where i & t has an odd number of bits."""
-    odd = np.bitwise_count(np.arange(outputs) & term) & 1
-    signs: Array = (1 - 2 * odd.astype(np.int64)).view(np.uint64)
-    signs.flags.writeable = False
-    return signs
-
-
-def sum_terms(words: Sequence[Array]) -> Array:
-    """The sum of S_t y_t over the last axis of each. Local."""
-    total = words[0]
-    for term in range(1, len(words)):
-        total = total + words[term] * term_signs(total.shape[-1], term)
-    return total
 
 
 def price(rows: int, units: int, phase_bits: int, terms: int = 1) -> Price:

@@ -131,11 +131,10 @@ def as_share(party: Party, value: Value) -> Share:
 
 
 def transform(products: Sequence[Share], size: int, outputs: int, projection: Projection | None) -> Share:
-    """The sum of S_t H (w_t * x) over all terms, of w_t * x, behind the projection if there is one. Local."""
-    kept = size if projection else outputs
-    made = [hadamard.transformed(product, size, kept) for product in products]
-    total = Share(hadamard.sum_terms([share.words for share in made]), made[0].scale, made[0].bits)
-    return projection(total) if projection else total
+    """H (w * x) of w * x, which may have several terms, behind the projection if there is one. Local."""
+    first, *more = products
+    made = hadamard.transformed(first, size, size if projection else outputs, more)
+    return projection(made) if projection else made
 
 
 def plus_bias(x: Share, bias: Share | None) -> Share:

@@ -241,11 +241,9 @@ class Forward:
         if block.bias is not None and block.projection is None and scale >= block.bias.scale:
             bias = self.state[block.bias.name].raised(scale).words
         rotation = (phase.d, phase.cos_r, phase.sin_r, phase.bits, phase.scale)
-        layers = (
-            HadamardLayer(*rotation, block.size, outputs, None if term else bias, windows, weight)
-            for term, weight in enumerate(phase.weight_terms(each.weight, pool))
-        )
-        y = HadamardCosine(tuple(layers), scale)
+        weight, *more = phase.weight_terms(each.weight, pool)
+        others = [array for term in more for array in term]
+        y = HadamardCosine(HadamardLayer(*rotation, block.size, outputs, bias, windows, weight, others), scale)
         if bias is not None:
             return y.share() if block.last else y
         made = block.projection(y.share()) if block.projection else y.share()
