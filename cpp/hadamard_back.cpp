@@ -27,8 +27,8 @@ static inline u64 get(const u64* p, u64*) { return *p; }
 static inline void put(u64* p, Vec v) { store(p, v); }
 static inline void put(u64* p, u64 v) { *p = v; }
 
-// Units [i, i + lanes of V) of a row whose first unit is number `at`.
-template <class V>
+// Units [i, i + lanes of V) of a row whose first unit is number `at`; a further term adds to the row.
+template <class V, bool ADD>
 static inline void unit(const FusedTerms& f, const BackFactors& k, std::size_t at, std::size_t i, const u64* E,
                         const u64* t, const u64* cos, const u64* sin, u64* step, u64* out) {
     const auto of = [](const u64* p) { return get(p, static_cast<V*>(nullptr)); };
@@ -41,26 +41,36 @@ static inline void unit(const FusedTerms& f, const BackFactors& k, std::size_t a
     const u64 half = half_of(k.step_shift), slope_half = half_of(k.slope_shift);
     put(step + i, of(step + i) + rounded(c * k.step, k.step_shift, half) * x_cos +
                       rounded(n * (u64{0} - k.step), k.step_shift, half) * x_sin);
-    put(out + i, rounded(n * k.slope, k.slope_shift, slope_half) * w_cos +
-                     rounded(c * k.slope, k.slope_shift, slope_half) * w_sin);
+    const V slope = rounded(n * k.slope, k.slope_shift, slope_half) * w_cos +
+                    rounded(c * k.slope, k.slope_shift, slope_half) * w_sin;
+    put(out + i, ADD ? of(out + i) + slope : slope);
 }
 
-void hadamard_back(const LiftedRows& x, const FusedTerms& terms, const BackFactors& back, u64* total, u64* step,
+template <bool ADD>
+static void one_row(const FusedTerms& f, const BackFactors& k, std::size_t at, std::size_t units, const u64* E,
+                    const u64* t, const u64* cos, const u64* sin, u64* step, u64* out) {
+    std::size_t i = 0;
+    for (; i + LANES <= units; i += LANES) unit<Vec, ADD>(f, k, at, i, E, t, cos, sin, step, out);
+    for (; i < units; ++i) unit<u64, ADD>(f, k, at, i, E, t, cos, sin, step, out);
+}
+
+void hadamard_back(const LiftedRows& x, const FusedTerms* terms, const BackFactors& back, u64* total, u64* step,
                    void* out, const BackShape& shape, const Trig& trig, const Opening& open) {
     // Copies, which no store to an array of words can change.
-    const FusedTerms f = terms;
+    const FusedTerms f = terms[0];
     const BackFactors factors = back;
     const BackShape s = shape;
     const std::size_t widest = s.width > s.size ? s.width : s.size;
     const std::size_t block = widest >= BLOCK_WORDS ? 1 : BLOCK_WORDS / widest;
-    const Scratch scratch(block * (2 * s.width + 2 * s.units + s.size));
+    const Scratch scratch(block * (2 * s.width + 2 * s.units + s.size) + 2 * s.units);
     u64* const E = scratch.get();
     u64* const t = E + block * s.width;
     u64* const cos = t + block * s.width;
     u64* const sin = cos + block * s.units;
     u64* const made = sin + block * s.units;
+    u64* const moved = made + block * s.size;
     std::memset(total, 0, s.width * sizeof(u64));
-    std::memset(step, 0, s.units * sizeof(u64));
+    std::memset(step, 0, s.terms * s.units * sizeof(u64));
     const u64 keep = x.with_public ? ~u64{0} : 0;
     for (std::size_t first = 0; first < s.rows; first += block) {
         const std::size_t rows = smaller(block, s.rows - first), wide = first * s.width, at = first * s.units;
@@ -76,9 +86,13 @@ void hadamard_back(const LiftedRows& x, const FusedTerms& terms, const BackFacto
             const u64* const c = cos + r * s.units;
             const u64* const n = sin + r * s.units;
             u64* const row = made + r * s.size;
-            std::size_t i = 0;
-            for (; i + LANES <= s.units; i += LANES) unit<Vec>(f, factors, at + r * s.units, i, e, w, c, n, step, row);
-            for (; i < s.units; ++i) unit<u64>(f, factors, at + r * s.units, i, e, w, c, n, step, row);
+            one_row<false>(f, factors, at + r * s.units, s.units, e, w, c, n, step, row);
+            for (std::size_t term = 1; term < s.terms; ++term) {
+                const FusedTerms g = terms[term];
+                for (std::size_t i = 0; i < s.units; ++i) moved[i] = e[i ^ term], moved[s.units + i] = w[i ^ term];
+                one_row<true>(g, factors, at + r * s.units, s.units, moved, moved + s.units, c, n, step + term * s.units,
+                              row);
+            }
             std::memset(row + s.units, 0, (s.size - s.units) * sizeof(u64));
         }
         walsh_hadamard(made, made, rows, s.size);

@@ -21,10 +21,10 @@ void trig_combine(Compact phase, const u64* cos_share, const u64* sin_share, u64
                   const Trig& trig, const Series& series);
 void rotate(Compact phase, const u64* a, const u64* b, u64* cosine, u64* sine, std::size_t count,
             const Trig& trig);
-void hadamard_cos(const Cosine& z, const u64* bias, u64* out, const HadamardLayer& shape, const Trig& trig);
-void hadamard_cos_open(const Cosine& z, const u64* bias, void* out, const HadamardLayer& shape, const Trig& trig,
+void hadamard_cos(const Cosine* z, const u64* bias, u64* out, const HadamardLayer& shape, const Trig& trig);
+void hadamard_cos_open(const Cosine* z, const u64* bias, void* out, const HadamardLayer& shape, const Trig& trig,
                        const Opening& opening);
-void hadamard_back(const LiftedRows& x, const FusedTerms& terms, const BackFactors& factors, u64* total, u64* step,
+void hadamard_back(const LiftedRows& x, const FusedTerms* terms, const BackFactors& factors, u64* total, u64* step,
                    void* out, const BackShape& shape, const Trig& trig, const Opening& opening);
 void spread(const u64* x, u64* out, std::size_t rows, const Pool& pool);
 void pool_sum(const u64* x, u64* out, std::size_t rows, const Pool& pool);

@@ -57,9 +57,11 @@ struct Pool {
     std::size_t channels, height, width, window;
 };
 
+// The sum of `terms` cosines, entry j of the t-th moved to j ^ t.
 struct HadamardLayer {
     std::size_t rows, units, size, outputs;
     Pool pool;
+    std::size_t terms;
 };
 
 // Products of `rows` x `units` lifted values; a stride of 0 repeats one row. A pool makes a lifted row one per window.
@@ -91,7 +93,8 @@ struct MaskedRows {
     const u64* mask;
 };
 
-// A fused phase with everything that was dealt for its product with a lifted value and a weight.
+// A fused phase with everything that was dealt for its product with a lifted value and a weight; of the t-th of several
+// terms, with the value's entry j ^ t in place of j.
 struct FusedTerms {
     Compact phase;
     const u64 *cos, *sin, *w_cos, *w_sin;
@@ -109,7 +112,7 @@ struct BackFactors {
 };
 
 struct BackShape {
-    std::size_t rows, width, units, size;
+    std::size_t rows, width, units, size, terms;
 };
 
 struct Kernels {
@@ -130,10 +133,10 @@ struct Kernels {
                          std::size_t count, const Trig& trig, const Series& series);
     void (*rotate)(Compact phase, const u64* a, const u64* b, u64* cosine, u64* sine, std::size_t count,
                    const Trig& trig);
-    void (*hadamard_cos)(const Cosine& z, const u64* bias, u64* out, const HadamardLayer& shape, const Trig& trig);
-    void (*hadamard_cos_open)(const Cosine& z, const u64* bias, void* out, const HadamardLayer& shape,
+    void (*hadamard_cos)(const Cosine* z, const u64* bias, u64* out, const HadamardLayer& shape, const Trig& trig);
+    void (*hadamard_cos_open)(const Cosine* z, const u64* bias, void* out, const HadamardLayer& shape,
                               const Trig& trig, const Opening& opening);
-    void (*hadamard_back)(const LiftedRows& x, const FusedTerms& terms, const BackFactors& factors, u64* total,
+    void (*hadamard_back)(const LiftedRows& x, const FusedTerms* terms, const BackFactors& factors, u64* total,
                           u64* step, void* out, const BackShape& shape, const Trig& trig, const Opening& opening);
     void (*spread)(const u64* x, u64* out, std::size_t rows, const Pool& pool);
     void (*pool_sum)(const u64* x, u64* out, std::size_t rows, const Pool& pool);

@@ -41,7 +41,7 @@ using Windows = std::array<std::size_t, 4>;  // channels, height, width and wind
 
 // The tuples of hdcos.ring.types.
 using LayerTuple = std::tuple<InAny, In<u64>, In<u64>, int, int, std::size_t, std::size_t, std::optional<In<u64>>,
-                              std::optional<Windows>, std::vector<In<u64>>>;
+                              std::optional<Windows>, std::vector<In<u64>>, std::vector<In<u64>>>;
 using OpeningTuple = std::tuple<std::optional<InAny>, int, int, bool>;
 using GradientTuple = std::tuple<InAny, In<u64>, int, bool, InAny, std::vector<In<u64>>, In<u64>, std::tuple<u64, int>,
                                  std::tuple<i64, int>, int, int, std::size_t>;
@@ -94,6 +94,9 @@ static bool extends(const A& a, const B& b, std::size_t length) {
 }
 
 static bool power_of_two(std::size_t n) { return n && !(n & (n - 1)); }
+
+// Whether entries of a row of n can change places by j ^ t for every one of these terms.
+static bool moves(std::size_t terms, std::size_t n) { return terms == 1 || (power_of_two(n) && terms <= n); }
 
 static bool opens(int drop, int bits) { return drop >= 0 && bits >= 1 && drop + bits <= 64; }
 
@@ -395,7 +398,7 @@ struct Bound {
         const Result<> out(nb::none(), NumPy::get().uint64, fused.shape.rows, fused.shape.outputs);
         {
             Release release;
-            kernels.hadamard_cos(fused.z, fused.bias, out.array.data(), fused.shape, *fused.trig);
+            kernels.hadamard_cos(fused.z.data(), fused.bias, out.array.data(), fused.shape, *fused.trig);
         }
         return out.object;
     }
@@ -407,32 +410,37 @@ struct Bound {
         expect(holds(out.array, how.bits));
         {
             Release release;
-            kernels.hadamard_cos_open(fused.z, fused.bias, out.array.data(), fused.shape, *fused.trig, how);
+            kernels.hadamard_cos_open(fused.z.data(), fused.bias, out.array.data(), fused.shape, *fused.trig, how);
         }
         return out.object;
     }
     nb::tuple hadamard_back(const GradientTuple& gradient, const OpeningTuple& opening) const {
         const auto& [D, b, bits, with_public, phase, terms, weight, step, slope, phase_bits, scale, size] = gradient;
-        expect(terms.size() == 12 && phase.ndim() == 2 && b.ndim() == 2 && alike(D, b));
+        const std::size_t count = terms.size() / 10;
+        expect(count && terms.size() == 2 + 10 * count && phase.ndim() == 2 && b.ndim() == 2 && alike(D, b));
         for (const In<u64>& term : terms) expect(alike(term, phase));
         const std::size_t rows = phase.shape(0), units = phase.shape(1), width = b.shape(1);
         expect(b.shape(0) == rows && units <= width && units <= size && power_of_two(size));
-        expect(shaped(weight, {units}) && bits >= 17 && bits <= 62 && holds(D, bits) && holds(phase, phase_bits));
+        expect(count == 1 ? shaped(weight, {units}) : shaped(weight, {count, units}) && moves(count, width));
+        expect(bits >= 17 && bits <= 62 && holds(D, bits) && holds(phase, phase_bits));
         const Opening how = opened(opening, rows, size);
         expect(how.mask);
         const Trig& trig = table(phase_bits, scale);
-        const Result<> total(nb::none(), NumPy::get().uint64, width), steps(nb::none(), NumPy::get().uint64, units);
+        const Result<> total(nb::none(), NumPy::get().uint64, width);
+        const auto steps = Result<>::like(NumPy::get().uint64, weight);
         const Result<OutAny> out(nb::none(), NumPy::get().compact(how.bits), rows, size);
         const LiftedRows x{compact(D), nullptr, b.data(), bits, with_public};
         const auto at = [&](std::size_t i) { return std::get<5>(gradient)[i].data(); };
-        const FusedTerms fused{compact(phase), at(0), at(1), at(2),  at(3),  at(4), at(5),
-                               at(6),          at(7), at(8), at(9), at(10), at(11), weight.data()};
+        std::vector<FusedTerms> fused;
+        for (std::size_t t = 0, i = 2; t < count; ++t, i += 10)
+            fused.push_back({compact(phase), at(0), at(1), at(i), at(i + 1), at(i + 2), at(i + 3), at(i + 4), at(i + 5),
+                             at(i + 6), at(i + 7), at(i + 8), at(i + 9), weight.data() + t * units});
         const BackFactors factors{std::get<0>(step), std::get<1>(step), static_cast<u64>(std::get<0>(slope)),
                                   std::get<1>(slope), bits};
-        const BackShape shape{rows, width, units, size};
+        const BackShape shape{rows, width, units, size, count};
         {
             Release release;
-            kernels.hadamard_back(x, fused, factors, total.array.data(), steps.array.data(), out.array.data(), shape,
+            kernels.hadamard_back(x, fused.data(), factors, total.array.data(), steps.array.data(), out.array.data(), shape,
                                   trig, how);
         }
         return nb::make_tuple(total.object, steps.object, out.object);
@@ -506,13 +514,13 @@ struct Bound {
   private:
     // A layer as the kernels take it.
     struct Fused {
-        Cosine z;
+        std::vector<Cosine> z;
         const u64* bias;
         HadamardLayer shape;
         const Trig* trig;
 
         explicit Fused(const LayerTuple& layer) {
-            const auto& [phase, a, b, bits, scale, size, outputs, biases, pooled, weight] = layer;
+            const auto& [phase, a, b, bits, scale, size, outputs, biases, pooled, weight, more] = layer;
             expect(a.ndim() == 2 && alike(phase, a) && alike(b, a) && holds(phase, bits));
             const std::size_t units = a.shape(1);
             const Windows pool = pooled ? *pooled : Windows{units, 1, 1, 1};
@@ -521,9 +529,21 @@ struct Bound {
             if (!weight.empty())
                 expect(weight.size() == 3 && shaped(weight[0], {units}) && alike(weight[1], a) && alike(weight[2], a));
             const auto at = [&](std::size_t i) { return std::get<9>(layer).empty() ? nullptr : std::get<9>(layer)[i].data(); };
-            z = {compact(phase), a.data(), b.data(), at(0), at(1), at(2)};
+            z.push_back({compact(phase), a.data(), b.data(), at(0), at(1), at(2)});
+            const std::size_t each = weight.empty() ? 2 : 3, terms = 1 + more.size() / each;
+            expect(more.size() % each == 0 && moves(terms, size));
+            for (std::size_t i = 0; i < more.size(); i += each) {
+                const In<u64>&x = more[i], &y = more[i + 1];
+                if (each == 2) {
+                    expect(alike(x, a) && alike(y, a));
+                    z.push_back({compact(phase), x.data(), y.data(), nullptr, nullptr, nullptr});
+                } else {
+                    expect(shaped(x, {units}) && alike(y, a) && alike(more[i + 2], a));
+                    z.push_back({compact(phase), a.data(), b.data(), x.data(), y.data(), more[i + 2].data()});
+                }
+            }
             bias = biases ? biases->data() : nullptr;
-            shape = {a.shape(0), units, size, outputs, {pool[0], pool[1], pool[2], pool[3]}};
+            shape = {a.shape(0), units, size, outputs, {pool[0], pool[1], pool[2], pool[3]}, terms};
             trig = &table(bits, scale);
         }
     };

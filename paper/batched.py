@@ -107,7 +107,11 @@ def _hadamard_diagonal(layer: HadamardDiagonal, p: Parameters, x: torch.Tensor) 
     *inner, last = layer.diagonals
     for name in inner:
         x = (x * p[name][:, None]) @ _hadamard(x.shape[-1], layer.size, layer.size, x.device, x.dtype)
-    mixed = (x * p[last][:, None]) @ _hadamard(x.shape[-1], layer.out_features, layer.size, x.device, x.dtype)
+    kept = _hadamard(x.shape[-1], layer.out_features, layer.size, x.device, x.dtype)
+    if layer.terms == 1:
+        return (x * p[last][:, None]) @ kept + p["bias"][:, None]
+    signs = x.new_tensor(sylvester(layer.size)[: layer.terms, : layer.out_features])
+    mixed = sum((x * p[last][:, term, None]) @ kept * signs[term] for term in range(layer.terms))
     return mixed + p["bias"][:, None]
 
 

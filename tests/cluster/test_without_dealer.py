@@ -45,7 +45,7 @@ def test_private_inference_is_plain_inference_and_costs_what_was_planned(cluster
             nn.Cos(),
             nn.AvgPool2d(2),
             nn.Flatten(),
-            nn.HadamardDiagonal(18, 16),
+            nn.HadamardDiagonal(18, 16, terms=4),
             nn.Cos(),
             nn.HadamardDiagonal(16, 4),
         ],

@@ -11,6 +11,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from unittest import mock
 
@@ -97,6 +98,14 @@ def _step(model: nn.Sequential, loss: str, rows: int = 4) -> Transcript:
     return transcript
 
 
+def _terms(*sizes: int, terms: int = 3) -> nn.Sequential:
+    """A network of cosines between layers of several terms."""
+    layers = [
+        layer for ins, outs in pairwise(sizes) for layer in (nn.HadamardDiagonal(ins, outs, terms=terms), nn.Cos())
+    ]
+    return nn.Sequential(layers[:-1])
+
+
 def cases() -> Iterator[tuple[str, Callable[[], Transcript]]]:
     models = nn.models
     for name in FUNCTIONS:
@@ -114,6 +123,11 @@ def cases() -> Iterator[tuple[str, Callable[[], Transcript]]]:
             yield f"infer {name} {mode}", lambda model=model, masked=masked: _inference(model, masked=masked)
     exact = models.mlp([12, 16, 16, 3])
     yield "infer exact", lambda: _inference(exact, phase_bits=WHOLE_TURN)
+    for masked in (True, False):
+        mode = "masked" if masked else "shares"
+        yield f"infer terms {mode}", lambda masked=masked: _inference(_terms(12, 16, 16, 3), masked=masked)
+    for loss in LOSSES:
+        yield f"step terms {loss}", lambda loss=loss: _step(_terms(12, 16, 8, 3), loss)
     for structure in STRUCTURES:
         for loss in LOSSES:
             model = models.mlp([12, 16, 3], "cos", structure)

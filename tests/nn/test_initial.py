@@ -15,7 +15,13 @@ def initial(layer: Layer, seed: int = 0) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize(
-    "layer", [HadamardDiagonal(30, 9, 3), Dense(30, 9), LowRank(30, 9), PHD(30, 9), Circulant(30, 9), Conv2d(3, 5, 2)]
+    "layer",
+    [
+        HadamardDiagonal(30, 9, 3),
+        HadamardDiagonal(30, 9, terms=3),
+        *(kind(30, 9) for kind in (Dense, LowRank, PHD, Circulant)),
+        Conv2d(3, 5, 2),
+    ],
 )
 def test_fresh_parameters_have_the_declared_shapes_and_zero_biases(layer: Layer) -> None:
     drawn = initial(layer)
@@ -51,7 +57,15 @@ def test_a_low_rank_matrix_has_the_variance_of_a_glorot_matrix() -> None:
     assert np.var(products) == pytest.approx(2 / 100, rel=0.1)
 
 
-@pytest.mark.parametrize("layer", [HadamardDiagonal(256, 256), HadamardDiagonal(256, 256, 3), PHD(256, 256)])
+@pytest.mark.parametrize(
+    "layer",
+    [
+        HadamardDiagonal(256, 256),
+        HadamardDiagonal(256, 256, 3),
+        HadamardDiagonal(256, 256, terms=4),
+        PHD(256, 256),
+    ],
+)
 def test_outputs_of_a_fresh_structured_layer_keep_the_variance_of_the_inputs(layer: Layer) -> None:
     x = np.random.default_rng(9).standard_normal((50, 256))
     outputs = [layer.forward(initial(layer, seed), x) for seed in range(50)]
@@ -71,8 +85,9 @@ def features(layer: Linear, seed: int, x: np.ndarray) -> np.ndarray:
         lambda s: HadamardDiagonal(32, 32, bandwidth=s),
         lambda s: HadamardDiagonal(20, 20, blocks=2, bandwidth=s),
         lambda s: HadamardDiagonal(20, 64, blocks=3, bandwidth=s),
+        lambda s: HadamardDiagonal(20, 20, bandwidth=s, terms=3),
     ],
-    ids=["dense", "hadamard wide", "hadamard square", "two blocks", "three blocks"],
+    ids=["dense", "hadamard wide", "hadamard square", "two blocks", "three blocks", "three terms"],
 )
 def test_cosines_of_a_layer_with_bandwidth_estimate_the_gaussian_kernel_without_bias(layer, bandwidth: float) -> None:
     """Averaged over 2000 seeds the estimate lies within 5 standard errors of the kernel, for near and far pairs."""

@@ -39,6 +39,11 @@ BOMBS = {
     "circulant": (described(linear("Circulant", 1 << 18, 1 << 18), shape=(1 << 18,)), "circulant matrices"),
     "transform": (described(linear("HadamardDiagonal", 4, 1 << 27)), "layer 0, HadamardDiagonal, works on"),
     "blocks": (described(linear("HadamardDiagonal", 4, 4, blocks=10**9)), "blocks must be at most"),
+    "terms": (described(linear("HadamardDiagonal", 4, 1 << 20, terms=10**9)), "terms must be at most"),
+    "wide terms": (
+        described(linear("HadamardDiagonal", 1 << 19, 1 << 19, terms=64), shape=(1 << 19,)),
+        "layer 0, HadamardDiagonal, works on",
+    ),
     "dense": (described(linear("Dense", 1 << 20, 1 << 20), shape=(1 << 20,)), "parameters"),
     "rank": (described(linear("LowRank", 4, 4, rank=10**12)), "parameters"),
     "work": (
@@ -66,6 +71,11 @@ def test_a_few_bytes_that_stand_for_gigabytes_are_refused_at_once(name: str) -> 
         assert tracemalloc.get_traced_memory()[1] < 10e6
     finally:
         tracemalloc.stop()
+
+
+def test_the_size_of_terms_is_counted() -> None:
+    layer = nn.HadamardDiagonal(12, 5, terms=3)
+    assert Size.of([layer], [(12,)]) == Size(3 * 12 + 5, 0, 12 + 5 + 3 * 16, 3 * 12)
 
 
 def test_ready_models_and_the_widest_measured_network_are_within_the_limits() -> None:

@@ -32,6 +32,9 @@ def matrix(layer: Linear, parameters: dict[str, np.ndarray]) -> np.ndarray:
             return circulant(parameters["weight"])[:outs, :ins]
         case PHD():
             return layer.projection_matrix() @ orthonormal(layer.size)[:, :ins] * parameters["diagonal"]
+        case HadamardDiagonal(terms=terms) if terms > 1:
+            H, signs = orthonormal(layer.size)[:outs, :ins], hadamard(layer.size)
+            return sum(signs[:outs, t, None] * H * parameters["diagonal"][t] for t in range(terms))
         case HadamardDiagonal():
             result = orthonormal(layer.size)[:, :ins] * parameters["diagonal"]
             for block in range(2, layer.blocks + 1):
@@ -64,6 +67,29 @@ def test_blocks_apply_the_first_diagonal_first(size: tuple[int, int], blocks: in
     check_forward(HadamardDiagonal(*size, blocks=blocks))
 
 
+@pytest.mark.parametrize("size", [size for size in SIZES if size[1] > 4])
+@pytest.mark.parametrize("terms", [2, 4, 5])
+def test_terms_add_up_with_the_signs_of_rows_of_the_transform(size: tuple[int, int], terms: int) -> None:
+    check_forward(HadamardDiagonal(*size, terms=terms))
+
+
+@pytest.mark.parametrize(("ins", "outs"), [(4, 4), (5, 3), (3, 7), (12, 5), (1, 6)])
+def test_terms_are_linearly_independent_up_to_any_matrix(ins: int, outs: int) -> None:
+    for terms in range(1, outs + 1):
+        layer = HadamardDiagonal(ins, outs, terms=terms)
+        entries = np.eye(terms * ins).reshape(-1, *layer.parameter_shapes()["diagonal"])
+        maps = [layer.forward({"diagonal": entry, "bias": 0.0}, np.eye(ins)).ravel() for entry in entries]
+        assert np.linalg.matrix_rank(maps) == terms * ins
+
+
+def test_one_term_is_the_layer_as_it_was_and_is_not_written_down() -> None:
+    plain, single = HadamardDiagonal(6, 4), HadamardDiagonal(6, 4, terms=1)
+    assert plain == single
+    assert "terms" not in single.to_json()
+    assert HadamardDiagonal(6, 4, terms=2).to_json()["terms"] == 2
+    assert single.parameter_shapes() == {"diagonal": (6,), "bias": (4,)}
+
+
 def test_a_higher_rank_and_another_seed_are_respected() -> None:
     check_forward(LowRank(9, 7, rank=5))
     check_forward(PHD(20, 12, seed=3))
@@ -94,6 +120,7 @@ def test_the_transform_of_no_rows_is_no_rows() -> None:
 def test_secure_multiplications_are_those_of_the_paper() -> None:
     d, k = 1024, 256
     assert HadamardDiagonal(d, k).multiplications((d,)) == d
+    assert HadamardDiagonal(d, k, terms=4).multiplications((d,)) == 4 * d
     assert HadamardDiagonal(1000, k, blocks=3).multiplications((1000,)) == 1000 + 2 * 1024
     assert Dense(d, k).multiplications((d,)) == d * k
     assert LowRank(d, d).multiplications((d,)) == 4 * d
@@ -144,6 +171,10 @@ def test_a_random_projection_keeps_lengths_on_average() -> None:
         (lambda: Dense(3, 2.0), "Dense: out_features .* got 2.0"),
         (lambda: Dense(True, 2), "Dense: in_features .* got True"),
         (lambda: HadamardDiagonal(3, 2, blocks=0), "HadamardDiagonal: blocks"),
+        (lambda: HadamardDiagonal(3, 2, terms=0), "HadamardDiagonal: terms must be a whole number of at least 1"),
+        (lambda: HadamardDiagonal(3, 2, terms=3), "terms must be at most 64 and at most out_features, 2, .* got 3"),
+        (lambda: HadamardDiagonal(80, 80, terms=65), "terms must be at most 64 .* got 65"),
+        (lambda: HadamardDiagonal(3, 2, 2, terms=2), "several blocks or several terms, not 2 and 2"),
         (lambda: HadamardDiagonal(3, 2, bandwidth=-1.0), "HadamardDiagonal: bandwidth must be a positive number"),
         (lambda: Dense(3, 2, bandwidth=float("nan")), "Dense: bandwidth"),
         (lambda: LowRank(3, 2, rank=0), "LowRank: rank"),
@@ -159,7 +190,11 @@ def test_a_layer_that_makes_no_sense_is_refused_by_name(build, message: str) -> 
 
 @pytest.mark.parametrize(
     "layer",
-    [Dense(12, 5), LowRank(12, 5), Circulant(12, 5), PHD(12, 5), HadamardDiagonal(12, 5), HadamardDiagonal(12, 5, 3)],
+    [
+        *(kind(12, 5) for kind in (Dense, LowRank, Circulant, PHD, HadamardDiagonal)),
+        HadamardDiagonal(12, 5, 3),
+        HadamardDiagonal(12, 5, terms=3),
+    ],
     ids=repr,
 )
 def test_factors_lead_from_the_input_to_the_output_and_use_every_weight_once(layer: Linear) -> None:

@@ -8,6 +8,7 @@ import pytest
 from hdcos import nn
 from hdcos.errors import ModelError
 from hdcos.secure.compile import compile_network
+from hdcos.secure.program import plan_inference
 from hdcos.testing.bounds import error_bound
 from hdcos.testing.pair import simulate_private, simulate_transcript
 
@@ -60,6 +61,41 @@ def test_networks_take_the_rounds_they_should_and_one_more_for_plain_shares(mode
 def test_layers_of_several_blocks_take_a_round_for_each_block_more(blocks: int) -> None:
     layers = [nn.HadamardDiagonal(12, 8, blocks=blocks), nn.Cos(), nn.HadamardDiagonal(8, 3, blocks=blocks)]
     assert check(nn.Sequential(layers), np.random.default_rng(0).uniform(-1, 1, (4, 12))) == 1 + 2 * (blocks - 1)
+
+
+def with_terms(terms: int, activation: nn.Layer) -> nn.Sequential:
+    sizes = [(12, 8), (8, 8), (8, 4)]
+    layers = [layer for size in sizes for layer in (nn.HadamardDiagonal(*size, terms=terms), activation)]
+    return nn.Sequential(layers[:-1], seed=terms)
+
+
+@pytest.mark.parametrize("masked", [True, False], ids=["masked", "shares"])
+@pytest.mark.parametrize("activation", [nn.Cos(), nn.Sin(), nn.Tanh(), nn.Square()], ids=lambda layer: layer.kind)
+def test_several_terms_take_the_rounds_and_the_bytes_of_one(activation, masked: bool) -> None:
+    x = np.random.default_rng(0).uniform(-0.5, 0.5, (5, 12))
+    sent = []
+    for terms in (1, 2, 3, 4):
+        model = with_terms(terms, activation)
+        check(model, x, masked=masked)
+        sent.append(simulate_transcript(model, x, masked=masked)[1].sent_bytes)
+    assert sent[1:] == sent[:-1]
+
+
+def test_every_term_takes_products_of_its_own() -> None:
+    """Of a layer behind a cosine cos r and sin r are dealt once, and two products for each term."""
+    material = [plan_inference(compile_network(with_terms(terms, nn.Cos()))).material for terms in (1, 4)]
+    one, four = ([need for need in plan.needs if need.kind.references()] for plan in material)
+    assert [need.kind.name for need in one] == ["mask_product", "fused_trig", "fused_trig"]
+    assert [need.kind.name for need in four] == [*["mask_product"] * 4, "fused_trig", "fused_trig"]
+    assert [len(need.kind.dealt()) for need in one] == [1, 4, 4]
+    assert [len(need.kind.dealt()) for need in four] == [1, 1, 1, 1, 10, 10]
+
+
+def test_terms_go_through_pooling_and_into_turns_of_any_size() -> None:
+    layers = [nn.Conv2d(1, 2, 3, padding=1), nn.Cos(), nn.AvgPool2d(2), nn.Flatten()]
+    layers += [nn.HadamardDiagonal(18, 5, terms=5), nn.Cos(), nn.HadamardDiagonal(5, 3, terms=3)]
+    model = nn.Sequential(layers, input_shape=(1, 6, 6))
+    check(model, np.random.default_rng(6).uniform(-1, 1, (3, 1, 6, 6)))
 
 
 @pytest.mark.parametrize("depth", range(1, 9))

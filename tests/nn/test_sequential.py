@@ -35,6 +35,7 @@ from hdcos.nn import (
 
 EVERY_LAYER: list[Layer] = [
     HadamardDiagonal(5, 3, blocks=3, bandwidth=2.5),
+    HadamardDiagonal(5, 3, bandwidth=2.5, terms=3),
     Dense(4, 2, bandwidth=0.5),
     LowRank(4, 2, rank=3),
     PHD(4, 2, seed=7),

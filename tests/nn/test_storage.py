@@ -12,7 +12,7 @@ import torch
 from safetensors.numpy import save_file
 
 from hdcos.errors import ModelError
-from hdcos.nn import Cos, Sequential, load, models
+from hdcos.nn import Cos, HadamardDiagonal, Sequential, load, models
 
 
 @pytest.fixture
@@ -30,9 +30,10 @@ def write(path: Path, state: dict[str, np.ndarray] | None = None, **metadata: st
     return path
 
 
-@pytest.mark.parametrize("structure", models.STRUCTURES)
+@pytest.mark.parametrize("structure", [*models.STRUCTURES, "terms"])
 def test_a_saved_model_loads_as_it_was(tmp_path: Path, structure: str) -> None:
-    model = models.lenet5("growing_cos", structure, seed=5)
+    several = Sequential([HadamardDiagonal(5, 6, terms=4), Cos(), HadamardDiagonal(6, 3, bandwidth=2.0, terms=2)])
+    model = several if structure == "terms" else models.lenet5("growing_cos", structure, seed=5)
     path = tmp_path / "model.safetensors"
     model.save(path)
     loaded = load(str(path))

@@ -21,6 +21,7 @@ EVERYTHING = [models.mlp([13, 20, 5], name, structure) for name in ACTIVATIONS f
     models.lenet5("tanh", "dense"),
     Sequential([HadamardDiagonal(7, 12, 3, bandwidth=2.0), Cos(), Dense(12, 3, bandwidth=1.5)]),
     Sequential([RandomProjection(30, 11), HadamardDiagonal(11, 2)]),
+    Sequential([HadamardDiagonal(7, 12, bandwidth=2.0, terms=5), Cos(), HadamardDiagonal(12, 3, terms=3)]),
     Sequential([Cos()], input_shape=(3, 2)),
 ]
 
@@ -67,9 +68,10 @@ def test_gradients_of_the_transform_are_those_of_the_dense_matrix(n: int) -> Non
     assert torch.autograd.gradgradcheck(walsh_hadamard, x)
 
 
-@pytest.mark.parametrize("structure", models.STRUCTURES)
+@pytest.mark.parametrize("structure", [*models.STRUCTURES, "terms"])
 def test_gradients_of_a_network_are_its_finite_differences(structure: str) -> None:
-    model = models.mlp([5, 6, 3], "cos", structure)
+    several = Sequential([HadamardDiagonal(5, 6, terms=4), Cos(), HadamardDiagonal(6, 3, terms=2)])
+    model = several if structure == "terms" else models.mlp([5, 6, 3], "cos", structure)
     module = model.to_torch(torch.float64)
     x = np.random.default_rng(0).standard_normal((4, 5))
     (module(torch.from_numpy(x)) ** 2).sum().backward()

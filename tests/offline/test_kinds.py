@@ -58,6 +58,10 @@ PLAN = Plan(
         Need(TrigPair((2,), 20, 18, (1, 3, 5), 46), ROWS),
         Need(RoundingMask((4,), 24, summed=True), ROWS),
         Need(LiftedTotal((4,), Reference(23, rows=True), 24), 1),
+        Need(Mask((3, 4)), 1),
+        Need(FusedTrig((4,), 16, 16, Reference(25, whole=True), terms=3), ROWS),
+        Need(LiftedTimesMask((4,), Reference(17), Reference(25, whole=True, start=8, shape=(4,)), 24, term=2), ROWS),
+        Need(LiftedTimesTrig((4,), Reference(17), Reference(26), 24, weight=True, term=2), ROWS),
     )
 )
 
@@ -151,6 +155,23 @@ def test_every_kind_satisfies_its_relation_when_joined() -> None:
         kr = (np.uint64(0) - np.uint64(k) * minus_r) & np.uint64(2**20 - 1)
         for dealt, exact in zip((cos_k, sin_k), trig_words(kr.astype(np.uint32), 20, 18), strict=True):
             assert (dealt[..., index] == exact.astype(np.uint64) & np.uint64(2**46 - 1)).all()
+
+
+def test_terms_have_products_with_their_own_row_and_with_moved_masks() -> None:
+    values = joined(PLAN, filled(PLAN))
+    mask, _, _ = values[17]
+    m = (mask & np.uint64(2**24 - 1))[:, [2, 3, 0, 1]]  # number i ^ 2 in place i
+    b, ((w,),) = m >> np.uint64(23), values[25]
+    minus_r, cos, sin, *products = values[26]
+    assert_trig(minus_r, cos, sin, 16)
+    for term in range(3):
+        assert (products[2 * term] == w[term] * cos).all()
+        assert (products[2 * term + 1] == w[term] * sin).all()
+    plain = [product for factor in (cos, sin) for product in (m * factor, b * factor)]
+    weighted = [p for f in products[4:] for p in ((m * f + np.uint64(1 << 23)) >> np.uint64(24), b * f)]
+    for position, exact in ((27, [m * w[2], b * w[2]]), (28, [*plain, *weighted])):
+        for item, dealt, product in zip(PLAN.needs[position].kind.fields(), values[position], exact, strict=True):
+            assert (dealt == product & np.uint64(2**item.bits - 1)).all()
 
 
 def assert_trig(minus_r: np.ndarray, cos: np.ndarray, sin: np.ndarray, scale: int) -> None:

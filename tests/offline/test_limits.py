@@ -44,6 +44,15 @@ def fused(*pool, units=16):
     return [mask(4), {**record, "pool": list(pool)}]
 
 
+def lifted_terms(size):
+    return [mask(4), {"kind": "rounding_mask", "shape": [size], "bits": 24, "units": 1}]
+
+
+def lifted_product(term):
+    references = {"lifted": {"position": 1}, "mask": {"position": 0, "whole": True}}
+    return {"kind": "lifted_times_mask", "shape": [4], "bits": 24, "units": 1, "term": term, **references}
+
+
 IMAGE, KERNEL = mask(1, 8, 8), mask(1, 1, 3, 3)
 BOMBS = {
     "powers": ([{"kind": "powers", "shape": [1], "degree": 10**9, "bits": 64, "units": 1}], "degree is"),
@@ -51,6 +60,11 @@ BOMBS = {
     "padding": ([IMAGE, KERNEL, product("conv2d", [1, 1, 1], padding=1 << 15, stride=1 << 15)], "do not make up"),
     "stride": ([IMAGE, KERNEL, product("conv2d", [1, 2, 2], stride=0)], "stride is"),
     "spread": ([mask(1, 2, 2), KERNEL, product("conv2d.input", [1, 8, 8], stride=1 << 15)], "do not make up"),
+    "terms": ([mask(4, 16), {**fused()[1], "terms": 10**9}], "terms is a whole number from 1 to 64"),
+    "terms of another weight": ([mask(4, 16), {**fused()[1], "terms": 5}], "do not make up"),
+    "a term that moves too far": ([*lifted_terms(4), lifted_product(4)], "do not make up"),
+    "a term of no power of two": ([*lifted_terms(12), lifted_product(3)], "do not make up"),
+    "a term of no weight": ([*lifted_terms(8), lifted_product(64)], "term is a whole number from 0 to 63"),
     "channels": ([IMAGE, mask(1, 5, 3, 3), product("conv2d", [1, 6, 6])], "do not make up"),
     "matrix": ([mask(8), mask(1000, 3), product("matmul", [3])], "do not make up"),
     "circulant": ([mask(1 << 16), mask(1 << 20), product("circulant", [1 << 20])], "use a smaller network or batch"),

@@ -78,6 +78,10 @@ PLAN = Plan(
         Need(LiftedTotal((4,), Reference(16, rows=True), 24), 1),
         Need(LiftedTotal((3,), Reference(4, rows=True), 26), 1),
         Need(LiftedTimesMask((2,), Reference(4), Reference(14, whole=True, start=3, shape=(2,)), 26), ROWS),
+        Need(Mask((3, 4)), 1),
+        Need(FusedTrig((4,), 16, 16, Reference(42, whole=True), terms=3), ROWS),
+        Need(LiftedTimesMask((4,), Reference(16), Reference(42, whole=True, start=4, shape=(4,)), 24, term=1), ROWS),
+        Need(LiftedTimesTrig((4,), Reference(16), Reference(43), 24, weight=True, term=1), ROWS),
     )
 )  # fmt: skip
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from hdcos.errors import ModelError
-from hdcos.nn import models
+from hdcos.nn import Cos, HadamardDiagonal, Sequential, models
 from paper.batched import Batch
 from paper.cells import Cell
 from paper.experiments import ACTIVATIONS
@@ -49,6 +49,17 @@ def test_every_model_of_a_batch_has_the_outputs_and_gradients_of_its_own_module(
         slopes = dict(module.named_parameters())
         wanted = torch.cat([slopes[name].grad.flatten() for name in network.state()])
         torch.testing.assert_close(gradient[index], wanted, rtol=1e-8, atol=1e-12)
+
+
+def test_terms_are_those_of_the_layer() -> None:
+    networks = [
+        Sequential([HadamardDiagonal(12, 10, terms=6), Cos(), HadamardDiagonal(10, 3, terms=2)], seed)
+        for seed in (0, 1)
+    ]
+    x = np.random.default_rng(2).uniform(-1, 1, (5, 12))
+    outputs = Batch(networks, "cpu", torch.float64)(torch.from_numpy(x)).detach().numpy()
+    for index, network in enumerate(networks):
+        np.testing.assert_allclose(outputs[index], network(x), atol=1e-12)
 
 
 @pytest.mark.parametrize("structure", STRUCTURES)

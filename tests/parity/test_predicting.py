@@ -75,6 +75,16 @@ def test_images_are_taken_as_they_are(cluster) -> None:
     assert close(cluster.share(model, "images").predict(x), model(x))
 
 
+def test_several_terms_cost_online_what_one_costs(cluster, private) -> None:
+    model = nn.Sequential([nn.HadamardDiagonal(6, 8, terms=4), nn.Cos(), nn.HadamardDiagonal(8, 3, terms=3)])
+    shared, online = cluster.share(model, "terms"), []
+    for each, network in ((shared, model), (private, MODEL)):
+        cluster.reset_cost()
+        assert close(each.predict(ROWS, mode="shares"), network(ROWS))
+        online.append((cluster.cost.online.rounds, cluster.cost.online.bytes_sent))
+    assert online[0] == online[1]
+
+
 def test_prepared_masks_save_a_round(cluster, private) -> None:
     private.prepare(len(ROWS))
     cluster.reset_cost()

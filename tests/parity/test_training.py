@@ -117,6 +117,12 @@ def test_data_sets_that_are_not_there_are_named(cluster, rows) -> None:
 # ---- fit
 
 
+def test_several_terms_are_trained_as_in_plaintext(cluster, rows) -> None:
+    several = nn.Sequential([nn.HadamardDiagonal(6, 8, terms=4), nn.Cos(), nn.HadamardDiagonal(8, 3, terms=2)], seed=1)
+    expected = plain_fit(several, X, one_hot(Y, 3), 2, 20, lambda epoch: 0.5, 3)
+    assert close(cluster.fit(several, rows, **OPTIONS), expected)
+
+
 def test_private_training_is_plain_training(cluster) -> None:
     before = cluster.datasets()
     trained = cluster.fit(model(), X, Y, name="trained", **OPTIONS)

@@ -67,6 +67,33 @@ def test_the_compiled_layer_equals_the_reference(kernels, words, layer, bits):
         np.testing.assert_array_equal(compact, reference.round_open(expected, mask, 20, 16, True))
 
 
+@pytest.mark.parametrize("layer", [layer for layer in LAYERS if layer[2] > 4], ids=str)
+def test_terms_are_layers_whose_outputs_add_up_with_signs(kernels, words, layer):
+    """H P_t = S_t H: what a kernel moves before its transform is a change of signs behind it."""
+    rows, units, size, outputs, pool = layer
+    phase, a, b, bias = draw(words, layer, 16)
+    plain = HadamardLayer(phase, a, b, 16, 16, size, outputs, bias, pool or (units, 1, 1, 1))
+    weights = [(words(units), words(rows, units), words(rows, units)) for _ in range(5)]
+    pairs = [(words(rows, units), words(rows, units)) for _ in range(4)]
+    places = np.arange(outputs)
+    for one, others in (
+        (plain, [plain._replace(a=x, b=y) for x, y in pairs]),
+        (plain._replace(weight=weights[0]), [plain._replace(weight=weight) for weight in weights[1:]]),
+    ):
+        expected = kernels.hadamard_cos(one)
+        for term, other in enumerate(others, 1):
+            odd = np.bitwise_count(places & term) & 1
+            y = kernels.hadamard_cos(other._replace(bias=None))
+            expected = expected + np.where(odd, np.uint64(0) - y, y)
+        own = weights[1:] if one.weight else pairs
+        call = one._replace(more=[array for arrays in own for array in arrays])
+        np.testing.assert_array_equal(kernels.hadamard_cos(call), expected)
+        np.testing.assert_array_equal(ring.hadamard_cos(call), expected)
+        mask = words(rows, outputs, bits=16).astype(np.uint16)
+        opened = kernels.hadamard_cos_open(call, Opening(mask, 20, 16))
+        np.testing.assert_array_equal(opened, reference.round_open(expected, mask, 20, 16, True))
+
+
 @pytest.mark.parametrize("layer", LAYERS, ids=str)
 def test_the_layer_is_a_rotation_a_pooling_a_transform_and_a_bias(words, layer):
     rows, _, size, outputs, pool = layer
@@ -119,9 +146,22 @@ def test_a_plan_has_the_shape_of_the_result(words):
     assert ring.hadamard_cos_open(HadamardLayer(*arguments[:9]), Opening(*arguments[9:])).shape == (3, 5)
 
 
-def call(w, phase=(2, 8), a=(2, 8), b=(2, 8), size=8, outputs=8, bias=None, pool=None, mask=(2, 8), drop=20, bits=16):
+def call(
+    w,
+    phase=(2, 8),
+    a=(2, 8),
+    b=(2, 8),
+    size=8,
+    outputs=8,
+    bias=None,
+    pool=None,
+    mask=(2, 8),
+    drop=20,
+    bits=16,
+    more=(),
+):
     bias = None if bias is None else w(*bias)
-    layer = HadamardLayer(w(*phase), w(*a), w(*b), 16, 16, size, outputs, bias, pool)
+    layer = HadamardLayer(w(*phase), w(*a), w(*b), 16, 16, size, outputs, bias, pool, (), [w(*shape) for shape in more])
     ring.hadamard_cos_open(layer, Opening(w(*mask), drop, bits))
 
 
@@ -143,6 +183,9 @@ def call(w, phase=(2, 8), a=(2, 8), b=(2, 8), size=8, outputs=8, bias=None, pool
         ({"pool": (1, 2, 4, 4)}, "cannot sum 1 x 2 x 4 over blocks of 4 x 4"),
         ({"pool": (-1, -2, 4, 2)}, "cannot sum"),
         ({"pool": (2, 4, 2)}, "channels, height, width and window"),
+        ({"more": [(2, 8)]}, r"terms for units of shape \(2, 8\) expected, got \[\(2, 8\)\]"),
+        ({"more": [(2, 8), (2, 7)]}, "terms for units of shape"),
+        ({"more": [(2, 8)] * 16}, "terms for units of shape"),
         ({"drop": 50}, "dropping 50 bits and keeping 16 does not fit 64"),
     ],
 )
@@ -160,14 +203,39 @@ def test_what_does_not_fit_is_an_input_error(words, wrong, message):
 def test_the_compiled_gradient_equals_the_reference(kernels, words, bits, rows, width, units, size, opened_bits):
     opened = words(rows, width, bits=opened_bits).astype(compact_dtype(opened_bits))
     phase = words(rows, units, bits=bits).astype(compact_dtype(bits))
-    terms = [words(rows, units) for _ in range(12)]
     mask = words(rows, size, bits=24).astype(np.uint32)
-    for public, ties_up in ((True, True), (False, False)):
+    for public, ties_up, count in ((True, True, 1), (False, False, 1), (True, False, min(5, width))):
+        terms = [words(rows, units) for _ in range(2 + 10 * count)]
         lifted = (opened, words(rows, width), opened_bits, public)
-        factors = (words(units), (123456789, 40), (-25736, 22), bits, 14, size)
+        weight = words(units) if count == 1 else words(count, units)
+        factors = (weight, (123456789, 40), (-25736, 22), bits, 14, size)
         call = HadamardGradient(*lifted, phase, terms, *factors), Opening(mask, 40, 24, ties_up)
         for made, expected in zip(kernels.hadamard_back(*call), reference.hadamard_back(*call), strict=True):
             np.testing.assert_array_equal(made, expected)
             assert made.dtype == expected.dtype
         for made, expected in zip(ring.hadamard_back(*call), reference.hadamard_back(*call), strict=True):
             np.testing.assert_array_equal(made, expected)
+
+
+def test_the_gradient_of_terms_is_the_sum_of_those_of_moved_values(kernels, words):
+    """Of term t the value's entry j ^ t stands in place of j; the sum over rows of the value is one for all terms."""
+    rows, width, units, size, count = 3, 16, 12, 16, 5
+    opened, b = words(rows, width, bits=24).astype(np.uint32), words(rows, width)
+    phase, terms = words(rows, units, bits=16).astype(np.uint16), [words(rows, units) for _ in range(2 + 10 * count)]
+    factors, opening = ((123456789, 40), (-25736, 22), 16, 14, size), Opening(words(rows, size), 0, 64)
+    weight, expected, parts = words(count, units), 0, []
+    for term in range(count):
+        places = np.arange(width) ^ term
+        own = [*terms[:2], *terms[2 + 10 * term : 12 + 10 * term]]
+        moved = HadamardGradient(
+            opened[:, places].copy(), b[:, places].copy(), 24, True, phase, own, weight[term], *factors
+        )
+        total, step, message = kernels.hadamard_back(moved, opening)
+        expected = expected + message - opening.mask
+        parts.append((total[places], step))
+    call = HadamardGradient(opened, b, 24, True, phase, terms, weight, *factors)
+    total, steps, message = kernels.hadamard_back(call, opening)
+    np.testing.assert_array_equal(message - opening.mask, expected)
+    for term, (whole, step) in enumerate(parts):
+        np.testing.assert_array_equal(total, whole)
+        np.testing.assert_array_equal(steps[term], step)

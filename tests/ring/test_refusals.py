@@ -19,12 +19,12 @@ def calls(words):
         "round_open": [rows, short, 20, 16],
         "unpack_sum": [words(45, bits=8).astype(np.uint8), words(3, 6, bits=20).astype(np.uint32), 20],
         "trig_combine": [short, words(3, 8, 5), words(3, 8, 5), 16, 16, *series],
-        "hadamard_cos": [HadamardLayer(short, rows, rows, 16, 16, 8, 5, words(5), None, weight)],
+        "hadamard_cos": [HadamardLayer(short, rows, rows, 16, 16, 8, 5, words(5), None, weight, weight * 2)],
         "hadamard_cos_open": [
-            HadamardLayer(short, rows, rows, 16, 16, 8, 8, words(8), None, weight), Opening(short, 20, 16),
+            HadamardLayer(short, rows, rows, 16, 16, 8, 8, words(8), None, weight, weight), Opening(short, 20, 16),
         ],
         "hadamard_back": [
-            HadamardGradient(wide, many, 24, True, short, [rows] * 12, words(8), (5, 3), (-7, 2), 16, 16, 16),
+            HadamardGradient(wide, many, 24, True, short, [rows] * 22, words(2, 8), (5, 3), (-7, 2), 16, 16, 16),
             Opening(words(3, 16, bits=20).astype(np.uint32), 30, 20, False),
         ],
         "lifted_sums": [wide, many, many, 24, True, rows, rows, rows, rows],

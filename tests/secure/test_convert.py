@@ -18,6 +18,7 @@ IMAGES = nn.Sequential(
 )
 MODELS = {
     "diagonal": (nn.models.mlp([6, 8, 3]), 1),
+    "terms": (nn.Sequential([nn.HadamardDiagonal(6, 8, terms=3), nn.Cos(), nn.HadamardDiagonal(8, 3, terms=2)]), 1),
     "dense": (nn.models.mlp([6, 8, 3], "cos", "dense"), 1),
     "values": (nn.models.mlp([6, 8, 3], "tanh", "low_rank"), 1),
     "pooled": (IMAGES, 2),

@@ -8,10 +8,11 @@ from hdcos import nn
 from hdcos.errors import ModelError
 from hdcos.secure.training.plain import plain_fit
 
+TERMS = nn.Sequential([nn.HadamardDiagonal(6, 8, terms=5), nn.Cos(), nn.HadamardDiagonal(8, 3, terms=2)], seed=2)
 
 @pytest.mark.parametrize("scaled", [True, False])
-def test_it_takes_the_steps_of_autograd(scaled: bool) -> None:
-    model = nn.models.mlp([6, 8, 4, 3], seed=2)
+@pytest.mark.parametrize("model", [nn.models.mlp([6, 8, 4, 3], seed=2), TERMS], ids=["one term", "terms"])
+def test_it_takes_the_steps_of_autograd(model: nn.Sequential, scaled: bool) -> None:
     generator = np.random.default_rng(0)
     x, targets = generator.normal(size=(40, 6)), np.eye(3)[generator.integers(0, 3, 40)]
     trained = plain_fit(model, x, targets, 3, 10, lambda epoch: 0.5 / (1 + epoch), 7, scaled)

@@ -113,6 +113,13 @@ def small_images(activation, structure="hadamard"):
     )
 
 
+def with_terms(terms, activation="cos"):
+    act = nn.activations.activation(activation)
+    shapes = [(12, 8, terms), (8, 8, terms), (8, 3, min(3, terms))]
+    layers = [layer for ins, outs, k in shapes for layer in (nn.HadamardDiagonal(ins, outs, terms=k), act)]
+    return nn.Sequential(layers[:-1], 1)
+
+
 MODELS = {
     "1 layer": nn.models.mlp([12, 8, 3], seed=1),
     "2 layers": nn.models.mlp([12, 16, 8, 3], seed=1),
@@ -121,6 +128,17 @@ MODELS = {
     "blocks": nn.Sequential([nn.HadamardDiagonal(12, 8, blocks=3), nn.Cos(), nn.HadamardDiagonal(8, 3, blocks=3)], 1),
     "projection": nn.Sequential(
         [nn.RandomProjection(12, 16), nn.HadamardDiagonal(16, 8), nn.Cos(), nn.HadamardDiagonal(8, 3)], 1
+    ),
+    "terms": with_terms(4),
+    "terms, tanh": with_terms(4, "tanh"),
+    "terms, pooled": nn.Sequential(
+        [
+            nn.Conv2d(1, 3, 3, padding=1),
+            *(nn.Cos(), nn.AvgPool2d(2), nn.Flatten(), nn.HadamardDiagonal(12, 8, terms=4)),
+            *(nn.Sigmoid(), nn.HadamardDiagonal(8, 3, terms=2)),
+        ],
+        1,
+        (1, 4, 4),
     ),
     "linear": nn.Sequential([nn.Dense(12, 3)], 1),
     "diagonal": nn.Sequential([nn.HadamardDiagonal(12, 3)], 1),
@@ -181,7 +199,7 @@ def test_a_private_step_is_the_plain_step(name: str, loss: str) -> None:
     assert_same_step(model, private, plain_step(model, x, targets, loss, rate), rate)
 
 
-@pytest.mark.parametrize("name", ["2 layers", "blocks", "images", "phd cos", "dense cos"])
+@pytest.mark.parametrize("name", ["2 layers", "blocks", "terms", "images", "phd cos", "dense cos"])
 def test_diagonals_may_learn_at_the_rate_of_all_others(name: str) -> None:
     model = MODELS[name]
     x, targets = batch(model)
@@ -190,7 +208,7 @@ def test_diagonals_may_learn_at_the_rate_of_all_others(name: str) -> None:
     assert_same_step(model, private, plain_step(model, x, targets, "logistic", rate, scale_diagonals=False), rate)
 
 
-@pytest.mark.parametrize("name", ["higgs", "images", "dense tanh", "phd growing_cos"])
+@pytest.mark.parametrize("name", ["higgs", "terms", "images", "dense tanh", "phd growing_cos"])
 def test_a_step_in_plaintext_is_the_plain_step_and_stays_in_range(name: str) -> None:
     model = MODELS[name]
     x, targets = batch(model)
@@ -198,6 +216,16 @@ def test_a_step_in_plaintext_is_the_plain_step_and_stays_in_range(name: str) -> 
     assert_same_step(model, clear, plain_step(model, x, targets, "logistic", 0.1), 0.1)
     assert counter.openings > 0
     assert counter.out_of_range == 0
+
+
+@pytest.mark.parametrize("activation", ["cos", "tanh"])
+@pytest.mark.parametrize("loss", ["logistic", "softmax"])
+def test_a_step_of_several_terms_opens_more_weights_and_nothing_else(activation: str, loss: str) -> None:
+    """One round more or less, or a gradient by term, would show here, whatever the batch."""
+    one, four = (planned_step(with_terms(terms, activation), loss, ROWS) for terms in (1, 4))
+    more, first = 3 * 12 + 3 * 8 + 2 * 8, 3 * 12  # the first weights are used as they were lifted
+    assert one.rounds == four.rounds
+    assert four.online_bytes - one.online_bytes == pytest.approx((22 * more + 64 * (more - first)) / 8, abs=2)
 
 
 @pytest.mark.parametrize("interval", [None, 28])

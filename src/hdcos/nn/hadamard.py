@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from math import pi, sqrt
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from hdcos.nn.layer import Factor, Linear, Shape, beside, module_of
 from hdcos.nn.public import public_choice, public_gaussians, public_signs
 from hdcos.ring import Array
 
-MOST_BLOCKS = 64
+MOST_BLOCKS = MOST_TERMS = 64
 PHD_FRACTION_BITS = 12
 PHD_ENTRIES_PER_ROW = 16
 
@@ -47,6 +48,11 @@ def walsh_hadamard(x: Array) -> Array:
     square = x.reshape(*x.shape[:-1], a, n // a)
     mixed: Array = beside(x, sylvester(a)) @ square @ beside(x, sylvester(n // a))
     return mixed.reshape(x.shape) / sqrt(n)
+
+
+def moved_places(n: int, term: int) -> Array:
+    """P_t as an index: entry j of P_t x is entry j ^ t of x."""
+    return np.arange(n) ^ term
 
 
 def pad_features(x: Array, n: int) -> Array:
@@ -82,7 +88,19 @@ class HadamardLinear(Linear, abstract=True):
 
 @dataclass(frozen=True)
 class HadamardDiagonal(HadamardLinear):
-    """y = H D x + b; blocks=3 is H D3 H D2 H D1 x + b.
+    """y = H D x + b; blocks=3 is H D3 H D2 H D1 x + b; terms=k is the sum over t < k of S_t H D_t x, plus b.
+
+    S_t is public: it turns the sign of row i where i & t has an odd number of bits, so S_0 is 1. It is a row of H
+    itself: S_t H = H P_t, where P_t moves entry j to j ^ t. Hence one transform serves all terms, y = H u + b with
+    u = sum of P_t D_t x, and one gradient by u, opened once, gives those of all diagonals. The terms are linearly
+    independent whatever is kept, as long as k <= out: entry d_tj gives column t of the first `out` rows of H, times
+    signs, and H = L D L^T without pivots, so its first k columns have rank k in its first k rows. With as many terms as
+    outputs the layer is any matrix. To permute rows of H instead would do less: moving row i to i ^ t is a choice of
+    signs in D, and no permutation moves the first column, which is constant.
+
+    Entries of k diagonals start with 1 / k of the variance that one has, so that outputs have the same variance at
+    first; each output sees every entry by 1 / sqrt(n), as ever. `blocks` and `terms` do not go together: blocks in
+    front of the last one start as orthogonal maps, which a sum of terms is not.
 
     Without `bandwidth` the diagonals start as N(0, 1) and the bias as 0: outputs keep the variance of the inputs.
     With bandwidth s the layer starts as random Fourier features: the cosines of its outputs approximate the kernel
@@ -94,12 +112,20 @@ class HadamardDiagonal(HadamardLinear):
 
     blocks: int = 1
     bandwidth: float | None = None
+    terms: int = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_whole(1, "blocks")
+        self._check_whole(1, "blocks", "terms")
         if self.blocks > MOST_BLOCKS:
             raise ModelError(f"{self.kind}: blocks must be at most {MOST_BLOCKS}, got {self.blocks}")
+        if self.terms > min(MOST_TERMS, self.out_features):
+            raise ModelError(
+                f"{self.kind}: terms must be at most {MOST_TERMS} and at most out_features, {self.out_features}, "
+                f"beyond which they depend on each other; got {self.terms}"
+            )
+        if self.blocks > 1 and self.terms > 1:
+            raise ModelError(f"{self.kind}: has several blocks or several terms, not {self.blocks} and {self.terms}")
         self._check_bandwidth(self.bandwidth)
 
     @property
@@ -109,16 +135,28 @@ class HadamardDiagonal(HadamardLinear):
 
     def parameter_shapes(self) -> dict[str, Shape]:
         inner = dict.fromkeys(self.diagonals[1:], (self.size,))
-        return {"diagonal": (self.in_features,), **inner, "bias": (self.out_features,)}
+        first = (self.in_features,) if self.terms == 1 else (self.terms, self.in_features)
+        return {"diagonal": first, **inner, "bias": (self.out_features,)}
+
+    def to_json(self) -> dict[str, Any]:
+        """One term is not written: such a layer is what it was before there were terms."""
+        record = super().to_json()
+        return record if self.terms > 1 else {name: value for name, value in record.items() if name != "terms"}
+
+    def row_elements(self, shape: Shape) -> int:
+        return super().row_elements(shape) + (self.terms - 1) * self.size
+
+    def multiplications(self, shape: Shape) -> int:
+        return self.terms * super().multiplications(shape)
 
     def initial(self, generator: np.random.Generator) -> dict[str, Array]:
         shapes = self.parameter_shapes()
         if self.bandwidth is None:
-            drawn = {name: generator.standard_normal(shapes[name]) for name in self.diagonals}
+            drawn = {name: generator.standard_normal(shapes[name]) / sqrt(self.terms) for name in self.diagonals}
             return {**drawn, "bias": np.zeros(self.out_features)}
         drawn = {name: generator.choice([-1.0, 1.0], shapes[name]) for name in self.diagonals[:-1]}
         last = self.diagonals[-1]
-        drawn[last] = generator.standard_normal(shapes[last]) * sqrt(self.size) / self.bandwidth
+        drawn[last] = generator.standard_normal(shapes[last]) * sqrt(self.size) / self.bandwidth / sqrt(self.terms)
         return {**drawn, "bias": generator.uniform(0, 2 * pi, self.out_features)}
 
     def factors(self, shape: Shape) -> tuple[Factor, ...]:
@@ -130,8 +168,17 @@ class HadamardDiagonal(HadamardLinear):
 
     def forward(self, parameters: Mapping[str, Array], x: Array) -> Array:
         for name in self.diagonals:
-            x = walsh_hadamard(pad_features(x * parameters[name], self.size))
+            x = walsh_hadamard(self._sum_terms(x, parameters[name]))
         return x[..., : self.out_features] + parameters["bias"]
+
+    def _sum_terms(self, x: Array, diagonal: Array) -> Array:
+        """The sum of P_t D_t x, padded."""
+        if self.terms == 1:
+            return pad_features(x * diagonal, self.size)
+        total: Array = pad_features(x * diagonal[0], self.size)
+        for term in range(1, self.terms):
+            total = total + pad_features(x * diagonal[term], self.size)[..., moved_places(self.size, term)]
+        return total
 
 
 @lru_cache(64)

@@ -257,6 +257,11 @@ def stack(*parts: Array) -> Array:
     return concatenate([part.reshape(*part.shape, 1) for part in parts], axis=-1)
 
 
+def as_rows(parts: Sequence[Array]) -> Array:
+    """Vectors as the rows of a matrix; a single one stays a vector."""
+    return parts[0] if len(parts) == 1 else concatenate([part.reshape(1, -1) for part in parts])
+
+
 def reshape(x: Array, *shape: int) -> Array:
     """A contiguous array of another shape; -1 may stand for one of its lengths."""
     if isinstance(x, Blank):

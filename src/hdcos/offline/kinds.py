@@ -23,6 +23,7 @@ RING_BITS = 64
 MOST_DEGREE = 8
 MOST_HARMONICS, HIGHEST_HARMONIC = 256, 1 << 16
 MOST_STRIDE = 1 << 16
+MOST_TERMS = 64
 COIN_BITS = 16
 """Dithered cosines are computed with this many bits more than are dealt."""
 
@@ -222,11 +223,18 @@ class MaskProduct(Kind):
         return {"product": product[None] if self.product.over_rows else product}
 
 
+def weight_fields(term: int) -> tuple[str, str]:
+    """The names of m_w cos r and m_w sin r for one term of a weight."""
+    number = str(term) if term else ""
+    return f"weight{number}_cos", f"weight{number}_sin"
+
+
 @dataclass(frozen=True)
 class FusedTrig(Trig):
     """A trig pair with its products by a weight's mask: cos r, sin r, m_w cos r, m_w sin r for r = -m.
 
-    The weight has one value per unit, or one per window of `pool` = (channels, height, width, window) units.
+    The weight has one value per unit, or one per window of `pool` = (channels, height, width, window) units; or a row
+    of such values for each of several `terms`, and two products for each.
     """
 
     name: ClassVar[str] = "fused_trig"
@@ -236,6 +244,8 @@ class FusedTrig(Trig):
     weight: Reference
     pool: Shape = ()
     dither: bool = False
+    terms: int = 1
+    ranges: ClassVar[Ranges] = {**Trig.ranges, "terms": (1, MOST_TERMS)}
 
     @property
     def elementwise(self) -> bool:
@@ -246,8 +256,8 @@ class FusedTrig(Trig):
         check_pool(self, self.pool, prod(self.shape))
 
     def fits(self, *masks: Shape) -> bool:
-        window = self.pool[3] if self.pool else 1
-        return len(self.shape) == 1 and masks == ((self.shape[0] // window**2,),)
+        window, rows = self.pool[3] if self.pool else 1, () if self.terms == 1 else (self.terms,)
+        return len(self.shape) == 1 and masks == ((*rows, self.shape[0] // window**2),)
 
     @property
     def pair(self) -> TrigPair:
@@ -261,12 +271,21 @@ class FusedTrig(Trig):
         return self.pair.uniform()
 
     def dealt(self) -> tuple[Field, ...]:
-        return Field.alike(self.shape, RING_BITS, "cos", "sin", "weight_cos", "weight_sin")
+        products = (name for term in range(self.terms) for name in weight_fields(term))
+        return Field.alike(self.shape, RING_BITS, "cos", "sin", *products)
+
+    def weights(self, mask: Array) -> list[Array]:
+        """The weight's mask unit by unit, for each term."""
+        weight = spread(ring_words(mask), self.pool)
+        return [weight] if self.terms == 1 else [weight[..., term, :] for term in range(self.terms)]
 
     def derive(self, uniform: Values, *referred: Values) -> Values:
         pair = self.pair.derive(uniform)
-        weight = spread(ring_words(referred[0]["mask"]), self.pool)
-        return {**pair, "weight_cos": weight * pair["cos"], "weight_sin": weight * pair["sin"]}
+        made = dict(pair)
+        for term, weight in enumerate(self.weights(referred[0]["mask"])):
+            cos, sin = weight_fields(term)
+            made |= {cos: weight * pair["cos"], sin: weight * pair["sin"]}
+        return made
 
 
 @dataclass(frozen=True)

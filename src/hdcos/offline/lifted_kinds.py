@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from hdcos.offline.kinds import MOST_DEGREE, RING_BITS, powers, ring_words
+from hdcos.offline.kinds import MOST_DEGREE, MOST_TERMS, RING_BITS, powers, ring_words, weight_fields
 from hdcos.offline.material import Field, Kind, Ranges, Reference, Shape, Values, check_pool, check_range
 from hdcos.ring import Array, spread
 
@@ -21,12 +21,14 @@ class Lifted(Kind):
     """What refers first to a lifted mask that was opened in `bits` bits, and takes one number of it for every unit.
 
     It may have been opened with padding, of which the first numbers count, or have one number per window of `pool` =
-    (channels, height, width, window) units. The product is needed modulo 2**ring.
+    (channels, height, width, window) units. With a `term` t it is moved first: number i is number i ^ t of the mask,
+    whose length is a power of two then. The product is needed modulo 2**ring.
     """
 
     bits: int
     pool: Shape = ()
     ring: int = RING_BITS
+    term: int = 0
 
     @property
     def _width(self) -> int:
@@ -35,16 +37,18 @@ class Lifted(Kind):
     def check(self) -> None:
         super().check()
         check_range(self, 1, self.ring - 1, "bits")
+        check_range(self, 0, MOST_TERMS - 1, "term")
         check_pool(self, self.pool, self.shape[-1] if self.shape else 1)
 
     def fits(self, *masks: Shape) -> bool:
         lifted, *others = masks
         reaches = bool(self.shape) and lifted[:-1] == self.shape[:-1] and bool(lifted) and lifted[-1] >= self._width
-        return reaches and all(mask == self.shape for mask in others)
+        moves = not self.term or (reaches and lifted[-1] > self.term and lifted[-1] & (lifted[-1] - 1) == 0)
+        return reaches and moves and all(mask == self.shape for mask in others)
 
     def cut(self, mask: Array) -> Array:
         """The numbers of a lifted mask that count."""
-        return mask[..., : self._width]
+        return mask[..., np.arange(self._width) ^ self.term] if self.term else mask[..., : self._width]
 
     def split(self, mask: Array) -> tuple[Array, Array]:
         """m and b, unit by unit."""
@@ -80,6 +84,7 @@ class LiftedTimesMask(Lifted):
     bits: int
     pool: Shape = ()
     ring: int = RING_BITS
+    term: int = 0
     ranges: ClassVar[Ranges] = {"ring": (2, RING_BITS)}
 
     def dealt(self) -> tuple[Field, ...]:
@@ -96,9 +101,9 @@ class LiftedTimesMask(Lifted):
 class LiftedTimesTrig(Lifted):
     """m cos r, b cos r, m sin r and b sin r for a lifted mask and a trig pair's r.
 
-    With `weight`, the trig pair is fused with a weight's mask m_w, and m m_w cos r and so on follow; those with m are
-    rounded to multiples of 2**bits and dealt in these units: no weight multiplies them any more, and what is opened
-    next drops many more bits.
+    With `weight`, the trig pair is fused with a weight's mask m_w, that of the same term, and m m_w cos r and so on
+    follow; those with m are rounded to multiples of 2**bits and dealt in these units: no weight multiplies them any
+    more, and what is opened next drops many more bits.
     """
 
     name: ClassVar[str] = "lifted_times_trig"
@@ -108,11 +113,12 @@ class LiftedTimesTrig(Lifted):
     bits: int
     weight: bool = False
     pool: Shape = ()
+    term: int = 0
 
     @property
     def factors(self) -> tuple[str, ...]:
         """The fields of the trig pair that enter products."""
-        return ("cos", "sin", "weight_cos", "weight_sin") if self.weight else ("cos", "sin")
+        return ("cos", "sin", *weight_fields(self.term)) if self.weight else ("cos", "sin")
 
     def wanted(self) -> tuple[tuple[str, ...], ...]:
         return ("mask",), ("mask", *self.factors)

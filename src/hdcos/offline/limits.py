@@ -102,6 +102,6 @@ def _check_reference(
     if any(there.get(name) != _mask(plan, reference) for name in wanted):
         raise InputError(f"position {position} takes {', '.join(wanted)} of {reference.position}, which has no such")
     if reference.shape is not None:
-        (whole, *more), end = _mask(plan, reference) or (0,), reference.start + prod(reference.shape)
-        if more or end > whole:
+        end = reference.start + prod(reference.shape)
+        if end > prod(_mask(plan, reference)):
             raise InputError(f"material refers to elements {reference.start} to {end} of position {reference.position}")

@@ -69,7 +69,7 @@ class Reference:
 
     Within the scope, execution i refers to what the position gave execution i: unit by unit, its only unit for the
     `whole` execution, or all its `rows` at once. A reference to another scope is to the first unit of its position.
-    Of a whole unit that is a row of tensors laid side by side, a `shape` means the tensor that begins at `start`.
+    Of a whole unit, read as one row of numbers, a `shape` means the tensor that begins at `start`.
     """
 
     position: int
@@ -101,9 +101,10 @@ class Reference:
         if self.shape is None:
             return values
         end = self.start + prod(self.shape)
-        if any(array.ndim != 2 or array.shape[1] < end for array in values.values()):
+        flat = {name: array.reshape(len(array), prod(array.shape[1:])) for name, array in values.items()}
+        if any(array.shape[1] < end for array in flat.values()):
             raise InputError(f"material refers to elements {self.start} to {end} of position {self.position}")
-        return {name: array[:, self.start : end].reshape(-1, *self.shape) for name, array in values.items()}
+        return {name: array[:, self.start : end].reshape(-1, *self.shape) for name, array in flat.items()}
 
 
 @dataclass(frozen=True)

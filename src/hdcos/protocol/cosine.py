@@ -160,12 +160,12 @@ class Phase:
 class FusedPhase(Phase):
     """A phase with this party's shares of m_w cos r and m_w sin r, for the mask m_w of the next layer's weight."""
 
-    weight_cos: Array = field(repr=False)
-    weight_sin: Array = field(repr=False)
+    products: tuple[tuple[Array, Array], ...] = field(repr=False)
+    """Of each term of the weight."""
 
-    def weight_terms(self, weight: Masked, pool: Shape = ()) -> tuple[Array, Array, Array]:
-        """What makes [w cos r] = D_w [cos r] - [m_w cos r], and the sine alike: D_w and the two products."""
-        return spread(weight.opened, pool), self.weight_cos, self.weight_sin
+    def weight_terms(self, weight: Masked, pool: Shape = ()) -> list[tuple[Array, Array, Array]]:
+        """What makes [w cos r] = D_w [cos r] - [m_w cos r], and the sine alike: D_w and the two products, by term."""
+        return [(spread(term.opened, pool), *own) for term, own in zip(weight.terms(), self.products, strict=True)]
 
 
 def open_phase(party: Party, y: Share, bits: int, scale: int) -> Rounds[Phase]:
@@ -180,12 +180,12 @@ def open_fused_phase(
     party: Party, y: Openable, weight: Reference, bits: int, scale: int, pool: Shape = ()
 ) -> Rounds[FusedPhase]:
     """The phase of turns, with material for its product with the next layer's weight."""
-    reference = party.next_reference()
-    minus_r, cos_r, sin_r, weight_cos, weight_sin = party.take(
-        FusedTrig(y.shape[1:], bits, scale, weight, pool), y.shape[0]
-    )
+    reference, terms = party.next_reference(), prod(weight.shape[:-1]) if weight.shape else 1
+    kind = FusedTrig(y.shape[1:], bits, scale, weight, pool, terms=terms)
+    minus_r, cos_r, sin_r, *products = party.take(kind, y.shape[0])
     d = yield from party.open(y, minus_r, y.scale - bits, bits)
-    return FusedPhase(d, cos_r, sin_r, bits, scale, reference, weight_cos, weight_sin)
+    pairs = tuple(zip(products[::2], products[1::2], strict=True))
+    return FusedPhase(d, cos_r, sin_r, bits, scale, reference, pairs)
 
 
 def error_bound(phase_bits: int) -> float:

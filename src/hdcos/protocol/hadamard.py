@@ -1,11 +1,13 @@
 """Hadamard-Diagonal layers: H (w * z), where the weight w is masked and known before the input.
 
-Three ways in, by what z is; H is free, so each costs no more than its opening.
+Three ways in, by what z is; H is free, so each costs no more than its opening. A weight of k terms gives H times the
+sum of P_t (w_t * z), where P_t moves entry j to j ^ t (see nn.hadamard): z is opened once, whatever k is, and every
+term has its own products of z's mask with its part of the weight's mask, each a fresh sharing.
 
 *Fused.* z = cos x with x still a share: the cosine and the layer together take the cosine's one round.
 Computes  [x], Masked w -> [H (w * cos x) + bias]. Angles in turns.
-Offline   one FusedTrig per unit: r, [cos r], [sin r], [m_w cos r], [m_w sin r]; A = D_w [cos r] - [m_w cos r] and B
-          alike are computed as soon as the material arrives.
+Offline   one FusedTrig per unit: r, [cos r], [sin r], for each term [m_w cos r], [m_w sin r]; A = D_w [cos r] -
+          [m_w cos r] and B alike are computed as soon as the material arrives.
 Online    1 round, `precision.phase_bits` per unit each way. Then cos d * A - sin d * B and a Walsh-Hadamard transform.
 Error     the cosine's, times the weights.
 Security  the only message is this party's share of d = x - r modulo one turn, r uniform there and used once. D_w was
@@ -19,7 +21,7 @@ Security  the only message is this party's share of d = x - r modulo one turn, r
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -90,29 +92,30 @@ def cos_hadamard(
     """H (w * cos x), first `outputs` of `size`, plus bias; with `pool`, cosines are first summed over windows."""
     units = prod(x.shape[1:])
     bits = precision.phase_bits
-    kind = FusedTrig((units,), bits, precision.dealt, weight.reference, pool or (), precision.dither)
-    opened = spread(weight.opened, pool or ())
+    opened = [spread(term.opened, pool or ()) for term in weight.terms()]
+    kind = FusedTrig((units,), bits, precision.dealt, weight.reference, pool or (), precision.dither, len(opened))
 
     def precompute(fields: Fields, earlier: Callable[[int], Fields]) -> Fields:
-        minus_r, cos_r, sin_r, weight_cos, weight_sin = fields
-        return minus_r, opened * cos_r - weight_cos, opened * sin_r - weight_sin
+        minus_r, cos_r, sin_r, *products = fields
+        rotated = zip([D * part for D in opened for part in (cos_r, sin_r)], products, strict=True)
+        return minus_r, *(whole - product for whole, product in rotated)
 
     # A weight of another scope is known before the input, so that A and B are made with the material.
     early = precompute if weight.reference.scope else None
     fields = party.take(kind, len(x), early)
-    minus_r, A, B = fields if early else precompute(fields, lambda position: ())
+    minus_r, A, B, *more = fields if early else precompute(fields, lambda position: ())
     d = yield from party.open(x, minus_r.reshape(len(x), *x.shape[1:]), x.scale - bits, bits)
     phase, phase_bits = table_phase(d.reshape(len(x), units), bits)
     words = None if bias is None else bias.words
     scale = weight.scale + precision.scale
-    layer = HadamardLayer(phase, A, B, phase_bits, precision.table, size, outputs, words, pool)
+    layer = HadamardLayer(phase, A, B, phase_bits, precision.table, size, outputs, words, pool, (), more)
     return HadamardCosine(layer, scale)
 
 
-def lifted_diagonal(party: Party, x: Share, weight: Masked, drop: int, bits: int) -> Rounds[Share]:
-    """w * (x / 2**drop) element by element, for |x| < 2**(drop + bits - 2) ring units."""
+def lifted_diagonal(party: Party, x: Share, weight: Masked, drop: int, bits: int) -> Rounds[list[Share]]:
+    """w * (x / 2**drop) element by element and term by term, for |x| < 2**(drop + bits - 2) ring units."""
     value = yield from open_lifted(party, x, drop, bits)
-    return times_masked(party, value, weight)
+    return [times_masked(party, value, term) for term in weight.terms()]
 
 
 def empty(shape: tuple[int, ...], like: Array) -> Array:
@@ -120,22 +123,24 @@ def empty(shape: tuple[int, ...], like: Array) -> Array:
     return Blank(shape) if isinstance(like, Blank) else np.empty(shape, np.uint64)
 
 
-def transformed(x: Share, size: int, outputs: int) -> Share:
-    """H x along the last axis: padded to `size`, first `outputs` kept. Local."""
+def transformed(x: Share, size: int, outputs: int, more: Sequence[Share] = ()) -> Share:
+    """H x along the last axis: padded to `size`, first `outputs` kept; plus H P_t x_t for `more` terms. Local."""
     *rows, width = x.shape
-    if width < size:
+    if width < size or more:
         padded = empty((*rows, size), x.words)
         padded[..., :width] = x.words
         padded[..., width:] = 0
+        for term, other in enumerate(more, 1):
+            padded[..., np.arange(width) ^ term] += other.words
         made = walsh_hadamard(padded, padded)
     else:
         made = walsh_hadamard(x.words)
     return Share(made if outputs == size else made[..., :outputs], x.scale, x.bits)
 
 
-def price(rows: int, units: int, phase_bits: int) -> Price:
+def price(rows: int, units: int, phase_bits: int, terms: int = 1) -> Price:
     """The fused layer."""
-    return Price(1, packed_size(rows * units, phase_bits), 32 * rows * units, ("fused_trig",))
+    return Price(1, packed_size(rows * units, phase_bits), 16 * (1 + terms) * rows * units, ("fused_trig",))
 
 
 def lifted_price(rows: int, units: int, bits: int) -> Price:

@@ -16,7 +16,7 @@ x C = E C - [m C] + t [b C]  for C = cos r and sin r, and cos y = cos d cos r - 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from math import prod
 
@@ -43,6 +43,8 @@ class Lifted:
     b: Array = field(repr=False)
     scale: int
     reference: Reference
+    term: int = 0
+    """Number i is number i ^ term of what the reference means."""
 
     @cached_property
     def parts(self) -> tuple[Array, Array]:
@@ -65,6 +67,13 @@ class Lifted:
         D, m, b = (x[start : start + prod(shape)].reshape(shape) for x in (self.D, self.m, self.b))
         reference = Reference.of(self.reference.position, True, start=start, shape=shape)
         return Lifted(D, self.bits, m, b, self.scale, reference)
+
+    def moved(self, term: int) -> Lifted:
+        """P_t x (see nn.hadamard): what the gradient of a transform's input is to one term. Local."""
+        if not term:
+            return self
+        places = np.arange(self.D.shape[-1]) ^ term
+        return replace(self, D=self.D[:, places], m=self.m[:, places], b=self.b[:, places], term=term)
 
     def share(self, party: Party) -> Share:
         words = self.t * self.b - self.m
@@ -142,7 +151,7 @@ def _take_products(party: Party, x: Lifted, w: Masked, pool: Shape = (), ring: i
     if w.bits != 64:
         raise InputError(f"a lifted value meets masks of the whole ring, not of {w.bits} bits")
     rows = (x if w.reference.whole else w).shape[0]
-    kind = LiftedTimesMask(w.shape[-1:], x.reference, w.reference, x.bits, pool, ring)
+    kind = LiftedTimesMask(w.shape[-1:], x.reference, w.reference, x.bits, pool, ring, x.term)
     m_w, b_w = party.take(kind, rows)
     return m_w.astype(np.uint64, copy=False), b_w.astype(np.uint64, copy=False)
 
@@ -164,7 +173,7 @@ class TrigProduct:
 def times_trig(party: Party, x: Lifted, phase: Phase, pool: Shape = ()) -> TrigProduct:
     """x with the phase of y."""
     rows, *shape = phase.d.shape
-    kind = LiftedTimesTrig(tuple(shape), x.reference, phase.reference, x.bits, pool=pool)
+    kind = LiftedTimesTrig(tuple(shape), x.reference, phase.reference, x.bits, pool=pool, term=x.term)
     m_cos, b_cos, m_sin, b_sin = (field.astype(np.uint64, copy=False) for field in party.take(kind, rows))
     cos, sin = x.times(phase.cos_r, m_cos, b_cos, pool), x.times(phase.sin_r, m_sin, b_sin, pool)
     return TrigProduct(phase, cos, sin, x.scale + phase.scale)

@@ -47,6 +47,20 @@ class Masked:
         reference = Reference.of(self.reference.position, True, start=start, shape=shape)
         return Masked(self.opened[start:end].reshape(shape), mask, reference)
 
+    def terms(self) -> tuple[Masked, ...]:
+        """A weight of several terms as one whole row for each; one of a single term as it is."""
+        if len(self.shape) == 1:
+            return (self,)
+        width, first = self.shape[1], self.reference.start
+        return tuple(
+            Masked(
+                self.opened[term],
+                Share(self.mask.words[term], self.scale, self.bits),
+                replace(self.reference, start=first + term * width, shape=(width,)),
+            )
+            for term in range(self.shape[0])
+        )
+
     def of_scope(self, scope: str) -> Masked:
         """The same value for programs of other scopes: its mask is addressed by its own scope's name."""
         return replace(self, reference=Reference(self.reference.position, scope, whole=True))

@@ -55,18 +55,19 @@ def hadamard_back(gradient: HadamardGradient, opening: Opening) -> Any:
     check_trig(g.phase_bits, g.scale)
     check_opening(drop, bits)
     opened, b = check_compact(g.opened, g.opened_bits, "opened"), check_words(g.b, "b", 2)
-    phase, weight = check_compact(g.phase, g.phase_bits, "phase"), check_words(g.weight, "weight", 1)
+    phase, weight = check_compact(g.phase, g.phase_bits, "phase"), check_words(g.weight, "weight")
     terms = [check_words(term, "term", 2) for term in g.terms]
     mask = check_compact(mask, bits, "mask")
-    rows, units = phase.shape
-    fits = opened.shape == b.shape and b.shape[0] == rows and units <= b.shape[1]
-    fits = fits and len(terms) == 12 and {term.shape for term in terms} == {phase.shape}
-    if not fits or weight.shape != (units,) or mask.shape != (rows, g.size) or not 17 <= g.opened_bits <= 62:
+    (rows, units), count = phase.shape, len(terms) // 10
+    fits = opened.shape == b.shape and b.shape[0] == rows and units <= b.shape[1] and _moves(count, b.shape[1])
+    fits = fits and len(terms) == 2 + 10 * count and {term.shape for term in terms} == {phase.shape}
+    fits = fits and weight.shape == ((units,) if count == 1 else (count, units))
+    if not fits or mask.shape != (rows, g.size) or not 17 <= g.opened_bits <= 62:
         raise InputError(f"a gradient of shape {b.shape} and a mask of {mask.shape} do not fit {units} units")
     if g.size < max(1, units) or g.size & (g.size - 1):
         raise InputError(f"size must be a power of two and at least {units}, got {g.size}")
     g = g._replace(opened=opened, b=b, phase=phase, weight=weight, terms=terms)
-    planned = Blank(b.shape[1]), Blank(units), Blank((rows, g.size), compact_dtype(bits))
+    planned = Blank(b.shape[1]), Blank(weight.shape), Blank((rows, g.size), compact_dtype(bits))
     return (g, Opening(mask, drop, bits, ties_up)), planned
 
 
@@ -81,11 +82,19 @@ def _check_layer(layer: HadamardLayer) -> HadamardLayer:
         bias = check_words(bias, "bias")
         if bias.shape != (layer.outputs,):
             raise InputError(f"a bias of shape {(layer.outputs,)} expected, got {bias.shape}")
-    if weight:
-        weight = [check_words(part, "weight") for part in weight]
-        if [part.shape for part in weight] != [a.shape[1:], a.shape, a.shape]:
-            raise InputError(f"a weight for units of shape {a.shape} expected, got {[part.shape for part in weight]}")
-    return layer._replace(phase=phase, a=a, b=b, bias=bias, pool=pool, weight=weight)
+    own = [a.shape[1:], a.shape, a.shape] if weight else [a.shape, a.shape]
+    weight, more = ([check_words(part, "weight") for part in parts] for parts in (weight, layer.more))
+    if weight and [part.shape for part in weight] != own:
+        raise InputError(f"a weight for units of shape {a.shape} expected, got {[part.shape for part in weight]}")
+    count = len(more) // len(own)
+    if [part.shape for part in more] != own * count or not _moves(1 + count, layer.size):
+        raise InputError(f"terms for units of shape {a.shape} expected, got {[part.shape for part in more]}")
+    return layer._replace(phase=phase, a=a, b=b, bias=bias, pool=pool, weight=weight, more=more)
+
+
+def _moves(terms: int, n: int) -> bool:
+    """Whether entries of a row of n can change places by j ^ t for every one of these terms."""
+    return terms == 1 or (1 < terms <= n and n & (n - 1) == 0)
 
 
 @lru_cache(1024)

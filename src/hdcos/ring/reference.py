@@ -162,15 +162,16 @@ def hadamard_cos(layer: HadamardLayer) -> Words:
 
     With a weight (D, w_a, w_b), of D a - w_a and D b - w_b instead.
     """
-    phase, a, b, bits, scale, size, outputs, bias, pool, weight = layer
-    if weight:
-        a, b = weight[0] * a - weight[1], weight[0] * b - weight[2]
+    phase, a, b, bits, scale, size, outputs, bias, pool, weight, more = layer
     cos, sin = (part.view(np.uint64) for part in trig_words(phase, bits, scale))
-    channels, height, width, window = pool or (a.shape[1], 1, 1, 1)
-    blocks = (cos * a - sin * b).reshape(len(a), channels, height // window, window, width // window, window)
-    z = blocks.sum(axis=(3, 5)).reshape(len(a), channels * height * width // window**2)
     padded = np.zeros((len(a), size), np.uint64)
-    padded[:, : z.shape[1]] = z
+    each = 3 if weight else 2
+    own = [weight or (a, b), *(more[start : start + each] for start in range(0, len(more), each))]
+    for term, arrays in enumerate(own):
+        if weight:
+            arrays = arrays[0] * a - arrays[1], arrays[0] * b - arrays[2]
+        z = pool_sum(cos * arrays[0] - sin * arrays[1], pool or (a.shape[1], 1, 1, 1))
+        padded[:, np.arange(z.shape[1]) ^ term] += z
     walsh_hadamard(padded, padded)
     kept = padded[:, :outputs]
     return np.ascontiguousarray(kept if bias is None else kept + bias)
@@ -190,21 +191,24 @@ def hadamard_back(gradient: HadamardGradient, opening: Opening) -> tuple[Words, 
     E, t = _lift(opened, opened_bits)
     share = t * b + E if with_public else t * b
     units = phase.shape[1]
-    E, t = E[:, :units], t[:, :units]
-    cos, sin, w_cos, w_sin, *dealt = terms
-    dealt[4], dealt[6] = (dealt[i] << np.uint64(opened_bits) for i in (4, 6))
-    x_cos, x_sin, m_cos, m_sin = (
-        E * factor - dealt[2 * i] + t * dealt[2 * i + 1] for i, factor in enumerate((cos, sin, w_cos, w_sin))
-    )
     c, s = (part.view(np.uint64) for part in trig_words(phase, phase_bits, scale))
     a, q = np.uint64(step[0]), np.int64(slope[0]).astype(np.uint64)
-    moved = _round(a * c, step[1]) * x_cos + _round(np.uint64(0) - a * s, step[1]) * x_sin
-    y = _round(q * s, slope[1]) * (weight * x_cos - m_cos) + _round(q * c, slope[1]) * (weight * x_sin - m_sin)
-    padded = np.zeros((len(y), size), np.uint64)
-    padded[:, :units] = y
+    padded, moved = np.zeros((len(phase), size), np.uint64), np.zeros_like(weight)
+    for term, D_w in enumerate(weight.reshape(-1, units) if units else [weight]):
+        places = np.arange(units) ^ term
+        w_cos, w_sin, *dealt = terms[2 + 10 * term : 12 + 10 * term]
+        dealt[4], dealt[6] = (dealt[i] << np.uint64(opened_bits) for i in (4, 6))
+        x_cos, x_sin, m_cos, m_sin = (
+            E[:, places] * factor - dealt[2 * i] + t[:, places] * dealt[2 * i + 1]
+            for i, factor in enumerate((terms[0], terms[1], w_cos, w_sin))
+        )
+        steps = _round(a * c, step[1]) * x_cos + _round(np.uint64(0) - a * s, step[1]) * x_sin
+        moved.reshape(-1, units)[term] = steps.sum(axis=0, dtype=np.uint64)
+        padded[:, :units] += _round(q * s, slope[1]) * (D_w * x_cos - m_cos)
+        padded[:, :units] += _round(q * c, slope[1]) * (D_w * x_sin - m_sin)
     walsh_hadamard(padded, padded)
     total: Words = share.sum(axis=0, dtype=np.uint64)
-    return total, moved.sum(axis=0, dtype=np.uint64), round_open(padded, *opening)
+    return total, moved, round_open(padded, *opening)
 
 
 def _lift(opened: Compact, bits: int) -> tuple[Words, Words]:
@@ -232,7 +236,7 @@ def pool_sum(x: Words, pool: Pool) -> Words:
     channels, height, width, window = pool
     grid = x.reshape(*x.shape[:-1], channels, height // window, window, width // window, window)
     total: Words = grid.sum(axis=-1, dtype=np.uint64).sum(axis=-2, dtype=np.uint64)
-    return total.reshape(*x.shape[:-1], -1)
+    return total.reshape(*x.shape[:-1], channels * height * width // window**2)
 
 
 def lifted_times(E: Words, t: Words, factor: Words, m_factor: Words, b_factor: Words, pool: Pool) -> Words:

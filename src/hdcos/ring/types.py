@@ -29,7 +29,8 @@ class HadamardLayer(NamedTuple):
     z = cos d * a - sin d * b at d = phase / 2**bits turns, padded with zeros, from a table at `scale`. H is the
     unnormalised Sylvester-Hadamard matrix of `size`, a power of two. With a `pool` the units are images, summed over
     blocks before they are padded. With weight = (D, w_a, w_b), one D for all rows, a and b become D a - w_a and
-    D b - w_b first.
+    D b - w_b first. `more` has what further terms have of their own, one after the other: a and b, or their weight;
+    entry j of the z of term t is added to entry j ^ t.
     """
 
     phase: Array
@@ -42,6 +43,7 @@ class HadamardLayer(NamedTuple):
     bias: Array | None = None
     pool: Pool | None = None
     weight: Sequence[Array] = ()
+    more: Sequence[Array] = ()
 
 
 class Opening(NamedTuple):
@@ -58,7 +60,8 @@ class HadamardGradient(NamedTuple):
 
     x = E - m + t b was opened as D in `opened_bits` (17 to 62) bits. `terms` are shares of cos r, sin r, w cos r and
     w sin r (w the weight's mask) and of the products of m and b with each, m w cos r and m w sin r in units of
-    2**opened_bits.
+    2**opened_bits. A weight of several rows has as many terms: all but cos r and sin r follow again for each, with
+    entry j ^ t of x for entry j, and the gradients add up.
     `step` and `slope` are public integers on a table of cosines and of sines at `scale`, with the shift that the
     products are rounded by; `size` is that of the transform before.
     """

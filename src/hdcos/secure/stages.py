@@ -7,7 +7,7 @@ the stages of activations. What a training step shares with them is here as func
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -130,11 +130,11 @@ def as_share(party: Party, value: Value) -> Share:
     return value.share() if isinstance(value, HadamardCosine) else value
 
 
-def transform(products: Share, size: int, outputs: int, projection: Projection | None) -> Share:
-    """H (w * x) of w * x, behind the projection if there is one. Local."""
-    if projection is None:
-        return hadamard.transformed(products, size, outputs)
-    return projection(hadamard.transformed(products, size, size))
+def transform(products: Sequence[Share], size: int, outputs: int, projection: Projection | None) -> Share:
+    """H (w * x) of w * x, which may have several terms, behind the projection if there is one. Local."""
+    first, *more = products
+    made = hadamard.transformed(first, size, size if projection else outputs, more)
+    return projection(made) if projection else made
 
 
 def plus_bias(x: Share, bias: Share | None) -> Share:
@@ -171,13 +171,13 @@ class Linear(Stage):
 
 @dataclass(frozen=True, kw_only=True)
 class Diagonal(Linear):
-    """A Hadamard-Diagonal block: H (w * x), perhaps a public projection, and a bias."""
+    """A Hadamard-Diagonal block: H (w * x), or a sum of such terms, perhaps a public projection, and a bias."""
 
     size: int
     outputs: int
     projection: Projection | None = None
 
-    def _output(self, products: Share, parameters: Parameters) -> Share:
+    def _output(self, products: Sequence[Share], parameters: Parameters) -> Share:
         return self._plus_bias(transform(products, self.size, self.outputs, self.projection), parameters)
 
 
@@ -188,8 +188,8 @@ class MaskedDiagonal(Diagonal):
     @local
     def run(self, party: Party, value: Value, parameters: Parameters) -> Value:
         assert isinstance(value, Masked)
-        products = masked.product(party, value, parameters.weights[self.weight.name])
-        return self._output(products, parameters)
+        terms = parameters.weights[self.weight.name].terms()
+        return self._output([masked.product(party, value, term) for term in terms], parameters)
 
 
 @dataclass(frozen=True, kw_only=True)

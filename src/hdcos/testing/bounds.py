@@ -57,7 +57,8 @@ def _linear(
     magnitude = np.abs(value) + error
     total = _absolute(layer, parameters, error)
     for name in set(tensors) - {"bias"}:
-        total = total + _absolute(layer, {**parameters, name: np.full_like(parameters[name], tensors[name])}, magnitude)
+        for spread in _roundings(layer, parameters[name], tensors[name]):
+            total = total + _absolute(layer, {**parameters, name: spread}, magnitude)
     for stage in inner:
         total = total + _opened(stage) * np.abs(parameters["left"]).sum(1)
     return total + tensors.get("bias", 0.0)
@@ -87,6 +88,15 @@ def _blocks(
         error = error + tensors.get("bias", 0.0)
         value = single.forward(own, value)
     return value, error
+
+
+def _roundings(layer: Layer, parameter: Array, rounding: float) -> list[Array]:
+    """A parameter's rounding as parameters whose absolute maps add up: terms have signs, and are taken one by one."""
+    if not isinstance(layer, nn.HadamardDiagonal) or layer.terms == 1:
+        return [np.full_like(parameter, rounding)]
+    return [
+        np.full_like(parameter, rounding) * (np.arange(layer.terms) == term)[:, None] for term in range(layer.terms)
+    ]
 
 
 def _rounding(tensor: Tensor) -> float:

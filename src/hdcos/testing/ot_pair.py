@@ -15,14 +15,14 @@ import numpy as np
 from hdcos.errors import HandshakeError
 from hdcos.generators import lockstep
 from hdcos.offline.dealer import refer
-from hdcos.offline.kinds import FusedTrig, GrowingTrig, Trig
+from hdcos.offline.kinds import FusedTrig, GrowingTrig, Trig, weight_fields
 from hdcos.offline.lifted_kinds import LiftedTimesTrig
 from hdcos.offline.material import Field, Kind, Need, Plan, Precompute, Values
 from hdcos.offline.ot.chunk import chunks
 from hdcos.offline.ot.session import Sent, Session, Talk, pad
 from hdcos.offline.ot.source import OtPool, run
 from hdcos.offline.pool import Allocation
-from hdcos.ring import Array, modulo, spread
+from hdcos.ring import Array, modulo
 
 _numbers: Iterator[int] = count()
 
@@ -136,8 +136,10 @@ def _derive(
     derived = dict(kind.derive(compact, *referred))
     # Products with a cosine are exact products of the cosine that was made, which is rounded by chance.
     if isinstance(kind, FusedTrig):
-        weight = spread(referred[0]["mask"].astype(np.uint64), kind.pool)
-        derived |= {f"weight_{name}": weight * mine[name] for name in ("cos", "sin")}
+        for term, weight in enumerate(kind.weights(referred[0]["mask"])):
+            derived |= {
+                made: weight * mine[name] for made, name in zip(weight_fields(term), ("cos", "sin"), strict=True)
+            }
     if isinstance(kind, GrowingTrig):
         m = mine["mask"]
         for name in ("cos", "sin"):

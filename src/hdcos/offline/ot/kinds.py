@@ -47,6 +47,7 @@ from hdcos.offline.kinds import (
     TrigPair,
     find_angles,
     ring_words,
+    weight_fields,
 )
 from hdcos.offline.lifted_kinds import Lifted, LiftedPowers, LiftedTimesMask, LiftedTimesTrig, LiftedTotal
 from hdcos.offline.material import Kind
@@ -209,9 +210,12 @@ def _fused_trig(party: OtParty, kind: FusedTrig, mine: Shares, weight: Referred)
     """A trig pair, then both its parts times the weight's mask: each party chooses with its share of the weight."""
     _refuse_dither(kind)
     cos, sin = yield from cos_sin(party, mine["mask"], kind.phase_bits, kind.scale)
-    w = spread(weight.mask(), kind.pool)
-    (products,) = yield from ask(times_shared(party, w, stack(cos, sin)))
-    return {"cos": cos, "sin": sin, "weight_cos": products[..., 0], "weight_sin": products[..., 1]}
+    pair = stack(cos, sin)
+    products = yield from ask(*(times_shared(party, w, pair) for w in kind.weights(weight.mask())))
+    made = {"cos": cos, "sin": sin}
+    for term, product in enumerate(products):
+        made |= {name: product[..., place] for place, name in enumerate(weight_fields(term))}
+    return made
 
 
 def _growing_trig(party: OtParty, kind: GrowingTrig, mine: Shares) -> Rounds[Shares]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 
+from hdcos.offline.bilinear import as_rows
 from hdcos.protocol.cosine import FusedPhase
 from hdcos.protocol.gradient import FusedGradient, fused_gradient
 from hdcos.protocol.hadamard import transformed
@@ -108,18 +110,25 @@ class Backward:
     def _diagonal_gradients(self, each: Pass, before: Pass | None, opened: Lifted) -> Gradient:
         """The steps of a block, and the gradient by the activations before it."""
         block, party = each.block, self.party
+        moved = [opened.moved(term) for term in range(prod(block.weight.shape[:-1]))]
         if each.before is None:
-            total, step = summed_product(party, opened, each.x)
+            (total, step), *others = [summed_product(party, x, each.x) for x in moved]
             self._move_bias(block, total)
+            step = Share(as_rows([step.words, *(other.words for _, other in others)]), step.scale)
             self._move(block.weight.name, step, block.weight.squared)
-            return step if before is None else times_masked(party, opened, each.weight)
+            return step if before is None else self._behind_weight(each, moved)
         assert before is not None
         factor = self._on_cosine(block, each.before, opened.scale + each.before.scale, before.block)
         self._move_bias(block, opened.share(party).sum(0))
-        products = times_trig(party, opened, each.before, before.block.pool)
-        words = products.combine(factor[0], 0, factor[1], block.weight.scale).sum(0).words
-        self.made[block.weight.name] = pool_sum(words, before.block.pool)
-        return times_masked(party, opened, each.weight)
+        products = [times_trig(party, x, each.before, before.block.pool) for x in moved]
+        steps = [x.combine(factor[0], 0, factor[1], block.weight.scale).sum(0).words for x in products]
+        self.made[block.weight.name] = as_rows([pool_sum(words, before.block.pool) for words in steps])
+        return self._behind_weight(each, moved)
+
+    def _behind_weight(self, each: Pass, moved: list[Lifted]) -> Share:
+        """The gradient by what a block's weight was multiplied with: the sum over its terms."""
+        first, *others = [times_masked(self.party, x, w) for x, w in zip(moved, each.weight.terms(), strict=True)]
+        return sum(others, first)
 
     def _note_fused_steps(self, number: int, gradient: Gradient) -> None:
         """The steps of a block whose gradient went on to the block before it, and was opened there."""

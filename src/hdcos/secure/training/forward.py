@@ -77,9 +77,10 @@ class Weights:
         }
 
     @property
-    def first(self) -> Lifted:
-        """The first block's weight, which begins the first row."""
-        return self._lifted[0].part(0, self._first.shape)
+    def first(self) -> list[Lifted]:
+        """The terms of the first block's weight, which begins the first row."""
+        *terms, width = self._first.shape
+        return [self._lifted[0].part(term * width, (width,)) for term in range(prod(terms))]
 
     def masked_at(self, name: str) -> Reference:
         """Where the mask of a weight will be, if `remask` comes next."""
@@ -187,7 +188,8 @@ class Forward:
         # H adds and subtracts whole turns, so that products may lose them; a projection multiplies by fractions.
         whole_turns = first.block.periodic and first.block.projection is None
         ring = WEIGHT_SCALE + X.scale if whole_turns else 64
-        y = self._diagonal_output(times_masked(self.party, self.weights.first, X, ring=ring), first.block)
+        products = [times_masked(self.party, term, X, ring=ring) for term in self.weights.first]
+        y = self._diagonal_output(products, first.block)
         if first.block.fused:
             # The next weight is opened in the same round as the phase that its mask is multiplied with.
             weight = self.weights.masked_at(self.passes[1].block.weight.name)
@@ -221,7 +223,7 @@ class Forward:
         if each.block.diagonal:
             z = yield from self.with_waiting(settle(self.party, z.reshape(len(z), -1), INPUT_SCALE))
             each.x = yield from self.with_waiting(open_masked(self.party, z))
-            return self._diagonal_output(product(self.party, each.x, each.weight), each.block)
+            return self._diagonal_output([product(self.party, each.x, w) for w in each.weight.terms()], each.block)
         if z.bits - max(0, z.scale - OPENED_SCALE) < LEAST_RING:
             z = yield from self.with_waiting(settle(self.party, z, OPENED_SCALE))
         z = z.reshape(len(z), *each.block.part.factor.inputs)
@@ -239,8 +241,9 @@ class Forward:
         if block.bias is not None and block.projection is None and scale >= block.bias.scale:
             bias = self.state[block.bias.name].raised(scale).words
         rotation = (phase.d, phase.cos_r, phase.sin_r, phase.bits, phase.scale)
-        weight = phase.weight_terms(each.weight, pool)
-        y = HadamardCosine(HadamardLayer(*rotation, block.size, outputs, bias, windows, weight), scale)
+        weight, *more = phase.weight_terms(each.weight, pool)
+        others = [array for term in more for array in term]
+        y = HadamardCosine(HadamardLayer(*rotation, block.size, outputs, bias, windows, weight, others), scale)
         if bias is not None:
             return y.share() if block.last else y
         made = block.projection(y.share()) if block.projection else y.share()
@@ -270,7 +273,7 @@ class Forward:
         words = pool_sum(z.words.reshape(len(z), -1), block.pool)
         return Share(words, z.scale + block.pool_bits, z.bits)
 
-    def _diagonal_output(self, products: Share, block: LinearBlock) -> Share:
+    def _diagonal_output(self, products: list[Share], block: LinearBlock) -> Share:
         y = transform(products, block.size, block.part.factor.outputs[0], block.projection)
         return self._plus_bias(y.raised(DIAGONAL_OUTPUT), block)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from hdcos import nn
 from hdcos.errors import ModelError
-from hdcos.nn.hadamard import pad_features, walsh_hadamard
+from hdcos.nn.hadamard import moved_places, pad_features, walsh_hadamard
 from hdcos.ring import Array
 from hdcos.secure.training.targets import batches
 
@@ -51,9 +51,10 @@ def _gradients(model: nn.Sequential, state: dict[str, Array], x: Array, targets:
         layer, before = model.layers[index], inputs[index]
         if isinstance(layer, nn.HadamardDiagonal):
             made[f"{index}.bias"] = gradient.sum(0)
-            mixed = walsh_hadamard(pad_features(gradient, layer.size))[:, : layer.in_features]
-            made[f"{index}.diagonal"] = (before * mixed).sum(0)
-            gradient = mixed * state[f"{index}.diagonal"]
+            mixed, diagonal = walsh_hadamard(pad_features(gradient, layer.size)), state[f"{index}.diagonal"]
+            terms = [mixed[:, moved_places(layer.in_features, term)] for term in range(layer.terms)]
+            made[f"{index}.diagonal"] = np.stack([(before * term).sum(0) for term in terms]).reshape(diagonal.shape)
+            gradient = np.sum(np.stack(terms) * diagonal.reshape(layer.terms, 1, -1), 0)
         else:
             gradient = -np.sin(before) * gradient
     return made
