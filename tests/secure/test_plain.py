@@ -10,28 +10,31 @@ from hdcos.secure.training.plain import plain_fit
 
 
 def test_it_takes_the_steps_of_autograd() -> None:
-    model = nn.models.mlp([6, 8, 4, 3], seed=2)
+    layers = [nn.HadamardDiagonal(6, 8), nn.Cos(), nn.HadamardDiagonal(8, 4), nn.Cos(), nn.Dense(4, 3)]
+    model = nn.Sequential(layers, seed=2)
     generator = np.random.default_rng(0)
     x, targets = generator.normal(size=(40, 6)), np.eye(3)[generator.integers(0, 3, 40)]
-    trained = plain_fit(model, x, targets, 3, 10, lambda epoch: 0.5 / (1 + epoch), 7)
+    trained = plain_fit(model, x, targets, 3, 10, lambda epoch: 0.5 / (1 + epoch), 7, momentum=0.9)
     module = model.to_torch(torch.float64)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.5, momentum=0.9)
     for epoch in range(3):
+        optimizer.param_groups[0]["lr"] = 0.5 / (1 + epoch)
         order = np.random.default_rng([7, epoch]).permutation(40)
         for start in range(0, 40, 10):
             rows = order[start : start + 10]
             loss = torch.nn.functional.binary_cross_entropy_with_logits(
                 module(torch.from_numpy(x[rows])), torch.from_numpy(targets[rows]), reduction="sum"
             )
-            module.zero_grad()
+            optimizer.zero_grad()
             (loss / 10).backward()
-            with torch.no_grad():
-                for parameter in module.parameters():
-                    parameter -= 0.5 / (1 + epoch) * parameter.grad
+            optimizer.step()
     expected = nn.from_torch(module).state()
     for name, value in trained.state().items():
         np.testing.assert_allclose(value, expected[name], atol=1e-12)
 
 
 def test_other_layers_are_pytorch_s_business() -> None:
-    with pytest.raises(ModelError, match="Dense"):
-        plain_fit(nn.models.mlp([4, 2], structure="dense"), np.zeros((2, 4)), np.zeros((2, 2)), 1, 1, lambda _: 0.1, 0)
+    with pytest.raises(ModelError, match="LowRank"):
+        plain_fit(
+            nn.models.mlp([4, 2], structure="low_rank"), np.zeros((2, 4)), np.zeros((2, 2)), 1, 1, lambda _: 0.1, 0
+        )
