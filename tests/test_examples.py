@@ -22,4 +22,4 @@ def test_an_example_runs_and_is_short(path: Path) -> None:
 
 
 def test_the_examples_are_there() -> None:
-    assert {path.stem for path in EXAMPLES} == {"private_inference", "private_training", "two_owners"}
+    assert {path.stem for path in EXAMPLES} == {"kernel_machine", "private_inference", "private_training", "two_owners"}

@@ -21,6 +21,7 @@ EVERYTHING = [models.mlp([13, 20, 5], name, structure) for name in ACTIVATIONS f
     models.lenet5("tanh", "dense"),
     Sequential([HadamardDiagonal(7, 12, 3, bandwidth=2.0), Cos(), Dense(12, 3, bandwidth=1.5)]),
     Sequential([RandomProjection(30, 11), HadamardDiagonal(11, 2)]),
+    models.kernel_machine(12, 3, 40),
     Sequential([Cos()], input_shape=(3, 2)),
 ]
 
