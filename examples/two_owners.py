@@ -12,8 +12,9 @@ top, bottom = x[:, :32], x[:, 32:]  # one owner has the upper half of each image
 with hdcos.local() as cluster:
     cluster.upload(top, name="first-owner")
     cluster.upload(bottom, y, name="second-owner", outputs=10)  # who also has the labels
-    model = nn.Sequential([nn.HadamardDiagonal(64, 256, bandwidth=4.0), nn.Cos(), nn.HadamardDiagonal(256, 10)])
-    private = cluster.fit(model, ("first-owner", "second-owner"), epochs=20, batch_size=50, lr=1.0, seed=0)
+    model = nn.Sequential([nn.HadamardDiagonal(64, 128, bandwidth=3.0), nn.Cos(), nn.Dense(128, 10)])
+    rates = {"lr": 0.2, "momentum": 0.9}
+    private = cluster.fit(model, ("first-owner", "second-owner"), epochs=10, batch_size=50, seed=0, **rates)
     scores = private.predict(images)
 
 print(f"accuracy of the model nobody holds: {np.mean(scores.argmax(1) == labels):.1%}")

@@ -109,6 +109,7 @@ UNTRAINED = {
     "activations": "activations",
     "kernel": "kernel",
     "frozen-features": "frozen",
+    "kernel-machine": "kernel_machine",
     "secure": "secure",
 }
 """Experiments that are no list of cells: the module whose `run` appends what the file lacks and counts the rows."""

@@ -16,6 +16,7 @@ import numpy as np
 from hdcos.nn.dense import Dense
 from hdcos.nn.hadamard import HadamardDiagonal
 from hdcos.nn.layer import Linear
+from hdcos.nn.models import median_distance
 from hdcos.ring import Array
 from paper import results, splits
 from paper.cells import IMAGES
@@ -43,8 +44,7 @@ def features(structure: str, x: Array, bandwidth: float, dimension: int, seed: i
 
 def bandwidth_of(x: Array) -> float:
     """Half the median distance between 500 rows."""
-    some = x[:500]
-    return 0.5 * float(np.sqrt(np.median(_squares(some, some)[np.triu_indices(len(some), 1)])))
+    return 0.5 * median_distance(x)
 
 
 def kernel(x: Array, y: Array, bandwidth: float) -> Array:

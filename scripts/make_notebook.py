@@ -105,10 +105,11 @@ on the way; the trained network stays in shares too, until somebody asks to reve
     (
         "code",
         """x, y = hdcos.data.digits("train")
-fresh = nn.Sequential([nn.HadamardDiagonal(64, 256, bandwidth=4.0), nn.Cos(), nn.HadamardDiagonal(256, 10)])
+fresh = nn.Sequential([nn.HadamardDiagonal(64, 128, bandwidth=3.0), nn.Cos(), nn.Dense(128, 10)])
 
 with hdcos.local() as cluster:
-    learnt = cluster.fit(fresh, x, y, epochs=10, batch_size=50, lr=1.0, seed=0, progress=False)
+    rates = {"lr": 0.2, "momentum": 0.9}
+    learnt = cluster.fit(fresh, x, y, epochs=10, batch_size=50, seed=0, progress=False, **rates)
     after = np.mean(learnt.predict(images).argmax(1) == labels)
     cost = cluster.cost.online
 

@@ -9,6 +9,7 @@ import sys
 from hdcos import __version__, nn
 from hdcos.protocol.catalogue import ACTIVATIONS
 from hdcos.secure.calibrate import intervals
+from hdcos.secure.estimate import estimate, total
 from serve_nodes import command
 
 HDCOS = [sys.executable, "-c", "from hdcos.cli import main; main()"]
@@ -91,6 +92,22 @@ def test_the_series_of_a_network_are_listed_with_their_intervals_and_cost(tmp_pa
     found = {"layer": 1, "kind": "Tanh", "interval": 60, "assumed": False, "harmonics": 56}
     assert json.loads(shown)["series"] == [{**found, "material_bytes": wider.material_bytes}]
     assert wider.material_bytes == 8 * series.material_bytes
+
+
+def test_ready_networks_stand_side_by_side() -> None:
+    code, shown = command("cost", "networks", "--json")
+    assert code == 0
+    costs = {cost.pop("network"): cost for cost in json.loads(shown)}
+    assert {*nn.models.READY, "kernel_machine", "digits", "lenet5, dense"} < set(costs)
+    machine, dense = costs["kernel_machine"], total(estimate(nn.models.lenet5(structure="dense")))
+    assert (machine["rounds"], machine["online_bytes"], machine["row_bytes"]) == (0, 0, 8 * 4096)
+    assert costs["lenet5, dense"]["online_bytes"] == dense.online.bytes_sent
+    code, shown = command("cost", "networks")
+    assert code == 0
+    assert "comparisons would come on top" in shown
+    code, shown = command("cost", "kernel_machine")
+    assert code == 0
+    assert "a row to each party in 32,768 bytes" in shown
 
 
 def test_a_warning_is_shown_by_name_without_a_place(tmp_path) -> None:

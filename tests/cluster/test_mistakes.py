@@ -88,7 +88,14 @@ def test_no_private_key_is_ever_written_down(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["activations", "--batch", "8"], ["digits", "--structure", "dense"], ["lenet5", "--batch", "100000000"], []],
+    [
+        ["activations", "--batch", "8"],
+        ["networks", "--train"],
+        ["kernel_machine", "--structure", "dense"],
+        ["digits", "--structure", "dense"],
+        ["lenet5", "--batch", "100000000"],
+        [],
+    ],
 )
 def test_options_that_would_be_ignored_are_a_usage_error(arguments) -> None:
     command = [sys.executable, "-c", "from hdcos.cli import main; main()", "cost", *arguments]

@@ -35,6 +35,14 @@ BOMBS = {
     "PHD": (described(linear("PHD", 4, 4096), {"type": "Cos"}), "random or circulant matrices"),
     "wide PHD": (described(linear("PHD", 4, 1 << 24)), "layer 0, PHD, works on"),
     "projection": (described(linear("RandomProjection", 4, 1 << 26)), "layer 0, RandomProjection, works on"),
+    "features": (described(linear("RandomFeatures", 4, 1 << 26, bandwidth=1)), "layer 0, RandomFeatures, works on"),
+    "many features": (
+        described(
+            linear("RandomFeatures", 4, 1 << 21, bandwidth=1),
+            *[linear("RandomFeatures", 1 << 21, 1 << 21, bandwidth=1)] * 2,
+        ),
+        "random or circulant matrices",
+    ),
     "projections": (described(*(linear("RandomProjection", 4, 4, seed=n) for n in range(1001))), "at most 1000 layers"),
     "circulant": (described(linear("Circulant", 1 << 18, 1 << 18), shape=(1 << 18,)), "circulant matrices"),
     "transform": (described(linear("HadamardDiagonal", 4, 1 << 27)), "layer 0, HadamardDiagonal, works on"),

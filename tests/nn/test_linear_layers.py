@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.linalg import circulant, hadamard
 
 from hdcos.errors import ModelError
-from hdcos.nn import PHD, Circulant, Dense, HadamardDiagonal, LowRank, RandomProjection
+from hdcos.nn import PHD, Circulant, Dense, HadamardDiagonal, LowRank, RandomFeatures, RandomProjection
 from hdcos.nn.hadamard import PHD_FRACTION_BITS, walsh_hadamard
 from hdcos.nn.layer import Linear
 
@@ -133,6 +133,8 @@ def test_secure_multiplications_are_those_of_the_paper() -> None:
 PHD_ROW = ([0, 1, 2, 3, 4, 5, 6, 7], [-1220, 237, -1220, 2992, -553, -1739, 169, 1197])
 PROJECTION_KEPT = [1, 2, 5, 7]
 PROJECTION_SIGNS = [1, -1, -1, -1, 1, 1]
+FEATURES = ([1, 1, 1, -1], [-69, 358, 238, 60])
+FEATURE_PHASE = 1.691360346661964
 
 
 def test_public_matrices_are_the_same_on_every_host() -> None:
@@ -141,6 +143,30 @@ def test_public_matrices_are_the_same_on_every_host() -> None:
     assert (columns[0].tolist(), values[0].tolist()) == PHD_ROW
     assert RandomProjection(6, 4).kept().tolist() == PROJECTION_KEPT
     assert RandomProjection(6, 4).signs().tolist() == PROJECTION_SIGNS
+    signs, gaussians, phases = RandomFeatures(3, 6, 1.0).diagonals()
+    assert (signs[1].tolist(), (256 * gaussians[1]).tolist()) == FEATURES
+    assert phases[0] == pytest.approx(FEATURE_PHASE, abs=1e-12)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_random_features_are_cosines_of_blocks_of_transforms(size: tuple[int, int]) -> None:
+    layer = RandomFeatures(*size, bandwidth=0.7, seed=4)
+    H, x = orthonormal(layer.size), np.random.default_rng(1).standard_normal((7, size[0]))
+    signs, gaussians, phases = layer.diagonals()
+    W = np.vstack([H * g @ H * s for s, g in zip(signs, gaussians, strict=True)])[: size[1], : size[0]]
+    expected = np.cos(x @ W.T * np.sqrt(layer.size) / 0.7 + phases)
+    np.testing.assert_allclose(layer.forward({}, x), expected, atol=1e-10)
+    assert layer.output_shape((size[0],)) == (size[1],)
+    assert layer.multiplications((size[0],)) == 0
+
+
+def test_products_of_random_features_estimate_the_kernel() -> None:
+    x = np.random.default_rng(0).standard_normal((30, 20))
+    distances = ((x[:, None] - x) ** 2).sum(axis=2)
+    found = [RandomFeatures(20, 1000, 4.0, seed).forward({}, x) for seed in range(20)]
+    estimates = np.array([2 / 1000 * y @ y.T for y in found])
+    error = estimates.mean(axis=0) - np.exp(-distances / 32)
+    assert np.abs(error).max() < 5 * estimates.std(axis=0).max() / np.sqrt(20)
 
 
 def test_the_sparse_matrix_has_sixteen_entries_and_norm_one_in_every_row() -> None:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from hdcos.errors import ModelError
-from hdcos.nn import AvgPool2d, Conv2d, HadamardDiagonal, models
+from hdcos.errors import InputError, ModelError
+from hdcos.nn import AvgPool2d, Conv2d, Dense, HadamardDiagonal, RandomFeatures, models
 from hdcos.nn.activations import ACTIVATIONS
 
 WORDS = ["none", *ACTIVATIONS]
@@ -81,6 +81,9 @@ def test_parameters_are_counted(model, count: int) -> None:
         (lambda: models.lenet5("gelu"), "no activation is called 'gelu': choose from none, cos"),
         (lambda: models.criteo_mlp(structure="sparse"), "'sparse': choose from dense, hadamard, low_rank, phd, circ"),
         (lambda: models.higgs_mlp(0), "hidden_layers must be a whole number of at least 1, got 0"),
+        (lambda: models.kernel_machine(0), "in_features must be a whole number of at least 1, got 0"),
+        (lambda: models.kernel_machine(4, bandwidth=-1.0), "bandwidth must be a positive number"),
+        (lambda: RandomFeatures(4, 8, None), "bandwidth must be a positive number, got None"),
         (lambda: models.mlp([4]), r"at least two sizes, its inputs and its outputs, got \[4\]"),
         (lambda: models.pretrained("vgg"), "'vgg': choose from digits, lenet5_mnist, lenet5_fashion_mnist"),
     ],
@@ -88,6 +91,17 @@ def test_parameters_are_counted(model, count: int) -> None:
 def test_wrong_words_list_the_choices(build, message: str) -> None:
     with pytest.raises(ModelError, match=message):
         build()
+
+
+def test_a_kernel_machine_is_a_linear_layer_on_random_features() -> None:
+    rows = np.random.default_rng(0).standard_normal((600, 50))
+    assert models.median_distance(rows) == pytest.approx(10, rel=0.02)
+    assert models.median_distance(rows.reshape(600, 5, 10)) == models.median_distance(rows)
+    model = models.kernel_machine(50, 3, features=70, seed=2)
+    assert model.layers == (RandomFeatures(50, 70, 10.0, seed=2), Dense(70, 3))
+    assert models.kernel_machine(50, 3, 70, bandwidth=2).layers[0].bandwidth == 2
+    with pytest.raises(InputError, match="two rows at least, got 1"):
+        models.median_distance(rows[:1])
 
 
 def test_the_digits_model_classifies_test_digits() -> None:

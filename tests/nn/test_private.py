@@ -136,6 +136,17 @@ def test_public_layers_anywhere_cost_no_round() -> None:
     assert check(nn.Sequential(layers), np.random.default_rng(2).uniform(-1, 1, (4, 40))) == 4
 
 
+def test_a_kernel_machine_costs_no_round_and_its_owner_computes_the_features() -> None:
+    model = nn.Sequential([nn.Flatten(), *nn.models.kernel_machine(40, 3, 100).layers], input_shape=(1, 8, 5))
+    x = np.random.default_rng(2).uniform(-1, 1, (1100, 1, 8, 5))
+    assert check(model, x[:4]) == 0
+    assert compile_network(model).input_shape == (100,)
+    np.testing.assert_array_equal(compile_network(model).apply_front(x), model.layers[1].forward({}, x.reshape(-1, 40)))
+    behind = nn.Sequential([nn.Dense(4, 6), nn.RandomFeatures(6, 8, 1.0), nn.Dense(8, 2)])
+    with pytest.raises(ModelError, match="layer 1, RandomFeatures, is computed by the owner"):
+        compile_network(behind)
+
+
 @pytest.mark.parametrize("between", [nn.AvgPool2d(2), nn.AvgPool2d(3), nn.Flatten()], ids=lambda layer: layer.kind)
 @pytest.mark.parametrize("activation", [nn.Sin(), nn.Cos(), nn.GrowingCos(), nn.Square()], ids=lambda layer: layer.kind)
 def test_public_layers_between_a_linear_layer_and_its_activation(between, activation) -> None:

@@ -22,6 +22,7 @@ EVERYTHING = [models.mlp([13, 20, 5], name, structure) for name in ACTIVATIONS f
     Sequential([HadamardDiagonal(7, 12, 3, bandwidth=2.0), Cos(), Dense(12, 3, bandwidth=1.5)]),
     Sequential([RandomProjection(30, 11), HadamardDiagonal(11, 2)]),
     Sequential([HadamardDiagonal(7, 12, bandwidth=2.0, terms=5), Cos(), HadamardDiagonal(12, 3, terms=3)]),
+    models.kernel_machine(12, 3, 40),
     Sequential([Cos()], input_shape=(3, 2)),
 ]
 

@@ -175,6 +175,25 @@ def test_diagonals_may_learn_at_the_rate_of_the_others(cluster, rows) -> None:
     assert not close(trained, plain(), limit=0.05), "unless told otherwise they have a rate of their own"
 
 
+def test_a_kernel_machine_is_trained_on_features_that_the_caller_computes(cluster) -> None:
+    machine = nn.models.kernel_machine(6, 3, 64)
+    features, head = (
+        machine.layers[0],
+        nn.Sequential(machine.layers[1:]).with_state(
+            {f"0.{name}": values for name, values in machine.parameters(1).items()}
+        ),
+    )
+    trained = cluster.fit(machine, X, Y, momentum=0.9, **{**OPTIONS, "lr": 0.1})
+    made = features.forward({}, X)
+    expected = plain_fit(head, made, one_hot(Y, 3), 2, 20, lambda epoch: 0.1, 3, momentum=0.9)
+    assert np.abs(trained.predict(X) - expected(made)).max() < 0.02
+    assert trained.rounds == {"masked": 0, "shares": 1}
+    assert trained.cost.online.rounds == STEPS * plan_step(machine, 20).rounds
+    cluster.upload(X, Y, name="plain", outputs=3)
+    with pytest.raises(InputError, match="apply the leading RandomFeatures before uploading"):
+        cluster.fit(machine, "plain", **OPTIONS)
+
+
 @pytest.mark.parametrize("how", ["schedule", "function"])
 def test_rates_may_change_by_epoch(cluster, rows, how) -> None:
     falling = {"lr": 0.5, "schedule": lambda epoch: 1.0 - 0.5 * epoch} if how == "schedule" else {}

@@ -3,6 +3,7 @@
 main    the group of commands, and how errors become one line and an exit code
 common  what commands share
 cost    `hdcos cost`: of activations, models and training
+networks  `hdcos cost networks`: the ready networks side by side
 demo    `hdcos demo`
 train   `hdcos train CONFIG.toml`
 remote  what clients of a cluster do: predict, share models, upload, reveal

@@ -23,6 +23,7 @@ from rich.progress import track
 from hdcos import nn
 from hdcos.api.cost import PhaseCost
 from hdcos.cli.common import json_option, new_table, show
+from hdcos.cli.networks import KERNEL, row_bytes, show_networks
 from hdcos.cluster.cluster import Cluster
 from hdcos.cluster.local import local
 from hdcos.errors import ModelError
@@ -66,7 +67,8 @@ def cost(
     rtt_ms: float,
     mbps: float | None,
 ) -> None:
-    """What private inference with NAME costs: a ready model, a model file, or `activations` for their table.
+    """What private inference with NAME costs: a ready model or a model file. `networks` compares the ready
+    models, `activations` the activations.
 
     Material is planned for both sources side by side: from a dealer, and made by the two parties themselves.
     """
@@ -77,8 +79,8 @@ def cost(
         if context.get_parameter_source(option) is not ParameterSource.DEFAULT
     ]
     fixed = [option for option in given if option in ("--activation", "--structure")]
-    if name == "activations" and given:
-        raise click.UsageError(f"`hdcos cost activations` has no {', '.join(given)}")
+    if name in ("activations", "networks") and given:
+        raise click.UsageError(f"`hdcos cost {name}` has no {', '.join(given)}")
     if fixed and name not in nn.models.READY:
         raise click.UsageError(f"{', '.join(fixed)} only apply to ready models: {', '.join(nn.models.READY)}")
     if train and measure:
@@ -88,6 +90,9 @@ def cost(
     network = Emulation(rtt_ms, mbps)
     if name == "activations":
         show_activations(network, as_json)
+        return
+    if name == "networks":
+        show_networks(as_json)
         return
     model = find_model(name, activation, structure)
     if train:
@@ -100,12 +105,14 @@ def find_model(name: str, activation: str, structure: str) -> nn.Sequential:
     """A ready model by name, or a saved one by its file."""
     if name in nn.models.READY:
         return nn.models.READY[name](activation=activation, structure=structure)
+    if name == KERNEL:
+        return nn.models.kernel_machine()
     if name in nn.models.PRETRAINED:
         return nn.models.pretrained(name)
     if Path(name).exists():
         return nn.load(name)
-    known = ", ".join([*nn.models.READY, *nn.models.PRETRAINED])
-    raise ModelError(f"no ready model or file is called {name!r}: choose from {known}, or activations")
+    known = ", ".join([*nn.models.READY, KERNEL, *nn.models.PRETRAINED])
+    raise ModelError(f"no ready model or file is called {name!r}: choose from {known}, networks, or activations")
 
 
 # ---- activations
@@ -256,6 +263,7 @@ def show_model_cost(
         return
     dense = total(estimate(densify(model), batch, network=network))
     _print_layers(f"{name}, batch of {batch}, {model.parameter_count:,} parameters", [*layers, whole], dense)
+    click.echo(f"Its owner sends a row to each party in {row_bytes(model):,} bytes.")
     if seen is not None:
         _print_measured(seen)
     for each in series:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import click
 import numpy as np
@@ -16,11 +17,8 @@ from hdcos.link import Emulation
 from hdcos.secure.training.plain import plain_fit
 from hdcos.secure.training.targets import one_hot
 
-EPOCHS, BATCH, SEED = 20, 50, 0
-
-
-def rate(epoch: int) -> float:
-    return 1.5 / (1 + epoch / 10)
+EPOCHS, BATCH, RATE = 10, 50, 0.2
+RULE: dict[str, Any] = {"momentum": 0.9, "seed": 0}
 
 
 @click.command(short_help="A network learns digits on shares, on this machine.")
@@ -29,22 +27,22 @@ def demo() -> None:
     console = Console(highlight=False)
     x, y = data.digits("train")
     images, labels = data.digits("test")
-    model = nn.Sequential([nn.HadamardDiagonal(64, 256, bandwidth=4.0), nn.Cos(), nn.HadamardDiagonal(256, 10)])
+    model = nn.Sequential([nn.HadamardDiagonal(64, 128, bandwidth=3.0), nn.Cos(), nn.Dense(128, 10)])
     console.print(
-        f"An HD-cos network of {model.parameter_count:,} parameters is to learn 8x8 digits. A dealer and two parties "
-        f"start as three processes on this machine. {len(x):,} images, their labels and the network are split between "
-        f"the parties: neither sees a pixel, a label, a weight, a gradient or an answer.\n"
+        f"A network of cosines with {model.parameter_count:,} parameters is to learn 8x8 digits. A dealer and two "
+        f"parties start as three processes on this machine. {len(x):,} images, their labels and the network are split "
+        f"between the parties: neither sees a pixel, a label, a weight, a gradient or an answer.\n"
     )
     with local() as cluster:
         started = time.perf_counter()
-        private = cluster.fit(model, x, y, epochs=EPOCHS, batch_size=BATCH, lr=rate, seed=SEED, watch=0)
+        private = cluster.fit(model, x, y, epochs=EPOCHS, batch_size=BATCH, lr=RATE, watch=0, **RULE)
         trained_s, training = time.perf_counter() - started, cluster.cost
         private.prepare(len(images))
         cluster.reset_cost()
         started = time.perf_counter()
         scores = private.predict(images)
         predicted_s, online = time.perf_counter() - started, cluster.cost.online
-    plain = plain_fit(model, x, one_hot(y, 10), EPOCHS, BATCH, rate, SEED)(images)
+    plain = plain_fit(model, x, one_hot(y, 10), EPOCHS, BATCH, lambda epoch: RATE, **RULE)(images)
     steps = EPOCHS * (len(x) // BATCH)
     lines = {
         "untrained": f"{_percent(model(images), labels)} of {len(labels)} test images are recognised",

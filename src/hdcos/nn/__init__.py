@@ -1,7 +1,7 @@
 """Networks as plain specifications: read, save and evaluate them in NumPy, share them, train them in PyTorch.
 
 layer         what a layer is, and what a linear one is made of; the registry of layer types
-hadamard      layers around the orthonormal transform: Hadamard-Diagonal, P H D, random projection
+hadamard      layers around the orthonormal transform: Hadamard-Diagonal, P H D, random projection and features
 dense         dense, low-rank and circulant layers
 convolution   convolution, pooling, flattening
 activations   elementwise functions and their names
@@ -33,6 +33,7 @@ from hdcos.nn.dense import Dense as Dense
 from hdcos.nn.dense import LowRank as LowRank
 from hdcos.nn.hadamard import PHD as PHD
 from hdcos.nn.hadamard import HadamardDiagonal as HadamardDiagonal
+from hdcos.nn.hadamard import RandomFeatures as RandomFeatures
 from hdcos.nn.hadamard import RandomProjection as RandomProjection
 from hdcos.nn.layer import Layer as Layer
 from hdcos.nn.layer import layer_from_json as layer_from_json

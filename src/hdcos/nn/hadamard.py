@@ -1,4 +1,4 @@
-"""Layers around a public orthonormal transform: Hadamard-Diagonal, P H D, and a random projection.
+"""Layers around a public orthonormal transform: Hadamard-Diagonal, P H D, a random projection, random features.
 
 H = H_n / sqrt(n) in Sylvester order: H_1 = [1], H_2n = [[H_n, H_n], [H_n, -H_n]], and n the next power of two
 >= max(in, out). x is padded with zeros. Of the Hadamard-Diagonal layer y = H D x + b the first `out` results are kept,
@@ -17,7 +17,7 @@ import numpy as np
 
 from hdcos.errors import ModelError
 from hdcos.nn.layer import Factor, Linear, Shape, beside, module_of
-from hdcos.nn.public import public_choice, public_gaussians, public_signs
+from hdcos.nn.public import public_choice, public_gaussians, public_signs, public_words
 from hdcos.ring import Array
 
 MOST_BLOCKS = MOST_TERMS = 64
@@ -271,4 +271,53 @@ class RandomProjection(HadamardLinear):
     def forward(self, parameters: Mapping[str, Array], x: Array) -> Array:
         mixed = walsh_hadamard(pad_features(x * beside(x, self.signs()), self.size))
         result: Array = mixed[..., self.kept()] * sqrt(self.size / self.out_features)
+        return result
+
+
+@dataclass(frozen=True)
+class RandomFeatures(HadamardLinear):
+    """Public random Fourier features y = cos(W x + b), with nothing to learn, as a kernel machine wants them.
+
+    (2 / out) y(u) . y(v) estimates the kernel exp(-|u - v|^2 / (2 bandwidth^2)). W is as many blocks H G H S as it
+    takes, with random signs S, Gaussian G and n the next power of two >= in: rows of H G are Gaussian, and the
+    orthogonal H S leaves them so. b is uniform in [0, 2 pi). All follow from `seed`, so the owner of a row computes
+    its features before it shares them, and no party computes a cosine: the layer stands in front of all secret ones.
+    """
+
+    bandwidth: float
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_whole(0, "seed")
+        if self.bandwidth is None:
+            raise ModelError(f"{self.kind}: bandwidth must be a positive number, got None")
+        self._check_bandwidth(self.bandwidth)
+
+    @property
+    def size(self) -> int:
+        return next_power_of_two(self.in_features)
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.out_features // self.size)
+
+    def matrix_elements(self) -> int:
+        return 2 * self.blocks * self.size
+
+    def row_elements(self, shape: Shape) -> int:
+        return super().row_elements(shape) + 2 * self.blocks * self.size
+
+    def diagonals(self) -> tuple[Array, Array, Array]:
+        """S and G block by block, both (blocks, n), and b, (out,)."""
+        shape, label = (self.blocks, self.size), ("features", self.in_features, self.out_features, self.seed)
+        signs = public_signs(self.blocks * self.size, *label).reshape(shape)
+        gaussians = public_gaussians(self.blocks * self.size, *label).reshape(shape) / 256
+        return signs, gaussians, public_words(self.out_features, "phases", *label) * (2 * pi / 2**64)
+
+    def forward(self, parameters: Mapping[str, Array], x: Array) -> Array:
+        signs, gaussians, phases = (beside(x, values) for values in self.diagonals())
+        mixed = walsh_hadamard(pad_features(x, self.size)[..., None, :] * signs)
+        angles = walsh_hadamard(mixed * gaussians).reshape(*x.shape[:-1], -1)[..., : self.out_features]
+        result: Array = module_of(x).cos(angles * (sqrt(self.size) / self.bandwidth) + phases)
         return result

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from math import sqrt
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 from hdcos.checks import check_whole
-from hdcos.errors import ModelError
+from hdcos.errors import InputError, ModelError
 from hdcos.nn.activations import activation as activation_named
 from hdcos.nn.convolution import AvgPool2d, Conv2d, Flatten
 from hdcos.nn.dense import Circulant, Dense, LowRank
-from hdcos.nn.hadamard import PHD, HadamardDiagonal
+from hdcos.nn.hadamard import PHD, HadamardDiagonal, RandomFeatures
 from hdcos.nn.layer import Layer, Linear
 from hdcos.nn.sequential import Sequential
 from hdcos.nn.storage import load
@@ -71,6 +75,30 @@ def higgs_mlp(
 def criteo_mlp(activation: str = "cos", structure: str = "hadamard", seed: int = 0) -> Sequential:
     """1023 features, four hidden layers of 1024 units, one logit."""
     return mlp([1023, 1024, 1024, 1024, 1024, 1], activation, structure, seed)
+
+
+def kernel_machine(
+    in_features: int = 784, outputs: int = 10, features: int = 4096, bandwidth: float | None = None, seed: int = 0
+) -> Sequential:
+    """A linear layer on public random features: what it learns is convex, and no cosine is computed on shares.
+
+    `bandwidth` is that of the kernel: `median_distance` of some rows of your own, which both parties will know. Without
+    it, it is that of standardised rows, sqrt(2 in_features).
+    """
+    s = sqrt(2 * check_whole(in_features, "in_features", error=ModelError)) if bandwidth is None else bandwidth
+    return Sequential([RandomFeatures(in_features, features, s, seed), Dense(features, outputs)], seed)
+
+
+def median_distance(rows: npt.ArrayLike) -> float:
+    """Half of the pairs among the first 500 rows are closer than this: a bandwidth for random features."""
+    some = np.asarray(rows, np.float64)[:500]
+    flat = some.reshape(len(some), -1)
+    squares = (flat * flat).sum(axis=1)
+    pairs = np.triu_indices(len(flat), 1)
+    if not len(pairs[0]):
+        raise InputError(f"distances between rows take two rows at least, got {len(flat)}")
+    apart = np.maximum(squares[:, None] + squares - 2 * flat @ flat.T, 0)[pairs]
+    return float(np.sqrt(np.median(apart)))
 
 
 READY: dict[str, Callable[..., Sequential]] = {

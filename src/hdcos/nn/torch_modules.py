@@ -58,6 +58,7 @@ def _stand_in(kind: type[Layer]) -> type[LayerModule]:
 HadamardDiagonal = _stand_in(hadamard.HadamardDiagonal)
 PHD = _stand_in(hadamard.PHD)
 RandomProjection = _stand_in(hadamard.RandomProjection)
+RandomFeatures = _stand_in(hadamard.RandomFeatures)
 LowRank = _stand_in(dense.LowRank)
 Circulant = _stand_in(dense.Circulant)
 Cos = _stand_in(activations.Cos)

@@ -24,7 +24,7 @@ from hdcos.protocol.fourier import Series
 from hdcos.ring import Array
 from hdcos.secure import stages
 from hdcos.secure.activations import RANGE_BITS, QuarterTurn, ToTurns, activation_stage
-from hdcos.secure.reader import PUBLIC, TURNS, VALUE, Part, Reader, purpose_of
+from hdcos.secure.reader import PUBLIC, TURNS, VALUE, Part, Reader, apply_front, purpose_of
 from hdcos.secure.stages import Projection, Stage, Tensor
 
 Shape = tuple[int, ...]
@@ -73,9 +73,7 @@ class CompiledNetwork:
 
     def apply_front(self, x: Array) -> Array:
         """Rows as the parties expect them."""
-        for layer in self.front:
-            x = layer.forward({}, x)
-        return x
+        return apply_front(self.front, x)
 
 
 def choose_bits(phase_bits: int | None, exact: bool) -> int | None:

@@ -9,13 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf, pi
 
+import numpy as np
+
 from hdcos import nn
 from hdcos.errors import ModelError
 from hdcos.nn.layer import Factor, Layer
+from hdcos.ring import Array
 from hdcos.ring.types import Pool
 from hdcos.secure.stages import Tensor
 
 PUBLIC = (nn.Flatten, nn.AvgPool2d, nn.RandomProjection)
+FRONT = (*PUBLIC, nn.RandomFeatures)
+"""What the owner of the rows may compute before sharing them; linear layers alone can stand behind secrets as well."""
+FRONT_ROWS = 1024
 TURNS, TURNS_VALUE, VALUE = "turns", "turns and value", "value"
 """What a linear layer's result is for: a cosine, x cos x, or anything else."""
 
@@ -62,6 +68,18 @@ class Part:
         return Tensor(f"{self.index}.bias", shape, scale, factor, bits, masked=False, limit=limit)
 
 
+def apply_front(front: tuple[Layer, ...], x: Array) -> Array:
+    """Rows as they are shared, behind the layers that their owner computes; in pieces, as features may be many."""
+    if not front:
+        return x
+    made: list[Array] = []
+    for start in range(0, max(1, len(x)), FRONT_ROWS):
+        made.append(x[start : start + FRONT_ROWS])
+        for layer in front:
+            made[-1] = layer.forward({}, made[-1])
+    return np.concatenate(made)
+
+
 class Reader:
     """The layers of a network, from the first that is not public on."""
 
@@ -70,9 +88,15 @@ class Reader:
         for index, layer in enumerate(self.layers):
             if isinstance(layer, nn.ReLU):
                 raise ModelError(f"layer {index}, ReLU, cannot be computed on shares: use Cos, which costs one round")
-        secret = (index for index, layer in enumerate(self.layers) if not isinstance(layer, PUBLIC))
+        secret = (index for index, layer in enumerate(self.layers) if not isinstance(layer, FRONT))
         self.position = next(secret, len(self.layers))
         self.front = tuple(self.layers[: self.position])
+        for index in range(self.position, len(self.layers)):
+            if isinstance(self.layers[index], nn.RandomFeatures):
+                raise ModelError(
+                    f"layer {index}, RandomFeatures, is computed by the owner of the rows before sharing them: put it "
+                    f"in front of the others, or take HadamardDiagonal with a bandwidth and Cos"
+                )
 
     def parts(self, index: int, purpose: str) -> list[Part]:
         """The factors of a layer whose result has a purpose; none if it is not linear."""

@@ -1,4 +1,4 @@
-"""Training in plaintext with NumPy alone: HD-cos networks, the logistic loss, plain SGD.
+"""Training in plaintext with NumPy alone: Hadamard-Diagonal and dense layers, cosines, the logistic loss, SGD.
 
 The yardstick of the demo, which has no PyTorch: the same initial weights, batches and rates as on shares, in floats.
 """
@@ -25,17 +25,20 @@ def plain_fit(
     rate: Callable[[int], float],
     seed: int,
     scale_diagonals: bool = True,
+    momentum: float = 0.0,
 ) -> nn.Sequential:
     """The model after SGD on rows and one-hot targets, drawn as `cluster.fit` draws them."""
     for layer in model.layers:
-        if not isinstance(layer, nn.HadamardDiagonal | nn.Cos) or getattr(layer, "blocks", 1) != 1:
+        if not isinstance(layer, nn.HadamardDiagonal | nn.Dense | nn.Cos) or getattr(layer, "blocks", 1) != 1:
             raise ModelError(f"{layer.kind} is not trained here: PyTorch does, with model.to_torch()")
     state = model.state()
+    velocity = {name: np.zeros_like(value) for name, value in state.items()}
     factors = model.rate_factors() if scale_diagonals else dict.fromkeys(state, 1.0)
     for epoch in range(epochs):
         for rows in batches(seed, epoch, len(x), batch_size):
             for name, gradient in _gradients(model, state, x[rows], targets[rows]).items():
-                state[name] -= rate(epoch) * factors[name] / batch_size * gradient
+                velocity[name] = momentum * velocity[name] + gradient
+                state[name] -= rate(epoch) * factors[name] / batch_size * velocity[name]
     return model.with_state(state)
 
 
@@ -55,6 +58,9 @@ def _gradients(model: nn.Sequential, state: dict[str, Array], x: Array, targets:
             terms = [mixed[:, moved_places(layer.in_features, term)] for term in range(layer.terms)]
             made[f"{index}.diagonal"] = np.stack([(before * term).sum(0) for term in terms]).reshape(diagonal.shape)
             gradient = np.sum(np.stack(terms) * diagonal.reshape(layer.terms, 1, -1), 0)
+        elif isinstance(layer, nn.Dense):
+            made[f"{index}.bias"], made[f"{index}.weight"] = gradient.sum(0), gradient.T @ before
+            gradient = gradient @ state[f"{index}.weight"]
         else:
             gradient = -np.sin(before) * gradient
     return made

@@ -12,6 +12,7 @@ from hdcos.errors import InputError
 from hdcos.nn import Flatten, Sequential
 from hdcos.nn.columns import Rows, column_names, numbers
 from hdcos.ring import Array, encode
+from hdcos.secure.reader import apply_front
 from hdcos.secure.training.plan import INPUT_SCALE, LOSSES, TARGET_SCALE, TrainingPlan
 
 REGRESSION = "for a regression use loss='squared' and a network with one output"
@@ -102,10 +103,7 @@ def own_rows(plan: TrainingPlan, model: Sequential, x: Rows, y: ArrayLike | None
     if len(targets) != len(rows):
         raise InputError(f"{len(rows)} rows and {len(targets)} labels do not belong together")
     check_targets(targets, loss)
-    shared = rows
-    for layer in plan.front:
-        shared = layer.forward({}, shared)
-    return OwnRows(rows, shared, targets)
+    return OwnRows(rows, apply_front(plan.front, rows), targets)
 
 
 def named_sets(plan: TrainingPlan, x: Any, y: ArrayLike | None) -> tuple[list[str], str] | None:
