@@ -90,7 +90,7 @@ def kernel_machine(
 
 
 def median_distance(rows: npt.ArrayLike) -> float:
-    """Half of the pairs among the first 500 rows are closer than this: a bandwidth for random features."""
+    """The median distance of two among the first 500 rows: a bandwidth for random features."""
     some = np.asarray(rows, np.float64)[:500]
     flat = some.reshape(len(some), -1)
     squares = (flat * flat).sum(axis=1)
