@@ -114,11 +114,11 @@ def networks() -> str:
     rows = []
     for price in prices:
         more = "+" if price.network == DENSE else ""  # what comparisons would add
-        numbers = [price.rounds, price.online_bytes, price.row_bytes, price.offline_bytes]
         name = f"{price.network}, ReLU" if more else price.network
         right = [found.get((price.network, dataset), "-") for dataset in ("digits", "mnist", "fashion_mnist", "higgs")]
-        priced = [f"{number:,}{more if number is not price.row_bytes else ''}" for number in numbers]
-        rows.append([name, f"{price.parameters:,}", *right, *priced])
+        online = [f"{number:,}{more}" for number in (price.rounds, price.online_bytes)]
+        rows.append([name, f"{price.parameters:,}", *right, *online, f"{price.row_bytes:,}"])
+        rows[-1].append(f"{price.offline_bytes:,}{more}")
     head = ["network", "parameters", "digits", "MNIST", "Fashion-MNIST", "HIGGS sample"]
     return _table([*head, "rounds", "online bytes", "row bytes", "dealt bytes"], rows)
 
