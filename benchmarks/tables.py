@@ -1,4 +1,4 @@
-"""Every figure in the documents: rendered from benchmarks/results into marked blocks, or compared with them.
+"""Every figure in the documents: rendered from results and the planner into marked blocks, or compared with them.
 
 `python -m benchmarks.tables` writes the blocks and the plot, `--check` exits 1 if one differs from the results.
 The README has a choice of a few rows; docs/benchmarks.md has all of them.
@@ -10,10 +10,18 @@ import json
 import re
 import sys
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from benchmarks import plot
 from benchmarks.record import RESULTS
+from hdcos import data, nn
+from hdcos.cli.networks import DENSE, KERNEL, network_cost
+from hdcos.cli.networks import networks as ready_networks
+from paper import results
+from paper.cells import IMAGES
+from paper.report.scores import Scores
+from paper.report.tables import cell_of_table
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = ("README.md", "docs/security.md", "docs/benchmarks.md")
@@ -102,6 +110,45 @@ def accuracy() -> str:
     return _table(["accuracy on test rows", "on shares", "in plaintext"], rows)
 
 
+def networks() -> str:
+    """The ready networks: accuracies from the results, prices of a row from the planner."""
+    prices = [network_cost(name, model) for name, model in ready_networks().items()]
+    found = _accuracies()
+    rows = []
+    for price in prices:
+        more = "+" if price.network == DENSE else ""  # what comparisons would add
+        name = f"{price.network}, ReLU" if more else price.network
+        right = [found.get((price.network, dataset), "-") for dataset in ("digits", "mnist", "fashion_mnist", "higgs")]
+        online = [f"{number:,}{more}" for number in (price.rounds, price.online_bytes)]
+        rows.append([name, f"{price.parameters:,}", *right, *online, f"{price.row_bytes:,}"])
+        rows[-1].append(f"{price.offline_bytes:,}{more}")
+    head = ["network", "parameters", "digits", "MNIST", "Fashion-MNIST", "HIGGS sample"]
+    return _table([*head, "rounds", "online bytes", "row bytes", "dealt bytes"], rows)
+
+
+def _accuracies() -> dict[tuple[str, str], str]:
+    """In per cent by network and data set, as far as results are there."""
+    shared = accuracy().splitlines()[2:5]
+    names = (("lenet5", "mnist"), ("lenet5", "fashion_mnist"), ("higgs_mlp", "higgs"))
+    found = {name: line.split(" | ")[1] for name, line in zip(names, shared, strict=True)}
+    images, labels = data.digits("test")
+    found["digits", "digits"] = f"{100 * (nn.models.digits()(images).argmax(1) == labels).mean():.2f} %"
+    runs = results.read(ROOT / "results" / "paper.jsonl")
+    for run in runs:
+        if run["experiment"] == "kernel-machine" and (run["dimension"], run["seed"]) == (4096, 0):
+            found[KERNEL, run["dataset"]] = f"{100 * run['value']:.2f} %"
+    scores = Scores(runs)
+    trained = [json.loads(line) for line in (ROOT / "results" / "ready.jsonl").read_text().splitlines()]
+    for dataset in IMAGES:
+        relu = scores.longest(cell_of_table(dataset, "relu", "dense"))
+        if relu is not None:
+            found[DENSE, dataset] = f"{relu.best.mean:.2f} %"
+        own = [row for row in trained if row["dataset"] == dataset]
+        means = [fmean(row["averaged"] for row in own if row["rate"] == rate) for rate in {row["rate"] for row in own}]
+        found["convnet", dataset] = f"{100 * max(means):.2f} %"
+    return found
+
+
 def accuracy_short() -> str:
     """The accuracy of MNIST in a sentence."""
     rows = [line.strip("| ").split(" | ") for line in accuracy().splitlines()[2:]]
@@ -174,6 +221,7 @@ BLOCKS = {
     "summary": summary,
     "accuracy": accuracy,
     "accuracy_short": accuracy_short,
+    "networks": networks,
     "picture": lambda: picture("docs/"),
     "picture_here": picture,
     "peers": peers,

@@ -3,8 +3,9 @@
     python scripts/make_screenshot.py
 
 Everything in the picture is real. The script makes a cluster for one machine, starts its three nodes, shares the
-trained LeNet-5, opens the page in headless Chromium, draws a digit with the mouse and waits for the answer. Needs
-Chromium and the development extra, and takes less than a minute.
+convolutional network that was trained on shifted digits, as people draw them, opens the page in headless Chromium,
+draws a digit with the mouse and waits for the answer. Needs Chromium and the development extra, and takes less than a
+minute.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import hdcos
 ROOT = Path(__file__).parent.parent
 TARGET = ROOT / "docs" / "images" / "digit.png"
 PAGE = ROOT / "src" / "hdcos" / "party" / "http" / "pages" / "digit.html"
-MODEL = "lenet5_mnist"
+MODEL = "convnet_mnist"
 DIGIT = "3"
 STROKES = [
     [(0.3, 0.24), (0.5, 0.17), (0.66, 0.3), (0.58, 0.44), (0.45, 0.49)],

@@ -9,7 +9,7 @@ figures     its figures, and the pictures of training stability
 claims      what the paper says, and whether these results bear it out
 contradictions  where the paper prints two numbers, or says two things
 costs       rounds of activations; what each model costs under two-party computation
-kernels     the kernel lemma, and frozen random features
+kernels     the kernel lemma, frozen random features, and the kernel machine
 secure      accuracy on shares beside plaintext accuracy; the ready network
 varied      starts of training, random projections, generated rows
 differences cells that differ from the paper, and the experiments that show why

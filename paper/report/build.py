@@ -16,7 +16,7 @@ from paper.report.costs import costs, rounds
 from paper.report.differences import differences
 from paper.report.document import Figure, Heading, Part, Text, html, markdown
 from paper.report.figures import figures
-from paper.report.kernels import frozen, kernels
+from paper.report.kernels import frozen, kernels, machines
 from paper.report.scores import Scores
 from paper.report.secure import ready, secure
 from paper.report.tables import tables
@@ -49,6 +49,7 @@ def build(rows: list[results.Row], trained: Sequence[dict[str, Any]] = ()) -> li
         figures(scores, rows),
         kernels(rows),
         frozen(rows),
+        machines(rows),
         secure(rows),
         ready(list(trained), scores),
         projections(scores),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
 from hdcos.errors import InputError, ModelError
-from hdcos.nn import AvgPool2d, Conv2d, Dense, HadamardDiagonal, RandomFeatures, models
+from hdcos.nn import AvgPool2d, Conv2d, Dense, HadamardDiagonal, RandomFeatures, load, models
 from hdcos.nn.activations import ACTIVATIONS
 
 WORDS = ["none", *ACTIVATIONS]
@@ -93,13 +95,15 @@ def test_wrong_words_list_the_choices(build, message: str) -> None:
         build()
 
 
-def test_a_kernel_machine_is_a_linear_layer_on_random_features() -> None:
+def test_a_kernel_machine_is_a_linear_layer_on_random_features(tmp_path: Path) -> None:
     rows = np.random.default_rng(0).standard_normal((600, 50))
     assert models.median_distance(rows) == pytest.approx(10, rel=0.02)
     assert models.median_distance(rows.reshape(600, 5, 10)) == models.median_distance(rows)
     model = models.kernel_machine(50, 3, features=70, seed=2)
     assert model.layers == (RandomFeatures(50, 70, 10.0, seed=2), Dense(70, 3))
     assert models.kernel_machine(50, 3, 70, bandwidth=2).layers[0].bandwidth == 2
+    model.save(tmp_path / "machine.safetensors")
+    np.testing.assert_array_equal(load(tmp_path / "machine.safetensors")(rows), model(rows))
     with pytest.raises(InputError, match="two rows at least, got 1"):
         models.median_distance(rows[:1])
 

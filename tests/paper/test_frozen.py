@@ -7,9 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hdcos.nn import models
 from hdcos.ring import Array
-from paper import frozen, results, splits
+from paper import frozen, kernel_machine, results, splits
 from paper.frozen import LAYERS, bandwidth_of, features, kernel
+from paper.report.document import markdown
+from paper.report.kernels import machines
 
 
 def clusters(rows: int, seed: int) -> tuple[Array, Array]:
@@ -38,3 +41,19 @@ def test_features_classify_about_as_well_as_the_exact_kernel(tmp_path: Path, mon
     assert values["exact"] > 0.8
     assert all(abs(values[structure] - values["exact"]) < 0.08 for structure in LAYERS)
     assert frozen.run(out, seeds=1, train_rows=300) == 0
+
+
+def test_the_kernel_machine_is_solved_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = (*clusters(300, 2), *clusters(200, 3))
+    monkeypatch.setattr(kernel_machine, "load", lambda dataset: parts)
+    monkeypatch.setattr(kernel_machine, "DATASETS", ("mnist",))
+    monkeypatch.setattr(kernel_machine, "FEATURES", (200,))
+    out = tmp_path / "paper.jsonl"
+    assert kernel_machine.run(out) == 1
+    assert kernel_machine.run(out) == 0
+    (row,) = results.read(out)
+    model = kernel_machine.solve(models.kernel_machine(40, 10, 200, models.median_distance(parts[0])), *parts[:2])
+    right = float((model(parts[2]).argmax(1) == parts[3]).mean())
+    assert row["value"] == pytest.approx(right)
+    assert right > 0.8
+    assert f"| MNIST | 300 | {row['bandwidth']:.3g} | {100 * right:.1f} |" in markdown(machines([row]), "figures")

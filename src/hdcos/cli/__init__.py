@@ -1,14 +1,14 @@
 """The command line.
 
-main    the group of commands, and how errors become one line and an exit code
-common  what commands share
-cost    `hdcos cost`: of activations, models and training
-networks  `hdcos cost networks`: the ready networks side by side
-demo    `hdcos demo`
-train   `hdcos train CONFIG.toml`
-remote  what clients of a cluster do: predict, share models, upload, reveal
-nodes   what operators do: make nodes, run them, let clients in
-doctor  `hdcos doctor`: what is wrong with a cluster
+main      the group of commands, and how errors become one line and an exit code
+common    what commands share
+cost      `hdcos cost`: of activations, models and training
+networks  the table of `hdcos cost networks`
+demo      `hdcos demo`
+train     `hdcos train CONFIG.toml`
+remote    what clients of a cluster do: predict, share models, upload, reveal
+nodes     what operators do: make nodes, run them, let clients in
+doctor    `hdcos doctor`: what is wrong with a cluster
 """
 
 from hdcos.cli.main import main as main
