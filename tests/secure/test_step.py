@@ -130,7 +130,6 @@ MODELS = {
         [nn.RandomProjection(12, 16), nn.HadamardDiagonal(16, 8), nn.Cos(), nn.HadamardDiagonal(8, 3)], 1
     ),
     "terms": with_terms(4),
-    "terms, tanh": with_terms(4, "tanh"),
     "terms, pooled": nn.Sequential(
         [
             nn.Conv2d(1, 3, 3, padding=1),

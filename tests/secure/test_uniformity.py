@@ -15,18 +15,13 @@ from hdcos.testing.pair import Opened, share_pair, simulate
 
 PLANS = {
     "diagonal": training_plan(nn.models.mlp([8, 8, 8, 2])),
-    "diagonal softmax": training_plan(nn.models.mlp([8, 8, 8, 3]), "softmax"),
-    "terms": training_plan(
-        nn.Sequential(
-            [
-                *(nn.HadamardDiagonal(8, 8, terms=3), nn.Cos(), nn.HadamardDiagonal(8, 8, terms=3)),
-                *(nn.Tanh(), nn.HadamardDiagonal(8, 2, terms=2)),
-            ]
-        )
+    "terms, softmax": training_plan(
+        nn.Sequential([layer for out in (8, 8, 3) for layer in (nn.HadamardDiagonal(8, out, terms=3), nn.Cos())][:-1]),
+        "softmax",
     ),
     "dense": training_plan(nn.models.mlp([8, 8, 2], "cos", "dense")),
     "mixed": training_plan(
-        nn.Sequential([nn.Dense(8, 8), nn.Cos(), nn.HadamardDiagonal(8, 8), nn.Tanh(), nn.Dense(8, 2)])
+        nn.Sequential([nn.Dense(8, 8), nn.Cos(), nn.HadamardDiagonal(8, 8, terms=3), nn.Tanh(), nn.Dense(8, 2)])
     ),
     "images": training_plan(
         nn.Sequential(

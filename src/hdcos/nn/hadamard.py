@@ -90,13 +90,13 @@ class HadamardLinear(Linear, abstract=True):
 class HadamardDiagonal(HadamardLinear):
     """y = H D x + b; blocks=3 is H D3 H D2 H D1 x + b; terms=k is the sum over t < k of S_t H D_t x, plus b.
 
-    S_t is public: it turns the sign of row i where i & t has an odd number of bits, so S_0 is 1. It is a row of H
-    itself: S_t H = H P_t, where P_t moves entry j to j ^ t. Hence one transform serves all terms, y = H u + b with
-    u = sum of P_t D_t x, and one gradient by u, opened once, gives those of all diagonals. The terms are linearly
-    independent whatever is kept, as long as k <= out: entry d_tj gives column t of the first `out` rows of H, times
-    signs, and H = L D L^T without pivots, so its first k columns have rank k in its first k rows. With as many terms as
-    outputs the layer is any matrix. To permute rows of H instead would do less: moving row i to i ^ t is a choice of
-    signs in D, and no permutation moves the first column, which is constant.
+    S_t is public: it turns the sign of row i where i & t has an odd number of bits, so S_0 is 1. These are the signs
+    of row t of H, and S_t H = H P_t, where P_t moves entry j to j ^ t. Hence one transform serves all terms,
+    y = H u + b with u = sum of P_t D_t x, and one gradient by u, opened once, gives those of all diagonals. The terms
+    are linearly independent whatever is kept, as long as k <= out: entry d_tj gives column t of the first `out` rows of
+    H, times the signs of column j, and H = L D L^T without pivots, so its first k columns have rank k in its first k
+    rows. A layer of up to 64 outputs with as many terms is any matrix. To permute rows of H instead would do less:
+    moving row i to i ^ t is a choice of signs in D, and no permutation changes the first column, which is constant.
 
     Entries of k diagonals start with 1 / k of the variance that one has, so that outputs have the same variance at
     first; each output sees every entry by 1 / sqrt(n), as ever. `blocks` and `terms` do not go together: blocks in

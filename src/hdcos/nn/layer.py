@@ -28,7 +28,7 @@ class Factor:
 
     weight: str
     operation: str
-    """`diagonal`, which is H (w * x), or a product of `offline.bilinear`."""
+    """`diagonal`, which is H (w * x) or a sum of such terms, or a product of `offline.bilinear`."""
     inputs: Shape
     outputs: Shape
     name: str = ""

@@ -143,7 +143,7 @@ def price(rows: int, units: int, phase_bits: int, terms: int = 1) -> Price:
     return Price(1, packed_size(rows * units, phase_bits), 16 * (1 + terms) * rows * units, ("fused_trig",))
 
 
-def lifted_price(rows: int, units: int, bits: int) -> Price:
+def lifted_price(rows: int, units: int, bits: int, terms: int = 1) -> Price:
     count = rows * units
-    offline = 8 * count + 3 * packed_size(count, 64 - bits)
-    return Price(1, packed_size(count, bits), offline, ("rounding_mask", "lifted_times_mask"))
+    offline = 8 * terms * count + (2 + terms) * packed_size(count, 64 - bits)
+    return Price(1, packed_size(count, bits), offline, ("rounding_mask", *["lifted_times_mask"] * terms))
