@@ -11,7 +11,7 @@ images, labels = hdcos.data.digits("test")
 model = nn.Sequential([nn.HadamardDiagonal(64, 256, bandwidth=4.0), nn.Cos(), nn.HadamardDiagonal(256, 10)])
 
 with hdcos.local() as cluster:
-    private = cluster.fit(model, x, y, epochs=30, batch_size=50, lr=lambda epoch: 6.0 / (1 + epoch / 10), seed=0)
+    private = cluster.fit(model, x, y, epochs=15, batch_size=50, lr=lambda epoch: 6.0 / (1 + epoch / 10), seed=0)
     scores = private.predict(images)  # the model stays in shares
     cost = cluster.cost.online
 
