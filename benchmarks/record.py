@@ -65,7 +65,7 @@ def write(
 ) -> bool:
     """Write a suite's lines to results/SUITE.json and show them. True if all are within their limits.
 
-    A part of a suite takes the place of that part alone; `order` is that of all parts.
+    A part of a suite takes the place of that part alone; `order` is that of all parts. What is no part any more goes.
     """
     lines = list(lines)
     called = f"make prove SUITE={suite}" + (f" PART={part}" if part else "")
@@ -77,8 +77,9 @@ def write(
         fcntl.flock(folder, fcntl.LOCK_EX)  # parts may be measured at once, each in a process of its own
         if part:
             kept = json.loads(path.read_text()) if path.exists() else []
-            others = [record for record in kept if "PART=" in record["command"] and record["command"] != called]
-            records = sorted([*others, *records], key=lambda record: order.index(record["command"].rpartition("=")[2]))
+            parts = {f"make prove SUITE={suite} PART={name}": place for place, name in enumerate(order)}
+            others = [record for record in kept if record["command"] in parts and record["command"] != called]
+            records = sorted([*others, *records], key=lambda record: parts[record["command"]])
         path.write_text(json.dumps(records, indent=1, default=float) + "\n")
     finally:
         os.close(folder)

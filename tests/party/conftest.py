@@ -38,13 +38,13 @@ ROLES = ("dealer", "party0", "party1")
 
 
 @contextmanager
-def running_all(folder, roles=ROLES, timeout_s=10, descriptors=None):
-    """Nodes started by their commands, with this many descriptors; ready when they say that they listen."""
+def running_all(folder, roles=ROLES, timeout_s=10, **descriptors):
+    """Nodes started by their commands at once, some with so few descriptors; ready when they say that they listen."""
     logs = {role: folder / f"{role}.log" for role in roles}
     said = {role: log.read_text().count("listening on") if log.exists() else 0 for role, log in logs.items()}
     processes = {}
     for role, log in logs.items():
-        kind = "dealer" if role == "dealer" else "party"
+        kind, most = "dealer" if role == "dealer" else "party", descriptors.get(role)
         with log.open("a") as errors:
             processes[role] = subprocess.Popen(
                 [
@@ -52,7 +52,7 @@ def running_all(folder, roles=ROLES, timeout_s=10, descriptors=None):
                     *("--cluster", folder / "cluster.toml", "--timeout-s", str(timeout_s)),
                 ],
                 stderr=errors,
-                preexec_fn=descriptors and (lambda: setrlimit(RLIMIT_NOFILE, (descriptors, descriptors))),
+                preexec_fn=most and (lambda most=most: setrlimit(RLIMIT_NOFILE, (most, most))),
             )
     try:
         for role, process in processes.items():
@@ -74,8 +74,8 @@ def running_all(folder, roles=ROLES, timeout_s=10, descriptors=None):
 
 
 @contextmanager
-def running(folder, role, timeout_s=10, descriptors=None):
-    with running_all(folder, (role,), timeout_s, descriptors) as processes:
+def running(folder, role, timeout_s=10):
+    with running_all(folder, (role,), timeout_s) as processes:
         yield processes[role]
 
 

@@ -16,7 +16,7 @@ import pytest
 from hdcos import nn
 from hdcos.link.cluster_file import ClusterFile
 from hdcos.party.http.connections import KEPT, MOST, SURPLUS, Connections, descriptors
-from party.conftest import Raw, connected, running
+from party.conftest import Raw, connected, running_all
 
 DESCRIPTORS, STRANGERS = 96, 300
 
@@ -99,9 +99,7 @@ def test_idle_strangers_keep_nobody_out(folder) -> None:
         return host, int(port)
 
     with ExitStack() as stack:
-        stack.enter_context(running(folder, "dealer"))
-        party = stack.enter_context(running(folder, "party0", descriptors=DESCRIPTORS))
-        stack.enter_context(running(folder, "party1"))
+        party = stack.enter_context(running_all(folder, party0=DESCRIPTORS))["party0"]
         known = Raw(folder)
         with connected(folder) as cluster:
             private = cluster.share(model, "tiny")
@@ -140,9 +138,7 @@ def test_a_client_who_finds_no_place_is_told(folder) -> None:
     toml = folder / "party0" / "node.toml"
     toml.write_text(toml.read_text().replace("patience_s = 5 ", "patience_s = 60 "))
     with ExitStack() as stack:
-        stack.enter_context(running(folder, "dealer"))
-        stack.enter_context(running(folder, "party0", descriptors=DESCRIPTORS))
-        stack.enter_context(running(folder, "party1"))
+        stack.enter_context(running_all(folder, party0=DESCRIPTORS))
         with connected(folder) as cluster:
             cluster.share(nn.models.mlp([6, 8, 3]), "tiny")
         raw = Raw(folder)

@@ -269,24 +269,24 @@ def test_everything_survives_killed_nodes(folder, digits) -> None:
                 network(),
                 x,
                 y,
-                epochs=20,
+                epochs=10,
                 batch_size=20,
                 lr=0.3,
                 seed=5,
                 name="trained",
-                checkpoint_every=50,
+                checkpoint_every=20,
                 wait=False,
             )
             for role in ("party1", "dealer", "party0"):
                 step = job.step
-                while not job.done and job.step < step + 60:
+                while not job.done and job.step < step + 25:
                     time.sleep(0.05)
                 os.kill(nodes[role].pid, signal.SIGKILL)
                 nodes[role].wait()
                 stack.enter_context(running(folder, role, 5))
                 assert np.abs(private.predict(rows) - model(rows)).max() < 1e-2
             trained = job.result(60)
-            plain = plain_fit(network(), x, one_hot(y, 10), 20, 20, lambda epoch: 0.3, 5)
+            plain = plain_fit(network(), x, one_hot(y, 10), 10, 20, lambda epoch: 0.3, 5)
             agree = (trained.predict(x).argmax(1) == plain(x).argmax(1)).mean()
             assert agree > 0.97
     for rank in (0, 1):

@@ -5,6 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from hdcos.protocol.catalogue import find
+from hdcos.protocol.masked import product
+from hdcos.protocol.opening import open_masked
+from hdcos.protocol.rounds import together
 from hdcos.ring import decode, encode
 from hdcos.sharing import Share, join
 from hdcos.testing.pair import share_pair, simulate
@@ -61,3 +65,25 @@ def test_rounding_is_unbiased_and_off_by_less_than_one_unit_for_every_number_of_
         assert np.abs(error).max() < 1
         # The error is at most 1 and has mean zero: five standard deviations of the mean of 65,536.
         assert abs(error.mean()) < 5 * error.std() / 256, f"bias {error.mean()} at drop {drop}"
+
+
+def test_what_was_opened_under_a_mask_is_a_share_again() -> None:
+    x = np.arange(24, dtype=np.uint64).reshape(2, 3, 4) << np.uint64(40)
+
+    def program(party, shared):
+        return (yield from open_masked(party, shared)).share(party)
+
+    (zero, one), _ = simulate(program, share_pair(x, 16))
+    assert (join(zero.words, one.words) == x).all()
+
+
+def test_a_convolution_moves_by_one_and_pads_nothing_unless_it_is_told_to() -> None:
+    generator = np.random.default_rng(0)
+    x, weight = (generator.integers(0, 9, shape).astype(np.uint64) for shape in ((2, 1, 5, 5), (3, 1, 2, 2)))
+
+    def program(party, *shares):
+        opened = yield from together(open_masked(party, shares[0]), open_masked(party, shares[1], whole=True))
+        return product(party, *opened, "conv2d")
+
+    (zero, one), _ = simulate(program, share_pair(x, 8), share_pair(weight, 8))
+    assert (join(zero.words, one.words) == find("conv2d").meaning(x, weight)).all()

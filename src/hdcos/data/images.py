@@ -11,7 +11,7 @@ digits                 1,797 of 8 x 8 pixels that scikit-learn brings (Alpaydin 
 from __future__ import annotations
 
 import math
-from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -59,17 +59,26 @@ def _read(name: str, split: str) -> tuple[Images, Labels]:
 def digits(split: str) -> tuple[Images, Labels]:
     """Digits of the "train" or "test" split: images (n, 64) in [0, 1], and labels."""
     wanted = _of_split(split, slice(TRAIN_DIGITS), slice(TRAIN_DIGITS, DIGITS))
+    path = _find_digits()
     try:
-        load_digits = import_module("sklearn.datasets").load_digits
-    except ImportError as error:
-        raise DataMissing(
-            "the digits come with scikit-learn, which is not installed here.\nInstall it: `pip install scikit-learn`."
-        ) from error
-    pixels, labels = load_digits(return_X_y=True)
-    if pixels.shape != (DIGITS, DIGIT_PIXELS) or labels.shape != (DIGITS,):
-        raise InputError(f"{DIGITS} digits of {DIGIT_PIXELS} pixels expected of scikit-learn, got {pixels.shape}")
-    rows = np.random.RandomState(0).permutation(DIGITS)[wanted]
-    return pixels[rows].astype(np.float64) / BRIGHTEST, labels[rows].astype(np.int64)
+        table = np.loadtxt(path, delimiter=",")
+    except (OSError, EOFError, ValueError) as error:
+        raise InputError(f"{path} cannot be read as digits: {error}") from error
+    if table.shape != (DIGITS, DIGIT_PIXELS + 1):
+        raise InputError(f"{path} should hold {DIGITS} digits of {DIGIT_PIXELS} pixels, has {_describe(table)}")
+    rows = table[np.random.RandomState(0).permutation(DIGITS)[wanted]]
+    return rows[:, :-1] / BRIGHTEST, rows[:, -1].astype(np.int64)
+
+
+def _find_digits() -> Path:
+    """The file that scikit-learn brings. The package is not imported: that takes seconds, and reads the same file."""
+    package = find_spec("sklearn")
+    for place in (package and package.submodule_search_locations) or ():
+        if (path := Path(place) / "datasets" / "data" / "digits.csv.gz").exists():
+            return path
+    raise DataMissing(
+        "the digits come with scikit-learn, which is not installed here.\nInstall it: `pip install scikit-learn`."
+    )
 
 
 def _of_split(split: str, train: T, test: T) -> T:
