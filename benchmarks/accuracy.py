@@ -13,10 +13,10 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean, median
+from typing import Any
 
 import hdcos
 from benchmarks import inference, training
@@ -112,12 +112,22 @@ PARTS: dict[str, Callable[[int], Iterator[Line]]] = {
 
 
 def main() -> None:
-    """`python -m benchmarks.accuracy PART RATE...`: what plaintext training makes of other rates."""
-    name, rates = sys.argv[1], [float(text) for text in sys.argv[2:]]
+    """`python -m benchmarks.accuracy PART RATE...`: what plaintext training makes of other rates, losses and pixels."""
+    dataset, dense, least, *_ = IMAGES[sys.argv[1]]
+    settings = [
+        (float(rate), loss, standardised)
+        for rate in sys.argv[2:]
+        for loss in ("logistic", "softmax")
+        for standardised in (False, True)
+    ]
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        runs = [replace(image_run(*IMAGES[name], 0), rate=rate) for rate in rates]
-        for rate, outcome in zip(rates, pool.map(floating, runs), strict=True):
-            print(f"{name}: {outcome.accuracy:.2f} % in plaintext at lr {rate:g}", flush=True)
+        outcomes = pool.map(_accuracy, [(dataset, dense, least, *each, 0) for each in settings])
+        for each, accuracy in zip(settings, outcomes, strict=True):
+            print(f"{accuracy:.2f} % in plaintext: rate, loss, standardised = {each}", flush=True)
+
+
+def _accuracy(settings: tuple[Any, ...]) -> float:
+    return floating(image_run(*settings)).accuracy
 
 
 if __name__ == "__main__":
