@@ -54,7 +54,7 @@ def image_run(dataset: str, dense: bool, least: float, rate: float, loss: str, s
     tolerance = 0.2 if dataset == "mnist" else 0.4
     return Run(
         *(title, model, x, y, test_x, test_y, 10, 128, rate, 0.9),
-        **{"warm_up": 1, "seed": seed, "tolerance": tolerance, "least": least, "loss": loss},
+        **{"warm_up": 2, "seed": seed, "tolerance": tolerance, "least": least, "loss": loss},
     )
 
 
@@ -80,7 +80,7 @@ def steps(seed: int) -> Iterator[Line]:
     features, labels = data.higgs()
     images, digits = data.mnist("train")
     for name, model, x, y, batch, count in (
-        ("Higgs MLP", nn.models.higgs_mlp(), features[:25600], labels[:25600], 256, 100),
+        ("Higgs MLP", nn.models.higgs_mlp(), features[:25600], labels[:25600], 256, 400),
         ("LeNet-5", nn.models.lenet5(), images[:2560], digits[:2560], 128, 20),
     ):
         with hdcos.local() as cluster:
