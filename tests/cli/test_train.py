@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 from hdcos import data, nn
 from hdcos.cli import main
+from hdcos.cli.train import read_config
 from hdcos.party.checkpoint import Checkpoints
 
 CONFIG = """
@@ -101,6 +102,10 @@ def test_files_of_two_owners_become_a_model_and_a_report(folder) -> None:
         ("lr = 1.0", 'lr = "1.0"', "`lr` in [training] is a str"),
         ("sizes = [64, 64, 10]", "sizes = 5", "`sizes` in [model] is a int"),
         ("seed = 1", "seed = -1", "seed"),
+        ("seed = 1", "seed = true", "`seed` in [training] is a bool, not a int"),
+        ("seed = 1", "flip = 1", "`flip` in [training] is a int, not a bool"),
+        ("seed = 1", "flip = true", "for images"),
+        ("seed = 1", "average = 3", "a run of 2 epochs has no 3"),
     ],
 )
 def test_mistakes_are_named(folder, old, new, words) -> None:
@@ -109,6 +114,14 @@ def test_mistakes_are_named(folder, old, new, words) -> None:
     assert result.exit_code == 1
     assert words in result.output
     assert "Traceback" not in result.output
+
+
+def test_options_may_be_true_or_false(folder) -> None:
+    path = folder / "config.toml"
+    path.write_text(CONFIG.replace("seed = 1", "scale_diagonals = false\nflip = true\nshift = 2\nwarm_up = 1"))
+    options = read_config(path)["training"]
+    assert (options["scale_diagonals"], options["flip"]) == (False, True)
+    assert (options["shift"], options["warm_up"]) == (2, 1)
 
 
 def test_a_finished_configuration_is_run_again_and_its_checkpoints_are_kept(folder) -> None:

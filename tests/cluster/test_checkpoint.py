@@ -38,18 +38,24 @@ def model(seed=3):
     return nn.models.mlp([64, 32, 10], seed=seed)
 
 
+def of_images(seed=3):
+    return nn.Sequential([nn.Flatten(), *model().layers], seed, (1, 8, 8))
+
+
 def test_a_run_that_was_stopped_goes_on_as_if_it_had_not(tmp_path, digits) -> None:
+    """Images that move and weights that are averaged included: both know where they are by the step alone."""
     x, y = digits
-    folder = tmp_path / "run"
+    x, folder = x.reshape(-1, 1, 8, 8), tmp_path / "run"
+    moving = {**OPTIONS, "flip": True, "shift": 1, "average": 4, "schedule": "cosine", "warm_up": 1}
     with hdcos.local(timeout_s=20) as cluster:
-        whole = cluster.fit(model(), x, y, epochs=4, **OPTIONS).predict(x)
-        job = cluster.fit(model(), x, y, epochs=4, checkpoint=folder, checkpoint_every=1, wait=False, **OPTIONS)
+        whole = cluster.fit(of_images(), x, y, epochs=4, **moving).predict(x)
+        job = cluster.fit(of_images(), x, y, epochs=4, checkpoint=folder, checkpoint_every=1, wait=False, **moving)
         job.cancel()  # after the first piece of steps
         job.result(timeout_s=30)
     done = Checkpoints.of(folder, 0).steps()[-1]
     assert 0 < done < 40
     with hdcos.local(timeout_s=20) as cluster:
-        resumed = cluster.fit(model(9), x, y, epochs=4, resume=folder, **{**OPTIONS, "seed": None}).predict(x)
+        resumed = cluster.fit(of_images(9), x, y, epochs=4, resume=folder, **{**moving, "seed": None}).predict(x)
     assert np.sqrt(((resumed - whole) ** 2).mean()) < 2e-2
     assert {entry["attempt"] for entry in reservations(folder, 1)} == {1, 2}
     assert_no_material_was_used_twice(folder)

@@ -194,13 +194,40 @@ def test_a_kernel_machine_is_trained_on_features_that_the_caller_computes(cluste
         cluster.fit(machine, "plain", **OPTIONS)
 
 
-@pytest.mark.parametrize("how", ["schedule", "function"])
-def test_rates_may_change_by_epoch(cluster, rows, how) -> None:
-    falling = {"lr": 0.5, "schedule": lambda epoch: 1.0 - 0.5 * epoch} if how == "schedule" else {}
-    rates = falling or {"lr": lambda epoch: 0.5 - 0.25 * epoch}
-    trained = cluster.fit(model(), rows, **{**OPTIONS, **rates})
-    expected = plain_fit(model(), X, one_hot(Y, 3), 2, 20, lambda epoch: 0.5 - 0.25 * epoch, 3)
-    assert close(trained, expected)
+@pytest.mark.parametrize(
+    ("given", "rates"),
+    [
+        ({"lr": 0.5, "schedule": lambda epoch: 1.0 - 0.5 * epoch}, (0.5, 0.25)),
+        ({"lr": lambda epoch: 0.5 - 0.25 * epoch}, (0.5, 0.25)),
+        ({"lr": 0.5, "schedule": "linear"}, (0.5, 0.25)),
+        ({"lr": 0.5, "warm_up": 1, "schedule": "cosine"}, (0.25, 0.5)),
+    ],
+)
+def test_rates_may_change_by_epoch(cluster, rows, given, rates) -> None:
+    trained = cluster.fit(model(), rows, **{**OPTIONS, **given})
+    assert close(trained, plain_fit(model(), X, one_hot(Y, 3), 2, 20, lambda epoch: rates[epoch], 3))
+
+
+IMAGES = GENERATOR.uniform(0, 1, (120, 1, 4, 4))
+
+
+def image_model():
+    return nn.Sequential([nn.Flatten(), *nn.models.mlp([16, 8, 3]).layers], 1, (1, 4, 4))
+
+
+@pytest.mark.parametrize("options", [{"flip": True, "shift": 1}, {"average": 1}])
+def test_images_move_and_weights_are_averaged_as_in_plaintext(cluster, options) -> None:
+    given = {"epochs": 2, "batch_size": 20, "seed": 3}
+    trained = cluster.fit(image_model(), IMAGES, Y, lr=0.5, watch=0, **given, **options)
+    targets = one_hot(Y, 3)
+    expected = plain_fit(image_model(), IMAGES, targets, rate=lambda epoch: 0.5, **given, **options)
+    assert close(trained, expected, IMAGES, 0.01)
+    usual = plain_fit(image_model(), IMAGES, targets, rate=lambda epoch: 0.5, **given)
+    assert not close(trained, usual, IMAGES, 0.02)
+    planned = plan_step(image_model(), 20)
+    assert trained.cost.online.rounds == STEPS * planned.rounds
+    if "flip" in options:
+        assert trained.cost.online.bytes_sent == (STEPS * planned.online_bytes,) * 2
 
 
 def test_validation_rows_are_watched(cluster) -> None:
@@ -296,6 +323,11 @@ def test_a_run_is_resumed_or_that_is_refused_by_name(cluster, rows, tmp_path) ->
         ({"momentum": 1.0}, InputError, "momentum"),
         ({"weight_decay": -0.1}, InputError, "weight decay"),
         ({"watch": -1}, InputError, "watch is the number"),
+        ({"schedule": "steep"}, InputError, "no schedule is called 'steep'"),
+        ({"warm_up": 2}, InputError, "a warm-up of 2 epochs leaves none of 2"),
+        ({"warm_up": -1}, InputError, "warm_up must be a whole number"),
+        ({"average": 3}, InputError, "a run of 2 epochs has no 3"),
+        ({"flip": True}, ModelError, "for images"),
         ({"seed": -1}, InputError, "seed must be a whole number"),
         ({"seed": 1.5}, InputError, "seed must be a whole number"),
         ({"checkpoint_every": 0}, InputError, "checkpoint_every must be a whole number"),

@@ -207,12 +207,26 @@ def test_a_job_knows_its_own_cost(cluster, digits) -> None:
     ],
 )
 def test_jobs_that_make_no_sense_are_refused(raw, change) -> None:
+    status, said = submitted(raw, change)
+    assert status == 400, said
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [({"flip": True}, "for images"), ({"shift": -1}, "shift"), ({"average": 2}, "a run of 1 epochs has no 2")],
+)
+def test_a_party_itself_refuses_options_that_do_not_fit_the_network(raw, change, words) -> None:
+    status, said = submitted(raw, change)
+    assert (status, words in str(said)) == (400, True), said
+
+
+def submitted(raw, change):
     spec = {
         **{"id": secrets.token_hex(16), "model": "m", "architecture": network().architecture(), "datasets": ["d"]},
         **{"rates": [0.1], "batch_size": 10, "seed": 1, **change},
     }
     status, said, _ = raw(0, "POST", "/v2/jobs", {"parameters": spec}, {})
-    assert status == 400, said
+    return status, said
 
 
 def test_a_reveal_takes_both_operators(cluster, home) -> None:

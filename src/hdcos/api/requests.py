@@ -194,6 +194,11 @@ class JobParameters(Request, frozen=True):
     weight_decay: Real = 0.0
     scale_diagonals: bool = True
     """Whether diagonals learn at sqrt(n) times the rate."""
+    flip: bool = False
+    shift: Annotated[int, Meta(ge=0, le=1 << 16)] = 0
+    """How images are moved, otherwise in every epoch."""
+    average: Annotated[int, Meta(ge=0, le=MOST_EPOCHS)] = 0
+    """Over how many last epochs the weights of the model are the mean."""
     checkpoint_every: Annotated[int, Meta(ge=1, le=1 << 32)] = 100
     publish: Literal["end", "epoch"] = "end"
 

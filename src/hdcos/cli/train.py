@@ -2,8 +2,9 @@
 
 [data]       train (a file, or several: rows of several owners), label; test (a file), features (of NPZ files)
 [model]      ready (a ready model) or sizes (of an MLP), with activation, structure, seed; or file
-[training]   epochs, batch_size, lr, loss, momentum, weight_decay, scale_diagonals (false: they learn at the rate of the
-             others), schedule ("constant", "cosine", "linear"), warm_up (epochs in which the rate rises), seed,
+[training]   epochs, batch_size, lr, loss, momentum, weight_decay, seed, scale_diagonals (false: at the common rate),
+             schedule ("constant", "cosine", "linear"), warm_up (epochs in which the rate rises), flip (true: some of
+             the images are mirrored), shift (pixels by which they move), average (epochs whose mean the weights are),
              checkpoint (a folder), checkpoint_every, watch (how many of your rows are predicted after each epoch, 256)
 [output]     model (a file): the trained model is revealed to you and saved there
 """
@@ -32,10 +33,12 @@ WHOLE, NUMBER, TEXT = (int,), (int, float), (str,)
 KEYS: dict[str, dict[str, tuple[type, ...]]] = {
     "data": {"train": (str, list), "test": TEXT, "label": (str, int), "test_label": (str, int), "features": TEXT},
     "model": {"ready": TEXT, "sizes": (list,), "file": TEXT, "activation": TEXT, "structure": TEXT, "seed": WHOLE},
-    "training": dict.fromkeys(("epochs", "batch_size", "seed", "checkpoint_every", "watch", "warm_up"), WHOLE)
+    "training": dict.fromkeys(
+        ("epochs", "batch_size", "seed", "checkpoint_every", "watch", "warm_up", "shift", "average"), WHOLE
+    )
     | dict.fromkeys(("lr", "momentum", "weight_decay"), NUMBER)
     | dict.fromkeys(("loss", "schedule", "checkpoint"), TEXT)
-    | {"scale_diagonals": (bool,)},
+    | dict.fromkeys(("scale_diagonals", "flip"), (bool,)),
     "output": {"model": TEXT},
 }
 

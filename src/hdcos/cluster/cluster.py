@@ -152,6 +152,10 @@ class Cluster:
         are those of PyTorch's SGD. The diagonals of Hadamard-Diagonal layers of size n learn at sqrt(n) times the rate,
         which costs nothing and suits them better (docs/design.md); `scale_diagonals=False` gives all one rate.
 
+        In every epoch `flip` mirrors images at random, and `shift` moves each by up to as many pixels up or down and
+        left or right, with zeros coming in: a public choice, which costs no round and no byte. With `average`, the
+        model has the mean of the weights that the steps of this many last epochs began with.
+
         After each epoch the caller sees private predictions for rows of its own: those of `validation`, else `watch` of
         the rows in `x`, if it passed rows and not names. `history` of the result has their loss and accuracy, and
         training that diverges ends with RangeError. This costs predictions, not training steps; `watch=0` goes without.

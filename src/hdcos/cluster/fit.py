@@ -15,8 +15,10 @@ from hdcos.nn import Sequential
 from hdcos.nn.columns import Rows, column_names
 from hdcos.ring import Array
 from hdcos.secure.training import training_plan
+from hdcos.secure.training.augment import Augment
 from hdcos.secure.training.plan import TrainingPlan
 from hdcos.secure.training.rates import Rate, Schedule, epoch_rates
+from hdcos.secure.training.rule import first_averaged
 from hdcos.secure.training.targets import OwnRows, named_sets, own_rows
 from hdcos.secure.training.watch import SAMPLE, Watch
 
@@ -35,6 +37,9 @@ class Options(TypedDict, total=False):
     momentum: float
     weight_decay: float
     scale_diagonals: bool
+    flip: bool
+    shift: int
+    average: int
     schedule: Schedule
     warm_up: int
     validation: tuple[Rows, ArrayLike] | None
@@ -75,6 +80,9 @@ def check_run(
     momentum: float = 0.0,
     weight_decay: float = 0.0,
     scale_diagonals: bool = True,
+    flip: bool = False,
+    shift: int = 0,
+    average: int = 0,
     schedule: Schedule = None,
     warm_up: int = 0,
     validation: tuple[Rows, ArrayLike] | None = None,
@@ -97,6 +105,8 @@ def check_run(
     number, name = secrets.token_hex(16), check_name(name or f"trained-{secrets.token_hex(4)}", "model name")
     model = model.remembering(column_names(x))
     plan = training_plan(model, loss)
+    Augment.of(model, plan.front, flip, shift)
+    first_averaged(average, epochs)
     watched = None if validation is None else Watch.validation(model, loss, validation)
     rates = epoch_rates(model, loss, batch_size, lr, schedule, epochs, momentum, weight_decay, scale_diagonals, warm_up)
     named, own = named_sets(plan, x, y), None
@@ -119,6 +129,9 @@ def check_run(
         "momentum": float(momentum),
         "weight_decay": float(weight_decay),
         "scale_diagonals": bool(scale_diagonals),
+        "flip": flip,
+        "shift": int(shift),
+        "average": int(average),
         # A run that goes on has its seed already.
         "seed": secrets.randbits(32) if seed is None and resume is None else seed,
         "checkpoint_every": checkpoint_every,

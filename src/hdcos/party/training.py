@@ -27,9 +27,10 @@ from hdcos.protocol.plan import Planned, blank_share, plan
 from hdcos.ring import Array
 from hdcos.secure import CompiledNetwork
 from hdcos.secure.training import Rule, TrainingPlan, training_plan
+from hdcos.secure.training.augment import Augment
 from hdcos.secure.training.convert import to_inference
 from hdcos.secure.training.plan import INPUT_SCALE, WEIGHT_SCALE
-from hdcos.secure.training.rule import BEFORE, apply
+from hdcos.secure.training.rule import BEFORE, SUM, apply, first_averaged, mean
 from hdcos.secure.training.step import sgd_step, step_changes
 from hdcos.secure.training.targets import batches
 from hdcos.sharing import Share
@@ -54,10 +55,13 @@ class Settings:
     decay: float = 0.0
     scale_diagonals: bool = False
     """False is what checkpoints and jobs mean that were written before there was a choice."""
+    flip: bool = False
+    shift: int = 0
+    average: int = 0
 
     def rule(self, rate: float, last_rate: float | None = None, number: int = 0) -> Rule:
         """That of a step."""
-        return Rule(rate, self.momentum, self.decay, last_rate, number, self.scale_diagonals)
+        return Rule(rate, self.momentum, self.decay, last_rate, number, self.scale_diagonals, self.average > 0)
 
 
 def steps_ahead(plan: Plan) -> int:
@@ -78,6 +82,9 @@ class Training:
     state: Mapping[str, Share] = field(repr=False)
     columns: Names | None
     """The names of the features, if the data sets have them."""
+    augment: Augment | None
+    first_averaged: int
+    """The first step whose parameters are part of the mean that the run ends with."""
     run: str
     """Names the run through all its attempts."""
     attempt: int
@@ -90,8 +97,10 @@ class Training:
     checkpoints: Checkpoints | None = None
     every: int = 0
     pool: MaterialPool = field(init=False)
-    drawn: tuple[int, list[Array]] | None = field(default=None, repr=False)
-    """The batches of one epoch."""
+    sums: dict[str, Share] = field(default_factory=dict, repr=False)
+    """Of the parameters that are part of the mean so far."""
+    drawn: tuple[int, list[Array], Array | None] | None = field(default=None, repr=False)
+    """The batches of one epoch, and how its images are moved."""
 
     @classmethod
     def of(
@@ -115,22 +124,18 @@ class Training:
             raise InputError(f"a batch of {batch} rows cannot be drawn from {len(x)}")
         if batch % (workers := engine.group.size):
             raise InputError(f"a batch of {batch} rows cannot be divided equally among {workers} workers")
-        steps = len(x) // batch * len(spec["rates"])
-        settings = Settings(
-            spec["loss"],
-            batch,
-            spec["seed"],
-            steps,
-            spec["momentum"],
-            spec["weight_decay"],
-            spec.get("scale_diagonals", False),
-        )
+        epochs, steps = len(spec["rates"]), len(x) // batch
+        added = {name: spec[name] for name in ("scale_diagonals", "flip", "shift", "average") if name in spec}
+        known = (spec["loss"], batch, spec["seed"], steps * epochs, spec["momentum"], spec["weight_decay"])
+        settings = Settings(*known, **added)
+        augment = Augment.of(model, chosen.front, settings.flip, settings.shift)
+        averaged = steps * first_averaged(settings.average, epochs)
         check_shares(words, {tensor.name: tensor.shape for tensor in chosen.tensors})
         state = chosen.shares(words)
         compared = targets.raised(chosen.target_scale)
+        public = (data.columns, augment, averaged, command.job, command.attempt)
         scope = f"{command.scope} {engine.group.index}" if workers > 1 else command.scope
-        known = (scope, chosen, settings, x, compared, state, data.columns, command.job, command.attempt)
-        return cls(engine, *known)
+        return cls(engine, scope, chosen, settings, x, compared, state, *public)
 
     def open(self, rate: float) -> None:
         """Have material ready for steps at this rate or a higher one."""
@@ -173,13 +178,20 @@ class Training:
     def steps_per_epoch(self) -> int:
         return len(self.x) // self.settings.batch
 
-    def rows(self, step: int) -> Array:
-        """The public indices of this worker's part of a step's batch: each epoch a fresh shuffle of all rows."""
+    def rows(self, step: int) -> tuple[Array, Array | None]:
+        """The public indices of this worker's part of a step's batch, and how its images are moved.
+
+        Each epoch shuffles all rows afresh. Both depend on the seed and the epoch alone: a run that goes on from a checkpoint draws what it would have.
+        """
         epoch, number = divmod(step, self.steps_per_epoch)
         if self.drawn is None or self.drawn[0] != epoch:
-            self.drawn = epoch, batches(self.settings.seed, epoch, len(self.x), self.settings.batch)
+            seed, rows = self.settings.seed, len(self.x)
+            moves = None if self.augment is None else self.augment.draw(seed, epoch, rows)
+            self.drawn = epoch, batches(seed, epoch, rows, self.settings.batch), moves
+        _, drawn, moves = self.drawn
         group = self.engine.group
-        return np.split(self.drawn[1][number], group.size)[group.index]
+        part = np.split(drawn[number], group.size)[group.index]
+        return part, None if moves is None else moves[part]
 
     def advance(self, first: int, steps: int, rate: float) -> None:
         """Take steps; the material of the next ones is made meanwhile."""
@@ -195,24 +207,31 @@ class Training:
             if pool.expected - execution <= ahead // 2:
                 wanted = min(self.settings.total_steps - self.start, execution + ahead) - pool.expected
                 engine.order(pool, max(0, wanted))
-            rule, rows = self._divided(self.settings.rule(rate, self.last_rate, self.step)), self.rows(self.step)
+            rule = self._divided(self.settings.rule(rate, self.last_rate, self.step))
+            rows, moves = self.rows(self.step)
             with engine.attempt("online"):
                 allocation = pool.begin(1, execution, engine.timeout_s)
-                x = Share(self.x.words.take(rows, axis=0), self.x.scale)
+                words = self.x.words.take(rows, axis=0)
+                if self.augment is not None and moves is not None:
+                    words = self.augment.move(words, moves)
+                x = Share(words, self.x.scale)
                 targets = Share(self.targets.words.take(rows, axis=0), self.targets.scale)
                 program = step_changes(Party(engine.rank, allocation), self.plan, self.state, x, targets, rule)
-                added, copies = engine.run(self._agreed(execution, rows, rule), program, [allocation])
+                added, copies = engine.run(self._agreed(execution, rows, moves, rule), program, [allocation])
             self._keep_step(apply(self.state, rule, engine.group.add(added), copies), rule)
 
-    def _agreed(self, execution: int, rows: Array, rule: Rule) -> bytes:
-        """What both parties must mean by a step: which material, which rows, which numbers."""
-        hashed = hashlib.sha256(np.ascontiguousarray(rows, dtype="<i8").tobytes()).hexdigest()
-        meant = [self.run, self.attempt, self.origin, hashed, repr(rule)]
+    def _agreed(self, execution: int, rows: Array, moves: Array | None, rule: Rule) -> bytes:
+        """What both parties must mean by a step: which material, which rows and how moved, which numbers."""
+        drawn = [array for array in (rows, moves) if array is not None]
+        hashed = [hashlib.sha256(np.ascontiguousarray(array, dtype="<i8").tobytes()).hexdigest() for array in drawn]
+        meant = [self.run, self.attempt, self.origin, hashed, repr(rule), repr(self.settings)]
         return fingerprint(self.scope, self.pool.plan.fingerprint.hex(), execution, meant)
 
     def words_for(self, scope: str, network: CompiledNetwork) -> dict[str, Array]:
-        """The parameters as they are now, at the scales of inference; training may go on."""
+        """The parameters as they are now, or their mean, at the scales of inference; training may go on."""
         state = {tensor.name: self.state[tensor.name] for tensor in self.plan.tensors}
+        if self.sums:
+            state = {name: mean(self.sums[name], self.step - self.first_averaged) for name in state}
         words = {tensor.name: np.zeros(tensor.shape, np.uint64) for tensor in network.tensors}
         if self.engine.group.leads:  # the others add nothing to what it has
             shares = self.engine.once(
@@ -232,11 +251,16 @@ class Training:
     def _keep_step(self, state: Mapping[str, Share], rule: Rule) -> None:
         """Take over what a step gave, and write it down when its time has come."""
         self.state, self.last_rate = state, rule.rate
+        if self.settings.average and self.step >= self.first_averaged:
+            for tensor in self.plan.tensors:
+                copy = state[tensor.name + BEFORE]
+                self.sums[tensor.name] = self.sums[tensor.name] + copy if tensor.name in self.sums else copy
         self.step += 1
         if self.step % self.steps_per_epoch == 0:  # copies of one step ago are each worker's own
             self.engine.group.check_equal({tensor.name: state[tensor.name].words for tensor in self.plan.tensors})
         if self.checkpoints is not None and (self.step % self.every == 0 or self.step == self.settings.total_steps):
             words = {name: share.words for name, share in self.state.items()}
+            words |= {name + SUM: share.words for name, share in self.sums.items()}
             self.checkpoints.save(self.step, words, self._record())
 
     def release(self) -> None:
@@ -262,8 +286,11 @@ class Training:
                     f"these are {mine[what]}"
                 )
         tensors = {tensor.name: tensor for tensor in self.plan.tensors}
-        state = {}
+        state, self.sums = {}, {}
         for name, array in words.items():
+            if name.endswith(SUM):
+                self.sums[name.removesuffix(SUM)] = Share(array, WEIGHT_SCALE)
+                continue
             tensor = tensors[name.removesuffix(BEFORE)]
             copy = name.endswith(BEFORE)
             state[name] = Share(array, WEIGHT_SCALE if copy else tensor.scale, 64 if copy else tensor.bits)

@@ -17,6 +17,8 @@ from hdcos.party.opened import check_shares
 from hdcos.party.store import ENDED, StoredJob, StoredReveal
 from hdcos.secure import compile_network
 from hdcos.secure.training import Rule, training_plan
+from hdcos.secure.training.augment import Augment
+from hdcos.secure.training.rule import first_averaged
 
 EVENT_S = 0.25
 SILENCE_S = 10.0
@@ -48,6 +50,8 @@ class Jobs(Handlers):
         spec = msgspec.to_builtins(given) | {"architecture": model.architecture()}
         number = spec.pop("id")
         plan = training_plan(model, given.loss)
+        Augment.of(model, plan.front, given.flip, given.shift)
+        first_averaged(given.average, len(given.rates))
         budget.another(
             given.model, budget.model(model, compile_network(model, given.phase_bits, self._service.node.has_dealer))
         )

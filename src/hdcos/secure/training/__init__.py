@@ -4,7 +4,8 @@ plan      a network as blocks, and the scale of every tensor
 forward   from rows to logits: the weights of a step, opened, and activations with their derivatives
 loss      the derivative of a loss
 backward  from the loss's derivative to every parameter's step
-rule      what a step makes of a gradient: rate, momentum, decay
+rule      what a step makes of a gradient: rate, momentum, decay; the mean of weights
+augment   images of a batch, mirrored and shifted by a public choice
 step      one step of stochastic gradient descent, as a program of two parties, and its plan
 convert   a trained state as the shares that inference wants
 targets   rows and targets of a run, checked, and as ring words; the rows of each step

@@ -13,6 +13,8 @@ from hdcos import nn
 from hdcos.errors import ModelError
 from hdcos.nn.hadamard import moved_places, pad_features, walsh_hadamard
 from hdcos.ring import Array
+from hdcos.secure.training.augment import Augment
+from hdcos.secure.training.rule import first_averaged
 from hdcos.secure.training.targets import batches
 
 
@@ -26,20 +28,30 @@ def plain_fit(
     seed: int,
     scale_diagonals: bool = True,
     momentum: float = 0.0,
+    flip: bool = False,
+    shift: int = 0,
+    average: int = 0,
 ) -> nn.Sequential:
-    """The model after SGD on rows and one-hot targets, drawn as `cluster.fit` draws them."""
+    """The model after SGD on rows and one-hot targets, drawn, moved and averaged as `cluster.fit` does it."""
     for layer in model.layers:
-        if not isinstance(layer, nn.HadamardDiagonal | nn.Dense | nn.Cos) or getattr(layer, "blocks", 1) != 1:
+        known = isinstance(layer, nn.HadamardDiagonal | nn.Dense | nn.Cos | nn.Flatten)
+        if not known or getattr(layer, "blocks", 1) != 1:
             raise ModelError(f"{layer.kind} is not trained here: PyTorch does, with model.to_torch()")
     state = model.state()
     velocity = {name: np.zeros_like(value) for name, value in state.items()}
     factors = model.rate_factors() if scale_diagonals else dict.fromkeys(state, 1.0)
+    augment = Augment.of(model, tuple(layer for layer in model.layers if isinstance(layer, nn.Flatten)), flip, shift)
+    seen: list[dict[str, Array]] = []
     for epoch in range(epochs):
+        moves = augment.draw(seed, epoch, len(x)) if augment else None
         for rows in batches(seed, epoch, len(x), batch_size):
-            for name, gradient in _gradients(model, state, x[rows], targets[rows]).items():
+            if epoch >= first_averaged(average, epochs):
+                seen.append({name: value.copy() for name, value in state.items()})
+            batch = x[rows] if augment is None or moves is None else augment.move(x[rows], moves[rows])
+            for name, gradient in _gradients(model, state, batch, targets[rows]).items():
                 velocity[name] = momentum * velocity[name] + gradient
                 state[name] -= rate(epoch) * factors[name] / batch_size * velocity[name]
-    return model.with_state(state)
+    return model.with_state({name: np.mean([each[name] for each in seen], 0) for name in state} if seen else state)
 
 
 def _gradients(model: nn.Sequential, state: dict[str, Array], x: Array, targets: Array) -> dict[str, Array]:
@@ -61,6 +73,6 @@ def _gradients(model: nn.Sequential, state: dict[str, Array], x: Array, targets:
         elif isinstance(layer, nn.Dense):
             made[f"{index}.bias"], made[f"{index}.weight"] = gradient.sum(0), gradient.T @ before
             gradient = gradient @ state[f"{index}.weight"]
-        else:
+        elif isinstance(layer, nn.Cos):
             gradient = -np.sin(before) * gradient
     return made

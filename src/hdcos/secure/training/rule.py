@@ -1,4 +1,4 @@
-"""What a step makes of a gradient: learning rate, momentum, weight decay. All local.
+"""What a step makes of a gradient: learning rate, momentum, weight decay; and the mean of weights. All local.
 
 Weights move as in PyTorch's SGD: v <- mu v + g + decay w, w <- w - rate v. The velocity is not kept: as v is the last
 change of w over the last rate, rate mu v = mu rate / (last rate) * (w before - w), and both come from the rounded
@@ -7,6 +7,10 @@ alternates between two integers so that its mean is exact. Nothing is truncated.
 
 A change is a sum over the rows of a batch. Several pairs of workers may each take a part of them: what their parts
 change is added up, in the ring and therefore exactly. One of them adds momentum and decay, from copies of its own.
+
+The mean of weights over the last epochs is made of these copies too: weights fill their ring, so that two of them could
+not be added, while 2**20 copies can. Each copy is rounded by less than 2**-WEIGHT_SCALE without bias, differently in
+every step, and the sum is divided once, by a public factor.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import floor, frexp, isfinite
 
+from hdcos.checks import check_whole
 from hdcos.errors import InputError
 from hdcos.ring import Array
 from hdcos.sharing import Share
@@ -25,6 +30,10 @@ LEAST_AMPLITUDE = 2.0**7
 """A rate on a table of cosines keeps seven bits at least."""
 BEFORE = " before"
 """Names the rounded copy of a parameter of one step ago."""
+SUM = " sum"
+"""Names the sum of the rounded copies of a parameter."""
+MEAN_BITS = 32
+"""A mean is a sum times 2**MEAN_BITS over how many were added, rounded to an integer."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +49,8 @@ class Rule:
     """How many steps came before."""
     scale_diagonals: bool = True
     """Whether diagonals move at their own rate, sqrt(n) times the others' (`nn.Layer.rate_factors` says why)."""
+    averaged: bool = False
+    """Whether the rounded copies of the parameters are wanted: a mean of the weights is made of them (`mean`)."""
     batch: int | None = None
     """The rows of the whole batch, where this step sees a part of them."""
     leads: bool = True
@@ -55,8 +66,8 @@ class Rule:
 
     @property
     def inertial(self) -> bool:
-        """Whether steps depend on the parameters themselves, which must then be known at a lower scale."""
-        return self.momentum > 0 or self.decay > 0
+        """Whether the parameters themselves are needed, which must then be known at a lower scale."""
+        return self.momentum > 0 or self.decay > 0 or self.averaged
 
     def rate_of(self, factor: float) -> float:
         """The rate of a parameter whose layer asks for a public factor."""
@@ -112,11 +123,23 @@ def changes(
 def apply(
     state: Mapping[str, Share], rule: Rule, added: Mapping[str, Array], copies: Mapping[str, Share]
 ) -> dict[str, Share]:
-    """The parameters after a step; with momentum, their rounded copies too."""
+    """The parameters after a step; with momentum or a mean, the rounded copies that it began with too."""
     after: dict[str, Share] = {}
     for name, words in added.items():
         share = state[name]
-        if rule.momentum:
+        if rule.momentum or rule.averaged:
             after[name + BEFORE] = copies[name]
         after[name] = Share(share.words + words, share.scale, share.bits)
     return after
+
+
+def first_averaged(average: int, epochs: int) -> int:
+    """The first of the last epochs whose mean the trained weights are; the number of epochs if there is none."""
+    if check_whole(average, "average", 0) > epochs:
+        raise InputError(f"a run of {epochs} epochs has no {average} over which weights could be averaged")
+    return epochs - average
+
+
+def mean(total: Share, count: int) -> Share:
+    """The mean of as many copies, from their sum; exact but for one part in 2**(MEAN_BITS + 1) / count."""
+    return (total * round(2.0**MEAN_BITS / count)).rescaled(total.scale + MEAN_BITS)
