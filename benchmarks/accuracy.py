@@ -27,7 +27,7 @@ from hdcos import data, nn
 READY = Path("results/ready.jsonl")
 TURNS = 7
 IMAGES: dict[str, tuple[str, bool, float, float, str, bool]] = {
-    "mnist": ("mnist", False, 98.6, 0.05, "logistic", False),
+    "mnist": ("mnist", False, 98.6, 0.07, "logistic", False),
     "mnist-dense": ("mnist", True, 98.8, 0.025, "softmax", True),
     "fashion": ("fashion_mnist", False, 87.5, 0.025, "softmax", True),
     "fashion-dense": ("fashion_mnist", True, 88.0, 0.033, "softmax", True),
