@@ -108,17 +108,22 @@ def _tried(scores: Scores, cell: Cell) -> Iterator[tuple[str, float]]:
 
 
 def _surviving(scores: Scores, cell: Cell, ours: float, paper: float) -> Iterator[str]:
-    """Trials that did not diverge, at learning rates where others did."""
+    """Trials that did not diverge, at learning rates where others did; of the cell, or of one that starts otherwise."""
     if ours > paper:
         return
-    for epochs in reversed(scores.lengths(cell)):
-        found = scores.tried(cell, epochs)
-        for rate, at in found.by_rate.items() if found else ():
-            if found and at.diverged and at.surviving is not None and _closes(at.surviving, ours, paper):
-                kept = found.trials - at.diverged
-                said = f"tables: {kept} of {found.trials} trials that do not diverge at rate {rate:g}, {epochs} epochs,"
-                yield f"{said} {at.surviving:.1f}"
-                return
+    others = {said.partition(":")[0]: changes for said, changes in VARIANTS.items() if "initial" in changes}
+    for name, changes in {"tables": {}, **others}.items():
+        variant = replace(cell, **changes)  # type: ignore[arg-type]
+        for epochs in reversed(scores.lengths(variant)):
+            found = scores.tried(variant, epochs)
+            for rate, at in found.by_rate.items() if found else ():
+                if found and at.diverged and at.surviving is not None and _closes(at.surviving, ours, paper):
+                    kept = f"{found.trials - at.diverged} of {found.trials}"
+                    yield (
+                        f"{name}: {kept} trials that do not diverge at rate {rate:g}, {epochs} epochs, "
+                        f"{at.surviving:.1f}"
+                    )
+                    return
 
 
 def _fewer_rows(scores: Scores, cell: Cell, ours: float, paper: float) -> Iterator[str]:

@@ -181,7 +181,8 @@ class Training:
     def rows(self, step: int) -> tuple[Array, Array | None]:
         """The public indices of this worker's part of a step's batch, and how its images are moved.
 
-        Each epoch shuffles all rows afresh. Both depend on the seed and the epoch alone: a run that goes on from a checkpoint draws what it would have.
+        Each epoch shuffles all rows afresh. Both depend on the seed and the epoch alone: a run that goes on from a
+        checkpoint draws what it would have.
         """
         epoch, number = divmod(step, self.steps_per_epoch)
         if self.drawn is None or self.drawn[0] != epoch:
