@@ -231,6 +231,7 @@ BLOCKS = {
     "inference": lambda: proof("inference"),
     "training": lambda: proof("training"),
     "learning": lambda: proof("accuracy"),
+    "scale": lambda: proof("scale"),
     "service": lambda: proof("service"),
     "paper": lambda: proof("paper"),
     "offline": lambda: proof("offline"),

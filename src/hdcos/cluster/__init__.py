@@ -2,6 +2,7 @@
 
 transport       what is carried to both parties and back, and splitting it for them
 link_transport  over links, to processes of this machine; link_jobs drives training there
+pair            two workers, one of each party, and what they have open
 https           one party elsewhere, asked over HTTPS
 model, function what can be evaluated on shares
 fit, job        a run of training: what is checked of it, and how it is followed and shown

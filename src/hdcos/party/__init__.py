@@ -3,6 +3,7 @@
 node         a process: reads its configuration, makes its links, serves
 engine       a party's link to its peer, its material, and programs run with both
 worker       what a party does, command by command, over one pair of links
+group        the workers of one party that train together
 opened       models and functions that are open: how a batch runs, and what leaves
 training     a run of training at a party; dataset, checkpoint
 allotment    a pool's executions, allotted by number
