@@ -82,6 +82,18 @@ def test_training_takes_the_rounds_of_one_pair_and_learns_the_same(cluster, one,
     assert np.abs(together.predict(many) - together.reveal()(many)).max() < 0.01
 
 
+def test_training_and_many_predictions_at_once_do_not_wait_for_each_other_for_ever(cluster, model) -> None:
+    """Threads that wait for a pair must not keep a step from reaching another: pairs wait for one another in it."""
+    x, y = rows(144)
+    private = cluster.share(model, "busy")
+    jobs = [cluster.fit(model, x, y, wait=False, **{**OPTIONS, "epochs": 6}) for _ in range(2)]
+    with ThreadPoolExecutor(5 * WORKERS) as pool:
+        answers = list(pool.map(lambda number: private.predict(x[number : number + 3]), range(60)))
+    assert max(np.abs(answer - model(x[i : i + 3])).max() for i, answer in enumerate(answers)) < 0.01
+    first, second = (job.result(60).reveal()(x) for job in jobs)
+    assert np.abs(first - second).max() < 0.05
+
+
 @pytest.mark.parametrize("fewer_first", [True, False])
 def test_what_some_workers_began_more_or_fewer_go_on_with(
     cluster, one, model, fewer_first: bool, tmp_path: Path

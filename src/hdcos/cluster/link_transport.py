@@ -59,6 +59,9 @@ class LinkTransport:
         self._lock = Lock()
         self._ended = False
         self._askers = ThreadPoolExecutor(4 * len(pairs), thread_name_prefix="asker")
+        # Pairs wait for one another in a training step: what goes to all of them has a thread for each, one at a time.
+        self._tellers = ThreadPoolExecutor(len(pairs), thread_name_prefix="teller")
+        self._telling = Lock()
 
     # ---- requests
 
@@ -69,14 +72,18 @@ class LinkTransport:
 
     def _each(self, work: Callable[[Pair], T]) -> list[T]:
         """Work with every pair that lives; if it fails, the error that says most is raised when all have ended."""
-        return self._together([partial(work, self.pairs[index]) for index in self._living()])
+        works = [partial(work, self.pairs[index]) for index in self._living()]
+        if len(works) == 1:
+            return [works[0]()]
+        with self._telling:
+            return self._together(works, self._tellers)
 
-    def _together(self, works: Sequence[Callable[[], T]]) -> list[T]:
+    def _together(self, works: Sequence[Callable[[], T]], threads: ThreadPoolExecutor | None = None) -> list[T]:
         if len(works) == 1:
             return [works[0]()]
         asked: list[Future[T]] = []
         try:
-            asked += [self._askers.submit(work) for work in works]
+            asked += [(threads or self._askers).submit(work) for work in works]
             wait(asked)
         except BaseException:  # interrupted: answers still to come would be taken for answers to other questions
             for pair in self.pairs:
