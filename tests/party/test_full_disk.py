@@ -9,6 +9,8 @@ import shutil
 import sqlite3
 import time
 from contextlib import ExitStack
+from pathlib import Path
+from threading import Thread, current_thread
 
 import numpy as np
 import pytest
@@ -155,6 +157,32 @@ def test_uploads_that_broke_off_give_way_and_expire(disk, monkeypatch) -> None:
     store.tidy()
     assert {dataset.name for dataset in store.datasets()} == {"large"}
     assert store.received(alive) == 0
+    store.close()
+
+
+def test_an_upload_that_is_completed_while_others_are_looked_through_is_kept(tmp_path, monkeypatch) -> None:
+    """The file of an upload becomes that of a data set between two looks: neither name may be missed."""
+    store = Store(tmp_path / "state")
+    dataset = upload(store, 1, rows=16)
+    whole, digest, exists = (
+        store._path("datasets", dataset.name, dataset.version),
+        hashlib.sha256(bytes(128)),
+        Path.exists,
+    )
+    completing = Thread(target=store.complete_dataset, args=(dataset, digest.hexdigest()))
+
+    def look(path: Path) -> bool:
+        found = exists(path)
+        if path == whole and current_thread() is not completing and not completing.ident:
+            completing.start()
+            completing.join(0.5)
+        return found
+
+    monkeypatch.setattr(Path, "exists", look)
+    store.tidy()
+    completing.join(5)
+    assert [known.complete for known in store.datasets()] == [True]
+    assert store.dataset_words(dataset.name, dataset.version)["x"].shape == (16, 1)
     store.close()
 
 

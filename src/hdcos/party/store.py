@@ -296,13 +296,14 @@ class Store(Database):
             if hashlib.file_digest(file, "sha256").hexdigest() != digest:
                 raise InputError(f"what arrived of {dataset.name} has another hash: delete it and upload it again")
             os.fsync(file.fileno())
-        if not whole.exists():
-            part.replace(whole)
-            sync_folder(part.parent)
-        with self._changing() as database:
-            database.execute(
-                "UPDATE datasets SET complete = 1 WHERE name = ? AND version = ?", (dataset.name, dataset.version)
-            )
+        with self._lock:  # whoever looks for uploads that broke off sees it as a part or as complete
+            if not whole.exists():
+                part.replace(whole)
+                sync_folder(part.parent)
+            with self._changing() as database:
+                database.execute(
+                    "UPDATE datasets SET complete = 1 WHERE name = ? AND version = ?", (dataset.name, dataset.version)
+                )
 
     def datasets(self, name: str | None = None) -> list[StoredDataset]:
         return self._records(StoredDataset, "datasets", **({} if name is None else {"name": name}))
@@ -342,10 +343,11 @@ class Store(Database):
     def _forget_silent(self, silent_s: float) -> None:
         """Forget uploads to which nothing came for so long."""
         limit = time.time() - silent_s
-        for dataset in [known for known in self.datasets() if not known.complete]:
-            part, whole = self._part(dataset), self._path("datasets", dataset.name, dataset.version)
-            if not whole.exists() and (not part.exists() or part.stat().st_mtime < limit):
-                self.forget_upload(dataset)
+        with self._lock:
+            for dataset in [known for known in self.datasets() if not known.complete]:
+                part, whole = self._part(dataset), self._path("datasets", dataset.name, dataset.version)
+                if not whole.exists() and (not part.exists() or part.stat().st_mtime < limit):
+                    self.forget_upload(dataset)
 
     def require(self, size: int, what: str) -> None:
         """StorageFull unless there is room; uploads that broke off give way."""
