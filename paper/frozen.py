@@ -83,11 +83,7 @@ def _right(outputs: Array, labels: Array) -> float:
 
 def run(out: Path, seeds: int = 3, train_rows: int = TRAIN_ROWS) -> int:
     """Append the accuracies that the file lacks, seed by seed; the number of rows written."""
-    there = {
-        (row["dataset"], row["seed"], row["train_rows"])
-        for row in results.read(out)
-        if row["experiment"] == "frozen-features"
-    }
+    there = results.done(out, "frozen-features", "dataset", "seed", "train_rows")
     written = 0
     for dataset in IMAGES:
         missing = [seed for seed in range(seeds) if (dataset, seed, train_rows) not in there]

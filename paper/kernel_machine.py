@@ -63,16 +63,14 @@ def accuracy(model: Sequential, x: Array, y: Array) -> float:
 
 def run(out: Path, seeds: int = 1) -> int:
     """Append the accuracies that the file lacks; the number of rows written."""
-    done = {
-        (row["dataset"], row["dimension"], row["seed"])
-        for row in results.read(out)
-        if row["experiment"] == "kernel-machine"
-    }
-    written = 0
+    there, written = results.done(out, "kernel-machine", "dataset", "dimension", "seed"), 0
     for dataset in DATASETS:
-        for features, seed in [(f, s) for f in FEATURES for s in range(seeds) if (dataset, f, s) not in done]:
-            train_x, train_y, test_x, test_y = load(dataset)
-            bandwidth, classes = median_distance(train_x), int(train_y.max()) + 1
+        missing = [(f, s) for f in FEATURES for s in range(seeds) if (dataset, f, s) not in there]
+        if not missing:
+            continue
+        train_x, train_y, test_x, test_y = load(dataset)
+        bandwidth, classes = median_distance(train_x), int(train_y.max()) + 1
+        for features, seed in missing:
             machine = kernel_machine(train_x.shape[1], classes, features, bandwidth, seed)
             value = accuracy(solve(machine, train_x, train_y), test_x, test_y)
             results.append(out, [_row(dataset, features, seed, bandwidth, len(train_y), len(test_y), value)])

@@ -41,6 +41,11 @@ def read(path: Path) -> list[Row]:
     return rows
 
 
+def done(path: Path, experiment: str, *names: str) -> set[tuple[Any, ...]]:
+    """These fields of the rows that an experiment has in the file."""
+    return {tuple(row[name] for name in names) for row in read(path) if row["experiment"] == experiment}
+
+
 def is_training(row: Row) -> bool:
     """Whether the row is a trained model's; other experiments have rows of their own kind in the same file."""
     return row["lr"] is not None

@@ -20,7 +20,7 @@ ELEMENTS = 1024
 
 def run(out: Path) -> int:
     """Append the activations that the file lacks; the number of rows written."""
-    there = {row["activation"] for row in results.read(out) if row["experiment"] == "rounds"}
+    there = {activation for (activation,) in results.done(out, "rounds", "activation")}
     rows = [_row(name) for name in ACTIVATIONS if name not in there]
     results.append(out, rows)
     return len(rows)

@@ -57,7 +57,6 @@ class LinkTransport:
         self._busy = [0] * len(pairs)
         """Rows that each pair is working on."""
         self._lock = Lock()
-        self._ended = False
         self._askers = ThreadPoolExecutor(4 * len(pairs), thread_name_prefix="asker")
         # Pairs wait for one another in a training step: what goes to all of them has a thread for each, one at a time.
         self._tellers = ThreadPoolExecutor(len(pairs), thread_name_prefix="teller")
@@ -67,16 +66,12 @@ class LinkTransport:
 
     def ask(self, *asked: Command, arrays: Shares = NOTHING) -> Answers:
         """Commands, one after another, to all pairs at once: the answers of party 0 and party 1, pair by pair."""
-        self._require_open()
         return [answer for answers in self._each(lambda pair: pair.ask(*asked, arrays=arrays)) for answer in answers]
 
     def _each(self, work: Callable[[Pair], T]) -> list[T]:
         """Work with every pair that lives; if it fails, the error that says most is raised when all have ended."""
-        works = [partial(work, self.pairs[index]) for index in self._living()]
-        if len(works) == 1:
-            return [works[0]()]
         with self._telling:
-            return self._together(works, self._tellers)
+            return self._together([partial(work, self.pairs[index]) for index in self._living()], self._tellers)
 
     def _together(self, works: Sequence[Callable[[], T]], threads: ThreadPoolExecutor | None = None) -> list[T]:
         if len(works) == 1:
@@ -95,7 +90,7 @@ class LinkTransport:
         return [call.result() for call in asked]
 
     def _require_open(self) -> None:
-        if self._ended:
+        if self.pairs[0].ended:
             raise PeerLost(OVER)
 
     # ---- models
@@ -305,7 +300,6 @@ class LinkTransport:
 
     def function(self, call: Call, shapes: Sequence[tuple[int, ...]], scale: int, ahead: int) -> Scope:
         """A function that the first pair has open."""
-        self._require_open()
         scope = Scope(self.pairs[0], f"{call.function} {secrets.token_hex(16)}", refills=False)
         known = (call.function, dict(call.parameters), [list(shape) for shape in shapes], [scale] * len(shapes))
         scope.pair.ask(commands.OpenFunction(scope.name, scope.name, *known))
@@ -333,7 +327,6 @@ class LinkTransport:
 
     def close(self) -> None:
         """Refuse whatever is asked from now on."""
-        self._ended = True
         for pair in self.pairs:
             pair.ended = True
 

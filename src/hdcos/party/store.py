@@ -296,7 +296,7 @@ class Store(Database):
             if hashlib.file_digest(file, "sha256").hexdigest() != digest:
                 raise InputError(f"what arrived of {dataset.name} has another hash: delete it and upload it again")
             os.fsync(file.fileno())
-        with self._lock:  # whoever looks for uploads that broke off sees it as a part or as complete
+        with self._lock:  # a look for uploads that broke off sees it as a part or as complete
             if not whole.exists():
                 part.replace(whole)
                 sync_folder(part.parent)
