@@ -6,6 +6,7 @@ import hashlib
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from math import prod
 from typing import Any, Self
 
@@ -174,6 +175,11 @@ class Training:
         group = self.engine.group
         return rule if group.size == 1 else replace(rule, batch=self.settings.batch, leads=group.leads)
 
+    @cached_property
+    def said(self) -> str:
+        """What both parties must mean by the run, as far as no step changes it."""
+        return repr(self.settings)
+
     @property
     def steps_per_epoch(self) -> int:
         return len(self.x) // self.settings.batch
@@ -191,7 +197,8 @@ class Training:
             self.drawn = epoch, batches(seed, epoch, rows, self.settings.batch), moves
         _, drawn, moves = self.drawn
         group = self.engine.group
-        part = np.split(drawn[number], group.size)[group.index]
+        rows_each = self.settings.batch // group.size
+        part = drawn[number][group.index * rows_each : (group.index + 1) * rows_each]
         return part, None if moves is None else moves[part]
 
     def advance(self, first: int, steps: int, rate: float) -> None:
@@ -225,7 +232,7 @@ class Training:
         """What both parties must mean by a step: which material, which rows and how moved, which numbers."""
         drawn = [array for array in (rows, moves) if array is not None]
         hashed = [hashlib.sha256(np.ascontiguousarray(array, dtype="<i8").tobytes()).hexdigest() for array in drawn]
-        meant = [self.run, self.attempt, self.origin, hashed, repr(rule), repr(self.settings)]
+        meant = [self.run, self.attempt, self.origin, hashed, repr(rule), self.said]
         return fingerprint(self.scope, self.pool.plan.fingerprint.hex(), execution, meant)
 
     def words_for(self, scope: str, network: CompiledNetwork) -> dict[str, Array]:
