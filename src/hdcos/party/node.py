@@ -56,6 +56,8 @@ class Node:
     worker: int = 0
     workers: int = 1
     """Which of its party's workers this is, and how many there are."""
+    pair: bytes = b""
+    """What this worker and that of the other party say to each other, where it is not the run alone."""
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> Node:
@@ -80,6 +82,7 @@ class Node:
             Emulation(**emulation) if emulation else None,
             group["index"],
             len(group["certificates"]),
+            bytes.fromhex(record.get("pair", "")),
         )
 
     @classmethod
@@ -107,12 +110,16 @@ class Node:
         """Whether this cluster has a dealer."""
         return "dealer" in self.addresses
 
-    def greet(self, link: Link, program: bytes = SOFTWARE, role: str = "") -> bytes:
+    def greet_peer(self, link: Link, program: bytes = SOFTWARE) -> bytes:
+        """As `greet`, for the other party's worker of the same pair."""
+        return self.greet(link, program, run=self.pair or self.run)
+
+    def greet(self, link: Link, program: bytes = SOFTWARE, role: str = "", run: bytes = b"") -> bytes:
         """Compare versions, tables and runs with the other end.
 
         What both nonces make is known to the two ends alone, since TLS hides it, and new with every link.
         """
-        mine = Hello(role or self.role, program, table_hash(), self.run)
+        mine = Hello(role or self.role, program, table_hash(), run or self.run)
         theirs = handshake(link, mine)
         nonces = sorted([(mine.role, mine.nonce), (theirs.role, theirs.nonce)])
         return hashlib.sha256(b"".join(nonce for _, nonce in nonces)).digest()
@@ -190,11 +197,11 @@ def run_party(node: Node, rank: int) -> None:
 
         def connect_peer(meter: Meter) -> tuple[Link, bytes]:
             link = accept(peer, meter) if rank == 0 else node.dial(peer, meter)
-            return link, node.greet(link)
+            return link, node.greet_peer(link)
 
         def connect_transfers(meter: Meter) -> tuple[Link, bytes]:
             link = accept(peer, meter) if rank == 1 else node.dial(peer, meter)
-            return link, node.greet(link, TRANSFERS)
+            return link, node.greet_peer(link, TRANSFERS)
 
         def connect_group() -> list[Link]:
             links = [accept(name) for name in others] or [node.dial(name_worker(0))]

@@ -34,7 +34,7 @@ from hdcos.api.commands import (
 from hdcos.errors import HdcosError, InputError
 from hdcos.nn import Sequential
 from hdcos.party.allotment import LEAST_AHEAD, MaterialAllotment
-from hdcos.party.batcher import Batcher, Refused
+from hdcos.party.batcher import Batcher, Refused, Request
 from hdcos.party.budget import Budget, Demand
 from hdcos.party.checkpoint import Checkpoints
 from hdcos.party.config import Config
@@ -176,12 +176,12 @@ class Scheduler:
         self._predicted = time.monotonic()
         yield Infer(name, mode, ids, start, allotment.wanted())
 
-    def _most_rows(self, name: str, mode: str) -> int:
+    def _most_rows(self, request: Request) -> int:
         """Of a batch; calls of a function run one by one."""
-        opened, most = self._worker.opened.get(name), self._config.limits.rows
+        opened, most = self._worker.opened.get(request.model), self._config.limits.rows
         if opened is None or isinstance(opened, OpenedFunction):
             return most if opened is None else 1
-        return min(most, opened.allotment(mode).most_rows)
+        return min(most, opened.allotment(request.mode).most_rows)
 
     # ---- single functions
 

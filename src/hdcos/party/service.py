@@ -23,6 +23,8 @@ from hdcos.party.config import Config
 from hdcos.party.failures import Failures
 from hdcos.party.functions import Functions
 from hdcos.party.http.connections import Connections, descriptors
+from hdcos.party.lane import Lanes, Shared
+from hdcos.party.launcher import ProcessLauncher
 from hdcos.party.links import DIAL_S, PeerListener, dial, dial_transfers
 from hdcos.party.node import Node
 from hdcos.party.opened import Loaded
@@ -39,7 +41,9 @@ LASTING_S = 10.0
 class Service:
     """One party. `start` begins to look for the others; whatever fails, it begins again."""
 
-    def __init__(self, node: Node, store: Store, config: Config, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, node: Node, store: Store, config: Config, loop: asyncio.AbstractEventLoop, workers: int = 1
+    ) -> None:
         self.node, self.store, self.config = node, store, config
         self.rank = int(node.role[-1])
         self.batcher = Batcher(loop, self.rank, config.limits.patience_s, config.limits.waiting)
@@ -56,10 +60,24 @@ class Service:
         self._batches = self._rows = 0
         self._stop = Event()
         self._listener = PeerListener(node, self.status)
+        self.lanes = Lanes(
+            Shared(
+                node=node,
+                store=store,
+                batcher=self.batcher,
+                launcher=ProcessLauncher(),
+                listener=self._listener,
+                most_rows=config.limits.rows,
+                models=self._lasting_models,
+                occupied=lambda: (session := self.session) is not None and session.occupied,
+            )
+        )
+        self._workers = workers
         self._life = Thread(target=self._live, name="session", daemon=True)
 
     def start(self) -> None:
         self._life.start()
+        self.lanes.resize(self._workers)
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """End in good order: what runs is finished, what waits is refused."""
@@ -67,6 +85,7 @@ class Service:
         session = self.session
         if session is not None:
             session.stop()
+        self.lanes.stop(timeout_s)
         self._life.join(timeout_s)
         self.quota.close()
         self.store.close()
@@ -151,6 +170,14 @@ class Service:
             f"{name} is not ready: {self.reason or 'it is being loaded, or the other party lacks its share'}"
         )
 
+    def _lasting_models(self) -> dict[str, Loaded]:
+        """The models that are ready, but for those of an epoch, which are looked at once."""
+        session = self.session
+        if session is None:
+            return {}
+        passing = {self.store.job(job).interim for job in list(session.worker.jobs)}
+        return {name: loaded for name, loaded in session.worker.models.items() if name not in passing}
+
     @property
     def functions(self) -> Functions:
         """What clients have open besides models."""
@@ -214,6 +241,7 @@ class Service:
                 "rtt_ms": worker.rtt_s * 1e3 if worker is not None and worker.rtt_s is not None else None,
             },
             "dealer": {"up": session is not None and session.engine.shortage is None},
+            "workers": self.lanes.status(),
             "models": self._model_states(worker),
             "functions": len(self.functions),
             "jobs": [self.job_status(job.id) for job in self.store.jobs() if job.state not in ENDED],
@@ -221,8 +249,8 @@ class Service:
             "storage": {"free_bytes": self.store.room.free_bytes, "full": bool(self.store.room.trouble)},
             "counters": {
                 "requests": self.requests,
-                "rows": self._rows + (worker.rows if worker else 0),
-                "batches": self._batches + (worker.batches if worker else 0),
+                "rows": self._rows + (worker.rows if worker else 0) + self.lanes.rows,
+                "batches": self._batches + (worker.batches if worker else 0) + self.lanes.batches,
                 "rounds": counts["online"].rounds,
                 "bytes_sent": counts["online"].wire_bytes_sent,
                 "bytes_received": counts["online"].wire_bytes_received,

@@ -71,6 +71,8 @@ class Session:
         self._timeout_s = timeout_s
         self._ended = Event()
         self._failure: BaseException | None = None
+        self.occupied = False
+        """Whether it is carrying out a command: further workers take batches meanwhile."""
         self._looked = self._pinged = time.monotonic()
         self._told = self._functions_told = -1
         """What party 0 knows of: the counts of changes then, of what is stored and of functions."""
@@ -160,6 +162,16 @@ class Session:
 
     def _carry_out(self, command: Command) -> None:
         """Do a command here and have party 1 do it. One that is answered may fail without ending the session."""
+        self.occupied = True
+        if self._batcher.busy:  # and nobody else may have looked since
+            with self._batcher.changed:
+                self._batcher.changed.notify_all()
+        try:
+            self._carry_out_both(command)
+        finally:
+            self.occupied = False
+
+    def _carry_out_both(self, command: Command) -> None:
         self._tell(command)
         self._failures.begin(command)
         if not command.answered:
