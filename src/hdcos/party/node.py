@@ -15,7 +15,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from hdcos.offline import Dealer
 from hdcos.offline.ot import OtSource
 from hdcos.offline.source import DealerClient, MaterialSource, serve_dealer
 from hdcos.party.engine import Engine
-from hdcos.party.group import GROUP, Group, name_worker
+from hdcos.party.group import ALONE, GROUP, WORKER, Group, meaning, name_worker
 from hdcos.party.local_front import LocalFront
 from hdcos.ring import keep_memory, table_hash
 
@@ -54,8 +54,7 @@ class Node:
     timeout_s: float
     emulation: Emulation | None
     worker: int = 0
-    workers: int = 1
-    """Which of its party's workers this is, and how many there are."""
+    """Which of its party's workers this is."""
     pair: bytes = b""
     """What this worker and that of the other party say to each other, where it is not the run alone."""
 
@@ -66,11 +65,9 @@ class Node:
             role: (Certificate.from_pem(pem),) for role, pem in record["certificates"].items()
         }
         addresses = {role: (host, port) for role, (host, port) in record["addresses"].items()}
-        group = record["group"]
-        for index, pem in enumerate(group["certificates"]):
-            if index != group["index"]:
-                certificates[name_worker(index)] = (Certificate.from_pem(pem),)
-        addresses[name_worker(0)] = tuple(group["first"])
+        for index, (pem, (host, port)) in record["others"].items():
+            certificates[name_worker(index)] = (Certificate.from_pem(pem),)
+            addresses[name_worker(index)] = (host, port)
         return cls(
             record["role"],
             Identity(record["role"], certificates[record["role"]][0], record["key"].encode()),
@@ -80,8 +77,7 @@ class Node:
             bytes.fromhex(record["run"]),
             record["timeout_s"],
             Emulation(**emulation) if emulation else None,
-            group["index"],
-            len(group["certificates"]),
+            record["worker"],
             bytes.fromhex(record.get("pair", "")),
         )
 
@@ -183,7 +179,7 @@ def run_party(node: Node, rank: int) -> None:
     # For programs party 1 dials party 0; for material without a dealer it is the other way round, so that nobody
     # mistakes one link for the other.
     expected = ("client", peer) if rank == 0 or not node.has_dealer else ("client",)
-    others = [name_worker(index) for index in range(1, node.workers)] if node.worker == 0 else []
+    others = [role for role in node.certificates if role.startswith(WORKER)]
     with node.listen(*expected, *others) as listener:
         waiting: list[Link] = []
 
@@ -203,19 +199,23 @@ def run_party(node: Node, rank: int) -> None:
             link = accept(peer, meter) if rank == 1 else node.dial(peer, meter)
             return link, node.greet_peer(link, TRANSFERS)
 
-        def connect_group() -> list[Link]:
-            links = [accept(name) for name in others] or [node.dial(name_worker(0))]
-            for link in links:
-                node.greet(link, GROUP, name_worker(node.worker))
-            return links
+        def gather(workers: Sequence[int], scope: str) -> Group:
+            def connect_group() -> list[Link]:
+                first, *more = (name_worker(index) for index in workers)
+                mine = name_worker(node.worker)
+                links = [accept(name) for name in more] if mine == first else [node.dial(first)]
+                for link in links:
+                    node.greet(link, GROUP, mine, meaning(scope))
+                return links
+
+            return Group(workers.index(node.worker), len(workers), connect_group) if len(workers) > 1 else ALONE
 
         client = accept("client")
         node.greet(client)
         source: MaterialSource = OtSource(connect_transfers, rank)
         if node.has_dealer:
             source = DealerClient(node.dial_dealer, rank)
-        group = Group(node.worker, node.workers, connect_group)
-        engine = Engine(rank, connect_peer, source, Meter(), node.timeout_s, group)
+        engine = Engine(rank, connect_peer, source, Meter(), node.timeout_s, gather)
         try:
             LocalFront(engine).serve(client)
         except PeerLost as error:
