@@ -1,8 +1,8 @@
 """A further pair of workers: one process of each party, driven by the nodes of both.
 
 A node serves with a pair of its own, the first; that one decides everything that concerns both parties as a whole. The
-others take batches while it is busy. Worker i of party 0 works with worker i of party 1 over links, material and masks
-of their own: the same weights are opened under independent masks on every pair.
+others take batches while it is busy, and their parts of training steps. Worker i of party 0 works with worker i of
+party 1 over links, material and masks of their own: the same weights are opened under independent masks on every pair.
 
 What happens to a pair is decided by party 0's node and told to party 1's over a link of their own, one command after
 another. Whatever fails, at either party, ends the life of this pair and of nothing else: both nodes stop their worker,
@@ -20,9 +20,11 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import chain
 from threading import Event, Thread
 from typing import Any
 
@@ -30,7 +32,7 @@ import numpy as np
 
 from hdcos.api import answers, commands
 from hdcos.api.commands import Command, read_command, write_command
-from hdcos.errors import HdcosError, InputError, PeerLost
+from hdcos.errors import HdcosError, InputError, PeerLost, WorkerLost
 from hdcos.link import Hello, Identity, Kind, Link, connect, handshake
 from hdcos.link.handshake import SOFTWARE
 from hdcos.link.message import decode_message, encode_message, request
@@ -75,6 +77,8 @@ class Shared:
     """Of a batch."""
     models: Callable[[], Mapping[str, Loaded]]
     """What the first pair has open and further ones should have too."""
+    first: Address
+    """Where the first worker waits for those that train with it."""
     occupied: Callable[[], bool]
     """Whether the first pair is at work: while it is not, it takes what comes, which saves a hop."""
 
@@ -89,6 +93,10 @@ class Lane:
         """Why it does not work now."""
         self.lives = self.rows = self.batches = 0
         self._ready: dict[str, _Ready] = {}
+        self._asked: deque[Command] = deque()
+        """What the first pair wants of this one."""
+        self._jobs: dict[str, list[list[str]]] = {}
+        """Jobs that this pair takes part in, and the data sets of each."""
         self._stop = Event()
         self._running: list[Request] = []
         self._worker: Running | None = None
@@ -105,10 +113,21 @@ class Lane:
     def join(self, timeout_s: float) -> None:
         self._thread.join(timeout_s)
 
+    @property
+    def up(self) -> bool:
+        return not self.reason
+
+    def tell(self, command: Command) -> None:
+        """Have a command of a job carried out next; for party 0 alone."""
+        batcher = self._shared.batcher
+        with batcher.changed:
+            self._asked.append(command)
+            batcher.changed.notify_all()
+
     def status(self) -> answers.WorkerStatus:
         return {
             "index": self.index,
-            "up": not self.reason,
+            "up": self.up,
             "reason": self.reason,
             "starts": self.lives,
             "rows": self.rows,
@@ -131,7 +150,8 @@ class Lane:
                 reason = f"internal error ({type(error).__name__})"  # its message might quote data
                 log.exception("worker %d", self.index)
             self._refuse_running()
-            self._ready.clear()
+            for known in (self._ready, self._jobs, self._asked):
+                known.clear()
             if reason != self.reason and not self._stop.is_set():
                 log.warning("worker %d does not work: %s", self.index, reason)
             self.reason, self._worker, self._links = reason, None, []
@@ -184,7 +204,8 @@ class Lane:
             "pair": token,
             "timeout_s": node.timeout_s,
             "emulation": None,
-            "group": {"index": 0, "certificates": [certificates[node.role]], "first": party0},
+            "worker": self.index,
+            "others": {"0": [certificates[node.role], self._shared.first]},
         }
 
     def _greet(self, front: Identity, address: Address) -> Link:
@@ -199,7 +220,7 @@ class Lane:
     def _lead(self, peer: Link, worker: Link) -> None:
         batcher, told = self._shared.batcher, 0.0
         while not self._stop.is_set():
-            for command in self._changes():
+            for command in (*self._wanted_of_jobs(), *self._changes()):
                 told = time.monotonic()
                 self._do(command, peer, worker)
             if self._shared.occupied() and (requests := batcher.batch(self._most_rows)):
@@ -213,9 +234,20 @@ class Lane:
                     raise PeerLost("a link of this worker was closed")
             with batcher.changed:
                 batcher.changed.wait_for(
-                    lambda: self._stop.is_set() or (self._shared.occupied() and batcher.suits(self._most_rows)),
+                    lambda: (
+                        self._stop.is_set()
+                        or bool(self._asked)
+                        or (self._shared.occupied() and batcher.suits(self._most_rows))
+                    ),
                     HEARTBEAT_S / 4,
                 )
+
+    def _wanted_of_jobs(self) -> Iterator[Command]:
+        """What the first pair asked for; of jobs that a former life of this one took part in, nothing."""
+        while self._asked:
+            command = self._asked.popleft()
+            if isinstance(command, commands.OpenJob) or getattr(command, "job", None) in self._jobs:
+                yield command
 
     def _changes(self) -> Sequence[Command]:
         """What makes this pair ready for what the first one is ready for."""
@@ -271,6 +303,14 @@ class Lane:
                 del self._ready[name]
             case commands.Infer():
                 self._infer(command, worker)
+            case commands.OpenJob(job):
+                self._open_job(job, command, worker)
+            case commands.StepsTogether():
+                self._ask_group(worker, command)
+            case commands.PauseJob(job) | commands.CloseJob(job):
+                datasets = self._jobs.pop(job)
+                left = [commands.ForgetData(*known) for known in datasets if known not in chain(*self._jobs.values())]
+                self._ask(worker, command, *left)
             case _:
                 raise InputError(f"further workers do not know the command {type(command).__name__}")
 
@@ -280,6 +320,24 @@ class Lane:
         kept = commands.KeepModel(name, version, stored.architecture, stored.phase_bits)
         self._ask(worker, kept, command, commands.Drop(name, [version]), arrays=store.model_words(name, version))
         self._ready[name] = _Ready(version, scope, ahead, ordered=ahead)
+
+    def _open_job(self, number: str, command: commands.OpenJob, worker: Link) -> None:
+        store = self._shared.store
+        job, there = store.job(number), list(chain(*self._jobs.values()))
+        for item in store.job_data(job, command.datasets):
+            if [item.name, item.version] not in there:
+                names = None if item.columns is None else list(item.columns)
+                kept = commands.KeepData(item.name, item.version, item.rows, item.features, item.outputs, names)
+                self._ask(worker, kept, arrays=store.dataset_words(item.name, item.version))
+        self._jobs[number] = command.datasets
+        self._ask_group(worker, commands.KeepJob(number, job.spec), command)
+
+    def _ask_group(self, worker: Link, *asked: Command) -> None:
+        """If another worker of the group is lost, the first pair says what becomes of the job."""
+        try:
+            self._ask(worker, *asked)
+        except WorkerLost as error:
+            log.info("worker %d: %s", self.index, error)
 
     def _infer(self, command: commands.Infer, worker: Link) -> None:
         requests, ready = self._running, self._ready[command.model]
@@ -331,6 +389,16 @@ class Lanes:
         self.resize(1)
         for lane in stopped:
             lane.join(timeout_s)
+
+    def up(self) -> list[int]:
+        """The workers that work now."""
+        return [index for index, lane in list(self._lanes.items()) if lane.up]
+
+    def tell(self, workers: Sequence[int], command: Command) -> None:
+        """Have further workers carry out a command of a job, each when it gets to it."""
+        for index in workers:
+            if (lane := self._lanes.get(index)) is not None:
+                lane.tell(command)
 
     @property
     def rows(self) -> int:

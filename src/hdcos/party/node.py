@@ -22,9 +22,10 @@ from typing import Any
 
 from hdcos._version import __version__
 from hdcos.errors import HdcosError, PeerLost, PolicyRefused
-from hdcos.link import Certificate, Emulation, Hello, Identity, Link, Listener, Meter, connect, handshake
+from hdcos.link import Certificate, Emulation, Hello, Identity, Kind, Link, Listener, Meter, connect, handshake
 from hdcos.link.cluster_file import CARD_FILE, ClusterFile, NodeCard, listening
 from hdcos.link.handshake import SOFTWARE
+from hdcos.link.message import encode_message
 from hdcos.offline import Dealer
 from hdcos.offline.ot import OtSource
 from hdcos.offline.source import DealerClient, MaterialSource, serve_dealer
@@ -205,7 +206,9 @@ def run_party(node: Node, rank: int) -> None:
                 mine = name_worker(node.worker)
                 links = [accept(name) for name in more] if mine == first else [node.dial(first)]
                 for link in links:
-                    node.greet(link, GROUP, mine, meaning(scope))
+                    node.greet(link, GROUP, WORKER if node.pair else mine, meaning(scope))
+                    if node.pair:  # all have the party's certificate: which of them this is must be said
+                        link.send(Kind.REQUEST, *encode_message({"worker": node.worker}))
                 return links
 
             return Group(workers.index(node.worker), len(workers), connect_group) if len(workers) > 1 else ALONE

@@ -22,6 +22,7 @@ from hdcos.party.budget import Budget, Quota
 from hdcos.party.config import Config
 from hdcos.party.failures import Failures
 from hdcos.party.functions import Functions
+from hdcos.party.gathering import Gathering
 from hdcos.party.http.connections import Connections, descriptors
 from hdcos.party.lane import Lanes, Shared
 from hdcos.party.launcher import ProcessLauncher
@@ -60,6 +61,7 @@ class Service:
         self._batches = self._rows = 0
         self._stop = Event()
         self._listener = PeerListener(node, self.status)
+        self._gathering = Gathering(node)
         self.lanes = Lanes(
             Shared(
                 node=node,
@@ -69,6 +71,7 @@ class Service:
                 listener=self._listener,
                 most_rows=config.limits.rows,
                 models=self._lasting_models,
+                first=self._gathering.address,
                 occupied=lambda: (session := self.session) is not None and session.occupied,
             )
         )
@@ -86,6 +89,7 @@ class Service:
         if session is not None:
             session.stop()
         self.lanes.stop(timeout_s)
+        self._gathering.close()
         self._life.join(timeout_s)
         self.quota.close()
         self.store.close()
@@ -126,6 +130,8 @@ class Service:
                 self.budget,
                 self.node.timeout_s,
                 self.failures,
+                self.lanes,
+                self._gathering.gather,
             )
         except BaseException as error:
             links.close(error)

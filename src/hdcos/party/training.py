@@ -382,6 +382,12 @@ class Progress:
     def total_steps(self) -> int:
         return self.training.settings.total_steps
 
+    @property
+    def saved(self) -> bool:
+        """Whether it could go on from here: its last step is on disk, and is not the one that it began with."""
+        training = self.training
+        return bool(training.every) and training.step > training.start and training.step % training.every == 0
+
     def advance(self, first: int, steps: int, rate: float) -> None:
         """Take steps, and count what they cost and how long epochs take."""
         meter = self.training.engine.meter
