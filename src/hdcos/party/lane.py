@@ -46,7 +46,7 @@ from hdcos.party.store import Store
 from hdcos.ring import Array, table_hash
 
 log = logging.getLogger("hdcos")
-START_S, HEARTBEAT_S = 30.0, 1.0
+START_S, LOOK_S, HEARTBEAT_S = 30.0, 1.0, 1.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
 
 
@@ -173,7 +173,7 @@ class Lane:
             self._worker = worker
             if self.rank == 0:
                 peer.send(Kind.REPLY, *encode_message({"address": list(worker.address)}))
-            link = self._greet(front, worker.address)
+            link = self._greet(front, worker)
             stack.callback(link.close)
             self._links = [peer, link]
             self.lives, self.reason = self.lives + 1, ""
@@ -208,10 +208,18 @@ class Lane:
             "others": {"0": [certificates[node.role], self._shared.first]},
         }
 
-    def _greet(self, front: Identity, address: Address) -> Link:
-        node = self._shared.node
+    def _greet(self, front: Identity, worker: Running) -> Link:
+        """A link to the worker, as soon as it listens; one that has ended is not waited for."""
+        node, limit = self._shared.node, time.monotonic() + START_S
         known = {node.identity.certificate: node.role}
-        link = connect(front, known, *address, START_S, link_timeout_s=node.timeout_s)
+        while True:
+            try:
+                link = connect(front, known, *worker.address, LOOK_S, link_timeout_s=node.timeout_s)
+                break
+            except PeerLost:
+                self._look_after()
+                if self._stop.is_set() or time.monotonic() > limit:
+                    raise
         handshake(link, Hello("client", SOFTWARE, table_hash(), node.run))
         return link
 
@@ -230,8 +238,7 @@ class Lane:
             if time.monotonic() - told > HEARTBEAT_S:
                 told = time.monotonic()
                 peer.send(Kind.REQUEST, *encode_message(write_command(commands.Idle())))
-                if peer.closed or worker.closed:
-                    raise PeerLost("a link of this worker was closed")
+                self._look_after()
             with batcher.changed:
                 batcher.changed.wait_for(
                     lambda: (
@@ -287,12 +294,17 @@ class Lane:
             command = read_command(decode_message(payload)[0])
             if isinstance(command, commands.Infer):
                 self._running = self._shared.batcher.take(command.ids)
-            if not isinstance(command, commands.Idle):
+            if isinstance(command, commands.Idle):
+                self._look_after()
+            else:
                 self._carry_out(command, worker)
-            elif worker.closed:
-                raise PeerLost("the link to this worker was closed")
 
     # ---- both
+
+    def _look_after(self) -> None:
+        """A worker that has nothing to do may end as well."""
+        if self._worker is not None and (died := self._worker.state()):
+            raise PeerLost(f"the process of this worker is gone: {died}")
 
     def _carry_out(self, command: Command, worker: Link) -> None:
         match command:
