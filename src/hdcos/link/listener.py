@@ -10,20 +10,19 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
-import ssl
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass
 from time import monotonic, sleep
 from types import TracebackType
 from typing import Self
 
-from hdcos.errors import FrameError, HandshakeError, InputError, PeerLost
+from hdcos.errors import FrameError, HandshakeError, PeerLost
 from hdcos.link.base import Link, LostError
 from hdcos.link.emulation import Emulation
-from hdcos.link.identity import Certificate, Identity, find_pinned, tls_settings
+from hdcos.link.identity import Identity
 from hdcos.link.meter import Meter
 from hdcos.link.tls import SPIN, TlsTransport
+from hdcos.link.trust import Allowed, Trust, refuse_other_names
 
 MAX_PENDING = 64
 FAREWELL_S = 1.0
@@ -46,7 +45,7 @@ class Listener:
     def __init__(
         self,
         identity: Identity,
-        allowed: Mapping[Certificate, str],
+        allowed: Allowed,
         host: str = "127.0.0.1",
         port: int = 0,
         sock: socket.socket | None = None,
@@ -56,7 +55,10 @@ class Listener:
         emulation: Emulation | None = None,
         spin: int = SPIN,
     ) -> None:
-        self._settings, self._names = _prepare(identity, allowed, server=True)
+        identity.require_valid()
+        self._trust = Trust(allowed)
+        self._settings = self._trust.settings(identity, server=True)
+        refuse_other_names(self._settings, identity)
         self.refused: deque[str] = deque(maxlen=100)
         self._link_timeout_s, self._handshake_s = link_timeout_s, handshake_s
         self._emulation, self._spin = emulation, spin
@@ -131,7 +133,7 @@ class Listener:
         try:
             if not visitor.transport.negotiate():
                 return None
-            return find_pinned(visitor.transport.certificate(), self._names)
+            return self._trust.find(visitor.transport.certificate())
         except LostError as lost:
             self._forget(visitor, str(lost))
         except (HandshakeError, FrameError) as error:
@@ -167,7 +169,7 @@ class Listener:
 
 def connect(
     identity: Identity,
-    allowed: Mapping[Certificate, str],
+    allowed: Allowed,
     host: str,
     port: int,
     timeout_s: float = 30.0,
@@ -177,23 +179,28 @@ def connect(
     emulation: Emulation | None = None,
     meter: Meter | None = None,
     spin: int = SPIN,
+    server_name: str = "",
 ) -> Link:
     """A link to the peer at this address, which must own an allowed certificate.
+
+    What routes connections there is told `server_name`; without one, the name of the worker if just one is allowed.
 
     A refused connection is tried again until the time is up: nodes start in any order. In TLS 1.3 this side
     is done before the peer has looked at our certificate; if it refuses it, the first receive (the hello)
     says so.
     """
-    settings, names = _prepare(identity, allowed, server=False)
+    identity.require_valid()
+    trust = Trust(allowed)
+    settings, asked = trust.settings(identity, server=False), server_name or trust.only_name
     deadline, pause = monotonic() + timeout_s, 0.01
     while True:
         left = deadline - monotonic()
         try:
             sock = socket.create_connection((host, port), timeout=max(left, 0.001))
             try:
-                transport = TlsTransport(sock, settings, server=False, spin=spin)
+                transport = TlsTransport(sock, settings, server=False, spin=spin, server_name=asked)
                 _negotiate(transport, sock, deadline)
-                name = find_pinned(transport.certificate(), names)
+                name = trust.find(transport.certificate())
             except BaseException:
                 sock.close()
                 raise
@@ -204,7 +211,8 @@ def connect(
         except (HandshakeError, FrameError) as error:
             raise type(error)(f"{host}:{port}: {error}") from None
         if not retry or monotonic() + pause >= deadline:
-            raise PeerLost(f"{host}:{port} {reason}, gave up after {timeout_s:g} s. Is the node running there?")
+            where = f"{asked} at {host}:{port}" if asked else f"{host}:{port}"
+            raise PeerLost(f"{where} {reason}, gave up after {timeout_s:g} s. Is the node running there?")
         sleep(pause)
         pause = min(2 * pause, 0.5)
 
@@ -216,14 +224,3 @@ def _negotiate(transport: TlsTransport, sock: socket.socket, deadline: float) ->
         if (left := deadline - monotonic()) <= 0:
             raise LostError("did not finish the TLS handshake in time")
         waiting.poll(left * 1e3 + 1)
-
-
-def _prepare(
-    identity: Identity, allowed: Mapping[Certificate, str], server: bool
-) -> tuple[ssl.SSLContext, Mapping[str, str]]:
-    """TLS settings, and the names of allowed peers by fingerprint."""
-    if not allowed:
-        raise InputError("a link needs at least one allowed peer certificate.")
-    identity.require_valid()
-    names = {certificate.fingerprint: name for certificate, name in allowed.items()}
-    return tls_settings(identity, allowed, server), names
