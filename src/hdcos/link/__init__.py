@@ -7,6 +7,7 @@ Modules, each using only those before it: frame, meter, emulation, names (of wor
 
 from hdcos.link.base import Link as Link
 from hdcos.link.certificate import Certificate as Certificate
+from hdcos.link.doorman import Doorman as Doorman
 from hdcos.link.emulation import Emulation as Emulation
 from hdcos.link.frame import Frame as Frame
 from hdcos.link.frame import Kind as Kind
@@ -18,4 +19,6 @@ from hdcos.link.listener import connect as connect
 from hdcos.link.meter import Count as Count
 from hdcos.link.meter import Meter as Meter
 from hdcos.link.meter import Snapshot as Snapshot
+from hdcos.link.names import split_name as split_name
+from hdcos.link.names import worker_name as worker_name
 from hdcos.link.tls import TlsTransport as TlsTransport

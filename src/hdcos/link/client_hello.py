@@ -1,8 +1,8 @@
 """The name that a TLS client asks for, read from the first bytes it sends.
 
 Those bytes are not encrypted, and anybody may send anything: every length is checked against what is there, nothing
-is trusted, and the whole is bounded. TLS itself reads them again afterwards, so a mistake here could send a connection to
-the wrong worker, which would refuse it, and no further.
+is trusted, and the whole is bounded. TLS itself reads them again afterwards, so a mistake here could send a connection
+to the wrong worker, which would refuse it, and no further.
 
 record     type 22, version (2 bytes), length (2), part of a message    RFC 8446, 5.1
 message    type 1, length (3), body                                     RFC 8446, 4
@@ -11,6 +11,8 @@ extension  type (2), length (2), data; server_name is type 0: list (2 + n) of ty
 """
 
 from __future__ import annotations
+
+from hdcos.link.frame import RECORD_BYTES
 
 MAX_HELLO_BYTES = 1 << 14
 """Those of hdcos have about 300, those with post-quantum keys 1,800."""
@@ -50,29 +52,26 @@ def read_server_name(data: bytes) -> str | None:
 def _read_message(data: bytes) -> bytes | None:
     """The body of the first handshake message, which may lie in several records. None if it is not all there."""
     message, place = b"", 0
-    while len(message) < 4 or len(message) < 4 + int.from_bytes(message[1:4], "big"):
+    while True:
+        if message and message[0] != _CLIENT_HELLO:
+            raise MalformedError("no ClientHello")
+        size = 4 + int.from_bytes(message[1:4], "big")
+        if size > MAX_HELLO_BYTES:
+            raise MalformedError(f"a ClientHello of {size} bytes")
+        if len(message) >= size:
+            return message[4:size]
         head = data[place : place + 5]
         if head[:1] not in (b"", bytes([_HANDSHAKE])) or head[1:2] not in (b"", b"\x03"):
             raise MalformedError("no TLS")
+        length = int.from_bytes(head[3:], "big")
+        if len(head) == 5 and not 0 < length <= RECORD_BYTES:
+            raise MalformedError(f"a record of {length} bytes")
         if len(head) < 5:
-            return _wait_for_more(data)
-        size = int.from_bytes(head[3:], "big")
-        if not 0 < size <= 1 << 14:
-            raise MalformedError(f"a record of {size} bytes")
-        message += data[place + 5 : place + 5 + size]
-        if message[:1] not in (b"", bytes([_CLIENT_HELLO])):
-            raise MalformedError("no ClientHello")
-        place += 5 + size
-        if place > len(data):
-            if len(message) >= 4 and len(message) >= 4 + int.from_bytes(message[1:4], "big"):
-                break  # the message is there; what follows it in its record is TLS' business
-            return _wait_for_more(data)
-    return message[4 : 4 + int.from_bytes(message[1:4], "big")]
-
-
-def _wait_for_more(data: bytes) -> None:
-    if len(data) >= MAX_HELLO_BYTES:
-        raise MalformedError(f"a ClientHello of more than {MAX_HELLO_BYTES} bytes")
+            if len(data) >= MAX_HELLO_BYTES:
+                raise MalformedError("a ClientHello without end")
+            return None
+        message += data[place + 5 : place + 5 + length]
+        place += 5 + length
 
 
 def _read_name(body: bytes) -> str:

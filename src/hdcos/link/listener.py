@@ -3,6 +3,8 @@
 A port that listens is found by scanners, crashed clients and people with the wrong certificate. None of them
 may stop the next peer: connections negotiate side by side, each has `handshake_s` seconds, and those that fail
 are refused and forgotten. `accept` raises only when its own time is up, and then says whom it refused and why.
+
+Where several processes share a port, a `Doorman` accepts for all, and a listener takes its connections from there.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
+import struct
 from collections import deque
 from dataclasses import dataclass
 from time import monotonic, sleep
@@ -26,6 +29,7 @@ from hdcos.link.trust import Allowed, Trust, refuse_other_names
 
 MAX_PENDING = 64
 FAREWELL_S = 1.0
+_HANDLE = struct.Struct("@i")
 
 
 @dataclass
@@ -40,7 +44,10 @@ class _Visitor:
 
 
 class Listener:
-    """Accepts links from pinned peers. `allowed` says which certificate belongs to which name."""
+    """Accepts links from pinned peers. `allowed` says which certificate belongs to which name.
+
+    It listens on a port, or takes connections from a socket: one that listens, or the channel of a doorman.
+    """
 
     def __init__(
         self,
@@ -65,6 +72,7 @@ class Listener:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._sock = socket.create_server((host, port), family=family) if sock is None else sock
         self._sock.setblocking(False)
+        self._from_doorman = self._sock.family == socket.AF_UNIX
         self._visitors: dict[int, _Visitor] = {}
         self._poll = select.poll()
         self._poll.register(self._sock, select.POLLIN)
@@ -113,7 +121,9 @@ class Listener:
 
     def _admit(self) -> None:
         try:
-            sock, address = self._sock.accept()
+            sock, address = self._receive() if self._from_doorman else self._sock.accept()
+        except PeerLost:
+            raise
         except OSError:  # gone before it was accepted, or out of file descriptors
             sleep(0.001)
             return
@@ -127,6 +137,22 @@ class Listener:
         where = f"{address[0]}:{address[1]}"
         self._visitors[sock.fileno()] = _Visitor(sock, transport, where, monotonic() + self._handshake_s)
         self._poll.register(sock, select.POLLIN)
+
+    def _receive(self) -> tuple[socket.socket, tuple[str, int]]:
+        """The next connection from the doorman."""
+        # Not recv_fds: it does not heed its flags in Python 3.11, and children would inherit what it receives.
+        flags = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
+        message, extra, _, _ = self._sock.recvmsg(1, socket.CMSG_LEN(_HANDLE.size), flags)
+        if not message:
+            raise PeerLost("the process that has the public port is gone. Start the node again.")
+        if not extra:
+            raise OSError("out of file descriptors")
+        sock = socket.socket(fileno=_HANDLE.unpack(extra[0][2])[0])
+        try:
+            return sock, sock.getpeername()
+        except OSError:
+            sock.close()
+            raise
 
     def _advance(self, visitor: _Visitor) -> str | None:
         """One step of a visitor's TLS handshake; its name if that completed it."""
@@ -161,7 +187,8 @@ class Listener:
         visitor.sock.close()
 
     def _give_up(self, timeout_s: float | None) -> None:
-        text = f"no peer connected to port {self.port} within {timeout_s:g} s."
+        where = "through the doorman" if self._from_doorman else f"to port {self.port}"
+        text = f"no peer connected {where} within {timeout_s:g} s."
         if self.refused:
             raise HandshakeError(f"{text} Refused meanwhile: {self.refused[-1]}")
         raise PeerLost(text)
@@ -211,8 +238,8 @@ def connect(
         except (HandshakeError, FrameError) as error:
             raise type(error)(f"{host}:{port}: {error}") from None
         if not retry or monotonic() + pause >= deadline:
-            where = f"{asked} at {host}:{port}" if asked else f"{host}:{port}"
-            raise PeerLost(f"{where} {reason}, gave up after {timeout_s:g} s. Is the node running there?")
+            reason += f" ({asked} was asked for)" if asked else ""
+            raise PeerLost(f"{host}:{port} {reason}, gave up after {timeout_s:g} s. Is the node running there?")
         sleep(pause)
         pause = min(2 * pause, 0.5)
 

@@ -15,15 +15,27 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hdcos._version import __version__
 from hdcos.errors import HdcosError, PeerLost, PolicyRefused
-from hdcos.link import Certificate, Emulation, Hello, Identity, Link, Listener, Meter, connect, handshake
-from hdcos.link.cluster_file import CARD_FILE, ClusterFile, NodeCard, listening
+from hdcos.link import (
+    Certificate,
+    Emulation,
+    Hello,
+    Identity,
+    Link,
+    Listener,
+    Meter,
+    connect,
+    handshake,
+    split_name,
+    worker_name,
+)
+from hdcos.link.cluster_file import CARD_FILE, SERVERS, ClusterFile, NodeCard, listening
 from hdcos.link.handshake import SOFTWARE
 from hdcos.offline import Dealer
 from hdcos.offline.ot import OtSource
@@ -112,37 +124,53 @@ class Node:
 
         What both nonces make is known to the two ends alone, since TLS hides it, and new with every link.
         """
-        mine = Hello(role or self.role, program, table_hash(), self.run)
+        mine = Hello(role or worker_name(self.role, self.identity.worker), program, table_hash(), self.run)
         theirs = handshake(link, mine)
         nonces = sorted([(mine.role, mine.nonce), (theirs.role, theirs.nonce)])
         return hashlib.sha256(b"".join(nonce for _, nonce in nonces)).digest()
 
-    def listen(self, *roles: str) -> Listener:
+    def listen(self, *roles: str, workers: Iterable[int] | None = None) -> Listener:
+        """For these workers of some roles; without, for those with the number of this one."""
+        numbers = (self.identity.worker,) if workers is None else tuple(workers)
         return Listener(
             self.identity,
-            {certificate: role for role in roles for certificate in self.certificates[role]},
+            {
+                certificate: tuple(_name(role, number) for number in numbers)
+                for role in roles
+                for certificate in self.certificates[role]
+            },
             sock=self.listener,
             link_timeout_s=self.timeout_s,
             emulation=self.emulation,
         )
 
-    def dial(self, role: str, meter: Meter | None = None, within_s: float | None = None) -> Link:
+    def dial(
+        self, role: str, meter: Meter | None = None, within_s: float | None = None, worker: int | None = None
+    ) -> Link:
+        """A link to a worker of a role; without, to the one with the number of this one."""
         host, port = self.addresses[role]
+        name = _name(role, self.identity.worker if worker is None else worker)
         return connect(
             self.identity,
-            dict.fromkeys(self.certificates[role], role),
+            dict.fromkeys(self.certificates[role], name),
             host,
             port,
             within_s or self.timeout_s,
             link_timeout_s=self.timeout_s,
             emulation=self.emulation,
             meter=meter,
+            server_name=name if role in SERVERS else "",
         )
 
     def dial_dealer(self, meter: Meter, within_s: float | None = None) -> Link:
         link = self.dial("dealer", meter, within_s)
         self.greet(link)
         return link
+
+
+def _name(role: str, worker: int) -> str:
+    """What a peer is called. Roles that are no nodes, as a client's, have no workers."""
+    return worker_name(role, worker) if role in SERVERS else role
 
 
 def run_dealer(node: Node, say: Callable[[str], None] | None = None) -> None:
@@ -165,7 +193,7 @@ def _deal_until_goodbye(node: Node, dealer: Dealer, link: Link, say: Callable[[s
     closing = say is not None
     try:
         node.greet(link)
-        serve_dealer(dealer, link, int(link.peer == "party1"), closing)
+        serve_dealer(dealer, link, int(split_name(link.peer)[0] == "party1"), closing)
     except HdcosError as error:
         (say or _to_stderr)(f"dealer: {error}")
 
