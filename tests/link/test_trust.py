@@ -16,7 +16,7 @@ import pytest
 
 from hdcos.errors import DataMissing, HandshakeError, InputError, PeerLost, PolicyRefused
 from hdcos.link import Certificate, Hello, Identity, Kind, Listener, connect, handshake
-from hdcos.link.identity import find_pinned
+from hdcos.link.trust import Trust
 from hdcos.testing.pair import memory_pair
 
 HELLO = Hello("party 0", b"p" * 32, b"t" * 32, b"r" * 16, 3)
@@ -153,10 +153,10 @@ def test_a_client_without_certificate_or_with_older_tls_is_refused(nodes, both, 
 
 
 def test_a_certificate_that_openssl_would_accept_is_still_compared_with_those_allowed(nodes):
-    names = {nodes["party 1"].fingerprint: "party 1"}
-    assert find_pinned(nodes["party 1"].certificate, names) == "party 1"
+    trust = Trust({nodes["party 1"].certificate: "party 1"})
+    assert trust.find(nodes["party 1"].certificate) == "party 1"
     with pytest.raises(HandshakeError, match="is not allowed here"):
-        find_pinned(nodes["dealer"].certificate, names)
+        trust.find(nodes["dealer"].certificate)
 
 
 def test_scanners_garbage_and_clients_that_hang_do_not_stop_the_next_peer(nodes, both):

@@ -78,6 +78,8 @@ def local(
                 }
                 config = {
                     "role": role,
+                    "name": role,
+                    "certificate": place.identities[role].certificate.pem,
                     "key": place.identities[role].key_pem.decode(),
                     "certificates": {
                         name: identity.certificate.pem
@@ -89,6 +91,8 @@ def local(
                     "timeout_s": timeout_s,
                     "emulation": {"rtt_ms": rtt_ms, "mbps": mbps} if emulation else None,
                     "worker": index,
+                    "pair": "",
+                    "dealer": 0,
                     "others": others,
                 }
                 name = f"{role}.{index}" if index else role

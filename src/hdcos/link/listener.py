@@ -3,6 +3,8 @@
 A port that listens is found by scanners, crashed clients and people with the wrong certificate. None of them
 may stop the next peer: connections negotiate side by side, each has `handshake_s` seconds, and those that fail
 are refused and forgotten. `accept` raises only when its own time is up, and then says whom it refused and why.
+
+Where several processes share a port, a `Doorman` accepts for all, and a listener takes its connections from there.
 """
 
 from __future__ import annotations
@@ -10,23 +12,24 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
-import ssl
+import struct
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass
 from time import monotonic, sleep
 from types import TracebackType
 from typing import Self
 
-from hdcos.errors import FrameError, HandshakeError, InputError, PeerLost
+from hdcos.errors import FrameError, HandshakeError, PeerLost
 from hdcos.link.base import Link, LostError
 from hdcos.link.emulation import Emulation
-from hdcos.link.identity import Certificate, Identity, find_pinned, tls_settings
+from hdcos.link.identity import Identity
 from hdcos.link.meter import Meter
 from hdcos.link.tls import SPIN, TlsTransport
+from hdcos.link.trust import Allowed, Trust, refuse_other_names
 
 MAX_PENDING = 64
 FAREWELL_S = 1.0
+_HANDLE = struct.Struct("@i")
 
 
 @dataclass
@@ -41,12 +44,15 @@ class _Visitor:
 
 
 class Listener:
-    """Accepts links from pinned peers. `allowed` says which certificate belongs to which name."""
+    """Accepts links from pinned peers. `allowed` says which certificate belongs to which name.
+
+    It listens on a port, or takes connections from a socket: one that listens, or the channel of a doorman.
+    """
 
     def __init__(
         self,
         identity: Identity,
-        allowed: Mapping[Certificate, str],
+        allowed: Allowed,
         host: str = "127.0.0.1",
         port: int = 0,
         sock: socket.socket | None = None,
@@ -56,13 +62,17 @@ class Listener:
         emulation: Emulation | None = None,
         spin: int = SPIN,
     ) -> None:
-        self._settings, self._names = _prepare(identity, allowed, server=True)
+        identity.require_valid()
+        self._trust = Trust(allowed)
+        self._settings = self._trust.settings(identity, server=True)
+        refuse_other_names(self._settings, identity)
         self.refused: deque[str] = deque(maxlen=100)
         self._link_timeout_s, self._handshake_s = link_timeout_s, handshake_s
         self._emulation, self._spin = emulation, spin
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._sock = socket.create_server((host, port), family=family) if sock is None else sock
         self._sock.setblocking(False)
+        self._from_doorman = self._sock.family == socket.AF_UNIX
         self._visitors: dict[int, _Visitor] = {}
         self._poll = select.poll()
         self._poll.register(self._sock, select.POLLIN)
@@ -111,7 +121,9 @@ class Listener:
 
     def _admit(self) -> None:
         try:
-            sock, address = self._sock.accept()
+            sock, address = self._receive() if self._from_doorman else self._sock.accept()
+        except PeerLost:
+            raise
         except OSError:  # gone before it was accepted, or out of file descriptors
             sleep(0.001)
             return
@@ -126,12 +138,28 @@ class Listener:
         self._visitors[sock.fileno()] = _Visitor(sock, transport, where, monotonic() + self._handshake_s)
         self._poll.register(sock, select.POLLIN)
 
+    def _receive(self) -> tuple[socket.socket, tuple[str, int]]:
+        """The next connection from the doorman."""
+        # Not recv_fds: it does not heed its flags in Python 3.11, and children would inherit what it receives.
+        flags = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
+        message, extra, _, _ = self._sock.recvmsg(1, socket.CMSG_LEN(_HANDLE.size), flags)
+        if not message:
+            raise PeerLost("the process that has the public port is gone. Start the node again.")
+        if not extra:
+            raise OSError("out of file descriptors")
+        sock = socket.socket(fileno=_HANDLE.unpack(extra[0][2])[0])
+        try:
+            return sock, sock.getpeername()
+        except OSError:
+            sock.close()
+            raise
+
     def _advance(self, visitor: _Visitor) -> str | None:
         """One step of a visitor's TLS handshake; its name if that completed it."""
         try:
             if not visitor.transport.negotiate():
                 return None
-            return find_pinned(visitor.transport.certificate(), self._names)
+            return self._trust.find(visitor.transport.certificate())
         except LostError as lost:
             self._forget(visitor, str(lost))
         except (HandshakeError, FrameError) as error:
@@ -159,7 +187,8 @@ class Listener:
         visitor.sock.close()
 
     def _give_up(self, timeout_s: float | None) -> None:
-        text = f"no peer connected to port {self.port} within {timeout_s:g} s."
+        where = "through the doorman" if self._from_doorman else f"to port {self.port}"
+        text = f"no peer connected {where} within {timeout_s:g} s."
         if self.refused:
             raise HandshakeError(f"{text} Refused meanwhile: {self.refused[-1]}")
         raise PeerLost(text)
@@ -167,7 +196,7 @@ class Listener:
 
 def connect(
     identity: Identity,
-    allowed: Mapping[Certificate, str],
+    allowed: Allowed,
     host: str,
     port: int,
     timeout_s: float = 30.0,
@@ -177,23 +206,28 @@ def connect(
     emulation: Emulation | None = None,
     meter: Meter | None = None,
     spin: int = SPIN,
+    server_name: str = "",
 ) -> Link:
     """A link to the peer at this address, which must own an allowed certificate.
+
+    What routes connections there is told `server_name`; without one, the name of the worker if just one is allowed.
 
     A refused connection is tried again until the time is up: nodes start in any order. In TLS 1.3 this side
     is done before the peer has looked at our certificate; if it refuses it, the first receive (the hello)
     says so.
     """
-    settings, names = _prepare(identity, allowed, server=False)
+    identity.require_valid()
+    trust = Trust(allowed)
+    settings, asked = trust.settings(identity, server=False), server_name or trust.only_name
     deadline, pause = monotonic() + timeout_s, 0.01
     while True:
         left = deadline - monotonic()
         try:
             sock = socket.create_connection((host, port), timeout=max(left, 0.001))
             try:
-                transport = TlsTransport(sock, settings, server=False, spin=spin)
+                transport = TlsTransport(sock, settings, server=False, spin=spin, server_name=asked)
                 _negotiate(transport, sock, deadline)
-                name = find_pinned(transport.certificate(), names)
+                name = trust.find(transport.certificate())
             except BaseException:
                 sock.close()
                 raise
@@ -204,6 +238,7 @@ def connect(
         except (HandshakeError, FrameError) as error:
             raise type(error)(f"{host}:{port}: {error}") from None
         if not retry or monotonic() + pause >= deadline:
+            reason += f" ({asked} was asked for)" if asked else ""
             raise PeerLost(f"{host}:{port} {reason}, gave up after {timeout_s:g} s. Is the node running there?")
         sleep(pause)
         pause = min(2 * pause, 0.5)
@@ -216,14 +251,3 @@ def _negotiate(transport: TlsTransport, sock: socket.socket, deadline: float) ->
         if (left := deadline - monotonic()) <= 0:
             raise LostError("did not finish the TLS handshake in time")
         waiting.poll(left * 1e3 + 1)
-
-
-def _prepare(
-    identity: Identity, allowed: Mapping[Certificate, str], server: bool
-) -> tuple[ssl.SSLContext, Mapping[str, str]]:
-    """TLS settings, and the names of allowed peers by fingerprint."""
-    if not allowed:
-        raise InputError("a link needs at least one allowed peer certificate.")
-    identity.require_valid()
-    names = {certificate.fingerprint: name for certificate, name in allowed.items()}
-    return tls_settings(identity, allowed, server), names

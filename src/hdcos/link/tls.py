@@ -6,7 +6,8 @@ therefore send each other any amount at once. Every wire byte is counted where t
 returns.
 
 Security  only TLS 1.3, both sides show a certificate, and only pinned certificates are accepted. No session
-          tickets, so nothing is ever resumed. An eavesdropper sees sizes and times of records. AES-GCM keys
+          tickets, so nothing is ever resumed. An eavesdropper sees the name that was asked for, sizes and times of
+          records. AES-GCM keys
           are good for about 2**24.5 full records (380 GB each way) per connection; open a new link before
           that.
 """
@@ -23,9 +24,10 @@ from time import perf_counter, sleep
 
 from hdcos.errors import FrameError, HandshakeError
 from hdcos.link.base import LostError, SilentError
+from hdcos.link.certificate import Certificate
 from hdcos.link.emulation import Emulation, Pacer
 from hdcos.link.frame import HEADER_BYTES, RECORD_BYTES, Buffer
-from hdcos.link.identity import Certificate, explain_alert, explain_unverified
+from hdcos.link.trust import explain_alert, explain_unverified
 
 RECORD_OVERHEAD = 22  # 5 header, 1 content type, 16 tag
 READ_BYTES = 1 << 19
@@ -50,7 +52,14 @@ def wire_bytes(payload_bytes: int) -> int:
 class TlsTransport:
     """The pump. `negotiate` until it returns True, then it is a Transport."""
 
-    def __init__(self, sock: socket.socket, settings: ssl.SSLContext, server: bool, spin: int = SPIN) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        settings: ssl.SSLContext,
+        server: bool,
+        spin: int = SPIN,
+        server_name: str = "",
+    ) -> None:
         sock.setblocking(False)
         _tune(sock)
         self.spin = spin
@@ -59,7 +68,7 @@ class TlsTransport:
         self.sent = 0
         self._sock = sock
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = settings.wrap_bio(self._incoming, self._outgoing, server_side=server)
+        self._tls = settings.wrap_bio(self._incoming, self._outgoing, server, server_name or None)
         self._pieces: Iterator[Buffer] = iter(())
         self._piece: Buffer | None = None  # the next to be encrypted
         self._sealed: Buffer = b""

@@ -10,9 +10,10 @@ what it was computing is refused as one that may be asked again, and both begin 
 never has a past: names of scopes, masks and links are new with every life.
 
 Security  a worker holds what its party may hold: shares of rows, models and material. It knows its node by a
-          certificate made for this life, the other party's worker by that party's certificate and by a token that the
-          two nodes agreed on for this life, which both say when they meet (`Hello.run`): a worker of another life or
-          another pair is refused. Executions of its material are reserved in this party's ledger before they are used.
+          certificate made for this life, the other party's worker by a certificate that the other node issued for its
+          number, and by a token that the two nodes agreed on for this life, which both say when they meet
+          (`Hello.run`): a worker of another life or another pair is refused. Executions of its material are reserved
+          in this party's ledger before they are used.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ import numpy as np
 from hdcos.api import answers, commands
 from hdcos.api.commands import Command, read_command, write_command
 from hdcos.errors import HdcosError, InputError, PeerLost, WorkerLost
-from hdcos.link import Hello, Identity, Kind, Link, connect, handshake
+from hdcos.link import Hello, Identity, Kind, Link, connect, handshake, worker_name
 from hdcos.link.handshake import SOFTWARE
-from hdcos.link.message import decode_message, encode_message, request
+from hdcos.link.message import decode_message, encode_message, integer, request
 from hdcos.party.allotment import LEDGER_BLOCK
 from hdcos.party.batcher import Answer, Batcher, Refused, Request
 from hdcos.party.launcher import Address, Launcher, Running
@@ -77,6 +78,8 @@ class Shared:
     """Of a batch."""
     models: Callable[[], Mapping[str, Loaded]]
     """What the first pair has open and further ones should have too."""
+    dealers: Callable[[], int]
+    """How many workers the dealer has."""
     first: Address
     """Where the first worker waits for those that train with it."""
     occupied: Callable[[], bool]
@@ -88,7 +91,7 @@ class Lane:
 
     def __init__(self, index: int, shared: Shared) -> None:
         self.index, self._shared = index, shared
-        self.rank = int(shared.node.role[-1])
+        self.rank, self._name = int(shared.node.role[-1]), worker_name(shared.node.role, index)
         self.reason = "starting"
         """Why it does not work now."""
         self.lives = self.rows = self.batches = 0
@@ -165,14 +168,12 @@ class Lane:
 
     def _one_life(self) -> None:
         with ExitStack() as stack:
-            peer, token, party0 = self._meet()
+            peer, token, dealer = self._meet()
             stack.callback(peer.close)
             front = Identity.create("client")
-            worker = self._shared.launcher.start(self.index, lambda own: self._settings(front, token, party0 or own))
+            worker = self._shared.launcher.start(self._name, self._settings(front, token, dealer))
             stack.callback(worker.stop)
             self._worker = worker
-            if self.rank == 0:
-                peer.send(Kind.REPLY, *encode_message({"address": list(worker.address)}))
             link = self._greet(front, worker)
             stack.callback(link.close)
             self._links = [peer, link]
@@ -181,25 +182,30 @@ class Lane:
             work = self._lead if self.rank == 0 else self._follow
             work(peer, link)
 
-    def _meet(self) -> tuple[Link, str, Address | None]:
-        """The other node's link for this pair, the token of this life, and where party 0's worker listens."""
+    def _meet(self) -> tuple[Link, str, int]:
+        """The other node's link for this pair, the token of this life, and which dealer works for this pair."""
         shared = self._shared
         if self.rank == 0:
             link, token = shared.listener.lane(self.index, START_S, self._stop)
-            return link, token, None
+            dealer = self.index % shared.dealers()
+            link.send(Kind.REPLY, *encode_message({"dealer": dealer}))
+            return link, token, dealer
         token = secrets.token_hex(16)
         link, answer = dial_lane(shared.node, self.index, token)
-        host, port = answer["address"]
-        return link, token, (host, port)
+        return link, token, integer(answer, "dealer")
 
-    def _settings(self, front: Identity, token: str, party0: Address) -> Mapping[str, Any]:
+    def _settings(self, front: Identity, token: str, dealer: int) -> Mapping[str, Any]:
         node = self._shared.node
+        own = node.identity.issue(self._name)
         certificates = {role: known.pem for role, (known, *_) in node.certificates.items()}
         return {
             "role": node.role,
-            "key": node.identity.key_pem.decode(),
+            "name": self._name,
+            "key": own.key_pem.decode(),
+            "certificate": own.certificate.pem,
             "certificates": {**certificates, "client": front.certificate.pem},
-            "addresses": {**node.addresses, "party0": party0},
+            "addresses": node.addresses,
+            "dealer": dealer,
             "run": node.run.hex(),
             "pair": token,
             "timeout_s": node.timeout_s,
@@ -211,7 +217,7 @@ class Lane:
     def _greet(self, front: Identity, worker: Running) -> Link:
         """A link to the worker, as soon as it listens; one that has ended is not waited for."""
         node, limit = self._shared.node, time.monotonic() + START_S
-        known = {node.identity.certificate: node.role}
+        known = {node.identity.certificate: self._name}
         while True:
             try:
                 link = connect(front, known, *worker.address, LOOK_S, link_timeout_s=node.timeout_s)

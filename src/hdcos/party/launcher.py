@@ -1,7 +1,8 @@
 """Starting workers: processes that end with the one that started them, whatever ends it.
 
-A worker is told who it is and whom it works with by one line of JSON (`Node.from_json`), and listens on a socket that
-it is given. Others may start workers elsewhere: a launcher is anything with `start`.
+A worker is told who it is and whom it works with by one line of JSON (`Node.from_json`). On one machine it has no port
+of its own: others ask the node's port for its name, and the doorman hands it their connections. Workers may be started
+elsewhere: a launcher is anything with `start`.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
+
+from hdcos.link import Doorman
 
 STOP_S = 5.0
 Address = tuple[str, int]
-Settings = Callable[[Address], Mapping[str, Any]]
-"""What a worker is told, once it is known where it listens."""
 
 
 class Running(Protocol):
@@ -34,15 +35,16 @@ class Running(Protocol):
 
 
 class Launcher(Protocol):
-    def start(self, index: int, settings: Settings) -> Running: ...
+    def start(self, name: str, settings: Mapping[str, Any]) -> Running:
+        """A worker that others call by this name."""
 
 
 class WorkerProcess:
     """A process of this machine."""
 
-    def __init__(self, settings: Settings, host: str = "127.0.0.1") -> None:
-        with socket.create_server((host, 0)) as listener:
-            self.address: Address = listener.getsockname()[:2]
+    def __init__(self, doorman: Doorman, address: Address, name: str, settings: Mapping[str, Any]) -> None:
+        self._doorman, self._name, self.address = doorman, name, address
+        with doorman.serve(name) as listener:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "hdcos.party"],
                 stdin=subprocess.PIPE,
@@ -52,7 +54,7 @@ class WorkerProcess:
                 env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
             )
             assert self._process.stdin is not None
-            told = {**settings(self.address), "listener_fd": listener.fileno()}
+            told = {**settings, "listener_fd": listener.fileno()}
             try:
                 self._process.stdin.write(json.dumps(told).encode() + b"\n")
                 self._process.stdin.flush()
@@ -71,6 +73,7 @@ class WorkerProcess:
 
     def stop(self) -> None:
         assert self._process.stdin is not None
+        self._doorman.forget(self._name)
         try:
             self._process.stdin.close()
         except BrokenPipeError:
@@ -85,5 +88,10 @@ class WorkerProcess:
 class ProcessLauncher:
     """Workers are processes of this machine."""
 
-    def start(self, index: int, settings: Settings) -> WorkerProcess:
-        return WorkerProcess(settings)
+    def __init__(self, doorman: Doorman, listener: socket.socket) -> None:
+        host, port = listener.getsockname()[:2]
+        self._doorman = doorman
+        self._address = ({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)
+
+    def start(self, name: str, settings: Mapping[str, Any]) -> WorkerProcess:
+        return WorkerProcess(self._doorman, self._address, name, settings)

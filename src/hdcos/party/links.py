@@ -14,9 +14,9 @@ from threading import Condition, Event, Thread
 from typing import Any
 
 from hdcos.errors import HdcosError, PeerLost, PolicyRefused
-from hdcos.link import Kind, Link, Meter
+from hdcos.link import Kind, Link, Meter, split_name
 from hdcos.link.message import decode_message, encode_message, integer, request
-from hdcos.party.node import Node
+from hdcos.party.node import Node, log
 
 PURPOSES = ("rounds", "commands", "arrivals")
 TRANSFERS = "transfers"
@@ -97,11 +97,14 @@ class PeerListener:
         self._waiting: dict[str, tuple[Link, bytes]] = {}
         self._transfers: tuple[Link, bytes] | None = None
         self._lanes: dict[int, tuple[Link, str]] = {}
+        self.closing = False
+        """Whether the node is being stopped."""
         self.workers = 1
         """That this party has: others that party 1 asks for are refused."""
         roles = [role for role in node.certificates if role != node.role]
         self._listener = node.listen(*roles)
-        Thread(target=self._accept, name="listener", daemon=True).start()
+        self._thread = Thread(target=self._accept, name="listener", daemon=True)
+        self._thread.start()
 
     def links(self, meter: Meter, timeout_s: float) -> Links:
         """The links of the next session that party 1 began."""
@@ -134,7 +137,13 @@ class PeerListener:
 
     def _accept(self) -> None:
         while True:
-            link = self._listener.accept(None)
+            try:
+                link = self._listener.accept(None)
+            except PeerLost as error:  # there is no public port any more
+                if not self.closing:
+                    log.error(str(error))
+                self._listener.close()
+                return
             Thread(target=self._admit, args=(link,), name="visitor", daemon=True).start()
 
     def _admit(self, link: Link) -> None:
@@ -143,10 +152,11 @@ class PeerListener:
             _, payload = link.receive(Kind.REQUEST, limit=1 << 12)
             meta, _ = decode_message(payload)
             purpose, session = str(meta.get("purpose")), str(meta.get("session"))
-            if purpose == LANE and link.peer == "party1" and self._node.role == "party0":
+            parties = (self._node.role, split_name(link.peer)[0]) == ("party0", "party1")
+            if purpose == LANE and parties:
                 self._keep_lane(link, integer(meta, "lane"), session)
                 return
-            if purpose in (*PURPOSES, TRANSFERS) and link.peer == "party1" and self._node.role == "party0":
+            if purpose in (*PURPOSES, TRANSFERS) and parties:
                 link.send(Kind.REPLY, *encode_message({}))
                 self._keep(link, purpose, session, seed)
                 return

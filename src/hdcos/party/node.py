@@ -15,17 +15,29 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hdcos._version import __version__
 from hdcos.errors import HdcosError, PeerLost, PolicyRefused
-from hdcos.link import Certificate, Emulation, Hello, Identity, Kind, Link, Listener, Meter, connect, handshake
-from hdcos.link.cluster_file import CARD_FILE, ClusterFile, NodeCard, listening
+from hdcos.link import (
+    Certificate,
+    Emulation,
+    Hello,
+    Identity,
+    Link,
+    Listener,
+    Meter,
+    connect,
+    handshake,
+    split_name,
+    worker_name,
+)
+from hdcos.link.cluster_file import CARD_FILE, SERVERS, ClusterFile, NodeCard, listening
 from hdcos.link.handshake import SOFTWARE
-from hdcos.link.message import encode_message
+from hdcos.link.names import MAX_WORKERS
 from hdcos.offline import Dealer
 from hdcos.offline.ot import OtSource
 from hdcos.offline.source import DealerClient, MaterialSource, serve_dealer
@@ -58,6 +70,8 @@ class Node:
     """Which of its party's workers this is."""
     pair: bytes = b""
     """What this worker and that of the other party say to each other, where it is not the run alone."""
+    dealer: int = 0
+    """Which of the dealer's workers makes the material of this pair."""
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> Node:
@@ -71,7 +85,7 @@ class Node:
             addresses[name_worker(index)] = (host, port)
         return cls(
             record["role"],
-            Identity(record["role"], certificates[record["role"]][0], record["key"].encode()),
+            Identity(record["name"], Certificate.from_pem(record["certificate"]), record["key"].encode()),
             certificates,
             addresses,
             socket.socket(fileno=record["listener_fd"]),
@@ -79,7 +93,8 @@ class Node:
             record["timeout_s"],
             Emulation(**emulation) if emulation else None,
             record["worker"],
-            bytes.fromhex(record.get("pair", "")),
+            bytes.fromhex(record["pair"]),
+            record["dealer"],
         )
 
     @classmethod
@@ -116,37 +131,54 @@ class Node:
 
         What both nonces make is known to the two ends alone, since TLS hides it, and new with every link.
         """
-        mine = Hello(role or self.role, program, table_hash(), run or self.run)
+        name = role or worker_name(self.role, self.identity.worker)
+        mine = Hello(name, program, table_hash(), run or self.run)
         theirs = handshake(link, mine)
         nonces = sorted([(mine.role, mine.nonce), (theirs.role, theirs.nonce)])
         return hashlib.sha256(b"".join(nonce for _, nonce in nonces)).digest()
 
-    def listen(self, *roles: str) -> Listener:
+    def listen(self, *roles: str, workers: Iterable[int] | None = None) -> Listener:
+        """For these workers of some roles; without, for those with the number of this one."""
+        numbers = (self.identity.worker,) if workers is None else tuple(workers)
         return Listener(
             self.identity,
-            {certificate: role for role in roles for certificate in self.certificates[role]},
+            {
+                certificate: tuple(_name(role, number) for number in numbers)
+                for role in roles
+                for certificate in self.certificates[role]
+            },
             sock=self.listener,
             link_timeout_s=self.timeout_s,
             emulation=self.emulation,
         )
 
-    def dial(self, role: str, meter: Meter | None = None, within_s: float | None = None) -> Link:
+    def dial(
+        self, role: str, meter: Meter | None = None, within_s: float | None = None, worker: int | None = None
+    ) -> Link:
+        """A link to a worker of a role; without, to the one with the number of this one."""
         host, port = self.addresses[role]
+        name = _name(role, self.identity.worker if worker is None else worker)
         return connect(
             self.identity,
-            dict.fromkeys(self.certificates[role], role),
+            dict.fromkeys(self.certificates[role], name),
             host,
             port,
             within_s or self.timeout_s,
             link_timeout_s=self.timeout_s,
             emulation=self.emulation,
             meter=meter,
+            server_name=name if role in SERVERS else "",
         )
 
     def dial_dealer(self, meter: Meter, within_s: float | None = None) -> Link:
-        link = self.dial("dealer", meter, within_s)
+        link = self.dial("dealer", meter, within_s, self.dealer)
         self.greet(link)
         return link
+
+
+def _name(role: str, worker: int) -> str:
+    """What a peer is called. Roles that are no nodes, as a client's, have no workers."""
+    return worker_name(role, worker) if role in SERVERS else role
 
 
 def run_dealer(node: Node, say: Callable[[str], None] | None = None) -> None:
@@ -155,7 +187,7 @@ def run_dealer(node: Node, say: Callable[[str], None] | None = None) -> None:
     With `say`, as a node of its own: a party's material ends with its connection, since parties begin again then.
     """
     dealer = Dealer()
-    with node.listen("party0", "party1") as listener:
+    with node.listen("party0", "party1", workers=range(MAX_WORKERS)) as listener:
         while True:
             link = listener.accept(None)
             threading.Thread(target=_deal_until_goodbye, args=(node, dealer, link, say), daemon=True).start()
@@ -169,7 +201,7 @@ def _deal_until_goodbye(node: Node, dealer: Dealer, link: Link, say: Callable[[s
     closing = say is not None
     try:
         node.greet(link)
-        serve_dealer(dealer, link, int(link.peer == "party1"), closing)
+        serve_dealer(dealer, link, int(split_name(link.peer)[0] == "party1"), closing)
     except HdcosError as error:
         (say or _to_stderr)(f"dealer: {error}")
 
@@ -177,6 +209,7 @@ def _deal_until_goodbye(node: Node, dealer: Dealer, link: Link, say: Callable[[s
 def run_party(node: Node, rank: int) -> None:
     """Serve one client until it leaves."""
     peer = f"party{1 - rank}"
+    peer_name = worker_name(peer, node.identity.worker)
     # For programs party 1 dials party 0; for material without a dealer it is the other way round, so that nobody
     # mistakes one link for the other.
     expected = ("client", peer) if rank == 0 or not node.has_dealer else ("client",)
@@ -193,11 +226,11 @@ def run_party(node: Node, rank: int) -> None:
             return found
 
         def connect_peer(meter: Meter) -> tuple[Link, bytes]:
-            link = accept(peer, meter) if rank == 0 else node.dial(peer, meter)
+            link = accept(peer_name, meter) if rank == 0 else node.dial(peer, meter)
             return link, node.greet_peer(link)
 
         def connect_transfers(meter: Meter) -> tuple[Link, bytes]:
-            link = accept(peer, meter) if rank == 1 else node.dial(peer, meter)
+            link = accept(peer_name, meter) if rank == 1 else node.dial(peer, meter)
             return link, node.greet_peer(link, TRANSFERS)
 
         def gather(workers: Sequence[int], scope: str) -> Group:
@@ -205,10 +238,8 @@ def run_party(node: Node, rank: int) -> None:
                 first, *more = (name_worker(index) for index in workers)
                 mine = name_worker(node.worker)
                 links = [accept(name) for name in more] if mine == first else [node.dial(first)]
-                for link in links:
-                    node.greet(link, GROUP, WORKER if node.pair else mine, meaning(scope))
-                    if node.pair:  # all have the party's certificate: which of them this is must be said
-                        link.send(Kind.REQUEST, *encode_message({"worker": node.worker}))
+                for link in links:  # a worker whose certificate has a name goes by that
+                    node.greet(link, GROUP, "" if node.identity.worker else mine, meaning(scope))
                 return links
 
             return Group(workers.index(node.worker), len(workers), connect_group) if len(workers) > 1 else ALONE

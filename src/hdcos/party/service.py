@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections import deque
+from dataclasses import replace
 from threading import Event, Thread
 from typing import Any
 
@@ -13,7 +14,7 @@ from hdcos._version import __version__
 from hdcos.api import answers
 from hdcos.api.cost import counts_to_json
 from hdcos.errors import DataMissing, HdcosError, PeerLost
-from hdcos.link import Count, Meter
+from hdcos.link import Count, Doorman, Meter
 from hdcos.offline.ot import OtSource
 from hdcos.offline.source import DealerClient, MaterialSource
 from hdcos.party.allotment import MaterialAllotment
@@ -60,17 +61,20 @@ class Service:
         self._before = {"online": Count(), "offline": Count()}
         self._batches = self._rows = 0
         self._stop = Event()
-        self._listener = PeerListener(node, self.status)
+        self._doorman = Doorman(node.listener)
+        mine = replace(node, listener=self._doorman.serve(node.role, ""))
+        self._listener = PeerListener(mine, self.status)
         self._gathering = Gathering(node)
         self.lanes = Lanes(
             Shared(
                 node=node,
                 store=store,
                 batcher=self.batcher,
-                launcher=ProcessLauncher(),
+                launcher=ProcessLauncher(self._doorman, node.listener),
                 listener=self._listener,
                 most_rows=config.limits.rows,
                 models=self._lasting_models,
+                dealers=lambda: 1,
                 first=self._gathering.address,
                 occupied=lambda: (session := self.session) is not None and session.occupied,
             )
@@ -90,6 +94,8 @@ class Service:
             session.stop()
         self.lanes.stop(timeout_s)
         self._gathering.close()
+        self._listener.closing = True
+        self._doorman.close()
         self._life.join(timeout_s)
         self.quota.close()
         self.store.close()

@@ -1,0 +1,86 @@
+"""A pair of workers makes its links through the one port of party 0, and pairs do not mix."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from hdcos.errors import HandshakeError, PeerLost
+from hdcos.link import Doorman, Identity, Meter, worker_name
+from hdcos.party.links import PeerListener, dial, dial_transfers
+from hdcos.party.node import Node
+
+ROLES = ("dealer", "party0", "party1")
+OWN = {role: Identity.create(role) for role in ROLES}
+
+
+@pytest.fixture
+def doorman() -> Iterator[Doorman]:
+    with Doorman(socket.create_server(("127.0.0.1", 0))) as made:
+        yield made
+
+
+def node(role: str, worker: int, doorman: Doorman, sock: socket.socket) -> Node:
+    identity = OWN[role].issue(worker_name(role, worker)) if worker else OWN[role]
+    certificates = {name: (own.certificate,) for name, own in OWN.items()}
+    addresses = dict.fromkeys(ROLES, ("127.0.0.1", doorman.port))
+    return Node(role, identity, certificates, addresses, sock, b"r" * 16, 5.0, None)
+
+
+@pytest.mark.parametrize("worker", [0, 1, 12])
+def test_a_pair_makes_its_links_through_the_one_port(doorman, worker) -> None:
+    channel = doorman.serve(worker_name("party0", worker))
+    listener = PeerListener(node("party0", worker, doorman, channel), dict)
+    with socket.socket() as unused:
+        caller = node("party1", worker, doorman, unused)
+        theirs = dial(caller, Meter())
+        mine = listener.links(Meter(), 5.0)
+        link, seed = dial_transfers(caller, Meter())
+        other, same_seed = listener.transfers(Meter(), 5.0)
+        assert same_seed == seed
+    assert mine.pair_seed == theirs.pair_seed
+    assert mine.rounds.peer == worker_name("party1", worker)
+    assert theirs.rounds.peer == worker_name("party0", worker)
+    assert doorman.counts == {"handed": 4}
+    link.close()
+    other.close()
+    theirs.close(None)
+    mine.close(None)
+    doorman.close()
+    listener._thread.join(5.0)
+    assert not listener._thread.is_alive(), "a worker whose node is gone must not wait for ever"
+
+
+def test_a_worker_of_another_pair_is_refused_by_both_sides(doorman) -> None:
+    with (
+        node("party0", 1, doorman, doorman.serve("w1.party0")).listen("party1") as listener,
+        socket.socket() as unused,
+    ):
+        caller = node("party1", 2, doorman, unused)
+        with pytest.raises(PeerLost, match=r"serves no such name \(w2\.party0 was asked for\)"):
+            caller.dial("party0", within_s=0.2)
+        with ThreadPoolExecutor() as pool:
+            accepting = pool.submit(listener.accept, 1.0)
+            link = caller.dial("party0", worker=1)
+            with pytest.raises(HandshakeError, match=r"the peer is 'w2\.party1', not w1\.party1"):
+                accepting.result()
+        with pytest.raises((HandshakeError, PeerLost)):
+            caller.greet(link)
+
+
+def test_a_worker_of_the_dealer_serves_several_workers_of_both_parties(doorman) -> None:
+    with (
+        node("dealer", 1, doorman, doorman.serve("w1.dealer")).listen(
+            "party0", "party1", workers=(0, 1, 2)
+        ) as listener,
+        socket.socket() as unused,
+    ):
+        for role, worker in (("party0", 2), ("party1", 2), ("party0", 0)):
+            with ThreadPoolExecutor() as pool:
+                dialing = pool.submit(node(role, worker, doorman, unused).dial, "dealer", worker=1)
+                with listener.accept(5.0) as mine, dialing.result() as theirs:
+                    assert mine.peer == worker_name(role, worker)
+                    assert theirs.peer == "w1.dealer"
