@@ -21,6 +21,7 @@ from hdcos.link import Certificate
 from hdcos.link.cluster_file import CARD_FILE, PARTIES, SERVERS, ClusterFile, NodeCard, make_node
 from hdcos.party import config
 from hdcos.party.dealers import serve_with_workers
+from hdcos.party.lane import WANTED_FILE, want_workers
 from hdcos.party.node import Node, log_to_stderr, tune_process
 from hdcos.party.store import Store, state
 
@@ -281,6 +282,17 @@ def quota(model: str | None, folder: Path, reset: bool) -> None:
     for name, (answered, allowed) in counted.items():
         if model in (None, name):
             click.echo(f"{name:<20} {answered} of {allowed} rows")
+
+
+@click.command(short_help="Change the number of workers.")
+@click.argument("count", type=click.IntRange(1, MOST_WORKERS))
+@folder_option
+def workers(count: int, folder: Path) -> None:
+    """Have a running party use COUNT workers from now on; its next start has --workers again."""
+    with _store(folder) as store:
+        want_workers(store.folder / WANTED_FILE, count)
+        _note(store, "workers", str(count))
+    click.echo(f"{count} workers; as many pairs work as both parties have workers for")
 
 
 @click.command(short_help="Load a model again.")

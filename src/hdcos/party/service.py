@@ -25,7 +25,7 @@ from hdcos.party.failures import Failures
 from hdcos.party.functions import Functions
 from hdcos.party.gathering import Gathering
 from hdcos.party.http.connections import Connections, descriptors
-from hdcos.party.lane import Lanes, Shared
+from hdcos.party.lane import WANTED_FILE, Lanes, Shared
 from hdcos.party.launcher import ProcessLauncher
 from hdcos.party.links import DIAL_S, PeerListener, dial, dial_transfers
 from hdcos.party.node import Node
@@ -77,14 +77,15 @@ class Service:
                 dealers=self._count_dealers,
                 first=self._gathering.address,
                 occupied=lambda: (session := self.session) is not None and session.occupied,
-            )
+            ),
+            store.folder / WANTED_FILE,
         )
         self._workers = workers
         self._life = Thread(target=self._live, name="session", daemon=True)
 
     def start(self) -> None:
         self._life.start()
-        self.lanes.resize(self._workers)
+        self.lanes.start(self._workers)
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """End in good order: what runs is finished, what waits is refused."""
