@@ -142,10 +142,22 @@ def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
         help="Processes that work side by side, each with one of the other party.",
     )
     @click.option(
+        "--ray",
+        default="",
+        help="Have the workers run on the machines of this organisation's Ray cluster: host:port, or `local`.",
+    )
+    @click.option(
         "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Of stderr."
     )
     def serve(
-        path: Path, folder: Path, listen: str, http_listen: str, timeout_s: float, workers: int, log_format: str
+        path: Path,
+        folder: Path,
+        listen: str,
+        http_listen: str,
+        timeout_s: float,
+        workers: int,
+        ray: str,
+        log_format: str,
     ) -> None:
         role = NodeCard.read(folder / CARD_FILE).role
         if role not in roles:
@@ -155,18 +167,18 @@ def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
         log_to_stderr(log_format)
         cluster = ClusterFile.read(path)
         if serve_party is not None:
-            told = serve_party(folder, cluster, listen, http_listen, timeout_s, workers)
+            told = serve_party(folder, cluster, listen, http_listen, timeout_s, workers, ray)
             # The state is closed; a thread that still waits for a lost node must not hold the process.
             os._exit(INTERRUPTED if told == signal.SIGINT else 0)
         dealing = Node.from_cluster_file(folder, cluster, listen, timeout_s)
         log.info("dealer: listening on %s:%d", *dealing.listener.getsockname()[:2])
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # a dealer holds nothing that could be torn
-        serve_with_workers(dealing, workers)
+        serve_with_workers(dealing, workers, ray)
 
     return click.command(command, help=text, short_help=text.partition(" until")[0] + ".")(serve)
 
 
-def _find_server() -> Callable[[Path, ClusterFile, str, str, float, int], signal.Signals]:
+def _find_server() -> Callable[[Path, ClusterFile, str, str, float, int, str], signal.Signals]:
     """The HTTPS server of a party: an extra, which clients and dealers go without."""
     try:
         from hdcos.party.http.server import serve_party

@@ -26,7 +26,7 @@ from hdcos.party.functions import Functions
 from hdcos.party.gathering import Gathering
 from hdcos.party.http.connections import Connections, descriptors
 from hdcos.party.lane import WANTED_FILE, Lanes, Shared
-from hdcos.party.launcher import ProcessLauncher
+from hdcos.party.launcher import choose_launcher
 from hdcos.party.links import DIAL_S, PeerListener, dial, dial_transfers
 from hdcos.party.node import Node
 from hdcos.party.opened import Loaded
@@ -44,7 +44,13 @@ class Service:
     """One party. `start` begins to look for the others; whatever fails, it begins again."""
 
     def __init__(
-        self, node: Node, store: Store, config: Config, loop: asyncio.AbstractEventLoop, workers: int = 1
+        self,
+        node: Node,
+        store: Store,
+        config: Config,
+        loop: asyncio.AbstractEventLoop,
+        workers: int = 1,
+        ray: str = "",
     ) -> None:
         self.node, self.store, self.config = node, store, config
         self.rank = int(node.role[-1])
@@ -64,13 +70,14 @@ class Service:
         self._doorman = Doorman(node.listener)
         mine = replace(node, listener=self._doorman.serve(node.role, ""))
         self._listener = PeerListener(mine, self.status)
-        self._gathering = Gathering(node)
+        launcher = choose_launcher(ray, self._doorman, node.listener)
+        self._gathering = Gathering(node, launcher.host)
         self.lanes = Lanes(
             Shared(
                 node=node,
                 store=store,
                 batcher=self.batcher,
-                launcher=ProcessLauncher(self._doorman, node.listener),
+                launcher=launcher,
                 listener=self._listener,
                 most_rows=config.limits.rows,
                 models=self._lasting_models,
