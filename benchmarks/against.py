@@ -1,9 +1,9 @@
-"""Time of a training step here over that of another commit, in alternating turns: `python -m benchmarks.against COMMIT`.
+"""Time of a training step here over another commit's, in alternating turns: `python -m benchmarks.against COMMIT`.
 
-The other commit is checked out and installed under build/against. A cluster of each is kept open, and only one of the two
-works at any time; the machine's speed changes, so the second of a turn is the first of the next one and each turn gives a
-ratio of its own. Where a process's arrays lie in memory makes kernels faster or slower by 30 %: clusters are begun again
-several times, and the median over all turns is given.
+The other commit is checked out and installed under build/against. A cluster of each is kept open, and only one of the
+two works at any time; the machine's speed changes, so the second of a turn is the first of the next one and each turn
+gives a ratio of its own. Where a process's arrays lie in memory makes kernels faster or slower by 30 %: clusters are
+begun again several times, and the median over all turns is given.
 """
 
 import json
@@ -36,7 +36,8 @@ class Side:
 
     def steps(self, count: int) -> tuple[float, float]:
         """Seconds by the clock, and processor seconds of both parties and the dealer."""
-        assert self._process.stdin and self._process.stdout
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         print(count, file=self._process.stdin, flush=True)
         answer = json.loads(self._process.stdout.readline())
         return answer["seconds"], answer["cpu_s"]

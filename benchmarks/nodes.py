@@ -9,9 +9,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import hdcos
 from hdcos.cluster.cluster import Cluster
@@ -30,13 +31,15 @@ class Nodes:
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     descriptors: int | None = None
     """How many a party may have."""
+    options: Sequence[str] = ()
+    """Of the commands, for all nodes."""
 
     def start(self, role: str) -> None:
         kind = "dealer" if role == "dealer" else "party"
         place = ["--node", str(self.folder / role), "--cluster", str(self.folder / "cluster.toml")]
         with open(self.folder / f"{role}.log", "ab") as log:
             self.processes[role] = subprocess.Popen(
-                [*HDCOS, kind, *place, "--timeout-s", str(self.timeout_s)],
+                [*HDCOS, kind, *place, "--timeout-s", str(self.timeout_s), *self.options],
                 stdout=log,
                 stderr=log,
                 preexec_fn=self._limit if kind == "party" and self.descriptors else None,
@@ -51,6 +54,30 @@ class Nodes:
         process = self.processes.pop(role)
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
+
+    def worker_pids(self, role: str) -> list[int]:
+        """The processes that a node, or a Ray cluster that it started, runs for its workers."""
+        found, seen = [], [self.processes[role].pid]
+        while seen:
+            tasks = Path(f"/proc/{seen.pop()}/task")
+            for task in tasks.iterdir() if tasks.exists() else ():
+                with suppress(OSError):  # one that has just ended
+                    for pid in (task / "children").read_text().split():
+                        seen.append(int(pid))
+                        if "hdcos.party" in Path(f"/proc/{pid}/cmdline").read_text():
+                            found.append(int(pid))
+        return found
+
+    def workers(self, rank: int) -> list[dict[str, Any]]:
+        """The further workers of a party, as it describes them."""
+        with self.connect() as cluster:
+            found: list[dict[str, Any]] = (
+                cluster.transport.both[rank].ask("GET", "/v2/status", None, None).meta["workers"]
+            )
+        return found
+
+    def all_up(self, count: int) -> bool:
+        return all(sum(worker["up"] for worker in self.workers(rank)) == count for rank in (0, 1))
 
     def connect(self, timeout_s: float = 30.0) -> Cluster:
         return hdcos.connect(self.folder / "cluster.toml", self.secret, timeout_s=timeout_s)
@@ -69,6 +96,7 @@ def cluster_of_nodes(
     changes: Sequence[tuple[str, str]] = (),
     prepare: Callable[[Path], None] = lambda folder: None,
     descriptors: int | None = None,
+    options: Sequence[str] = (),
 ) -> Iterator[Nodes]:
     """Three running nodes; `changes` are made to node.toml of both parties first, then the folder is prepared.
 
@@ -84,7 +112,7 @@ def cluster_of_nodes(
             text = text.replace(old, new)
         path.write_text(text)
     prepare(folder)
-    nodes = Nodes(folder, descriptors=descriptors)
+    nodes = Nodes(folder, descriptors=descriptors, options=options)
     try:
         for role in ROLES:
             nodes.start(role)

@@ -14,14 +14,17 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 import hdcos
+from benchmarks import scale_kills
 from benchmarks.record import Line, at_least, at_most, exactly
 from benchmarks.training import Training
 from hdcos import nn
 from hdcos.cluster.cluster import Cluster
+from hdcos.cluster.model import PrivateModel
 
 COUNTS = (1, 2, 4, 5)
 LOAD_S, CLIENTS, BATCH = 8.0, 16, 128
 MNIST_ROWS, HIGGS_ROWS = 4_000, 40_960
+MODELS, RTT_MS = 8, 40.0
 
 
 def pairs(seed: int) -> Iterator[Line]:
@@ -84,4 +87,29 @@ def _load(cluster: Cluster, seed: int) -> float:
     return rows / (time.perf_counter() - started)
 
 
-PARTS = {"pairs": pairs}
+def models(seed: int) -> Iterator[Line]:
+    """Eight models over a slow link, where a batch holds rows of one: pairs wait for their rounds side by side."""
+    rates = {}
+    for count in (1, MODELS):
+        with hdcos.local(workers=count, rtt_ms=RTT_MS) as cluster:
+            network = nn.models.mlp([64, 64, 64, 10], "cos", "hadamard", seed=seed % 1000)
+            shared = [cluster.share(network, f"m{number}", ahead=4096) for number in range(MODELS)]
+            x = np.random.default_rng(seed).uniform(-1, 1, (8, 64))
+            for private in shared:
+                private.predict(x)
+            deadline = time.perf_counter() + LOAD_S
+
+            def ask(private: PrivateModel, deadline: float = deadline, x: np.ndarray = x) -> int:
+                rows = 0
+                while time.perf_counter() < deadline:
+                    private.predict(x)
+                    rows += len(x)
+                return rows
+
+            with ThreadPoolExecutor(MODELS) as pool:
+                rates[count] = sum(pool.map(ask, shared)) / LOAD_S
+    line = f"{MODELS} models, {RTT_MS:g} ms: rows a second of {MODELS} pairs, {rates[MODELS]:.0f}, over one's, {rates[1]:.0f}"
+    yield at_least(line, rates[MODELS] / rates[1], 5.0)
+
+
+PARTS = {"pairs": pairs, "models": models, "kills": scale_kills.plain, "kills-ray": scale_kills.with_ray}
