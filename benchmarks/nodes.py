@@ -71,13 +71,15 @@ class Nodes:
     def workers(self, rank: int) -> list[dict[str, Any]]:
         """The further workers of a party, as it describes them."""
         with self.connect() as cluster:
-            found: list[dict[str, Any]] = (
-                cluster.transport.both[rank].ask("GET", "/v2/status", None, None).meta["workers"]
-            )
+            status = cluster.transport.both[rank].ask("GET", "/v2/status", None, None).meta
+        found: list[dict[str, Any]] = status["workers"]
         return found
 
-    def all_up(self, count: int) -> bool:
-        return all(sum(worker["up"] for worker in self.workers(rank)) == count for rank in (0, 1))
+    def starts(self, count: int) -> list[int]:
+        """How often the workers of each party have begun, if as many work now; else nothing."""
+        found = [self.workers(rank) for rank in (0, 1)]
+        up = all(sum(worker["up"] for worker in workers) == count for workers in found)
+        return [sum(worker["starts"] for worker in workers) for workers in found] if up else []
 
     def connect(self, timeout_s: float = 30.0) -> Cluster:
         return hdcos.connect(self.folder / "cluster.toml", self.secret, timeout_s=timeout_s)

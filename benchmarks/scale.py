@@ -108,7 +108,8 @@ def models(seed: int) -> Iterator[Line]:
 
             with ThreadPoolExecutor(MODELS) as pool:
                 rates[count] = sum(pool.map(ask, shared)) / LOAD_S
-    line = f"{MODELS} models, {RTT_MS:g} ms: rows a second of {MODELS} pairs, {rates[MODELS]:.0f}, over one's, {rates[1]:.0f}"
+    shown = f"{rates[MODELS]:.0f}, over one's, {rates[1]:.0f}"
+    line = f"{MODELS} models, link of {RTT_MS:g} ms: rows a second of {MODELS} pairs, {shown}"
     yield at_least(line, rates[MODELS] / rates[1], 5.0)
 
 

@@ -1,4 +1,4 @@
-"""Workers under fire: any further worker of a party, plain or Ray's, is killed under load and training, again and again.
+"""Workers under fire: one worker after another, plain or Ray's, is killed under load and training.
 
 Clients compare every answer with plaintext. A job that trains all the while must end with the network that one pair of
 workers gives, within the noise of training on shares. The ledgers of both parties must show every execution once.
@@ -48,7 +48,7 @@ def _lines(seed: int, what: str, options: Sequence[str]) -> Iterator[Line]:
         with cluster_of_nodes(folder, options=("--workers", str(WORKERS), *options)) as nodes:
             with nodes.connect() as cluster:
                 wait_until_ready(cluster)
-                _await_full_strength(nodes)
+                starts, _ = _await_full_strength(nodes, [0, 0])
                 cluster.share(MODEL, "served")
             with ThreadPoolExecutor(CLIENTS + 1) as pool:
                 clients = [pool.submit(_ask, nodes, ended, number) for number in range(CLIENTS)]
@@ -59,7 +59,8 @@ def _lines(seed: int, what: str, options: Sequence[str]) -> Iterator[Line]:
                     if victims := nodes.worker_pids(role):
                         with suppress(ProcessLookupError):
                             os.kill(generator.choice(victims), signal.SIGKILL)
-                    back_s.append(_await_full_strength(nodes))
+                    starts, took_s = _await_full_strength(nodes, starts)
+                    back_s.append(took_s)
                     print(f"kill {number + 1} at {role}: whole again after {back_s[-1]:.1f} s", flush=True)
                 ended.set()
                 answers = [client.result() for client in clients]
@@ -80,14 +81,16 @@ def _lines(seed: int, what: str, options: Sequence[str]) -> Iterator[Line]:
     yield at_most(f"largest difference of {len(trained)} trained networks to one pair's", max(trained), 0.1)
 
 
-def _await_full_strength(nodes: Nodes) -> float:
+def _await_full_strength(nodes: Nodes, before: list[int]) -> tuple[list[int], float]:
+    """Until all work and some at each party have begun again: how often they have, and the seconds it took."""
     started = time.monotonic()
     while time.monotonic() - started < PATIENCE_S:
         with suppress(HdcosError):
-            if nodes.all_up(WORKERS - 1):
-                return time.monotonic() - started
+            starts = nodes.starts(WORKERS - 1)
+            if starts and all(now > then for now, then in zip(starts, before, strict=True)):
+                return starts, time.monotonic() - started
         time.sleep(0.1)
-    return float("inf")
+    return before, float("inf")
 
 
 def _ask(nodes: Nodes, ended: Event, number: int) -> tuple[int, int, int]:
