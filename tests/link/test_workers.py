@@ -230,6 +230,7 @@ FORGERIES = {
     "two names": lambda p: forge(p["party1"], [x509.DNSName("w3.party1"), x509.DNSName("w2.party1")]),
     "the name twice": lambda p: forge(p["party1"], [x509.DNSName("w3.party1"), x509.DNSName("w3.party1")]),
     "a name of another kind besides": lambda p: forge(p["party1"], [x509.DNSName("w3.party1"), x509.RFC822Name("a@b")]),
+    "the name as one of another kind": lambda p: forge(p["party1"], [x509.UniformResourceIdentifier("w3.party1")]),
     "no name": lambda p: forge(p["party1"], []),
     "the name of another worker": lambda p: p["party1"].issue("w2.party1"),
     "a name with a wildcard": lambda p: forge(p["party1"], [x509.DNSName("*.party1")]),

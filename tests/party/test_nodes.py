@@ -122,6 +122,42 @@ def test_the_doctor_warns_before_a_certificate_expires(folder) -> None:
     assert "another certificate for party0" in output
 
 
+def test_a_node_is_renewed_with_the_same_key_and_works_again_with_the_new_file(folder, tmp_path) -> None:
+    """As a cluster does that was made before workers: party 0 gets a certificate that issues theirs."""
+    before = Identity.load(folder / "party0")
+    code, output = command("node", "renew", folder / "party0")
+    assert code == 0, output
+    after = Identity.load(folder / "party0")
+    assert after.fingerprint in output
+    assert after.key_pem == before.key_pem
+    assert after.fingerprint != before.fingerprint
+    kept = folder / "party0" / f"certificate.{before.fingerprint[:16]}.pem"
+    assert kept.read_text() == before.certificate.pem
+    code, output = command("party", "--node", folder / "party0", "--cluster", folder / "cluster.toml")
+    assert code == 1
+    assert "another certificate for party0" in output
+    make_node(tmp_path / "other", "party1", "127.0.0.1:7002", "127.0.0.1:8002")
+    cards = [folder / "dealer" / "card.toml", folder / "party0" / "card.toml", tmp_path / "other" / "card.toml"]
+    code, output = command("init", tmp_path / "new.toml", *cards, "--replaces", folder / "cluster.toml")
+    assert code == 0
+    said = {line.split()[0]: line.endswith("the same key as before") for line in output.splitlines() if "  " in line}
+    assert said == {"dealer": True, "party0": True, "party1": False}
+    cards[2] = folder / "party1" / "card.toml"
+    code, output = command("init", tmp_path / "right.toml", *cards, "--replaces", folder / "cluster.toml")
+    assert code == 0
+    (tmp_path / "right.toml").replace(folder / "cluster.toml")
+    with running_all(folder):
+        for _ in range(40):
+            code, output = command("doctor", "--cluster", folder / "cluster.toml", "--node", folder / "party1")
+            if code == 0:
+                break
+            time.sleep(0.25)
+        assert code == 0, output
+    code, output = command("node", "renew", tmp_path)
+    assert code == 1
+    assert "does not exist" in output
+
+
 def test_the_template_of_a_nodes_settings_says_the_defaults(tmp_path) -> None:
     (tmp_path / FILE).write_text(TEMPLATE)
     assert Config.read(tmp_path) == Config() == Config.read(tmp_path / "nowhere")
