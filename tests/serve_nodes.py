@@ -21,12 +21,12 @@ def command(*arguments: object) -> tuple[int, str]:
 
 
 @contextmanager
-def running(folder: Path, role: str) -> Iterator[subprocess.Popen[str]]:
+def running(folder: Path, role: str, *options: str) -> Iterator[subprocess.Popen[str]]:
     """A node of a folder made by `hdcos init --single-machine`; ready when it says that it listens."""
     kind = "dealer" if role == "dealer" else "party"
     node, cluster = str(folder / role), str(folder / "cluster.toml")
     process = subprocess.Popen(
-        [sys.executable, "-m", "hdcos", kind, "--node", node, "--cluster", cluster, "--timeout-s", "10"],
+        [sys.executable, "-m", "hdcos", kind, "--node", node, "--cluster", cluster, "--timeout-s", "10", *options],
         stderr=subprocess.PIPE,
         text=True,
     )

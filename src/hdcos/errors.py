@@ -62,6 +62,10 @@ class PeerLost(HdcosError, ConnectionError):
     """The peer closed the connection or did not answer in time."""
 
 
+class WorkerLost(HdcosError):
+    """One of the workers of a party that train together is gone: training goes on from the last checkpoint."""
+
+
 class FrameError(HdcosError):
     """Bytes on a connection are not a well-formed frame."""
 

@@ -60,12 +60,12 @@ def test_matched_requests_of_one_model_and_mode_become_one_batch(loop) -> None:
     assert one.has_news
     zero.hear(one.news())
     assert not one.has_news
-    batch = zero.batch(lambda model, mode: 10)
+    batch = zero.batch(lambda request: 10)
     assert [request.id for request in batch] == ["d", "a"]  # in the order in which they were matched
     assert [request.id for request in one.take(["d", "a"])] == ["d", "a"]
     zero.settle([(request, Answer(np.zeros(1), 1, 2)) for request in batch])
     assert outcome(loop, batch[0]).scale == 1
-    assert [request.id for request in zero.batch(lambda model, mode: 10)] == ["b"]
+    assert [request.id for request in zero.batch(lambda request: 10)] == ["b"]
     assert not zero.busy
 
 
@@ -76,7 +76,7 @@ def test_a_batch_has_no_more_rows_than_allowed_unless_one_request_has(loop) -> N
         zero.hear([[name, made(loop, name, rows=rows).said]])
     sizes = []
     while zero.busy:
-        sizes.append([request.rows for request in zero.batch(lambda model, mode: 5)])
+        sizes.append([request.rows for request in zero.batch(lambda request: 5)])
     assert sizes == [[3, 2], [7]]
 
 
@@ -88,7 +88,7 @@ def test_whatever_waits_or_runs_when_a_session_ends_is_refused_as_retryable(loop
     batcher.add(running)
     if rank == 0:
         batcher.hear([["b", running.said]])
-        assert batcher.batch(lambda model, mode: 10) == [running]
+        assert batcher.batch(lambda request: 10) == [running]
     else:
         assert batcher.take(["b"]) == [running]
     batcher.close("the other party is gone.")

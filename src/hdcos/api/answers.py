@@ -314,6 +314,18 @@ class Latency(TypedDict):
     p99: float | None
 
 
+class WorkerStatus(TypedDict):
+    """A further worker of a party, with that of the other party: `reason` says why it does not work now."""
+
+    index: int
+    up: bool
+    reason: str
+    starts: int
+    rows: int
+    batches: int
+    models: int
+
+
 class Status(TypedDict):
     """What the status page shows."""
 
@@ -326,6 +338,7 @@ class Status(TypedDict):
     session: int
     peer: PeerState
     dealer: DealerState
+    workers: list[WorkerStatus]
     models: list[ModelStatus]
     functions: int
     jobs: list[Job]

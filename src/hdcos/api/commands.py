@@ -8,7 +8,7 @@ On the wire a command is a JSON object in the header of a message (`link.message
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar
 
 import msgspec
@@ -113,6 +113,8 @@ class OpenJob(Command, frozen=True):
     """Name and version of each."""
     attempt: Whole
     resume: Whole | None
+    workers: list[Whole] = []
+    """The pairs that take its steps together, the first of which leads; none means one pair."""
 
 
 class Steps(Command, frozen=True):
@@ -124,6 +126,19 @@ class Steps(Command, frozen=True):
     rate: float
 
 
+class StepsTogether(Steps, frozen=True):
+    """Take steps of a job together with other pairs: one that is lost fails the command, not the session."""
+
+    answered: ClassVar[bool] = True
+
+
+class PauseJob(Command, frozen=True):
+    """Forget what a job has in memory; it goes on from its last checkpoint."""
+
+    answered: ClassVar[bool] = True
+    job: str
+
+
 class Publish(Command, frozen=True):
     """Keep the parameters of a job, as they are now, as a version of its model, or only to be looked at."""
 
@@ -132,6 +147,8 @@ class Publish(Command, frozen=True):
     version: str
     scope: str
     interim: bool = False
+    together: bool = False
+    """Whether all pairs that took its steps keep it."""
 
 
 class CloseJob(Command, frozen=True):
@@ -242,7 +259,13 @@ class Shutdown(Command, frozen=True):
     """End in good order."""
 
 
-_KINDS: dict[Any, type[Command]] = {kind.__struct_config__.tag: kind for kind in Command.__subclasses__()}
+def _all(kind: type[Command]) -> Iterator[type[Command]]:
+    for each in kind.__subclasses__():
+        yield each
+        yield from _all(each)
+
+
+_KINDS: dict[Any, type[Command]] = {kind.__struct_config__.tag: kind for kind in _all(Command)}
 
 
 def read_command(record: Any) -> Command:

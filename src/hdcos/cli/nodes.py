@@ -24,6 +24,7 @@ from hdcos.party import config
 from hdcos.party.node import Node, log_to_stderr, run_dealer, tune_process
 from hdcos.party.store import Store, state
 
+MOST_WORKERS = 256
 log = logging.getLogger("hdcos")
 folder_option = click.option("--node", "folder", required=True, type=FOLDER, help="The folder of the node.")
 cluster_option = click.option("--cluster", "path", required=True, type=FILE, help="The cluster file.")
@@ -139,9 +140,18 @@ def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
     )
     @click.option("--timeout-s", default=30.0, show_default=True, help="How long another node may be silent.")
     @click.option(
+        "--workers",
+        type=click.IntRange(1, MOST_WORKERS),
+        default=1,
+        show_default=True,
+        help="Processes that work side by side, each with one of the other party.",
+    )
+    @click.option(
         "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Of stderr."
     )
-    def serve(path: Path, folder: Path, listen: str, http_listen: str, timeout_s: float, log_format: str) -> None:
+    def serve(
+        path: Path, folder: Path, listen: str, http_listen: str, timeout_s: float, workers: int, log_format: str
+    ) -> None:
         role = NodeCard.read(folder / CARD_FILE).role
         if role not in roles:
             raise InputError(f"{folder} is the node of {role}, not of {' or '.join(roles)}")
@@ -150,7 +160,7 @@ def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
         log_to_stderr(log_format)
         cluster = ClusterFile.read(path)
         if serve_party is not None:
-            told = serve_party(folder, cluster, listen, http_listen, timeout_s)
+            told = serve_party(folder, cluster, listen, http_listen, timeout_s, workers)
             # The state is closed; a thread that still waits for a lost node must not hold the process.
             os._exit(INTERRUPTED if told == signal.SIGINT else 0)
         dealing = Node.from_cluster_file(folder, cluster, listen, timeout_s)
@@ -161,7 +171,7 @@ def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
     return click.command(command, help=text, short_help=text.partition(" until")[0] + ".")(serve)
 
 
-def _find_server() -> Callable[[Path, ClusterFile, str, str, float], signal.Signals]:
+def _find_server() -> Callable[[Path, ClusterFile, str, str, float, int], signal.Signals]:
     """The HTTPS server of a party: an extra, which clients and dealers go without."""
     try:
         from hdcos.party.http.server import serve_party

@@ -37,7 +37,7 @@ class Kept:
 
 
 def find_checkpoints(links: LinkTransport, folder: str) -> Kept:
-    (zero, _), (one, _) = links.pairs[0].ask(FindCheckpoints(folder))
+    (zero, _), (one, _) = links.pairs[links.living()[0]].ask(FindCheckpoints(folder))
     common = [record for record in zero["checkpoints"] if record in one["checkpoints"]]
     newest = max(common, key=lambda record: (record["attempt"], record["step"]), default=None)
     return Kept(newest, max(zero["attempt"], one["attempt"]))
@@ -144,7 +144,7 @@ class LinkJob:
         version = secrets.token_hex(16) if interim else self._last_version
         name = self._interim["model"] if interim else self._spec["model"]
         record = ModelRecord(name, version, self._model.architecture(), self._spec["phase_bits"])
-        publish = Publish(self.id, version, f"job {self.id} {version}", interim)
+        publish = Publish(self.id, version, f"job {self.id} {version}", interim, together=True)
         self._links.serve(record, name if interim else self._last_name, publish)
         return version
 
@@ -161,7 +161,8 @@ class LinkJob:
                 spec["seed"] = found.newest["seed"] if spec["seed"] is None else spec["seed"]
         kept = KeepJob(self.id, {**spec, "model": self._last_name})
         scope = f"training {secrets.token_hex(16)}"
-        opened = OpenJob(self.id, scope, [list(item) for item in self._datasets], attempt, resume)
+        datasets, pairs = [list(item) for item in self._datasets], self._links.living()
+        opened = OpenJob(self.id, scope, datasets, attempt, resume, list(pairs) if len(pairs) > 1 else [])
         facts, _ = self._links.ask(kept, opened, arrays=self._shares)[0]
         self.total_steps, self._steps_per_epoch = facts["total_steps"], facts["steps_per_epoch"]
         self.step = resume or 0

@@ -71,7 +71,7 @@ class LinkTransport:
     def _each(self, work: Callable[[Pair], T]) -> list[T]:
         """Work with every pair that lives; if it fails, the error that says most is raised when all have ended."""
         with self._telling:
-            return self._together([partial(work, self.pairs[index]) for index in self._living()], self._tellers)
+            return self._together([partial(work, self.pairs[index]) for index in self.living()], self._tellers)
 
     def _together(self, works: Sequence[Callable[[], T]], threads: ThreadPoolExecutor | None = None) -> list[T]:
         if len(works) == 1:
@@ -168,7 +168,7 @@ class LinkTransport:
 
     def _divide(self, held: Held, rows: int) -> list[tuple[Scope, int]]:
         """How many of these rows each pair gets, in pieces by turns."""
-        living = self._living()
+        living = self.living()
         turns, rest = divmod(rows, PIECE_ROWS * len(living))
         parts = []
         for number, index in enumerate(living):
@@ -176,7 +176,7 @@ class LinkTransport:
             parts.append((held.scopes[index], turns * PIECE_ROWS + more))
         return [(scope, part) for scope, part in parts if part]
 
-    def _living(self) -> list[int]:
+    def living(self) -> list[int]:
         """The pairs that can be asked. Without any there is the first, which says why it cannot be."""
         return [index for index, pair in enumerate(self.pairs) if not pair.lost] or [0]
 
@@ -219,7 +219,7 @@ class LinkTransport:
 
     def _spread(self, rows: int) -> dict[int, Array]:
         """The places of the rows that each pair takes, those that have least to do first."""
-        living = self._living()
+        living = self.living()
         with self._lock:
             free = sorted(living, key=lambda index: self._busy[index])
         used = free[: max(1, min(len(free), rows // PIECE_ROWS))]
@@ -227,7 +227,7 @@ class LinkTransport:
 
     def stock(self, record: ModelRecord) -> int:
         held = self._current(record)
-        return sum(held.scopes[index].stock() for index in self._living())
+        return sum(held.scopes[index].stock() for index in self.living())
 
     def reveal(self, record: ModelRecord, number: str, asked_before: bool, wait_s: float) -> Shares:
         """All pairs have the same shares of it."""
@@ -270,8 +270,6 @@ class LinkTransport:
     def submit(self, spec: dict[str, Any], shares: Shares) -> None:
         if missing := [name for name in spec["datasets"] if name not in self._datasets]:
             raise InputError(f"no data set is called {missing}; there are {sorted(self._datasets)}")
-        if any(pair.lost for pair in self.pairs):
-            raise PeerLost("a pair of workers was lost, and training needs all of them: start the cluster again")
         versions = [[name, self._datasets[name]["version"]] for name in spec["datasets"]]
         self._jobs[spec["id"]] = LinkJob(self, spec, versions, shares)
 

@@ -71,9 +71,15 @@ def local(
         processes: list[_Process] = []
         for index, place in enumerate(places):
             for role in roles:
-                group = [each.identities[role].certificate.pem for each in places] if role != "dealer" else []
+                others = {
+                    str(number): [each.identities[role].certificate.pem, each.addresses[role]]
+                    for number, each in enumerate(places)
+                    if number != index and role != "dealer"
+                }
                 config = {
                     "role": role,
+                    "name": role,
+                    "certificate": place.identities[role].certificate.pem,
                     "key": place.identities[role].key_pem.decode(),
                     "certificates": {
                         name: identity.certificate.pem
@@ -84,7 +90,10 @@ def local(
                     "run": run.hex(),
                     "timeout_s": timeout_s,
                     "emulation": {"rtt_ms": rtt_ms, "mbps": mbps} if emulation else None,
-                    "group": {"index": index, "certificates": group, "first": places[0].addresses[role]},
+                    "worker": index,
+                    "pair": "",
+                    "dealer": 0,
+                    "others": others,
                 }
                 name = f"{role}.{index}" if index else role
                 processes.append(stack.enter_context(_start_process(name, config, folder / f"{name}.log")))

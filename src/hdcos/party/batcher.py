@@ -224,15 +224,20 @@ class Batcher:
         self._refusals.append([number, reason])
         self.refuse([mine], Refused(InputError(reason), 409, retryable=True))
 
-    def batch(self, most_rows: Callable[[str, str], int]) -> list[Request]:
-        """The next requests to run together: those of one model, version and mode, oldest first."""
+    def batch(self, most_rows: Callable[[Request], int]) -> list[Request]:
+        """The next requests to run together: those of one model, version and mode, oldest first.
+
+        `most_rows` says how many rows a batch may have that begins with a request; one that asks for a batch and cannot
+        run it says none.
+        """
         with self.changed:
             chosen: list[Request] = []
             rows = most = 0
             for number in self._matched:
                 request = self._mine[number]
-                most = most or most_rows(request.model, request.mode)
                 if chosen and request.kind != chosen[0].kind:
+                    continue
+                if not chosen and not (most := most_rows(request)):
                     continue
                 if chosen and rows + request.rows > most:
                     break
@@ -242,6 +247,11 @@ class Batcher:
                 del self._matched[request.id], self._mine[request.id]
                 self._running[request.id] = request
             return chosen
+
+    def suits(self, most_rows: Callable[[Request], int]) -> bool:
+        """Whether a batch can be made for one that cannot run everything."""
+        with self.changed:
+            return any(most_rows(self._mine[number]) for number in self._matched)
 
     @property
     def busy(self) -> bool:

@@ -21,7 +21,7 @@ from hdcos.link import Count, Link, Meter
 from hdcos.offline import Allocation, MaterialPool
 from hdcos.offline.dealer import REMEMBERED
 from hdcos.offline.source import MaterialSource
-from hdcos.party.group import ALONE, Group
+from hdcos.party.group import Gather, gather_nobody
 from hdcos.protocol.party import Party
 from hdcos.protocol.plan import Planned
 from hdcos.protocol.rounds import Rounds, run
@@ -44,10 +44,10 @@ class Engine:
         dealer: MaterialSource,
         meter: Meter,
         timeout_s: float = 30.0,
-        group: Group = ALONE,
+        gather: Gather = gather_nobody,
     ) -> None:
         self.rank, self.meter, self.timeout_s = rank, meter, timeout_s
-        self.dealer, self.group = dealer, group
+        self.dealer, self.gather = dealer, gather
         self.online_s = self.offline_s = 0.0
         self.shortage: HdcosError | None = None
         """Why material stopped coming, if it did."""
@@ -174,5 +174,4 @@ class Engine:
         self._supply.shutdown(cancel_futures=True)
         if self._connection is not None:
             self._connection[0].close()
-        self.group.close()
         self.dealer.leave()

@@ -3,6 +3,11 @@
 Shares are additive: the share of a sum is the sum of shares. So the workers of a party add what their parts of a batch
 change, in the ring and therefore exactly, and all of them hold the same parameters word for word after each step.
 
+Both parties must add the same parts, or shares stop being shares of anything. A worker that is lost at one party may
+have contributed at the other. So when one of them cannot add any more, nothing of that training goes on: each worker
+keeps its pace with its peer, which knows nothing of the loss yet, until the steps that it was told to take are over;
+then it says that the group is `lost`, what it has is thrown away, and all go on from the last checkpoint.
+
 Security  what travels here are a party's own shares between its own workers, over TLS with certificates that this
           party made for them. Neither the other party nor a dealer has one of them.
 """
@@ -16,7 +21,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hdcos._version import __version__
-from hdcos.errors import FrameError, HdcosError
+from hdcos.errors import FrameError, HdcosError, WorkerLost
 from hdcos.link import Kind, Link
 from hdcos.ring import Array
 
@@ -24,9 +29,12 @@ GROUP = hashlib.sha256(f"hdcos {__version__} workers of one party".encode()).dig
 """What two workers of a party mean by their link."""
 
 
-def name_worker(index: int) -> str:
+WORKER = "worker"
+
+
+def name_worker(index: int | str) -> str:
     """What the other workers of a party call one."""
-    return f"worker{index}"
+    return f"{WORKER}{index}"
 
 
 def _nobody() -> Sequence[Link]:
@@ -41,6 +49,8 @@ class Group:
     size: int = 1
     connect: Callable[[], Sequence[Link]] = _nobody
     """Makes the links: of the first worker to all others, of another one to the first."""
+    lost: str = ""
+    """Why nothing can be added any more."""
     _links: Sequence[Link] = field(default=(), repr=False)
 
     @property
@@ -49,29 +59,31 @@ class Group:
         return self.index == 0
 
     def add(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        """The sums of all workers' arrays, the same at each. A worker that is lost ends the work of the others."""
-        if self.size == 1:
+        """The sums of all workers' arrays, the same at each; of a group that is lost, what nobody may use."""
+        if self.size == 1 or self.lost:
             return dict(arrays)
         try:
-            if not self._links or any(link.closed for link in self._links):
-                self._links = self.connect()
+            self._links = self._links or self.connect()
             total = self._exchange(np.concatenate([array.ravel() for array in arrays.values()]))
         except BaseException as error:
             for link in self._links:
                 link.abort(error)
-            raise
+            self.lost = f"{type(error).__name__}: {error}"
+            if not isinstance(error, HdcosError):
+                raise
+            return dict(arrays)
         ends = np.cumsum([array.size for array in arrays.values()])[:-1]
         parts = zip(arrays.items(), np.split(total, ends), strict=True)
         return {name: part.reshape(array.shape) for (name, array), part in parts}
 
     def check_equal(self, arrays: Mapping[str, Array]) -> None:
         """That all workers hold the same arrays, as they must; the first one's hash is compared with each one's own."""
-        if self.size == 1:
+        if self.size == 1 or self.lost:
             return
         words = np.concatenate([array.ravel() for array in arrays.values()])
         mine = np.frombuffer(hashlib.sha256(words.tobytes()).digest(), np.uint64)
         first = self.add({"hash": mine if self.leads else np.zeros_like(mine)})["hash"]
-        if not np.array_equal(first, mine):
+        if not self.lost and not np.array_equal(first, mine):
             raise HdcosError(f"worker {self.index} holds other parameters than the first one of its party")
 
     def _exchange(self, words: Array) -> Array:
@@ -91,9 +103,26 @@ class Group:
             raise FrameError(f"{link.peer} has {payload.nbytes} bytes to add, not {8 * size}")
         return payload.view(np.uint64)
 
+    def require(self) -> None:
+        """WorkerLost if something could not be added."""
+        if self.lost:
+            raise WorkerLost(f"a worker of this party that trained with others was lost: {self.lost}")
+
     def close(self) -> None:
         for link in self._links:
             link.close()
 
 
 ALONE = Group()
+Gather = Callable[[Sequence[int], str], Group]
+"""Makes the group of these workers for a scope of material; none or one of them is alone."""
+
+
+def gather_nobody(workers: Sequence[int], scope: str) -> Group:
+    """What a party with one worker does."""
+    return ALONE
+
+
+def meaning(scope: str) -> bytes:
+    """What workers that gather for a scope say to each other: those of another one are not theirs."""
+    return hashlib.sha256(scope.encode()).digest()

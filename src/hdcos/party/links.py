@@ -10,18 +10,20 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from threading import Condition, Thread
+from threading import Condition, Event, Thread
 from typing import Any
 
-from hdcos.errors import HdcosError, PeerLost
+from hdcos.errors import HdcosError, PeerLost, PolicyRefused
 from hdcos.link import Kind, Link, Meter, split_name
-from hdcos.link.message import decode_message, encode_message, request
+from hdcos.link.message import decode_message, encode_message, integer, request
 from hdcos.party.node import Node, log
 
 PURPOSES = ("rounds", "commands", "arrivals")
 TRANSFERS = "transfers"
 """A fourth link, where there is no dealer."""
-DIAL_S = 5.0
+LANE = "lane"
+"""A link for each further pair of workers: what party 0's node says of it."""
+DIAL_S, LOOK_S = 5.0, 0.5
 
 
 @dataclass
@@ -63,15 +65,26 @@ def dial_transfers(node: Node, meter: Meter) -> tuple[Link, bytes]:
     return _dial_for(node, TRANSFERS, "", meter)
 
 
+def dial_lane(node: Node, index: int, token: str) -> tuple[Link, dict[str, Any]]:
+    """Party 1 calls party 0 for a further pair of workers; the link, and what is said of party 0's worker."""
+    link, _, said = _dial(node, {"purpose": LANE, "session": token, "lane": index}, None)
+    return link, said
+
+
 def _dial_for(node: Node, purpose: str, session: str, meter: Meter | None) -> tuple[Link, bytes]:
+    link, seed, _ = _dial(node, {"purpose": purpose, "session": session}, meter)
+    return link, seed
+
+
+def _dial(node: Node, asked: dict[str, Any], meter: Meter | None) -> tuple[Link, bytes, dict[str, Any]]:
     link = node.dial("party0", meter, DIAL_S)
     try:
         seed = node.greet(link)
-        request(link, {"purpose": purpose, "session": session}, timeout_s=node.timeout_s)
+        said, _ = request(link, asked, timeout_s=node.timeout_s)
     except BaseException as error:
         link.abort(error)
         raise
-    return link, seed
+    return link, seed, said
 
 
 class PeerListener:
@@ -83,6 +96,11 @@ class PeerListener:
         self._session = ""
         self._waiting: dict[str, tuple[Link, bytes]] = {}
         self._transfers: tuple[Link, bytes] | None = None
+        self._lanes: dict[int, tuple[Link, str]] = {}
+        self.closing = False
+        """Whether the node is being stopped."""
+        self.workers = 1
+        """That this party has: others that party 1 asks for are refused."""
         roles = [role for role in node.certificates if role != node.role]
         self._listener = node.listen(*roles)
         self._thread = Thread(target=self._accept, name="listener", daemon=True)
@@ -108,12 +126,22 @@ class PeerListener:
         link.meter = meter
         return link, seed
 
+    def lane(self, index: int, timeout_s: float, stop: Event) -> tuple[Link, str]:
+        """The next link that party 1 made for a further pair of workers, and the token of that life."""
+        limit = time.monotonic() + timeout_s
+        with self._changed:
+            while not self._changed.wait_for(lambda: index in self._lanes, LOOK_S):
+                if stop.is_set() or time.monotonic() > limit:
+                    raise PeerLost(f"party 1 has not asked for worker {index} yet: it may have fewer")
+            return self._lanes.pop(index)
+
     def _accept(self) -> None:
         while True:
             try:
                 link = self._listener.accept(None)
-            except PeerLost as error:  # of a worker: its node is gone, which ends it too
-                log.error(str(error))
+            except PeerLost as error:  # there is no public port any more
+                if not self.closing:
+                    log.error(str(error))
                 self._listener.close()
                 return
             Thread(target=self._admit, args=(link,), name="visitor", daemon=True).start()
@@ -125,6 +153,9 @@ class PeerListener:
             meta, _ = decode_message(payload)
             purpose, session = str(meta.get("purpose")), str(meta.get("session"))
             parties = (self._node.role, split_name(link.peer)[0]) == ("party0", "party1")
+            if purpose == LANE and parties:
+                self._keep_lane(link, integer(meta, "lane"), session)
+                return
             if purpose in (*PURPOSES, TRANSFERS) and parties:
                 link.send(Kind.REPLY, *encode_message({}))
                 self._keep(link, purpose, session, seed)
@@ -133,6 +164,19 @@ class PeerListener:
             link.close()
         except HdcosError as error:
             link.abort(error)  # a visitor that makes no sense is nobody's problem but its own
+
+    def _keep_lane(self, link: Link, index: int, token: str) -> None:
+        """It is answered when this party's own worker was started; one that there is no worker for is refused."""
+        if not 0 < index < self.workers:
+            raise PolicyRefused(
+                f"party 0 has {self.workers} workers and party 1 asks for worker {index}: "
+                f"start both with the same number of --workers"
+            )
+        with self._changed:
+            if index in self._lanes:
+                self._lanes[index][0].close()
+            self._lanes[index] = (link, token)
+            self._changed.notify_all()
 
     def _keep(self, link: Link, purpose: str, session: str, seed: bytes) -> None:
         with self._changed:

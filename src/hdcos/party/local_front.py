@@ -115,7 +115,7 @@ class MemoryStore:
             self._jobs.pop(job, None)
 
     def checkpoints(self, job: StoredJob, rank: int, resume: int | None) -> Checkpoints | None:
-        folder = job.spec["checkpoint"]
+        folder = job.spec.get("checkpoint")
         return Checkpoints.of(folder, rank) if folder else None
 
     def keep_reveal(self, reveal: StoredReveal) -> None:

@@ -15,7 +15,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,11 +37,12 @@ from hdcos.link import (
 )
 from hdcos.link.cluster_file import CARD_FILE, SERVERS, ClusterFile, NodeCard, listening
 from hdcos.link.handshake import SOFTWARE
+from hdcos.link.names import MAX_WORKERS
 from hdcos.offline import Dealer
 from hdcos.offline.ot import OtSource
 from hdcos.offline.source import DealerClient, MaterialSource, serve_dealer
 from hdcos.party.engine import Engine
-from hdcos.party.group import GROUP, Group, name_worker
+from hdcos.party.group import ALONE, GROUP, WORKER, Group, meaning, name_worker
 from hdcos.party.local_front import LocalFront
 from hdcos.ring import keep_memory, table_hash
 
@@ -66,8 +67,11 @@ class Node:
     timeout_s: float
     emulation: Emulation | None
     worker: int = 0
-    workers: int = 1
-    """Which of its party's workers this is, and how many there are."""
+    """Which of its party's workers this is."""
+    pair: bytes = b""
+    """What this worker and that of the other party say to each other, where it is not the run alone."""
+    dealer: int = 0
+    """Which of the dealer's workers makes the material of this pair."""
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> Node:
@@ -76,22 +80,21 @@ class Node:
             role: (Certificate.from_pem(pem),) for role, pem in record["certificates"].items()
         }
         addresses = {role: (host, port) for role, (host, port) in record["addresses"].items()}
-        group = record["group"]
-        for index, pem in enumerate(group["certificates"]):
-            if index != group["index"]:
-                certificates[name_worker(index)] = (Certificate.from_pem(pem),)
-        addresses[name_worker(0)] = tuple(group["first"])
+        for index, (pem, (host, port)) in record["others"].items():
+            certificates[name_worker(index)] = (Certificate.from_pem(pem),)
+            addresses[name_worker(index)] = (host, port)
         return cls(
             record["role"],
-            Identity(record["role"], certificates[record["role"]][0], record["key"].encode()),
+            Identity(record["name"], Certificate.from_pem(record["certificate"]), record["key"].encode()),
             certificates,
             addresses,
             socket.socket(fileno=record["listener_fd"]),
             bytes.fromhex(record["run"]),
             record["timeout_s"],
             Emulation(**emulation) if emulation else None,
-            group["index"],
-            len(group["certificates"]),
+            record["worker"],
+            bytes.fromhex(record["pair"]),
+            record["dealer"],
         )
 
     @classmethod
@@ -119,12 +122,17 @@ class Node:
         """Whether this cluster has a dealer."""
         return "dealer" in self.addresses
 
-    def greet(self, link: Link, program: bytes = SOFTWARE, role: str = "") -> bytes:
+    def greet_peer(self, link: Link, program: bytes = SOFTWARE) -> bytes:
+        """As `greet`, for the other party's worker of the same pair."""
+        return self.greet(link, program, run=self.pair or self.run)
+
+    def greet(self, link: Link, program: bytes = SOFTWARE, role: str = "", run: bytes = b"") -> bytes:
         """Compare versions, tables and runs with the other end.
 
         What both nonces make is known to the two ends alone, since TLS hides it, and new with every link.
         """
-        mine = Hello(role or worker_name(self.role, self.identity.worker), program, table_hash(), self.run)
+        name = role or worker_name(self.role, self.identity.worker)
+        mine = Hello(name, program, table_hash(), run or self.run)
         theirs = handshake(link, mine)
         nonces = sorted([(mine.role, mine.nonce), (theirs.role, theirs.nonce)])
         return hashlib.sha256(b"".join(nonce for _, nonce in nonces)).digest()
@@ -163,7 +171,7 @@ class Node:
         )
 
     def dial_dealer(self, meter: Meter, within_s: float | None = None) -> Link:
-        link = self.dial("dealer", meter, within_s)
+        link = self.dial("dealer", meter, within_s, self.dealer)
         self.greet(link)
         return link
 
@@ -179,7 +187,7 @@ def run_dealer(node: Node, say: Callable[[str], None] | None = None) -> None:
     With `say`, as a node of its own: a party's material ends with its connection, since parties begin again then.
     """
     dealer = Dealer()
-    with node.listen("party0", "party1") as listener:
+    with node.listen("party0", "party1", workers=range(MAX_WORKERS)) as listener:
         while True:
             link = listener.accept(None)
             threading.Thread(target=_deal_until_goodbye, args=(node, dealer, link, say), daemon=True).start()
@@ -201,10 +209,11 @@ def _deal_until_goodbye(node: Node, dealer: Dealer, link: Link, say: Callable[[s
 def run_party(node: Node, rank: int) -> None:
     """Serve one client until it leaves."""
     peer = f"party{1 - rank}"
+    peer_name = worker_name(peer, node.identity.worker)
     # For programs party 1 dials party 0; for material without a dealer it is the other way round, so that nobody
     # mistakes one link for the other.
     expected = ("client", peer) if rank == 0 or not node.has_dealer else ("client",)
-    others = [name_worker(index) for index in range(1, node.workers)] if node.worker == 0 else []
+    others = [role for role in node.certificates if role.startswith(WORKER)]
     with node.listen(*expected, *others) as listener:
         waiting: list[Link] = []
 
@@ -217,26 +226,30 @@ def run_party(node: Node, rank: int) -> None:
             return found
 
         def connect_peer(meter: Meter) -> tuple[Link, bytes]:
-            link = accept(peer, meter) if rank == 0 else node.dial(peer, meter)
-            return link, node.greet(link)
+            link = accept(peer_name, meter) if rank == 0 else node.dial(peer, meter)
+            return link, node.greet_peer(link)
 
         def connect_transfers(meter: Meter) -> tuple[Link, bytes]:
-            link = accept(peer, meter) if rank == 1 else node.dial(peer, meter)
-            return link, node.greet(link, TRANSFERS)
+            link = accept(peer_name, meter) if rank == 1 else node.dial(peer, meter)
+            return link, node.greet_peer(link, TRANSFERS)
 
-        def connect_group() -> list[Link]:
-            links = [accept(name) for name in others] or [node.dial(name_worker(0))]
-            for link in links:
-                node.greet(link, GROUP, name_worker(node.worker))
-            return links
+        def gather(workers: Sequence[int], scope: str) -> Group:
+            def connect_group() -> list[Link]:
+                first, *more = (name_worker(index) for index in workers)
+                mine = name_worker(node.worker)
+                links = [accept(name) for name in more] if mine == first else [node.dial(first)]
+                for link in links:  # a worker whose certificate has a name goes by that
+                    node.greet(link, GROUP, "" if node.identity.worker else mine, meaning(scope))
+                return links
+
+            return Group(workers.index(node.worker), len(workers), connect_group) if len(workers) > 1 else ALONE
 
         client = accept("client")
         node.greet(client)
         source: MaterialSource = OtSource(connect_transfers, rank)
         if node.has_dealer:
             source = DealerClient(node.dial_dealer, rank)
-        group = Group(node.worker, node.workers, connect_group)
-        engine = Engine(rank, connect_peer, source, Meter(), node.timeout_s, group)
+        engine = Engine(rank, connect_peer, source, Meter(), node.timeout_s, gather)
         try:
             LocalFront(engine).serve(client)
         except PeerLost as error:

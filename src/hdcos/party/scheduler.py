@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from hdcos.api.commands import (
@@ -24,17 +24,19 @@ from hdcos.api.commands import (
     Load,
     OpenJob,
     Order,
+    PauseJob,
     Publish,
     Refuse,
     Release,
     Settle,
     Steps,
+    StepsTogether,
     Unload,
 )
 from hdcos.errors import HdcosError, InputError
 from hdcos.nn import Sequential
 from hdcos.party.allotment import LEAST_AHEAD, MaterialAllotment
-from hdcos.party.batcher import Batcher, Refused
+from hdcos.party.batcher import Batcher, Refused, Request
 from hdcos.party.budget import Budget, Demand
 from hdcos.party.checkpoint import Checkpoints
 from hdcos.party.config import Config
@@ -55,6 +57,8 @@ SLICE_S, BUSY_SLICE_S = 0.4, 0.05
 """How long training may keep predictions waiting: when none came lately, and when some did."""
 INTERIM_ROWS = 512
 """Rows of material for the model of an epoch, which is looked at once."""
+LEAST_PART = 16
+"""Rows of a batch that are worth a pair of their own."""
 TIDY_S = 5.0
 JOBS_AT_ONCE, MOST_ATTEMPTS = 2, 20
 
@@ -99,10 +103,13 @@ class Scheduler:
         config: Config,
         budget: Budget,
         failures: Failures,
+        further: Callable[[], Sequence[int]],
     ) -> None:
         self._worker, self._store, self._batcher, self._config = worker, store, batcher, config
         self._has_dealer = worker.engine.dealer.has_dealer
         self._failures, self._functions = failures, budget.functions
+        self._further = further
+        """The workers besides this one that work now."""
         self._functions_there: dict[str, list[Any]] = {}
         """Functions that clients asked party 1 for: what was said, and executions to prepare, by id."""
         self._functions_seen = -1
@@ -122,6 +129,10 @@ class Scheduler:
     def hear_functions(self, theirs: dict[str, list[Any]]) -> None:
         """Party 1 was asked for these functions."""
         self._functions_there, self._functions_seen = theirs, -1
+
+    def look_again(self) -> None:
+        """Something that was being done is not any more."""
+        self._fresh = True
 
     @property
     def informed(self) -> bool:
@@ -176,12 +187,12 @@ class Scheduler:
         self._predicted = time.monotonic()
         yield Infer(name, mode, ids, start, allotment.wanted())
 
-    def _most_rows(self, name: str, mode: str) -> int:
+    def _most_rows(self, request: Request) -> int:
         """Of a batch; calls of a function run one by one."""
-        opened, most = self._worker.opened.get(name), self._config.limits.rows
+        opened, most = self._worker.opened.get(request.model), self._config.limits.rows
         if opened is None or isinstance(opened, OpenedFunction):
             return most if opened is None else 1
-        return min(most, opened.allotment(mode).most_rows)
+        return min(most, opened.allotment(request.mode).most_rows)
 
     # ---- single functions
 
@@ -321,7 +332,13 @@ class Scheduler:
             yield CloseJob(job.id, "failed", f"{MOST_ATTEMPTS} attempts in a row did not reach a checkpoint")
             return
         resume = None if newest_step is None else newest_step[0]
-        yield OpenJob(job.id, _scope("training", job.id), chosen, attempt, resume)
+        yield OpenJob(job.id, _scope("training", job.id), chosen, attempt, resume, self._crew(job.spec["batch_size"]))
+
+    def _crew(self, batch: int) -> list[int]:
+        """The pairs that take the steps of a job: as many as there are and its batch can be divided among."""
+        pairs = [0, *self._further()]
+        most = max(n for n in range(1, len(pairs) + 1) if batch % n == 0 and (n == 1 or batch >= n * LEAST_PART))
+        return pairs[:most] if most > 1 else []
 
     # ---- training, between predictions
 
@@ -341,12 +358,19 @@ class Scheduler:
                 yield CloseJob(job, "done")
             self._fresh = True  # the next job may begin
             return
+        together = progress.training.group.size
+        if progress.saved and together < len(self._crew(progress.training.settings.batch)):
+            yield PauseJob(job)  # and go on at once with those that have come meanwhile
+            self._fresh = True
+            return
         busy = time.monotonic() - self._predicted < 1.0
         at_once = max(1, int((BUSY_SLICE_S if busy else SLICE_S) / self._step_s.get(job, SLICE_S)))
         epoch, done = divmod(progress.step, progress.steps_per_epoch)
         steps = min(at_once, progress.steps_per_epoch - done)
         started = time.monotonic()
-        yield Steps(job, progress.step, steps, progress.rates[epoch])
+        yield (Steps if together == 1 else StepsTogether)(job, progress.step, steps, progress.rates[epoch])
+        if job not in self._worker.jobs:  # a worker was lost
+            return
         self._step_s[job] = max(1e-4, (time.monotonic() - started) / steps)
         ended = done + steps == progress.steps_per_epoch and progress.step < progress.total_steps
         if ended and viewing.watched and self._store.job(job).spec["publish"] == "epoch":

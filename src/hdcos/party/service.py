@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections import deque
+from dataclasses import replace
 from threading import Event, Thread
 from typing import Any
 
@@ -13,7 +14,7 @@ from hdcos._version import __version__
 from hdcos.api import answers
 from hdcos.api.cost import counts_to_json
 from hdcos.errors import DataMissing, HdcosError, PeerLost
-from hdcos.link import Count, Meter
+from hdcos.link import Count, Doorman, Meter
 from hdcos.offline.ot import OtSource
 from hdcos.offline.source import DealerClient, MaterialSource
 from hdcos.party.allotment import MaterialAllotment
@@ -22,7 +23,10 @@ from hdcos.party.budget import Budget, Quota
 from hdcos.party.config import Config
 from hdcos.party.failures import Failures
 from hdcos.party.functions import Functions
+from hdcos.party.gathering import Gathering
 from hdcos.party.http.connections import Connections, descriptors
+from hdcos.party.lane import Lanes, Shared
+from hdcos.party.launcher import ProcessLauncher
 from hdcos.party.links import DIAL_S, PeerListener, dial, dial_transfers
 from hdcos.party.node import Node
 from hdcos.party.opened import Loaded
@@ -39,7 +43,9 @@ LASTING_S = 10.0
 class Service:
     """One party. `start` begins to look for the others; whatever fails, it begins again."""
 
-    def __init__(self, node: Node, store: Store, config: Config, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, node: Node, store: Store, config: Config, loop: asyncio.AbstractEventLoop, workers: int = 1
+    ) -> None:
         self.node, self.store, self.config = node, store, config
         self.rank = int(node.role[-1])
         self.batcher = Batcher(loop, self.rank, config.limits.patience_s, config.limits.waiting)
@@ -55,11 +61,30 @@ class Service:
         self._before = {"online": Count(), "offline": Count()}
         self._batches = self._rows = 0
         self._stop = Event()
-        self._listener = PeerListener(node, self.status)
+        self._doorman = Doorman(node.listener)
+        mine = replace(node, listener=self._doorman.serve(node.role, ""))
+        self._listener = PeerListener(mine, self.status)
+        self._gathering = Gathering(node)
+        self.lanes = Lanes(
+            Shared(
+                node=node,
+                store=store,
+                batcher=self.batcher,
+                launcher=ProcessLauncher(self._doorman, node.listener),
+                listener=self._listener,
+                most_rows=config.limits.rows,
+                models=self._lasting_models,
+                dealers=lambda: 1,
+                first=self._gathering.address,
+                occupied=lambda: (session := self.session) is not None and session.occupied,
+            )
+        )
+        self._workers = workers
         self._life = Thread(target=self._live, name="session", daemon=True)
 
     def start(self) -> None:
         self._life.start()
+        self.lanes.resize(self._workers)
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """End in good order: what runs is finished, what waits is refused."""
@@ -67,6 +92,10 @@ class Service:
         session = self.session
         if session is not None:
             session.stop()
+        self.lanes.stop(timeout_s)
+        self._gathering.close()
+        self._listener.closing = True
+        self._doorman.close()
         self._life.join(timeout_s)
         self.quota.close()
         self.store.close()
@@ -107,6 +136,8 @@ class Service:
                 self.budget,
                 self.node.timeout_s,
                 self.failures,
+                self.lanes,
+                self._gathering.gather,
             )
         except BaseException as error:
             links.close(error)
@@ -150,6 +181,14 @@ class Service:
         raise PeerLost(
             f"{name} is not ready: {self.reason or 'it is being loaded, or the other party lacks its share'}"
         )
+
+    def _lasting_models(self) -> dict[str, Loaded]:
+        """The models that are ready, but for those of an epoch, which are looked at once."""
+        session = self.session
+        if session is None:
+            return {}
+        passing = {self.store.job(job).interim for job in list(session.worker.jobs)}
+        return {name: loaded for name, loaded in session.worker.models.items() if name not in passing}
 
     @property
     def functions(self) -> Functions:
@@ -214,6 +253,7 @@ class Service:
                 "rtt_ms": worker.rtt_s * 1e3 if worker is not None and worker.rtt_s is not None else None,
             },
             "dealer": {"up": session is not None and session.engine.shortage is None},
+            "workers": self.lanes.status(),
             "models": self._model_states(worker),
             "functions": len(self.functions),
             "jobs": [self.job_status(job.id) for job in self.store.jobs() if job.state not in ENDED],
@@ -221,8 +261,8 @@ class Service:
             "storage": {"free_bytes": self.store.room.free_bytes, "full": bool(self.store.room.trouble)},
             "counters": {
                 "requests": self.requests,
-                "rows": self._rows + (worker.rows if worker else 0),
-                "batches": self._batches + (worker.batches if worker else 0),
+                "rows": self._rows + (worker.rows if worker else 0) + self.lanes.rows,
+                "batches": self._batches + (worker.batches if worker else 0) + self.lanes.batches,
                 "rounds": counts["online"].rounds,
                 "bytes_sent": counts["online"].wire_bytes_sent,
                 "bytes_received": counts["online"].wire_bytes_received,

@@ -7,6 +7,7 @@ on disk. So there is one way to fail and one way to recover, and both are used w
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from functools import partial
@@ -19,12 +20,14 @@ from hdcos.api.commands import (
     Idle,
     OpenFunction,
     OpenJob,
+    PauseJob,
     Ping,
     Publish,
+    StepsTogether,
     read_command,
     write_command,
 )
-from hdcos.errors import HdcosError, PeerLost, StorageFull
+from hdcos.errors import HdcosError, PeerLost, StorageFull, WorkerLost
 from hdcos.link import Kind, Link, Meter
 from hdcos.link.message import answer, decode_message, encode_message, reply_error
 from hdcos.offline.source import MaterialSource
@@ -34,12 +37,15 @@ from hdcos.party.budget import Budget
 from hdcos.party.config import Config
 from hdcos.party.engine import Engine
 from hdcos.party.failures import Failures
+from hdcos.party.group import Gather, gather_nobody
+from hdcos.party.lane import Lanes
 from hdcos.party.links import Links
 from hdcos.party.scheduler import Scheduler, inventory
 from hdcos.party.store import Store
 from hdcos.party.worker import Worker
 
 T = TypeVar("T")
+log = logging.getLogger("hdcos")
 HEARTBEAT_S = 1.0
 LOOK_S = 2.0
 MOST_BYTES = 1 << 38
@@ -60,17 +66,23 @@ class Session:
         budget: Budget,
         timeout_s: float,
         failures: Failures,
+        lanes: Lanes,
+        gather: Gather = gather_nobody,
     ) -> None:
         self.rank, self._links, self._store, self._batcher = rank, links, store, batcher
-        self.engine = engine = Engine(rank, self._connect, source, links.meter, timeout_s)
+        self.engine = engine = Engine(rank, self._connect, source, links.meter, timeout_s, gather)
         allot = partial(MaterialAllotment, ledger=store, engine=engine)
         self.worker = Worker(engine, store, batcher, budget, allot)
-        self._scheduler = Scheduler(self.worker, store, batcher, config, budget, failures)
+        self._scheduler = Scheduler(self.worker, store, batcher, config, budget, failures, lanes.up)
+        self._lanes, self._crews = lanes, dict[str, list[int]]()
+        """The further workers, and which of them take part in which job."""
         self._failures, self._functions = failures, budget.functions
         self._functions.clear()
         self._timeout_s = timeout_s
         self._ended = Event()
         self._failure: BaseException | None = None
+        self.occupied = False
+        """Whether it is carrying out a command: further workers take batches meanwhile."""
         self._looked = self._pinged = time.monotonic()
         self._told = self._functions_told = -1
         """What party 0 knows of: the counts of changes then, of what is stored and of functions."""
@@ -160,7 +172,18 @@ class Session:
 
     def _carry_out(self, command: Command) -> None:
         """Do a command here and have party 1 do it. One that is answered may fail without ending the session."""
+        self.occupied = True
+        if self._batcher.busy:  # and nobody else may have looked since
+            with self._batcher.changed:
+                self._batcher.changed.notify_all()
+        try:
+            self._carry_out_both(command)
+        finally:
+            self.occupied = False
+
+    def _carry_out_both(self, command: Command) -> None:
         self._tell(command)
+        self._tell_lanes(command)
         self._failures.begin(command)
         if not command.answered:
             self.worker.execute(command)
@@ -172,11 +195,26 @@ class Session:
         if not isinstance(outcome, HdcosError):
             self._failures.end()
             return
+        if isinstance(outcome, WorkerLost) and isinstance(command, OpenJob | StepsTogether):
+            log.warning("job %s goes on from its last checkpoint: %s", command.job, outcome)
+            self._failures.end()
+            self._carry_out_both(PauseJob(command.job))
+            self._scheduler.look_again()
+            return
         self._failures.fail(outcome)
         if isinstance(command, OpenFunction):
             self._functions.fail(command.name, outcome)
         if isinstance(command, OpenJob | Publish) and not isinstance(outcome, StorageFull):
             self._carry_out(CloseJob(command.job, "failed", f"{type(outcome).__name__}: {outcome}"))
+
+    def _tell_lanes(self, command: Command) -> None:
+        """Have those that take part in a job do what this pair does."""
+        if isinstance(command, OpenJob):
+            self._crews[command.job] = command.workers[1:]
+        if isinstance(command, OpenJob | StepsTogether):
+            self._lanes.tell(self._crews.get(command.job, ()), command)
+        if isinstance(command, PauseJob | CloseJob):
+            self._lanes.tell(self._crews.pop(command.job, ()), command)
 
     def _together(self, work: Callable[[], T]) -> T | HdcosError:
         """Work that party 1 does too; what it gave, or the error of either party. Then party 1 is told how it went."""
@@ -245,7 +283,8 @@ class Session:
         except HdcosError as error:
             if isinstance(error, PeerLost) or self._links.rounds.closed:
                 raise
-            self._failures.fail(error)
+            if not isinstance(error, WorkerLost):  # which is no mistake of the job
+                self._failures.fail(error)
             reply_error(commands, error)
         else:
             commands.send(Kind.REPLY, *encode_message({}))

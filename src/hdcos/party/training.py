@@ -6,6 +6,7 @@ import hashlib
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from math import prod
 from typing import Any, Self
 
@@ -21,6 +22,7 @@ from hdcos.offline import MaterialPool, Plan, limits
 from hdcos.party.checkpoint import Checkpoints
 from hdcos.party.dataset import Joined
 from hdcos.party.engine import Engine, fingerprint
+from hdcos.party.group import Group
 from hdcos.party.opened import check_shares
 from hdcos.protocol.party import Party
 from hdcos.protocol.plan import Planned, blank_share, plan
@@ -74,6 +76,8 @@ class Training:
     """One run of training at one party. An execution of its material is one step."""
 
     engine: Engine
+    group: Group
+    """The workers that take its steps together."""
     scope: str
     plan: TrainingPlan
     settings: Settings
@@ -122,33 +126,37 @@ class Training:
             )
         if not 1 <= batch <= len(x):
             raise InputError(f"a batch of {batch} rows cannot be drawn from {len(x)}")
-        if batch % (workers := engine.group.size):
+        if batch % (workers := max(1, len(command.workers))):
             raise InputError(f"a batch of {batch} rows cannot be divided equally among {workers} workers")
+        group = engine.gather(command.workers, command.scope)
         epochs, steps = len(spec["rates"]), len(x) // batch
         added = {name: spec[name] for name in ("scale_diagonals", "flip", "shift", "average") if name in spec}
         known = (spec["loss"], batch, spec["seed"], steps * epochs, spec["momentum"], spec["weight_decay"])
         settings = Settings(*known, **added)
         augment = Augment.of(model, chosen.front, settings.flip, settings.shift)
         averaged = steps * first_averaged(settings.average, epochs)
-        check_shares(words, {tensor.name: tensor.shape for tensor in chosen.tensors})
+        if group.leads:
+            check_shares(words, {tensor.name: tensor.shape for tensor in chosen.tensors})
+        else:  # the first one's are added, and later the changes of all
+            words = {tensor.name: np.zeros(tensor.shape, np.uint64) for tensor in chosen.tensors}
         state = chosen.shares(words)
         compared = targets.raised(chosen.target_scale)
         public = (data.columns, augment, averaged, command.job, command.attempt)
-        scope = f"{command.scope} {engine.group.index}" if workers > 1 else command.scope
-        return cls(engine, scope, chosen, settings, x, compared, state, *public)
+        scope = f"{command.scope} {group.index}" if workers > 1 else command.scope
+        return cls(engine, group, scope, chosen, settings, x, compared, state, *public)
 
     def open(self, rate: float) -> None:
-        """Have material ready for steps at this rate or a higher one."""
+        """Have material ready for steps at this rate or a higher one; all workers begin with the first one's shares."""
+        state = self.group.add({tensor.name: self.state[tensor.name].words for tensor in self.plan.tensors})
+        self.group.require()
+        if not self.group.leads:
+            self.state = self.plan.shares(state)
         planned = self._plan_step(rate)
         limits.check(planned.material)
         self.pool = self.engine.open(self.scope, planned, singly=True)
 
     def use_checkpoints(self, checkpoints: Checkpoints, every: int, resume: int | None) -> None:
-        """Write checkpoints to a folder, and go on from one if asked. Of several workers the first one writes."""
-        if not self.engine.group.leads:
-            if resume is not None:
-                self._resume(checkpoints, resume)
-            return
+        """Write checkpoints to a folder, and go on from one if asked; of several workers the first one does."""
         self.checkpoints, self.every = checkpoints, every
         checkpoints.lock()
         if resume is not None:
@@ -162,7 +170,7 @@ class Training:
 
     def _plan_step(self, rate: float) -> Planned:
         """The material of one step."""
-        rows = self.settings.batch // self.engine.group.size
+        rows = self.settings.batch // self.group.size
         x = blank_share((rows, *self.x.shape[1:]), INPUT_SCALE)
         targets = blank_share((rows, *self.targets.shape[1:]), self.targets.scale)
         state = {tensor.name: blank_share(tensor.shape, tensor.scale, tensor.bits) for tensor in self.plan.tensors}
@@ -171,8 +179,13 @@ class Training:
 
     def _divided(self, rule: Rule) -> Rule:
         """A rule for the part of a step that this worker takes."""
-        group = self.engine.group
+        group = self.group
         return rule if group.size == 1 else replace(rule, batch=self.settings.batch, leads=group.leads)
+
+    @cached_property
+    def said(self) -> str:
+        """What both parties must mean by the run, as far as no step changes it."""
+        return repr(self.settings)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -190,12 +203,16 @@ class Training:
             moves = None if self.augment is None else self.augment.draw(seed, epoch, rows)
             self.drawn = epoch, batches(seed, epoch, rows, self.settings.batch), moves
         _, drawn, moves = self.drawn
-        group = self.engine.group
-        part = np.split(drawn[number], group.size)[group.index]
+        group = self.group
+        rows_each = self.settings.batch // group.size
+        part = drawn[number][group.index * rows_each : (group.index + 1) * rows_each]
         return part, None if moves is None else moves[part]
 
     def advance(self, first: int, steps: int, rate: float) -> None:
-        """Take steps; the material of the next ones is made meanwhile."""
+        """Take steps; the material of the next ones is made meanwhile.
+
+        If a worker of the group is lost, the steps that are left are taken for nothing: the peer waits for them.
+        """
         if first != self.step:
             raise InputError(f"step {first} asked for, the next is {self.step}")
         if first - self.start < self.pool.used:
@@ -219,22 +236,26 @@ class Training:
                 targets = Share(self.targets.words.take(rows, axis=0), self.targets.scale)
                 program = step_changes(Party(engine.rank, allocation), self.plan, self.state, x, targets, rule)
                 added, copies = engine.run(self._agreed(execution, rows, moves, rule), program, [allocation])
-            self._keep_step(apply(self.state, rule, engine.group.add(added), copies), rule)
+            self._keep_step(apply(self.state, rule, self.group.add(added), copies), rule)
+        self.group.require()
 
     def _agreed(self, execution: int, rows: Array, moves: Array | None, rule: Rule) -> bytes:
         """What both parties must mean by a step: which material, which rows and how moved, which numbers."""
         drawn = [array for array in (rows, moves) if array is not None]
         hashed = [hashlib.sha256(np.ascontiguousarray(array, dtype="<i8").tobytes()).hexdigest() for array in drawn]
-        meant = [self.run, self.attempt, self.origin, hashed, repr(rule), repr(self.settings)]
+        meant = [self.run, self.attempt, self.origin, hashed, repr(rule), self.said]
         return fingerprint(self.scope, self.pool.plan.fingerprint.hex(), execution, meant)
 
-    def words_for(self, scope: str, network: CompiledNetwork) -> dict[str, Array]:
-        """The parameters as they are now, or their mean, at the scales of inference; training may go on."""
+    def words_for(self, scope: str, network: CompiledNetwork, together: bool) -> dict[str, Array]:
+        """The parameters as they are now, or their mean, at the scales of inference; training may go on.
+
+        The first worker makes them; `together` all have them afterwards.
+        """
         state = {tensor.name: self.state[tensor.name] for tensor in self.plan.tensors}
         if self.sums:
             state = {name: mean(self.sums[name], self.step - self.first_averaged) for name in state}
         words = {tensor.name: np.zeros(tensor.shape, np.uint64) for tensor in network.tensors}
-        if self.engine.group.leads:  # the others add nothing to what it has
+        if self.group.leads:  # the others add nothing to what it has
             shares = self.engine.once(
                 f"{scope} scales",
                 plan(to_inference, self.plan, network, state, rank=self.engine.rank),
@@ -242,7 +263,9 @@ class Training:
                 lambda party: to_inference(party, self.plan, network, state),
             )
             words = {tensor.name: shares[tensor.name].words for tensor in network.tensors}
-        return self.engine.group.add(words)
+        words = self.group.add(words) if together else words
+        self.group.require()
+        return words
 
     def close(self) -> None:
         """Forget what is left of its material, and let other runs use the folder."""
@@ -258,14 +281,16 @@ class Training:
                 self.sums[tensor.name] = self.sums[tensor.name] + copy if tensor.name in self.sums else copy
         self.step += 1
         if self.step % self.steps_per_epoch == 0:  # copies of one step ago are each worker's own
-            self.engine.group.check_equal({tensor.name: state[tensor.name].words for tensor in self.plan.tensors})
-        if self.checkpoints is not None and (self.step % self.every == 0 or self.step == self.settings.total_steps):
+            self.group.check_equal({tensor.name: state[tensor.name].words for tensor in self.plan.tensors})
+        due = self.step == self.settings.total_steps or (self.every and self.step % self.every == 0)
+        if self.checkpoints is not None and due and not self.group.lost:
             words = {name: share.words for name, share in self.state.items()}
             words |= {name + SUM: share.words for name, share in self.sums.items()}
             self.checkpoints.save(self.step, words, self._record())
 
     def release(self) -> None:
         """Let other runs use the folder."""
+        self.group.close()
         if self.checkpoints is not None:
             self.checkpoints.unlock()
 
@@ -356,6 +381,12 @@ class Progress:
     @property
     def total_steps(self) -> int:
         return self.training.settings.total_steps
+
+    @property
+    def saved(self) -> bool:
+        """Whether it could go on from here: its last step is on disk, and is not the one that it began with."""
+        training = self.training
+        return bool(training.every) and training.step > training.start and training.step % training.every == 0
 
     def advance(self, first: int, steps: int, rate: float) -> None:
         """Take steps, and count what they cost and how long epochs take."""

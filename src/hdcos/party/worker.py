@@ -125,6 +125,8 @@ class Worker(Generic[A]):
             commands.Infer: self._infer,
             commands.OpenJob: self._open_job,
             commands.Steps: self._steps,
+            commands.StepsTogether: self._steps,
+            commands.PauseJob: self._pause_job,
             commands.Publish: self._publish,
             commands.CloseJob: self._close_job,
             commands.Release: self._release,
@@ -302,9 +304,12 @@ class Worker(Generic[A]):
         data = join_datasets(datasets, [" ".join(item) for item in command.datasets], spec["join"], model.feature_names)
         training = Training.of(self.engine, command, spec, model, data, self._store.job_words(job.id))
         try:
-            checkpoints = self._store.checkpoints(job, self.rank, command.resume)
-            if checkpoints is not None:
-                training.use_checkpoints(checkpoints, spec["checkpoint_every"], command.resume)
+            if training.group.leads:
+                checkpoints = self._store.checkpoints(job, self.rank, command.resume)
+                if checkpoints is not None:
+                    training.use_checkpoints(checkpoints, spec["checkpoint_every"], command.resume)
+            else:
+                training.step = training.start = command.resume or 0
             training.open(min(spec["rates"]))
         except BaseException:
             training.release()
@@ -340,7 +345,7 @@ class Worker(Generic[A]):
         self._store.require(size, f"this party's share of {name}")
 
         def rest() -> None:
-            words = training.words_for(command.scope, network)
+            words = training.words_for(command.scope, network, command.together)
             most = math.inf if command.interim else MOST_MODELS
             kept = (model.architecture(), job.spec["phase_bits"], job.owner, words, most)
             self._store.keep_model(name, command.version, *kept)
@@ -356,6 +361,11 @@ class Worker(Generic[A]):
             changes |= {"step": progress.step, "report": progress.report()}
             progress.training.close()
         self._store.note_job(command.job, heard=True, **changes)
+
+    def _pause_job(self, command: commands.PauseJob) -> None:
+        progress = self.jobs.pop(command.job, None)
+        if progress is not None:
+            progress.training.close()
 
     # ---- the rest
 

@@ -14,6 +14,7 @@ cos x = cos d cos r - sin d sin r,  sin x = sin d cos r + cos d sin r,  with d p
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import pi, prod
 from typing import NamedTuple
@@ -160,12 +161,13 @@ class Phase:
 class FusedPhase(Phase):
     """A phase with this party's shares of m_w cos r and m_w sin r, for the mask m_w of the next layer's weight."""
 
-    products: tuple[tuple[Array, Array], ...] = field(repr=False)
-    """Of each term of the weight."""
+    products: Sequence[Array] = field(repr=False)
+    """[m_w cos r] and [m_w sin r] of each term of the weight."""
 
     def weight_terms(self, weight: Masked, pool: Shape = ()) -> list[tuple[Array, Array, Array]]:
         """What makes [w cos r] = D_w [cos r] - [m_w cos r], and the sine alike: D_w and the two products, by term."""
-        return [(spread(term.opened, pool), *own) for term, own in zip(weight.terms(), self.products, strict=True)]
+        own = zip(weight.terms(), self.products[::2], self.products[1::2], strict=True)
+        return [(spread(term.opened, pool), cos, sin) for term, cos, sin in own]
 
 
 def open_phase(party: Party, y: Share, bits: int, scale: int) -> Rounds[Phase]:
@@ -184,8 +186,7 @@ def open_fused_phase(
     kind = FusedTrig(y.shape[1:], bits, scale, weight, pool, terms=terms)
     minus_r, cos_r, sin_r, *products = party.take(kind, y.shape[0])
     d = yield from party.open(y, minus_r, y.scale - bits, bits)
-    pairs = tuple(zip(products[::2], products[1::2], strict=True))
-    return FusedPhase(d, cos_r, sin_r, bits, scale, reference, pairs)
+    return FusedPhase(d, cos_r, sin_r, bits, scale, reference, products)
 
 
 def error_bound(phase_bits: int) -> float:

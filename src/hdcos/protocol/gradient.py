@@ -20,6 +20,7 @@ training 2**-9 sqrt(n) units, where the opening itself rounds by half a unit; wi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -47,7 +48,7 @@ class FusedGradient:
     x: LiftedRows
     phase: FusedPhase
     weight: Masked
-    dealt: tuple[Fields, ...] = field(repr=False)
+    dealt: Sequence[Fields] = field(repr=False)
     """Of each term."""
     step: Factor
     slope: Factor
@@ -91,7 +92,7 @@ class FusedGradient:
             return words
 
         m_cos, b_cos, m_sin, b_sin, m_wcos, b_wcos, m_wsin, b_wsin = self.dealt[term]
-        up, (weight_cos, weight_sin) = np.uint64(self.x.bits), phase.products[term]
+        up, (weight_cos, weight_sin) = np.uint64(self.x.bits), phase.products[2 * term : 2 * term + 2]
         cos, sin = times(phase.cos_r, m_cos, b_cos), times(phase.sin_r, m_sin, b_sin)
         w_cos = weight * cos - times(weight_cos, m_wcos << up, b_wcos)
         w_sin = weight * sin - times(weight_sin, m_wsin << up, b_wsin)
@@ -101,8 +102,9 @@ class FusedGradient:
     def round_open(self, opening: Opening) -> Array:
         """This share of the transformed gradient as it is sent: one pass over the material."""
         x, phase = self.x, self.phase
-        own = (array for pair in zip(phase.products, self.dealt, strict=True) for part in pair for array in part)
-        terms = (phase.cos_r, phase.sin_r, *own)
+        terms = [phase.cos_r, phase.sin_r]
+        for term, dealt in enumerate(self.dealt):
+            terms += (*phase.products[2 * term : 2 * term + 2], *dealt)
         lifted = (x.D, x.b, x.bits, self.party.rank == 0)
         factors = (self.weight.opened, self.step, self.slope)
         gradient = HadamardGradient(*lifted, phase.d, terms, *factors, phase.bits, phase.scale, self.size)
@@ -117,13 +119,8 @@ def fused_gradient(
 ) -> FusedGradient:
     """The gradient by y' at slope_scale over the scales of its factors; its material is taken now."""
     rows, *shape = phase.d.shape
-    dealt = tuple(
-        party.take(
-            LiftedTimesTrig(tuple(shape), x.reference, phase.reference, x.bits, weight=True, term=term),
-            rows,
-        )
-        for term in range(len(phase.products))
-    )
+    known, terms = (tuple(shape), x.reference, phase.reference, x.bits), len(phase.products) // 2
+    dealt = [party.take(LiftedTimesTrig(*known, weight=True, term=term), rows) for term in range(terms)]
     return FusedGradient(
         party, x, phase, weight, dealt, step, slope, x.scale + phase.scale + weight.scale + slope_scale
     )

@@ -124,7 +124,9 @@ async def _crowded(scope: Any, receive: Any, send: Any) -> None:
     await answer(scope, receive, send)
 
 
-def serve_party(folder: Path, cluster: ClusterFile, listen: str, http_listen: str, timeout_s: float) -> signal.Signals:
+def serve_party(
+    folder: Path, cluster: ClusterFile, listen: str, http_listen: str, timeout_s: float, workers: int
+) -> signal.Signals:
     """Run a party until it is told to stop; the signal that told it."""
     config = Config.read(folder)
     node = Node.from_cluster_file(folder, cluster, listen, timeout_s)
@@ -134,7 +136,7 @@ def serve_party(folder: Path, cluster: ClusterFile, listen: str, http_listen: st
         listening(address, f"HTTPS of {node.role}", "--http-listen", 1024) as sock,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
-        return runner.run(_serve(node, folder, config, sock))
+        return runner.run(_serve(node, folder, config, sock, workers))
 
 
 def _https_files(folder: Path, config: Config) -> tuple[str, str]:
@@ -154,11 +156,11 @@ def _https_files(folder: Path, config: Config) -> tuple[str, str]:
     return certificate, key
 
 
-async def _serve(node: Node, folder: Path, config: Config, sock: socket.socket) -> signal.Signals:
+async def _serve(node: Node, folder: Path, config: Config, sock: socket.socket, workers: int) -> signal.Signals:
     certificate, key = _https_files(folder, config)
     store = open_state(folder)
     store.sweep()
-    service = Service(node, store, config, asyncio.get_running_loop())
+    service = Service(node, store, config, asyncio.get_running_loop(), workers)
     settings = uvicorn.Config(
         make_app(service),
         log_config=None,

@@ -1,0 +1,430 @@
+"""A further pair of workers: one process of each party, driven by the nodes of both.
+
+A node serves with a pair of its own, the first; that one decides everything that concerns both parties as a whole. The
+others take batches while it is busy, and their parts of training steps. Worker i of party 0 works with worker i of
+party 1 over links, material and masks of their own: the same weights are opened under independent masks on every pair.
+
+What happens to a pair is decided by party 0's node and told to party 1's over a link of their own, one command after
+another. Whatever fails, at either party, ends the life of this pair and of nothing else: both nodes stop their worker,
+what it was computing is refused as one that may be asked again, and both begin again with new processes. So a worker
+never has a past: names of scopes, masks and links are new with every life.
+
+Security  a worker holds what its party may hold: shares of rows, models and material. It knows its node by a
+          certificate made for this life, the other party's worker by a certificate that the other node issued for its
+          number, and by a token that the two nodes agreed on for this life, which both say when they meet
+          (`Hello.run`): a worker of another life or another pair is refused. Executions of its material are reserved
+          in this party's ledger before they are used.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import chain
+from threading import Event, Thread
+from typing import Any
+
+import numpy as np
+
+from hdcos.api import answers, commands
+from hdcos.api.commands import Command, read_command, write_command
+from hdcos.errors import HdcosError, InputError, PeerLost, WorkerLost
+from hdcos.link import Hello, Identity, Kind, Link, connect, handshake, worker_name
+from hdcos.link.handshake import SOFTWARE
+from hdcos.link.message import decode_message, encode_message, integer, request
+from hdcos.party.allotment import LEDGER_BLOCK
+from hdcos.party.batcher import Answer, Batcher, Refused, Request
+from hdcos.party.launcher import Address, Launcher, Running
+from hdcos.party.links import PeerListener, dial_lane
+from hdcos.party.node import Node
+from hdcos.party.opened import Loaded
+from hdcos.party.store import Store
+from hdcos.ring import Array, table_hash
+
+log = logging.getLogger("hdcos")
+START_S, LOOK_S, HEARTBEAT_S = 30.0, 1.0, 1.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
+
+
+@dataclass
+class _Ready:
+    """A model that this pair has open."""
+
+    version: str
+    scope: str
+    ahead: int
+    """Rows whose material is kept available."""
+    used: int = 0
+    ordered: int = 0
+    reserved: int = 0
+    """Rows that were run, that material was ordered for, and that the ledger knows of."""
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What the pairs of a party have in common."""
+
+    node: Node
+    store: Store
+    batcher: Batcher
+    launcher: Launcher
+    listener: PeerListener
+    most_rows: int
+    """Of a batch."""
+    models: Callable[[], Mapping[str, Loaded]]
+    """What the first pair has open and further ones should have too."""
+    dealers: Callable[[], int]
+    """How many workers the dealer has."""
+    first: Address
+    """Where the first worker waits for those that train with it."""
+    occupied: Callable[[], bool]
+    """Whether the first pair is at work: while it is not, it takes what comes, which saves a hop."""
+
+
+class Lane:
+    """Worker `index` of this party, and the thread of its node that drives it."""
+
+    def __init__(self, index: int, shared: Shared) -> None:
+        self.index, self._shared = index, shared
+        self.rank, self._name = int(shared.node.role[-1]), worker_name(shared.node.role, index)
+        self.reason = "starting"
+        """Why it does not work now."""
+        self.lives = self.rows = self.batches = 0
+        self._ready: dict[str, _Ready] = {}
+        self._asked: deque[Command] = deque()
+        """What the first pair wants of this one."""
+        self._jobs: dict[str, list[list[str]]] = {}
+        """Jobs that this pair takes part in, and the data sets of each."""
+        self._stop = Event()
+        self._running: list[Request] = []
+        self._worker: Running | None = None
+        self._links: list[Link] = []
+        self._thread = Thread(target=self._live, name=f"worker {index}", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End it; what it computes is refused as one that may be asked again."""
+        self._stop.set()
+        for link in self._links:
+            link.cancel()
+
+    def join(self, timeout_s: float) -> None:
+        self._thread.join(timeout_s)
+
+    @property
+    def up(self) -> bool:
+        return not self.reason
+
+    def tell(self, command: Command) -> None:
+        """Have a command of a job carried out next; for party 0 alone."""
+        batcher = self._shared.batcher
+        with batcher.changed:
+            self._asked.append(command)
+            batcher.changed.notify_all()
+
+    def status(self) -> answers.WorkerStatus:
+        return {
+            "index": self.index,
+            "up": self.up,
+            "reason": self.reason,
+            "starts": self.lives,
+            "rows": self.rows,
+            "batches": self.batches,
+            "models": len(self._ready),
+        }
+
+    # ---- one life after another
+
+    def _live(self) -> None:
+        pause = FIRST_PAUSE_S
+        while not self._stop.is_set():
+            began, reason = time.monotonic(), "it has ended"
+            try:
+                self._one_life()
+            except HdcosError as error:
+                died = self._worker.state() if self._worker is not None else ""
+                reason = f"{type(error).__name__}: {error}" + (f" ({died})" if died else "")
+            except Exception as error:
+                reason = f"internal error ({type(error).__name__})"  # its message might quote data
+                log.exception("worker %d", self.index)
+            self._refuse_running()
+            for known in (self._ready, self._jobs, self._asked):
+                known.clear()
+            if reason != self.reason and not self._stop.is_set():
+                log.warning("worker %d does not work: %s", self.index, reason)
+            self.reason, self._worker, self._links = reason, None, []
+            pause = FIRST_PAUSE_S if time.monotonic() - began > LONGEST_PAUSE_S else min(2 * pause, LONGEST_PAUSE_S)
+            self._stop.wait(pause)
+
+    def _refuse_running(self) -> None:
+        error = PeerLost("The worker that computed this was lost on the way. Send it again under a new request id.")
+        self._shared.batcher.refuse(self._running, Refused(error, retryable=True))
+        self._running = []
+
+    def _one_life(self) -> None:
+        with ExitStack() as stack:
+            peer, token, dealer = self._meet()
+            stack.callback(peer.close)
+            front = Identity.create("client")
+            worker = self._shared.launcher.start(self._name, self._settings(front, token, dealer))
+            stack.callback(worker.stop)
+            self._worker = worker
+            link = self._greet(front, worker)
+            stack.callback(link.close)
+            self._links = [peer, link]
+            self.lives, self.reason = self.lives + 1, ""
+            log.info("worker %d begins", self.index)
+            work = self._lead if self.rank == 0 else self._follow
+            work(peer, link)
+
+    def _meet(self) -> tuple[Link, str, int]:
+        """The other node's link for this pair, the token of this life, and which dealer works for this pair."""
+        shared = self._shared
+        if self.rank == 0:
+            link, token = shared.listener.lane(self.index, START_S, self._stop)
+            dealer = self.index % shared.dealers()
+            link.send(Kind.REPLY, *encode_message({"dealer": dealer}))
+            return link, token, dealer
+        token = secrets.token_hex(16)
+        link, answer = dial_lane(shared.node, self.index, token)
+        return link, token, integer(answer, "dealer")
+
+    def _settings(self, front: Identity, token: str, dealer: int) -> Mapping[str, Any]:
+        node = self._shared.node
+        own = node.identity.issue(self._name)
+        certificates = {role: known.pem for role, (known, *_) in node.certificates.items()}
+        return {
+            "role": node.role,
+            "name": self._name,
+            "key": own.key_pem.decode(),
+            "certificate": own.certificate.pem,
+            "certificates": {**certificates, "client": front.certificate.pem},
+            "addresses": node.addresses,
+            "dealer": dealer,
+            "run": node.run.hex(),
+            "pair": token,
+            "timeout_s": node.timeout_s,
+            "emulation": None,
+            "worker": self.index,
+            "others": {"0": [certificates[node.role], self._shared.first]},
+        }
+
+    def _greet(self, front: Identity, worker: Running) -> Link:
+        """A link to the worker, as soon as it listens; one that has ended is not waited for."""
+        node, limit = self._shared.node, time.monotonic() + START_S
+        known = {node.identity.certificate: self._name}
+        while True:
+            try:
+                link = connect(front, known, *worker.address, LOOK_S, link_timeout_s=node.timeout_s)
+                break
+            except PeerLost:
+                self._look_after()
+                if self._stop.is_set() or time.monotonic() > limit:
+                    raise
+        handshake(link, Hello("client", SOFTWARE, table_hash(), node.run))
+        return link
+
+    # ---- party 0 decides
+
+    def _lead(self, peer: Link, worker: Link) -> None:
+        batcher, told = self._shared.batcher, 0.0
+        while not self._stop.is_set():
+            for command in (*self._wanted_of_jobs(), *self._changes()):
+                told = time.monotonic()
+                self._do(command, peer, worker)
+            if self._shared.occupied() and (requests := batcher.batch(self._most_rows)):
+                told, self._running = time.monotonic(), requests
+                self._do(self._batch(requests), peer, worker)
+                continue
+            if time.monotonic() - told > HEARTBEAT_S:
+                told = time.monotonic()
+                peer.send(Kind.REQUEST, *encode_message(write_command(commands.Idle())))
+                self._look_after()
+            with batcher.changed:
+                batcher.changed.wait_for(
+                    lambda: (
+                        self._stop.is_set()
+                        or bool(self._asked)
+                        or (self._shared.occupied() and batcher.suits(self._most_rows))
+                    ),
+                    HEARTBEAT_S / 4,
+                )
+
+    def _wanted_of_jobs(self) -> Iterator[Command]:
+        """What the first pair asked for; of jobs that a former life of this one took part in, nothing."""
+        while self._asked:
+            command = self._asked.popleft()
+            if isinstance(command, commands.OpenJob) or getattr(command, "job", None) in self._jobs:
+                yield command
+
+    def _changes(self) -> Sequence[Command]:
+        """What makes this pair ready for what the first one is ready for."""
+        wanted = self._shared.models()
+        found: list[Command] = [commands.Unload(name) for name in self._ready if name not in wanted]
+        for name, loaded in wanted.items():
+            ready = self._ready.get(name)
+            if ready is None or ready.version != loaded.version:
+                scope = f"model {name} {secrets.token_hex(16)}"
+                ahead = loaded.allotment("shares").most_rows
+                found.append(commands.Load(name, loaded.version, scope, {"shares": ahead}))
+        return found
+
+    def _most_rows(self, wanted: Request) -> int:
+        """Rows of a batch that begins with a request; none if this pair cannot run it."""
+        ready = self._ready.get(wanted.model)
+        if ready is None or ready.version != wanted.version or wanted.mode != "shares":
+            return 0
+        return min(self._shared.most_rows, ready.ahead)
+
+    def _batch(self, requests: Sequence[Request]) -> commands.Infer:
+        ready, rows = self._ready[requests[0].model], sum(wanted.rows for wanted in requests)
+        start, ready.used = ready.used, ready.used + rows
+        if ready.ordered - ready.used < ready.ahead // 2:
+            ready.ordered = ready.used + ready.ahead
+        return commands.Infer(requests[0].model, "shares", [wanted.id for wanted in requests], start, ready.ordered)
+
+    def _do(self, command: Command, peer: Link, worker: Link) -> None:
+        peer.send(Kind.REQUEST, *encode_message(write_command(command)))
+        self._carry_out(command, worker)
+
+    # ---- party 1 follows
+
+    def _follow(self, peer: Link, worker: Link) -> None:
+        while not self._stop.is_set():
+            _, payload = peer.receive(Kind.REQUEST, timeout_s=self._shared.node.timeout_s)
+            command = read_command(decode_message(payload)[0])
+            if isinstance(command, commands.Infer):
+                self._running = self._shared.batcher.take(command.ids)
+            if isinstance(command, commands.Idle):
+                self._look_after()
+            else:
+                self._carry_out(command, worker)
+
+    # ---- both
+
+    def _look_after(self) -> None:
+        """A worker that has nothing to do may end as well."""
+        if self._worker is not None and (died := self._worker.state()):
+            raise PeerLost(f"the process of this worker is gone: {died}")
+
+    def _carry_out(self, command: Command, worker: Link) -> None:
+        match command:
+            case commands.Load(name, version, scope, ahead):
+                self._load(name, version, scope, ahead["shares"], command, worker)
+            case commands.Unload(name):
+                self._ask(worker, command)
+                del self._ready[name]
+            case commands.Infer():
+                self._infer(command, worker)
+            case commands.OpenJob(job):
+                self._open_job(job, command, worker)
+            case commands.StepsTogether():
+                self._ask_group(worker, command)
+            case commands.PauseJob(job) | commands.CloseJob(job):
+                datasets = self._jobs.pop(job)
+                left = [commands.ForgetData(*known) for known in datasets if known not in chain(*self._jobs.values())]
+                self._ask(worker, command, *left)
+            case _:
+                raise InputError(f"further workers do not know the command {type(command).__name__}")
+
+    def _load(self, name: str, version: str, scope: str, ahead: int, command: Command, worker: Link) -> None:
+        store = self._shared.store
+        stored = store.model(name, version)
+        kept = commands.KeepModel(name, version, stored.architecture, stored.phase_bits)
+        self._ask(worker, kept, command, commands.Drop(name, [version]), arrays=store.model_words(name, version))
+        self._ready[name] = _Ready(version, scope, ahead, ordered=ahead)
+
+    def _open_job(self, number: str, command: commands.OpenJob, worker: Link) -> None:
+        store = self._shared.store
+        job, there = store.job(number), list(chain(*self._jobs.values()))
+        for item in store.job_data(job, command.datasets):
+            if [item.name, item.version] not in there:
+                names = None if item.columns is None else list(item.columns)
+                kept = commands.KeepData(item.name, item.version, item.rows, item.features, item.outputs, names)
+                self._ask(worker, kept, arrays=store.dataset_words(item.name, item.version))
+        self._jobs[number] = command.datasets
+        self._ask_group(worker, commands.KeepJob(number, job.spec), command)
+
+    def _ask_group(self, worker: Link, *asked: Command) -> None:
+        """If another worker of the group is lost, the first pair says what becomes of the job."""
+        try:
+            self._ask(worker, *asked)
+        except WorkerLost as error:
+            log.info("worker %d: %s", self.index, error)
+
+    def _infer(self, command: commands.Infer, worker: Link) -> None:
+        requests, ready = self._running, self._ready[command.model]
+        rows = sum(wanted.rows for wanted in requests)
+        if (end := command.start + rows) > ready.reserved:
+            count = max(LEDGER_BLOCK, end - ready.reserved)
+            self._shared.store.reserve(ready.scope, ready.reserved, count)
+            ready.reserved += count
+        for wanted in requests:
+            wanted.begun = True
+        words = [wanted.words for wanted in requests]
+        numbered = commands.Infer(command.model, command.mode, [str(command.start)], command.start, command.ordered)
+        inputs = {"input": words[0] if len(words) == 1 else np.concatenate(words)}
+        facts, found = self._ask(worker, numbered, arrays=inputs)
+        given, first = [], 0
+        for wanted in requests:
+            part = found["words"][first : first + wanted.rows]
+            given.append((wanted, Answer(part, facts["scale"], facts["bits"])))
+            first += wanted.rows
+        self._running = []
+        self.batches, self.rows = self.batches + 1, self.rows + rows
+        self._shared.batcher.settle(given)
+
+    def _ask(
+        self, worker: Link, *asked: Command, arrays: Mapping[str, Array] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Array]]:
+        meta = {"commands": [write_command(command) for command in asked]}
+        return request(worker, meta, arrays, timeout_s=2 * self._shared.node.timeout_s)
+
+
+class Lanes:
+    """All further workers of a party; as many as its operator wants at the moment."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._lanes: dict[int, Lane] = {}
+
+    def resize(self, workers: int) -> None:
+        """Have this many workers in all, the first one included."""
+        for index in [index for index in self._lanes if index >= workers]:
+            self._lanes.pop(index).stop()
+        for index in range(1, workers):
+            if index not in self._lanes:
+                self._lanes[index] = Lane(index, self._shared)
+        self._shared.listener.workers = workers
+
+    def stop(self, timeout_s: float) -> None:
+        stopped = list(self._lanes.values())
+        self.resize(1)
+        for lane in stopped:
+            lane.join(timeout_s)
+
+    def up(self) -> list[int]:
+        """The workers that work now."""
+        return [index for index, lane in list(self._lanes.items()) if lane.up]
+
+    def tell(self, workers: Sequence[int], command: Command) -> None:
+        """Have further workers carry out a command of a job, each when it gets to it."""
+        for index in workers:
+            if (lane := self._lanes.get(index)) is not None:
+                lane.tell(command)
+
+    @property
+    def rows(self) -> int:
+        return sum(lane.rows for lane in self._lanes.values())
+
+    @property
+    def batches(self) -> int:
+        return sum(lane.batches for lane in self._lanes.values())
+
+    def status(self) -> list[answers.WorkerStatus]:
+        return [lane.status() for lane in self._lanes.values()]
