@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 import time
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from hdcos import nn
@@ -14,7 +16,8 @@ from hdcos.link import Identity
 from hdcos.link.cluster_file import ClusterFile, NodeCard, make_node
 from hdcos.party.config import FILE, TEMPLATE, Config
 from hdcos.secure import compile_network
-from party.conftest import command, running_all
+from old_identity import older
+from party.conftest import command, connected, running_all
 
 
 def test_operators_combine_their_cards(tmp_path) -> None:
@@ -120,6 +123,33 @@ def test_the_doctor_warns_before_a_certificate_expires(folder) -> None:
     assert code == 1
     assert "BAD  certificate of party0: valid until" in output
     assert "another certificate for party0" in output
+
+
+def test_a_cluster_from_before_workers_works_as_it_did_and_is_told_what_more_workers_need(folder) -> None:
+    cards = {}
+    for role in ("dealer", "party0", "party1"):
+        card, made = NodeCard.read(folder / role / "card.toml"), older(Identity.load(folder / role))
+        (folder / role / "certificate.pem").write_text(made.certificate.pem)
+        cards[role] = replace(card, certificate=made.certificate)
+        cards[role].write(folder / role)
+    ClusterFile(ClusterFile.read(folder / "cluster.toml").id, cards).write(folder / "cluster.toml")
+    with running_all(folder):
+        for _ in range(80):
+            code, output = command("doctor", "--cluster", folder / "cluster.toml", "--node", folder / "party1")
+            if code == 0:
+                break
+            time.sleep(0.25)
+        assert code == 0, output
+        model, rows = nn.models.mlp([6, 8, 3]), np.ones((2, 6))
+        with connected(folder) as cluster:
+            assert np.abs(cluster.share(model, "tiny").predict(rows) - model(rows)).max() < 0.02
+    with running_all(folder, more={"party0": ["--workers", "2"], "party1": ["--workers", "2"]}):
+        log = folder / "party1.log"
+        for _ in range(80):
+            if "hdcos node renew" in log.read_text():
+                break
+            time.sleep(0.25)
+        assert "PolicyRefused: the certificate of party1 is from before workers" in log.read_text()
 
 
 def test_a_node_is_renewed_with_the_same_key_and_works_again_with_the_new_file(folder, tmp_path) -> None:

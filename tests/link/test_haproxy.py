@@ -1,0 +1,149 @@
+"""A real HAProxy in front of a party, with deploy/haproxy.cfg: it routes by name, TLS stays between the two ends."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hdcos.errors import HandshakeError, PeerLost
+from hdcos.link import Doorman, Identity, Listener, connect
+
+EXAMPLE = Path(__file__).parents[2] / "deploy" / "haproxy.cfg"
+ZERO, ONE = Identity.create("party0"), Identity.create("party1")
+
+pytestmark = pytest.mark.skipif(shutil.which("haproxy") is None, reason="no haproxy here")
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+@contextlib.contextmanager
+def proxy(folder: Path, ports: dict[str, int]) -> Iterator[int]:
+    """HAProxy with the example as it is, but for where things listen. Its public port."""
+    public = free_port()
+    text, binds = re.subn(r"(?m)^    bind :7101$", f"    bind 127.0.0.1:{public}", EXAMPLE.read_text())
+    text, servers = re.subn(
+        r"(?m)^    server (\w+) 10\.0\.0\.\d+:7101", lambda m: f"    server {m[1]} 127.0.0.1:{ports[m[1]]}", text
+    )
+    assert (binds, servers) == (1, 3)
+    path = folder / "haproxy.cfg"
+    path.write_text(text)
+    with (folder / "haproxy.log").open("w") as log:
+        process = subprocess.Popen(["haproxy", "-db", "-f", path], stdout=log, stderr=log)
+    try:
+        limit = time.monotonic() + 10
+        while True:
+            assert process.poll() is None, (folder / "haproxy.log").read_text()
+            with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", public)):
+                break
+            assert time.monotonic() < limit
+            time.sleep(0.05)
+        yield public
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def own(party: Identity, worker: int) -> Identity:
+    return party.issue(f"w{worker}.{party.name}") if worker else party
+
+
+@pytest.fixture
+def party(tmp_path) -> Iterator[tuple[int, dict[int, Listener]]]:
+    """The public port of party 0, and the listeners of its node (behind a doorman) and of two workers elsewhere."""
+    with contextlib.ExitStack() as stack:
+        doorman = stack.enter_context(Doorman(socket.create_server(("127.0.0.1", 0))))
+        socks = {0: doorman.serve("party0", ""), 1: None, 2: None}
+        listeners = {
+            worker: stack.enter_context(
+                Listener(own(ZERO, worker), {ONE.certificate: own(ONE, worker).name}, sock=sock, link_timeout_s=10.0)
+            )
+            for worker, sock in socks.items()
+        }
+        ports = {"node": doorman.port, "w1": listeners[1].port, "w2": listeners[2].port}
+        yield stack.enter_context(proxy(tmp_path, ports)), listeners
+
+
+def test_the_example_is_one_that_haproxy_accepts() -> None:
+    done = subprocess.run(["haproxy", "-c", "-f", EXAMPLE], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "WARNING" not in done.stdout + done.stderr
+
+
+def test_each_worker_is_reached_by_its_name_through_one_port_and_tls_ends_at_the_worker(party, both) -> None:
+    port, listeners = party
+
+    def serve(worker: int) -> tuple[str, bytes]:
+        with listeners[worker].accept(10.0) as link:
+            return link.peer, link.exchange([f"answer {worker}".encode() + bytes(300_000)])[:8].tobytes()
+
+    def call(worker: int) -> tuple[str, bytes]:
+        me, name = own(ONE, worker), own(ZERO, worker).name
+        with connect(me, {ZERO.certificate: name}, "127.0.0.1", port, 10.0, server_name=name) as link:
+            return link.peer, link.exchange([f"asking {worker}".encode() + bytes(300_000)])[:8].tobytes()
+
+    for order in ((0, 1, 2), (2, 1, 0)):
+        results = both(*(lambda w=w: serve(w) for w in order), *(lambda w=w: call(w) for w in order))
+        assert results == (
+            *((own(ONE, w).name, f"asking {w}".encode()) for w in order),
+            *((own(ZERO, w).name, f"answer {w}".encode()) for w in order),
+        )
+
+
+def test_a_name_that_nobody_has_is_refused_by_the_node(party) -> None:
+    port, _ = party
+    with pytest.raises(PeerLost, match=r"serves no such name \(w9\.party0 was asked for\)"):
+        connect(own(ONE, 9), {ZERO.certificate: "w9.party0"}, "127.0.0.1", port, 1.0)
+
+
+def test_a_worker_that_is_reached_under_another_name_is_refused(party, both) -> None:
+    """As if the rules of the proxy were mixed up: worker 2 is asked for, and the one that answers is worker 1."""
+    port, listeners = party
+    server, client = both(
+        lambda: listeners[1].accept(1.0),
+        lambda: connect(own(ONE, 2), {ZERO.certificate: "w2.party0"}, "127.0.0.1", port, 0.5, server_name="w1.party0"),
+    )
+    assert isinstance(server, HandshakeError)
+    assert isinstance(client, HandshakeError)
+    assert "the peer is 'w1.party0', not w2.party0" in str(client)
+
+
+def test_a_caller_that_speaks_no_tls_reaches_nobody(party) -> None:
+    port, listeners = party
+    with socket.create_connection(("127.0.0.1", port)) as caller:
+        caller.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        caller.settimeout(10.0)
+        with contextlib.suppress(ConnectionResetError):
+            assert caller.recv(1) == b""
+    for listener in listeners.values():
+        with pytest.raises(PeerLost):
+            listener.accept(0.05)
+
+
+def test_a_worker_that_is_down_is_waited_for(party, both, tmp_path) -> None:
+    port, listeners = party
+    address = listeners[1].port
+    listeners[1].close()
+    with pytest.raises(PeerLost, match="gave up"):
+        connect(own(ONE, 1), {ZERO.certificate: "w1.party0"}, "127.0.0.1", port, 0.3)
+
+    def begin_again() -> str:
+        time.sleep(0.5)
+        with Listener(own(ZERO, 1), {ONE.certificate: "w1.party1"}, port=address) as again, again.accept(10.0) as link:
+            return link.peer
+
+    def call() -> str:
+        with connect(own(ONE, 1), {ZERO.certificate: "w1.party0"}, "127.0.0.1", port, 10.0) as link:
+            return link.peer
+
+    assert both(begin_again, call) == ("w1.party1", "w1.party0")
