@@ -21,7 +21,8 @@ from hdcos.files import new_file, read_text
 from hdcos.link import Certificate
 from hdcos.link.cluster_file import CARD_FILE, PARTIES, SERVERS, ClusterFile, NodeCard, make_node
 from hdcos.party import config
-from hdcos.party.node import Node, log_to_stderr, run_dealer, tune_process
+from hdcos.party.dealers import serve_with_workers
+from hdcos.party.node import Node, log_to_stderr, tune_process
 from hdcos.party.store import Store, state
 
 MOST_WORKERS = 256
@@ -166,7 +167,7 @@ def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
         dealing = Node.from_cluster_file(folder, cluster, listen, timeout_s)
         log.info("dealer: listening on %s:%d", *dealing.listener.getsockname()[:2])
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # a dealer holds nothing that could be torn
-        run_dealer(dealing, log.info)
+        serve_with_workers(dealing, workers)
 
     return click.command(command, help=text, short_help=text.partition(" until")[0] + ".")(serve)
 

@@ -26,10 +26,11 @@ MOST_REQUEST_BYTES = 1 << 22
 """The longest plan has some hundred bytes for each of its positions."""
 
 
-def serve_dealer(dealer: Dealer, link: Link, rank: int, closing: bool = False) -> None:
+def serve_dealer(dealer: Dealer, link: Link, rank: int, closing: bool = False, workers: int = 1) -> None:
     """Answer one party's requests until it says goodbye; a request that cannot be met is answered by name.
 
     With `closing` the scopes that the party opened on this link are closed with it: nobody will ask for them again.
+    The party is told of how many `workers` of the dealer this is one.
     """
     opened: set[str] = set()
     try:
@@ -37,7 +38,7 @@ def serve_dealer(dealer: Dealer, link: Link, rank: int, closing: bool = False) -
             _, payload = link.receive(Kind.REQUEST, timeout_s=None, limit=MOST_REQUEST_BYTES)
             try:
                 meta, _ = decode_message(payload)
-                _answer(dealer, link, rank, meta)
+                _answer(dealer, link, rank, meta, workers)
                 if meta.get("operation") == "open":
                     opened.add(meta["scope"])
             except Exception as error:
@@ -50,10 +51,10 @@ def serve_dealer(dealer: Dealer, link: Link, rank: int, closing: bool = False) -
             dealer.close(name, rank)
 
 
-def _answer(dealer: Dealer, link: Link, rank: int, meta: dict[str, Any]) -> None:
+def _answer(dealer: Dealer, link: Link, rank: int, meta: dict[str, Any], workers: int) -> None:
     operation = meta.get("operation")
     if operation == "look":
-        link.send(Kind.REPLY, *encode_message({"time": time.time()}))
+        link.send(Kind.REPLY, *encode_message({"time": time.time(), "workers": workers}))
         return
     name = text(meta, "scope")
     if operation == "open":
@@ -104,6 +105,8 @@ class DealerClient:
     def __init__(self, dial: Callable[[Meter], Link], rank: int) -> None:
         self._dial, self.rank = dial, rank
         self.meter = Meter()
+        self.workers = 1
+        """That the dealer has, as it said when it was last looked at."""
         self._link = dial(self.meter)
 
     @property
@@ -126,6 +129,7 @@ class DealerClient:
     def look(self) -> float:
         """Whether the dealer answers on this link, which must be the old one; its clock."""
         meta, _ = request(self._link, {"operation": "look"}, timeout_s=self._link.timeout_s)
+        self.workers = max(1, integer(meta, "workers"))
         return float(meta["time"])
 
     def close(self, name: str) -> None:

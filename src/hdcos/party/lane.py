@@ -79,7 +79,7 @@ class Shared:
     models: Callable[[], Mapping[str, Loaded]]
     """What the first pair has open and further ones should have too."""
     dealers: Callable[[], int]
-    """How many workers the dealer has."""
+    """How many workers the dealer has; none while nobody knows."""
     first: Address
     """Where the first worker waits for those that train with it."""
     occupied: Callable[[], bool]
@@ -186,8 +186,10 @@ class Lane:
         """The other node's link for this pair, the token of this life, and which dealer works for this pair."""
         shared = self._shared
         if self.rank == 0:
+            while not (dealers := shared.dealers()) and not self._stop.wait(LOOK_S):
+                self.reason = "it waits for the first pair"
             link, token = shared.listener.lane(self.index, START_S, self._stop)
-            dealer = self.index % shared.dealers()
+            dealer = self.index % max(1, dealers)
             link.send(Kind.REPLY, *encode_message({"dealer": dealer}))
             return link, token, dealer
         token = secrets.token_hex(16)

@@ -183,27 +183,31 @@ def _name(role: str, worker: int) -> str:
     return worker_name(role, worker) if role in SERVERS else role
 
 
-def run_dealer(node: Node, say: Callable[[str], None] | None = None) -> None:
+def run_dealer(node: Node, say: Callable[[str], None] | None = None, workers: int = 1) -> None:
     """Serve whichever party connects, each connection in a thread of its own, for as long as the process lives.
 
-    With `say`, as a node of its own: a party's material ends with its connection, since parties begin again then.
+    With `say`, as a node of its own: a party's material ends with its connection, since parties begin again then. It
+    may be one of several `workers`.
     """
     dealer = Dealer()
     with node.listen("party0", "party1", workers=range(MAX_WORKERS)) as listener:
         while True:
             link = listener.accept(None)
-            threading.Thread(target=_deal_until_goodbye, args=(node, dealer, link, say), daemon=True).start()
+            known = (node, dealer, link, say, workers)
+            threading.Thread(target=_deal_until_goodbye, args=known, daemon=True).start()
 
 
 def _to_stderr(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _deal_until_goodbye(node: Node, dealer: Dealer, link: Link, say: Callable[[str], None] | None) -> None:
+def _deal_until_goodbye(
+    node: Node, dealer: Dealer, link: Link, say: Callable[[str], None] | None, workers: int
+) -> None:
     closing = say is not None
     try:
         node.greet(link)
-        serve_dealer(dealer, link, int(split_name(link.peer)[0] == "party1"), closing)
+        serve_dealer(dealer, link, int(split_name(link.peer)[0] == "party1"), closing, workers)
     except HdcosError as error:
         (say or _to_stderr)(f"dealer: {error}")
 

@@ -74,7 +74,7 @@ class Service:
                 listener=self._listener,
                 most_rows=config.limits.rows,
                 models=self._lasting_models,
-                dealers=lambda: 1,
+                dealers=self._count_dealers,
                 first=self._gathering.address,
                 occupied=lambda: (session := self.session) is not None and session.occupied,
             )
@@ -160,10 +160,17 @@ class Service:
     def _source(self) -> MaterialSource:
         """Where material comes from: the dealer, or the two parties themselves."""
         if self.node.has_dealer:
-            return DealerClient(lambda meter: self.node.dial_dealer(meter, DIAL_S), self.rank)
+            dealer = DealerClient(lambda meter: self.node.dial_dealer(meter, DIAL_S), self.rank)
+            dealer.look()
+            return dealer
         if self.rank == 1:
             return OtSource(lambda meter: dial_transfers(self.node, meter), 1)
         return OtSource(lambda meter: self._listener.transfers(meter, self.node.timeout_s), 0)
+
+    def _count_dealers(self) -> int:
+        session = self.session
+        source = None if session is None else session.engine.dealer
+        return source.workers if isinstance(source, DealerClient) else int(source is not None)
 
     # ---- what clients ask
 

@@ -1,0 +1,69 @@
+"""The dealer with several workers: processes that each make the material of some pairs, one of them the node itself.
+
+The parties' pairs of workers are divided among them by number. Each has random seeds of its own and knows nothing of
+the others' scopes. One that ends is started again: the pairs that it worked for lose their links to it, end their life
+and begin again with it, as after any other loss.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from threading import Thread
+from typing import Any
+
+from hdcos.link import Doorman, worker_name
+from hdcos.party.launcher import Launcher, ProcessLauncher, Running
+from hdcos.party.node import Node, run_dealer
+
+log = logging.getLogger("hdcos")
+LOOK_S = 0.5
+
+
+def serve_with_workers(node: Node, workers: int) -> None:
+    """Serve for as long as the process lives, with further workers as processes of their own."""
+    doorman = Doorman(node.listener)
+    mine = replace(node, listener=doorman.serve(node.role, ""))
+    launcher = ProcessLauncher(doorman, node.listener)
+    for index in range(1, workers):
+        Thread(target=_keep_running, args=(node, index, launcher), name=f"worker {index}", daemon=True).start()
+    run_dealer(mine, log.info, workers)
+
+
+def _keep_running(node: Node, index: int, launcher: Launcher) -> None:
+    name, pause = worker_name(node.role, index), LOOK_S
+    while True:
+        began, worker = time.monotonic(), launcher.start(name, _settings(node, name, index))
+        log.info("worker %d begins", index)
+        died = _await_end(worker)
+        worker.stop()
+        log.warning("worker %d does not work: %s", index, died)
+        pause = LOOK_S if time.monotonic() - began > 10.0 else min(2 * pause, 10.0)
+        time.sleep(pause)
+
+
+def _await_end(worker: Running) -> str:
+    while not (died := worker.state()):
+        time.sleep(LOOK_S)
+    return died
+
+
+def _settings(node: Node, name: str, index: int) -> Mapping[str, Any]:
+    own = node.identity.issue(name)
+    return {
+        "role": node.role,
+        "name": name,
+        "key": own.key_pem.decode(),
+        "certificate": own.certificate.pem,
+        "certificates": {role: known.pem for role, (known, *_) in node.certificates.items()},
+        "addresses": node.addresses,
+        "run": node.run.hex(),
+        "pair": "",
+        "dealer": 0,
+        "timeout_s": node.timeout_s,
+        "emulation": None,
+        "worker": index,
+        "others": {},
+    }

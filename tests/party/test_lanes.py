@@ -1,0 +1,142 @@
+"""Parties with several workers: batches and steps are spread, and a worker that is killed costs nothing but time."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from subprocess import Popen
+
+import numpy as np
+import pytest
+
+import hdcos
+from hdcos import nn
+from hdcos.party.store import state
+from tests.serve_nodes import command, running
+
+ROLES = ("dealer", "party0", "party1")
+MODEL = nn.models.mlp([12, 16, 3], "cos", "hadamard", seed=2)
+OPTIONS = {"epochs": 3, "batch_size": 48, "lr": 0.1, "momentum": 0.9, "seed": 3, "watch": 0}
+
+
+def rows(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    x = np.random.default_rng(seed).uniform(-1, 1, (count, 12))
+    return x, x[:, :3].argmax(axis=1)
+
+
+def await_that(what: Callable[[], object], within_s: float = 40.0) -> None:
+    limit = time.monotonic() + within_s
+    while not what():
+        assert time.monotonic() < limit, "it did not come to that"
+        time.sleep(0.1)
+
+
+class Nodes:
+    """A cluster of one machine and a client of it."""
+
+    def __init__(self, folder: Path, processes: dict[str, Popen[str]]) -> None:
+        self.folder, self.processes = folder, processes
+        self.cluster = self.connect()
+
+    def connect(self) -> hdcos.Cluster:
+        return hdcos.connect(self.folder / "cluster.toml", token=(self.folder / "token").read_text().strip())
+
+    def workers(self, rank: int) -> list[dict]:
+        return self.cluster.transport.both[rank].ask("GET", "/v2/status", None, None).meta["workers"]
+
+    def all_up(self, count: int) -> bool:
+        return all(sum(worker["up"] for worker in self.workers(rank)) == count for rank in (0, 1))
+
+    def worker_pids(self, role: str) -> list[int]:
+        tasks = Path(f"/proc/{self.processes[role].pid}/task")
+        return [int(pid) for task in tasks.iterdir() for pid in (task / "children").read_text().split()]
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[Callable[..., Nodes]]:
+    with ExitStack() as stack:
+
+        def start(party0: int, party1: int, dealer: int = 1, *options: str) -> Nodes:
+            assert command("init", tmp_path / "c", "--single-machine", *options)[0] == 0
+            wanted = {"dealer": dealer, "party0": party0, "party1": party1}
+            return Nodes(
+                tmp_path / "c",
+                {
+                    role: stack.enter_context(running(tmp_path / "c", role, "--workers", str(count)))
+                    for role, count in wanted.items()
+                    if count
+                },
+            )
+
+        yield start
+
+
+def reused(folder: Path) -> list[str]:
+    found = []
+    for role in ROLES[1:]:
+        with state(folder / role) as store:
+            found += store.reused()
+    return found
+
+
+def test_batches_and_steps_are_spread_over_all_pairs_and_outlive_kills(nodes) -> None:
+    there = nodes(3, 3, 2)
+    await_that(lambda: there.all_up(2))
+    private, (x, y) = there.cluster.share(MODEL, "spread"), rows(96)
+    await_that(lambda: all(worker["models"] == 1 for rank in (0, 1) for worker in there.workers(rank)))
+
+    def ask(number: int) -> float:
+        part = rows(16, number)[0]
+        return float(np.abs(there.connect().model("spread").predict(part, mode="shares") - MODEL(part)).max())
+
+    killed = []
+
+    def kill(role: str) -> None:
+        time.sleep(0.5)
+        killed.append(there.worker_pids(role)[0])
+        os.kill(killed[-1], signal.SIGKILL)
+
+    with ThreadPoolExecutor(8) as pool:
+        kills = [pool.submit(kill, role) for role in ROLES[1:]]
+        errors = list(pool.map(ask, range(60)))
+        for each in kills:
+            each.result()
+    assert max(errors) < 0.02
+    assert len(killed) == 2
+    await_that(lambda: there.all_up(2))
+    assert all(sum(worker["rows"] for worker in there.workers(rank)) > 0 for rank in (0, 1))
+    assert max(worker["starts"] for worker in there.workers(0)) > 1
+
+    with ThreadPoolExecutor(1) as pool:
+        kills = [pool.submit(kill, "party1")]
+        trained = there.cluster.fit(MODEL, x, y, **{**OPTIONS, "epochs": 40}, checkpoint_every=4)
+        kills[0].result()
+    with hdcos.local() as one:
+        alone = one.fit(MODEL, x, y, **{**OPTIONS, "epochs": 40})
+        assert np.abs(trained.predict(x) - alone.predict(x)).max() < 0.05
+    assert private.predict(x[:2]).shape == (2, 3)
+    assert not reused(there.folder)
+
+
+def test_more_workers_than_the_other_party_has_are_told_so(nodes) -> None:
+    there = nodes(2, 3)
+    await_that(lambda: sum(worker["up"] for worker in there.workers(1)) == 1)
+    await_that(lambda: "party 0 has 2 workers" in there.workers(1)[1]["reason"])
+    private = there.cluster.share(MODEL, "served")
+    x, _ = rows(4)
+    assert np.abs(private.predict(x) - MODEL(x)).max() < 0.02
+
+
+def test_without_a_dealer_each_pair_makes_its_own_material(nodes) -> None:
+    there = nodes(2, 2, 0, "--no-dealer")
+    await_that(lambda: there.all_up(1))
+    x, y = rows(96)
+    trained = there.cluster.fit(MODEL, x, y, **{**OPTIONS, "epochs": 1, "batch_size": 32})
+    with hdcos.local() as one:
+        alone = one.fit(MODEL, x, y, **{**OPTIONS, "epochs": 1, "batch_size": 32})
+        assert np.abs(trained.predict(x) - alone.predict(x)).max() < 0.05
