@@ -38,9 +38,8 @@ ROLES = ("dealer", "party0", "party1")
 
 
 @contextmanager
-def running_all(folder, roles=ROLES, timeout_s=10, more=None, **descriptors):
-    """Nodes started by their commands at once, some with more options or with few descriptors; ready when they say
-    that they listen."""
+def running_all(folder, roles=ROLES, timeout_s=10, **descriptors):
+    """Nodes started by their commands at once, some with so few descriptors; ready when they say that they listen."""
     logs = {role: folder / f"{role}.log" for role in roles}
     said = {role: log.read_text().count("listening on") if log.exists() else 0 for role, log in logs.items()}
     processes = {}
@@ -51,7 +50,6 @@ def running_all(folder, roles=ROLES, timeout_s=10, more=None, **descriptors):
                 [
                     *(sys.executable, "-m", "hdcos", kind, "--node", folder / role),
                     *("--cluster", folder / "cluster.toml", "--timeout-s", str(timeout_s)),
-                    *(more or {}).get(role, ()),
                 ],
                 stderr=errors,
                 preexec_fn=most and (lambda most=most: setrlimit(RLIMIT_NOFILE, (most, most))),

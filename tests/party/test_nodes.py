@@ -143,13 +143,12 @@ def test_a_cluster_from_before_workers_works_as_it_did_and_is_told_what_more_wor
         model, rows = nn.models.mlp([6, 8, 3]), np.ones((2, 6))
         with connected(folder) as cluster:
             assert np.abs(cluster.share(model, "tiny").predict(rows) - model(rows)).max() < 0.02
-    with running_all(folder, more={"party0": ["--workers", "2"], "party1": ["--workers", "2"]}):
-        log = folder / "party1.log"
-        for _ in range(80):
-            if "hdcos node renew" in log.read_text():
-                break
-            time.sleep(0.25)
-        assert "PolicyRefused: the certificate of party1 is from before workers" in log.read_text()
+    for kind, role in (("party", "party0"), ("party", "party1"), ("dealer", "dealer")):
+        node = ("--node", folder / role, "--cluster", folder / "cluster.toml", "--workers", 2)
+        code, output = command(kind, *node)
+        assert code == 1
+        assert "those of dealer, party0, party1 in the cluster file are from before workers" in output
+        assert "hdcos node renew" in output
 
 
 def test_a_node_is_renewed_with_the_same_key_and_works_again_with_the_new_file(folder, tmp_path) -> None:

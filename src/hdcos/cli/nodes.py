@@ -160,6 +160,8 @@ def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
         tune_process()
         log_to_stderr(log_format)
         cluster = ClusterFile.read(path)
+        if workers > 1:
+            cluster.require_issuing()
         if serve_party is not None:
             told = serve_party(folder, cluster, listen, http_listen, timeout_s, workers)
             # The state is closed; a thread that still waits for a lost node must not hold the process.

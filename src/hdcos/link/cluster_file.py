@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hdcos.errors import InputError
+from hdcos.errors import InputError, PolicyRefused
 from hdcos.files import private_folder, read_toml, write_whole
 from hdcos.link import Certificate, Identity
-from hdcos.link.identity import CERTIFICATE_FILE
+from hdcos.link.identity import CERTIFICATE_FILE, RENEW
 
 VERSION = 1
 SERVERS = ("dealer", "party0", "party1")
@@ -104,6 +104,15 @@ class ClusterFile:
     def run(self) -> bytes:
         """What all nodes of one cluster say in their hello."""
         return bytes.fromhex(self.id)
+
+    def require_issuing(self) -> None:
+        """PolicyRefused if a node has a certificate from before workers, so that nobody would know its workers."""
+        before = [role for role, card in self.servers.items() if not card.certificate.issues]
+        if before:
+            raise PolicyRefused(
+                f"more than one worker needs certificates that issue theirs; those of {', '.join(before)} in the "
+                f"cluster file are from before workers. At each of these nodes: {RENEW}"
+            )
 
     def write(self, path: str | os.PathLike[str]) -> None:
         parts = [f'version = {VERSION}\nid = "{self.id}"\n']
