@@ -1,4 +1,4 @@
-"""A real HAProxy in front of a party, with deploy/haproxy.cfg: it routes by name, TLS stays between the two ends."""
+"""Real proxies in front of a party, as in deploy/: they route by name, and TLS stays between the two ends."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from collections.abc import Iterator
 
 import pytest
 
-from haproxy_front import EXAMPLE, needs_haproxy, proxy
 from hdcos.errors import HandshakeError, PeerLost
 from hdcos.link import Doorman, Identity, Listener, connect
+from proxies import ENVOY, HAPROXY, needs, running_proxy
 
 ZERO, ONE = Identity.create("party0"), Identity.create("party1")
 
-pytestmark = needs_haproxy
+BOTH = [pytest.param(proxy, marks=needs(proxy), id=proxy.program) for proxy in (HAPROXY, ENVOY)]
 
 
 def own(party: Identity, worker: int) -> Identity:
     return party.issue(f"w{worker}.{party.name}") if worker else party
 
 
-@pytest.fixture
-def party(tmp_path) -> Iterator[tuple[int, dict[int, Listener]]]:
+@pytest.fixture(params=BOTH)
+def party(request, tmp_path) -> Iterator[tuple[int, dict[int, Listener]]]:
     """The public port of party 0, and the listeners of its node (behind a doorman) and of two workers elsewhere."""
     with contextlib.ExitStack() as stack:
         doorman = stack.enter_context(Doorman(socket.create_server(("127.0.0.1", 0))))
@@ -36,13 +36,14 @@ def party(tmp_path) -> Iterator[tuple[int, dict[int, Listener]]]:
             for worker, sock in socks.items()
         }
         ports = {"node": doorman.port, "w1": listeners[1].port, "w2": listeners[2].port}
-        yield stack.enter_context(proxy(tmp_path, ports)), listeners
+        yield stack.enter_context(running_proxy(request.param, tmp_path, ports)), listeners
 
 
-def test_the_example_is_one_that_haproxy_accepts() -> None:
-    done = subprocess.run(["haproxy", "-c", "-f", EXAMPLE], capture_output=True, text=True)
+@pytest.mark.parametrize("proxy", BOTH)
+def test_the_example_is_one_that_the_proxy_accepts(proxy) -> None:
+    done = subprocess.run([proxy.program, *proxy.check, proxy.example], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "WARNING" not in done.stdout + done.stderr
+    assert "warning" not in (done.stdout + done.stderr).lower()
 
 
 def test_each_worker_is_reached_by_its_name_through_one_port_and_tls_ends_at_the_worker(party, both) -> None:

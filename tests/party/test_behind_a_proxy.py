@@ -9,15 +9,15 @@ from contextlib import ExitStack
 import numpy as np
 
 import hdcos
-from haproxy_front import free_port, needs_haproxy, proxy
 from hdcos import nn
 from hdcos.link.cluster_file import ClusterFile
+from proxies import HAPROXY, free_port, needs, running_proxy
 from tests.serve_nodes import command, running
 
 MODEL = nn.models.mlp([12, 16, 3], "cos", "hadamard", seed=2)
 
 
-@needs_haproxy
+@needs(HAPROXY)
 def test_all_pairs_work_through_one_public_port_and_again_after_the_proxy_was_restarted(tmp_path) -> None:
     folder, behind = tmp_path / "c", free_port()
     assert command("init", folder, "--single-machine")[0] == 0
@@ -48,7 +48,7 @@ def test_all_pairs_work_through_one_public_port_and_again_after_the_proxy_was_re
                     assert time.monotonic() < limit, worker()
                     time.sleep(0.2)
 
-            with proxy(tmp_path, ports, public):
+            with running_proxy(HAPROXY, tmp_path, ports, public):
                 model = cluster.share(MODEL, "m")
                 await_up()
                 await_worker(8)
@@ -57,7 +57,7 @@ def test_all_pairs_work_through_one_public_port_and_again_after_the_proxy_was_re
             while worker()["up"]:  # its links went through the proxy
                 assert time.monotonic() < limit
                 time.sleep(0.2)
-            with proxy(tmp_path, ports, public):
+            with running_proxy(HAPROXY, tmp_path, ports, public):
                 await_up()
                 assert worker()["starts"] > starts
                 await_worker(worker()["rows"] + 8)
