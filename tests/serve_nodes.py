@@ -32,7 +32,10 @@ def running(folder: Path, role: str, *options: str) -> Iterator[subprocess.Popen
     )
     assert process.stderr is not None
     try:
-        assert "listening on" in process.stderr.readline()
+        said = process.stderr.readline()
+        while "listening on" not in said:  # others may say something first
+            assert said, "it ended before it listened"
+            said = process.stderr.readline()
         yield process
     finally:
         process.send_signal(signal.SIGTERM)

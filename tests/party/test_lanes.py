@@ -123,13 +123,26 @@ def test_batches_and_steps_are_spread_over_all_pairs_and_outlive_kills(nodes) ->
     assert not reused(there.folder)
 
 
-def test_more_workers_than_the_other_party_has_are_told_so(nodes) -> None:
+def test_workers_come_and_go_and_those_that_the_other_party_lacks_are_told_so(nodes) -> None:
     there = nodes(2, 3)
     await_that(lambda: sum(worker["up"] for worker in there.workers(1)) == 1)
     await_that(lambda: "party 0 has 2 workers" in there.workers(1)[1]["reason"])
     private = there.cluster.share(MODEL, "served")
     x, _ = rows(4)
     assert np.abs(private.predict(x) - MODEL(x)).max() < 0.02
+    # Workers can be added and removed meanwhile.
+    assert command("workers", 3, "--node", there.folder / "party0")[0] == 0
+    await_that(lambda: there.all_up(2))
+    for role in ROLES[1:]:
+        assert command("workers", 2, "--node", there.folder / role)[0] == 0
+    await_that(lambda: [len(there.workers(rank)) for rank in (0, 1)] == [1, 1])
+    await_that(lambda: there.all_up(1))
+    assert np.abs(private.predict(x) - MODEL(x)).max() < 0.02
+    code, found = command("doctor", "--node", there.folder / "party0", "--cluster", there.folder / "cluster.toml")
+    assert (code, "worker 1 of party1" in found) == (0, True), found
+    zero = there.cluster.transport.both[0]
+    metrics = zero._pool.urlopen("GET", "/metrics", headers=zero._headers).data.decode()
+    assert 'hdcos_worker_up{worker="1"} 1.0' in metrics
 
 
 def test_without_a_dealer_each_pair_makes_its_own_material(nodes) -> None:

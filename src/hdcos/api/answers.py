@@ -323,7 +323,9 @@ class WorkerStatus(TypedDict):
     starts: int
     rows: int
     batches: int
+    steps: int
     models: int
+    stock: int
 
 
 class Status(TypedDict):

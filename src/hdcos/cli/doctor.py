@@ -163,6 +163,14 @@ def _reach_node(
         yield _ready(node.role, said, available or "no model is shared yet")
         for model in said["models"]:
             yield from _model(node.role, model)
+        yield from _workers(node.role, said["workers"])
+
+
+def _workers(role: str, workers: list[dict[str, Any]]) -> Iterator[Finding]:
+    """The workers of a party besides the first, which is the party itself."""
+    for worker in workers:
+        text = f"it works with that of the other party: {worker['rows']} rows, material for {worker['stock']}"
+        yield Finding(f"worker {worker['index']} of {role}", worker["up"], text if worker["up"] else worker["reason"])
 
 
 def _reach_party(party: Party, cluster: str, what: str) -> Iterator[Finding]:

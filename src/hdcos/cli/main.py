@@ -43,7 +43,7 @@ REMEDIES = {
 
 PLACES = {
     **{"cost": "cost", "demo": "demo", "train": "train", "doctor": "doctor"},
-    **dict.fromkeys(["approve", "dealer", "init", "node", "party", "quota", "retry", "token"], "nodes"),
+    **dict.fromkeys(["approve", "dealer", "init", "node", "party", "quota", "retry", "token", "workers"], "nodes"),
     **dict.fromkeys(["deal", "jobs", "models", "predict", "reveal", "share-model", "upload"], "remote"),
 }
 """Commands, and the modules they are in. A node that is started need not wait for what tables and charts import."""

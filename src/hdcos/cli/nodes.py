@@ -22,6 +22,7 @@ from hdcos.link import Certificate
 from hdcos.link.cluster_file import CARD_FILE, PARTIES, SERVERS, ClusterFile, NodeCard, make_node
 from hdcos.party import config
 from hdcos.party.dealers import serve_with_workers
+from hdcos.party.lane import WANTED_FILE, want_workers
 from hdcos.party.node import Node, log_to_stderr, tune_process
 from hdcos.party.store import Store, state
 
@@ -148,10 +149,22 @@ def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
         help="Processes that work side by side, each with one of the other party.",
     )
     @click.option(
+        "--ray",
+        default="",
+        help="Have the workers run on the machines of this organisation's Ray cluster: host:port, or `local`.",
+    )
+    @click.option(
         "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Of stderr."
     )
     def serve(
-        path: Path, folder: Path, listen: str, http_listen: str, timeout_s: float, workers: int, log_format: str
+        path: Path,
+        folder: Path,
+        listen: str,
+        http_listen: str,
+        timeout_s: float,
+        workers: int,
+        ray: str,
+        log_format: str,
     ) -> None:
         role = NodeCard.read(folder / CARD_FILE).role
         if role not in roles:
@@ -163,18 +176,18 @@ def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
         if workers > 1:
             cluster.require_issuing()
         if serve_party is not None:
-            told = serve_party(folder, cluster, listen, http_listen, timeout_s, workers)
+            told = serve_party(folder, cluster, listen, http_listen, timeout_s, workers, ray)
             # The state is closed; a thread that still waits for a lost node must not hold the process.
             os._exit(INTERRUPTED if told == signal.SIGINT else 0)
         dealing = Node.from_cluster_file(folder, cluster, listen, timeout_s)
         log.info("dealer: listening on %s:%d", *dealing.listener.getsockname()[:2])
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # a dealer holds nothing that could be torn
-        serve_with_workers(dealing, workers)
+        serve_with_workers(dealing, workers, ray)
 
     return click.command(command, help=text, short_help=text.partition(" until")[0] + ".")(serve)
 
 
-def _find_server() -> Callable[[Path, ClusterFile, str, str, float, int], signal.Signals]:
+def _find_server() -> Callable[[Path, ClusterFile, str, str, float, int, str], signal.Signals]:
     """The HTTPS server of a party: an extra, which clients and dealers go without."""
     try:
         from hdcos.party.http.server import serve_party
@@ -290,6 +303,17 @@ def quota(model: str | None, folder: Path, reset: bool) -> None:
     for name, (answered, allowed) in counted.items():
         if model in (None, name):
             click.echo(f"{name:<20} {answered} of {allowed} rows")
+
+
+@click.command(short_help="Change the number of workers.")
+@click.argument("count", type=click.IntRange(1, MOST_WORKERS))
+@folder_option
+def workers(count: int, folder: Path) -> None:
+    """Have a running party use COUNT workers from now on; its next start has --workers again."""
+    with _store(folder) as store:
+        want_workers(store.folder / WANTED_FILE, count)
+        _note(store, "workers", str(count))
+    click.echo(f"{count} workers; as many pairs work as both parties have workers for")
 
 
 @click.command(short_help="Load a model again.")

@@ -15,18 +15,18 @@ from threading import Thread
 from typing import Any
 
 from hdcos.link import Doorman, worker_name
-from hdcos.party.launcher import Launcher, ProcessLauncher, Running
+from hdcos.party.launcher import Launcher, Running, choose_launcher
 from hdcos.party.node import Node, run_dealer
 
 log = logging.getLogger("hdcos")
 LOOK_S = 0.5
 
 
-def serve_with_workers(node: Node, workers: int) -> None:
+def serve_with_workers(node: Node, workers: int, ray: str) -> None:
     """Serve for as long as the process lives, with further workers as processes of their own."""
     doorman = Doorman(node.listener)
     mine = replace(node, listener=doorman.serve(node.role, ""))
-    launcher = ProcessLauncher(doorman, node.listener)
+    launcher = choose_launcher(ray, doorman, node.listener)
     for index in range(1, workers):
         Thread(target=_keep_running, args=(node, index, launcher), name=f"worker {index}", daemon=True).start()
     run_dealer(mine, log.info, workers)

@@ -25,7 +25,7 @@ FIRST = 0
 class Gathering:
     """Makes the groups that the first worker leads, one after another."""
 
-    def __init__(self, node: Node, host: str = "127.0.0.1") -> None:
+    def __init__(self, node: Node, host: str) -> None:
         self._timeout_s, sock = node.timeout_s, socket.create_server((host, 0))
         self.address: Address = sock.getsockname()[:2]
         self._role, numbers = node.role, range(1, MAX_WORKERS if node.identity.certificate.issues else 1)

@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
@@ -34,6 +35,7 @@ import numpy as np
 from hdcos.api import answers, commands
 from hdcos.api.commands import Command, read_command, write_command
 from hdcos.errors import HdcosError, InputError, PeerLost, WorkerLost
+from hdcos.files import write_whole
 from hdcos.link import Hello, Identity, Kind, Link, connect, handshake, worker_name
 from hdcos.link.handshake import SOFTWARE
 from hdcos.link.message import decode_message, encode_message, integer, request
@@ -47,7 +49,9 @@ from hdcos.party.store import Store
 from hdcos.ring import Array, table_hash
 
 log = logging.getLogger("hdcos")
-START_S, LOOK_S, HEARTBEAT_S = 30.0, 1.0, 1.0
+START_S, LOOK_S, HEARTBEAT_S, COUNT_S = 30.0, 1.0, 1.0, 2.0
+WANTED_FILE = "workers"
+"""In the folder of a party's state: how many workers its operator wants at the moment."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
 
 
@@ -94,7 +98,8 @@ class Lane:
         self.rank, self._name = int(shared.node.role[-1]), worker_name(shared.node.role, index)
         self.reason = "starting"
         """Why it does not work now."""
-        self.lives = self.rows = self.batches = 0
+        self.lives = self.rows = self.batches = self.steps = self._stock = 0
+        self._counted = 0.0
         self._ready: dict[str, _Ready] = {}
         self._asked: deque[Command] = deque()
         """What the first pair wants of this one."""
@@ -135,7 +140,9 @@ class Lane:
             "starts": self.lives,
             "rows": self.rows,
             "batches": self.batches,
+            "steps": self.steps,
             "models": len(self._ready),
+            "stock": self._stock,
         }
 
     # ---- one life after another
@@ -247,6 +254,7 @@ class Lane:
                 told = time.monotonic()
                 peer.send(Kind.REQUEST, *encode_message(write_command(commands.Idle())))
                 self._look_after()
+                self._count_stock(worker)
             with batcher.changed:
                 batcher.changed.wait_for(
                     lambda: (
@@ -304,6 +312,7 @@ class Lane:
                 self._running = self._shared.batcher.take(command.ids)
             if isinstance(command, commands.Idle):
                 self._look_after()
+                self._count_stock(worker)
             else:
                 self._carry_out(command, worker)
 
@@ -313,6 +322,12 @@ class Lane:
         """A worker that has nothing to do may end as well."""
         if self._worker is not None and (died := self._worker.state()):
             raise PeerLost(f"the process of this worker is gone: {died}")
+
+    def _count_stock(self, worker: Link) -> None:
+        """How many rows there is material for, now and then."""
+        if time.monotonic() - self._counted > COUNT_S:
+            counts = [self._ask(worker, commands.CountMaterial(name))[0] for name in self._ready]
+            self._stock, self._counted = sum(int(count["available"]) for count in counts), time.monotonic()
 
     def _carry_out(self, command: Command, worker: Link) -> None:
         match command:
@@ -327,12 +342,14 @@ class Lane:
                 self._open_job(job, command, worker)
             case commands.StepsTogether():
                 self._ask_group(worker, command)
+                self.steps += command.steps
             case commands.PauseJob(job) | commands.CloseJob(job):
                 datasets = self._jobs.pop(job)
                 left = [commands.ForgetData(*known) for known in datasets if known not in chain(*self._jobs.values())]
                 self._ask(worker, command, *left)
             case _:
                 raise InputError(f"further workers do not know the command {type(command).__name__}")
+        self._count_stock(worker)
 
     def _load(self, name: str, version: str, scope: str, ahead: int, command: Command, worker: Link) -> None:
         store = self._shared.store
@@ -389,11 +406,21 @@ class Lane:
 
 
 class Lanes:
-    """All further workers of a party; as many as its operator wants at the moment."""
+    """All further workers of a party; as many as its operator wants at the moment, which a file says."""
 
-    def __init__(self, shared: Shared) -> None:
-        self._shared = shared
+    def __init__(self, shared: Shared, wanted: Path) -> None:
+        self._shared, self._wanted = shared, wanted
         self._lanes: dict[int, Lane] = {}
+        self._ended = Event()
+
+    def start(self, workers: int) -> None:
+        want_workers(self._wanted, workers)
+        Thread(target=self._keep, name="workers", daemon=True).start()
+
+    def _keep(self) -> None:
+        while not self._ended.is_set():
+            self.resize(read_wanted(self._wanted))
+            self._ended.wait(LOOK_S)
 
     def resize(self, workers: int) -> None:
         """Have this many workers in all, the first one included."""
@@ -405,6 +432,7 @@ class Lanes:
         self._shared.listener.workers = workers
 
     def stop(self, timeout_s: float) -> None:
+        self._ended.set()
         stopped = list(self._lanes.values())
         self.resize(1)
         for lane in stopped:
@@ -430,3 +458,14 @@ class Lanes:
 
     def status(self) -> list[answers.WorkerStatus]:
         return [lane.status() for lane in self._lanes.values()]
+
+
+def want_workers(file: Path, workers: int) -> None:
+    """Have a party, which may be running, use this many workers."""
+    write_whole(file, f"{workers}\n".encode())
+
+
+def read_wanted(file: Path) -> int:
+    """How many workers a party should have."""
+    text = file.read_text().strip() if file.exists() else "1"
+    return max(1, int(text)) if text.isdecimal() else 1

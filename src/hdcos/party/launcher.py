@@ -15,6 +15,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from hdcos.errors import InputError
 from hdcos.link import Doorman
 
 STOP_S = 5.0
@@ -35,6 +36,10 @@ class Running(Protocol):
 
 
 class Launcher(Protocol):
+    @property
+    def host(self) -> str:
+        """The address of this machine that workers reach it by."""
+
     def start(self, name: str, settings: Mapping[str, Any]) -> Running:
         """A worker that others call by this name."""
 
@@ -88,6 +93,10 @@ class WorkerProcess:
 class ProcessLauncher:
     """Workers are processes of this machine."""
 
+    @property
+    def host(self) -> str:
+        return "127.0.0.1"
+
     def __init__(self, doorman: Doorman, listener: socket.socket) -> None:
         host, port = listener.getsockname()[:2]
         self._doorman = doorman
@@ -95,3 +104,14 @@ class ProcessLauncher:
 
     def start(self, name: str, settings: Mapping[str, Any]) -> WorkerProcess:
         return WorkerProcess(self._doorman, self._address, name, settings)
+
+
+def choose_launcher(ray: str, doorman: Doorman, listener: socket.socket) -> Launcher:
+    """Processes of this machine, or the workers of the Ray cluster at an address."""
+    if not ray:
+        return ProcessLauncher(doorman, listener)
+    try:
+        from hdcos.party.ray_launcher import RayLauncher
+    except ModuleNotFoundError as error:
+        raise InputError(f"--ray needs {error.name}, which is not installed: pip install 'hdcos[ray]'") from None
+    return RayLauncher(ray, doorman)

@@ -25,8 +25,8 @@ from hdcos.party.failures import Failures
 from hdcos.party.functions import Functions
 from hdcos.party.gathering import Gathering
 from hdcos.party.http.connections import Connections, descriptors
-from hdcos.party.lane import Lanes, Shared
-from hdcos.party.launcher import ProcessLauncher
+from hdcos.party.lane import WANTED_FILE, Lanes, Shared
+from hdcos.party.launcher import choose_launcher
 from hdcos.party.links import DIAL_S, PeerListener, dial, dial_transfers
 from hdcos.party.node import Node
 from hdcos.party.opened import Loaded
@@ -44,7 +44,13 @@ class Service:
     """One party. `start` begins to look for the others; whatever fails, it begins again."""
 
     def __init__(
-        self, node: Node, store: Store, config: Config, loop: asyncio.AbstractEventLoop, workers: int = 1
+        self,
+        node: Node,
+        store: Store,
+        config: Config,
+        loop: asyncio.AbstractEventLoop,
+        workers: int = 1,
+        ray: str = "",
     ) -> None:
         self.node, self.store, self.config = node, store, config
         self.rank = int(node.role[-1])
@@ -64,27 +70,29 @@ class Service:
         self._doorman = Doorman(node.listener)
         mine = replace(node, listener=self._doorman.serve(node.role, ""))
         self._listener = PeerListener(mine, self.status)
-        self._gathering = Gathering(node)
+        launcher = choose_launcher(ray, self._doorman, node.listener)
+        self._gathering = Gathering(node, launcher.host)
         self.lanes = Lanes(
             Shared(
                 node=node,
                 store=store,
                 batcher=self.batcher,
-                launcher=ProcessLauncher(self._doorman, node.listener),
+                launcher=launcher,
                 listener=self._listener,
                 most_rows=config.limits.rows,
                 models=self._lasting_models,
                 dealers=self._count_dealers,
                 first=self._gathering.address,
                 occupied=lambda: (session := self.session) is not None and session.occupied,
-            )
+            ),
+            store.folder / WANTED_FILE,
         )
         self._workers = workers
         self._life = Thread(target=self._live, name="session", daemon=True)
 
     def start(self) -> None:
         self._life.start()
-        self.lanes.resize(self._workers)
+        self.lanes.start(self._workers)
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """End in good order: what runs is finished, what waits is refused."""

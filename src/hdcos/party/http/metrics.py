@@ -51,6 +51,16 @@ class _State(Collector):
             for field, family in families.items():
                 family.add_metric([model["name"]], float(bool(model[field])) if field == "error" else model[field])
         yield from families.values()
+        workers: dict[str, Any] = {
+            "up": GaugeMetricFamily("hdcos_worker_up", "whether a further worker works", labels=["worker"]),
+            "stock": GaugeMetricFamily("hdcos_worker_stock_rows", "rows of material at a worker", labels=["worker"]),
+            "rows": CounterMetricFamily("hdcos_worker_rows", "rows that a worker computed", labels=["worker"]),
+            "starts": CounterMetricFamily("hdcos_worker_starts", "how often a worker began", labels=["worker"]),
+        }
+        for worker in status["workers"]:
+            for field, family in workers.items():
+                family.add_metric([str(worker["index"])], float(worker[field]))
+        yield from workers.values()
 
 
 class Metrics:

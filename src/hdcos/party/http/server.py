@@ -125,7 +125,13 @@ async def _crowded(scope: Any, receive: Any, send: Any) -> None:
 
 
 def serve_party(
-    folder: Path, cluster: ClusterFile, listen: str, http_listen: str, timeout_s: float, workers: int
+    folder: Path,
+    cluster: ClusterFile,
+    listen: str,
+    http_listen: str,
+    timeout_s: float,
+    workers: int,
+    ray: str,
 ) -> signal.Signals:
     """Run a party until it is told to stop; the signal that told it."""
     config = Config.read(folder)
@@ -136,7 +142,7 @@ def serve_party(
         listening(address, f"HTTPS of {node.role}", "--http-listen", 1024) as sock,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
-        return runner.run(_serve(node, folder, config, sock, workers))
+        return runner.run(_serve(node, folder, config, sock, workers, ray))
 
 
 def _https_files(folder: Path, config: Config) -> tuple[str, str]:
@@ -156,11 +162,13 @@ def _https_files(folder: Path, config: Config) -> tuple[str, str]:
     return certificate, key
 
 
-async def _serve(node: Node, folder: Path, config: Config, sock: socket.socket, workers: int) -> signal.Signals:
+async def _serve(
+    node: Node, folder: Path, config: Config, sock: socket.socket, workers: int, ray: str
+) -> signal.Signals:
     certificate, key = _https_files(folder, config)
     store = open_state(folder)
     store.sweep()
-    service = Service(node, store, config, asyncio.get_running_loop(), workers)
+    service = Service(node, store, config, asyncio.get_running_loop(), workers, ray)
     settings = uvicorn.Config(
         make_app(service),
         log_config=None,

@@ -1,0 +1,110 @@
+"""Workers on the machines of a party's own Ray cluster (extra `hdcos[ray]`): placed, restarted and logged by Ray.
+
+An actor starts the worker as a process of its machine and says where it listens; it ends with the actor, and the actor
+with the node that asked for it. Ray is on no path of a round or a sum: workers talk to each other, to their node and to
+the dealer over links of their own. The other organisation has a Ray cluster of its own, and neither knows the other's.
+
+Security  anybody who reaches Ray's ports runs code on the party's machines. They belong on a network of the party's
+          own; Ray binds to it by the address it is started with. Workers' keys travel over it, to the machines that
+          use them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+
+from hdcos.errors import InputError, PeerLost
+from hdcos.link import Doorman
+from hdcos.party.launcher import Address
+from hdcos.party.relay import Relay
+
+LOCAL = "local"
+ASK_S, START_S = 5.0, 60.0
+
+
+class _Host:
+    """What runs on the machine of a worker: starts its process, and looks after it."""
+
+    def start(self, settings: Mapping[str, Any]) -> Address:
+        host = ray.util.get_node_ip_address()
+        with socket.create_server((host, 0)) as listener:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "hdcos.party"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[listener.fileno()],
+                env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+            )
+            assert self._process.stdin is not None
+            told = {**settings, "listener_fd": listener.fileno()}
+            self._process.stdin.write(json.dumps(told).encode() + b"\n")
+            self._process.stdin.flush()
+            address: Address = listener.getsockname()[:2]
+        return address
+
+    def state(self) -> str:
+        status = self._process.poll()
+        return "" if status is None else f"it ended with status {status}"
+
+    def pid(self) -> int:
+        return self._process.pid
+
+
+class RayWorker:
+    """A worker that Ray placed somewhere."""
+
+    def __init__(self, doorman: Doorman, name: str, settings: Mapping[str, Any]) -> None:
+        self._actor: Any = ray.remote(num_cpus=1, scheduling_strategy="SPREAD")(_Host).remote()
+        try:
+            host, port = ray.get(self._actor.start.remote(settings), timeout=START_S)
+        except RayError as error:
+            ray.kill(self._actor)
+            raise PeerLost(f"Ray did not start {name} within {START_S:g} s: {type(error).__name__}") from None
+        self.address: Address = (host, port)
+        self._relay = Relay(doorman, name, self.address)
+
+    def state(self) -> str:
+        try:
+            return str(ray.get(self._actor.state.remote(), timeout=ASK_S))
+        except RayError as error:
+            return f"its Ray actor is gone ({type(error).__name__})"
+
+    def stop(self) -> None:
+        self._relay.close()
+        ray.kill(self._actor)
+
+
+class RayLauncher:
+    """Starts workers as actors of the Ray cluster at an address; `local` starts one on this machine."""
+
+    def __init__(self, address: str, doorman: Doorman) -> None:
+        self._doorman = doorman
+        known = {"logging_level": logging.WARNING, "log_to_driver": True}
+        try:
+            if address == LOCAL:
+                folder = tempfile.mkdtemp(prefix="hdcos-ray-", dir=Path("/tmp"))  # its sockets' names must be short
+                ray.init(address=LOCAL, include_dashboard=False, _temp_dir=folder, **known)
+            else:
+                ray.init(address=address, **known)
+        except (ConnectionError, ValueError, RayError) as error:
+            raise InputError(f"no Ray cluster answers at {address} ({type(error).__name__}): {error}") from None
+
+    @property
+    def host(self) -> str:
+        """The address of this machine that workers reach it by."""
+        return str(ray.util.get_node_ip_address())
+
+    def start(self, name: str, settings: Mapping[str, Any]) -> RayWorker:
+        return RayWorker(self._doorman, name, settings)
