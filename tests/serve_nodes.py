@@ -5,13 +5,16 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from click.testing import CliRunner
 
+import hdcos
 from hdcos.cli import main
+from hdcos.party.store import state
 
 
 def command(*arguments: object) -> tuple[int, str]:
@@ -41,3 +44,60 @@ def running(folder: Path, role: str, *options: str) -> Iterator[subprocess.Popen
         process.send_signal(signal.SIGTERM)
         process.wait(10)
         process.stderr.close()
+
+
+def await_that(what: Callable[[], object], within_s: float = 40.0) -> None:
+    limit = time.monotonic() + within_s
+    while not what():
+        assert time.monotonic() < limit, "it did not come to that"
+        time.sleep(0.1)
+
+
+class Nodes:
+    """A cluster of one machine and a client of it."""
+
+    def __init__(self, folder: Path, processes: dict[str, subprocess.Popen[str]]) -> None:
+        self.folder, self.processes = folder, processes
+        self.cluster = self.connect()
+
+    def connect(self) -> hdcos.Cluster:
+        return hdcos.connect(self.folder / "cluster.toml", token=(self.folder / "token").read_text().strip())
+
+    def workers(self, rank: int) -> list[dict]:
+        return self.cluster.transport.both[rank].ask("GET", "/v2/status", None, None).meta["workers"]
+
+    def all_up(self, count: int) -> bool:
+        return all(sum(worker["up"] for worker in self.workers(rank)) == count for rank in (0, 1))
+
+    def worker_pids(self, role: str) -> list[int]:
+        tasks = Path(f"/proc/{self.processes[role].pid}/task")
+        return [int(pid) for task in tasks.iterdir() for pid in (task / "children").read_text().split()]
+
+    def reused(self) -> list[str]:
+        """What must never happen: material that was used twice, by the ledgers of both parties."""
+        found = []
+        for role in ("party0", "party1"):
+            with state(self.folder / role) as store:
+                found += store.reused()
+        return found
+
+
+@contextmanager
+def starting(folder: Path) -> Iterator[Callable[..., Nodes]]:
+    """Gives a function that starts a cluster with as many workers at each node as it is told; none is no node."""
+    with ExitStack() as stack:
+
+        def start(party0: int, party1: int, dealer: int = 1, init: tuple[str, ...] = (), ray: bool = False) -> Nodes:
+            assert command("init", folder / "c", "--single-machine", *init)[0] == 0
+            options = ("--ray", "local") if ray else ()
+            wanted = {"dealer": dealer, "party0": party0, "party1": party1}
+            return Nodes(
+                folder / "c",
+                {
+                    role: stack.enter_context(running(folder / "c", role, "--workers", str(count), *options))
+                    for role, count in wanted.items()
+                    if count
+                },
+            )
+
+        yield start

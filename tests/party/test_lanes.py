@@ -7,17 +7,14 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
-from subprocess import Popen
 
 import numpy as np
 import pytest
 
 import hdcos
 from hdcos import nn
-from hdcos.party.store import state
-from tests.serve_nodes import command, running
+from tests.serve_nodes import Nodes, await_that, command, starting
 
 ROLES = ("dealer", "party0", "party1")
 MODEL = nn.models.mlp([12, 16, 3], "cos", "hadamard", seed=2)
@@ -29,59 +26,10 @@ def rows(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return x, x[:, :3].argmax(axis=1)
 
 
-def await_that(what: Callable[[], object], within_s: float = 40.0) -> None:
-    limit = time.monotonic() + within_s
-    while not what():
-        assert time.monotonic() < limit, "it did not come to that"
-        time.sleep(0.1)
-
-
-class Nodes:
-    """A cluster of one machine and a client of it."""
-
-    def __init__(self, folder: Path, processes: dict[str, Popen[str]]) -> None:
-        self.folder, self.processes = folder, processes
-        self.cluster = self.connect()
-
-    def connect(self) -> hdcos.Cluster:
-        return hdcos.connect(self.folder / "cluster.toml", token=(self.folder / "token").read_text().strip())
-
-    def workers(self, rank: int) -> list[dict]:
-        return self.cluster.transport.both[rank].ask("GET", "/v2/status", None, None).meta["workers"]
-
-    def all_up(self, count: int) -> bool:
-        return all(sum(worker["up"] for worker in self.workers(rank)) == count for rank in (0, 1))
-
-    def worker_pids(self, role: str) -> list[int]:
-        tasks = Path(f"/proc/{self.processes[role].pid}/task")
-        return [int(pid) for task in tasks.iterdir() for pid in (task / "children").read_text().split()]
-
-
 @pytest.fixture
 def nodes(tmp_path: Path) -> Iterator[Callable[..., Nodes]]:
-    with ExitStack() as stack:
-
-        def start(party0: int, party1: int, dealer: int = 1, *options: str) -> Nodes:
-            assert command("init", tmp_path / "c", "--single-machine", *options)[0] == 0
-            wanted = {"dealer": dealer, "party0": party0, "party1": party1}
-            return Nodes(
-                tmp_path / "c",
-                {
-                    role: stack.enter_context(running(tmp_path / "c", role, "--workers", str(count)))
-                    for role, count in wanted.items()
-                    if count
-                },
-            )
-
+    with starting(tmp_path) as start:
         yield start
-
-
-def reused(folder: Path) -> list[str]:
-    found = []
-    for role in ROLES[1:]:
-        with state(folder / role) as store:
-            found += store.reused()
-    return found
 
 
 def test_batches_and_steps_are_spread_over_all_pairs_and_outlive_kills(nodes) -> None:
@@ -120,7 +68,7 @@ def test_batches_and_steps_are_spread_over_all_pairs_and_outlive_kills(nodes) ->
         alone = one.fit(MODEL, x, y, **{**OPTIONS, "epochs": 40})
         assert np.abs(trained.predict(x) - alone.predict(x)).max() < 0.05
     assert private.predict(x[:2]).shape == (2, 3)
-    assert not reused(there.folder)
+    assert not there.reused()
 
 
 def test_workers_come_and_go_and_those_that_the_other_party_lacks_are_told_so(nodes) -> None:
@@ -146,10 +94,30 @@ def test_workers_come_and_go_and_those_that_the_other_party_lacks_are_told_so(no
 
 
 def test_without_a_dealer_each_pair_makes_its_own_material(nodes) -> None:
-    there = nodes(2, 2, 0, "--no-dealer")
+    there = nodes(2, 2, 0, ("--no-dealer",))
     await_that(lambda: there.all_up(1))
     x, y = rows(96)
     trained = there.cluster.fit(MODEL, x, y, **{**OPTIONS, "epochs": 1, "batch_size": 32})
     with hdcos.local() as one:
         alone = one.fit(MODEL, x, y, **{**OPTIONS, "epochs": 1, "batch_size": 32})
         assert np.abs(trained.predict(x) - alone.predict(x)).max() < 0.05
+
+
+def test_workers_of_two_ray_clusters_serve_and_train(nodes) -> None:
+    """Each party has a Ray cluster of its own, and the two know nothing of each other."""
+    pytest.importorskip("ray")
+    there = nodes(2, 2, 1, ray=True)
+    await_that(lambda: there.all_up(1), 90)
+    x, y = rows(96)
+    with hdcos.local() as one:
+        alone = one.fit(MODEL, x, y, **OPTIONS)
+        trained = there.cluster.fit(MODEL, x, y, **OPTIONS)
+        assert np.abs(trained.predict(x) - alone.predict(x)).max() < 0.05
+    assert all(worker["steps"] > 0 for rank in (0, 1) for worker in there.workers(rank))
+    with ThreadPoolExecutor(6) as pool:
+        parts = [rows(16, number)[0] for number in range(24)]
+        there.cluster.share(MODEL, "spread")
+        await_that(lambda: all(worker["models"] == 2 for rank in (0, 1) for worker in there.workers(rank)))
+        answers = pool.map(lambda part: there.connect().model("spread").predict(part, mode="shares"), parts)
+        assert max(np.abs(answer - MODEL(part)).max() for answer, part in zip(answers, parts, strict=True)) < 0.02
+    assert not there.reused()
