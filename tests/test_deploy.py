@@ -15,6 +15,7 @@ from msgspec.structs import asdict
 from hdcos import nn
 from hdcos.api.tokens import ROLES
 from hdcos.cli.main import main
+from hdcos.link import split_name
 from hdcos.party import service as service_module
 from hdcos.party.config import Limits, StockRules
 from hdcos.party.http import metrics, pages
@@ -170,3 +171,55 @@ def test_compose_is_yaml_with_one_service_per_node() -> None:
         assert f"/{name}:/node" in service["volumes"][0]
         assert service["command"][0] == ("dealer" if name == "dealer" else "party")
     assert services["dealer"]["healthcheck"] == {"disable": True}
+
+
+def test_kuberay_starts_the_node_by_a_command_that_exists_and_lets_nobody_reach_ray() -> None:
+    yaml = pytest.importorskip("yaml")
+    cluster, public, head, workers = yaml.safe_load_all((DEPLOY / "kuberay.yaml").read_text())
+    assert [part["kind"] for part in (cluster, public, head, workers)] == [
+        "RayCluster",
+        "Service",
+        "NetworkPolicy",
+        "NetworkPolicy",
+    ]
+    (container,) = cluster["spec"]["headGroupSpec"]["template"]["spec"]["containers"]
+    (line,) = re.findall(r"exec hdcos (party .*)$", container["args"][0])
+    words = shlex.split(line)
+    check_call(words, whole=True)
+    (group,) = cluster["spec"]["workerGroupSpecs"]
+    placed = group["replicas"] * int(group["rayStartParams"]["num-cpus"])
+    assert int(words[words.index("--workers") + 1]) == placed + 1
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert words[words.index("--listen") + 1] == f"0.0.0.0:{ports['links']}"
+    assert words[words.index("--http-listen") + 1] == f"0.0.0.0:{ports['https']}"
+    assert {port["name"]: port["port"] for port in public["spec"]["ports"]} == ports
+    mine = {"ray.io/cluster": cluster["metadata"]["name"]}
+    inside = {"from": [{"podSelector": {"matchLabels": mine}}]}
+    assert public["spec"]["selector"] == {**mine, "ray.io/node-type": "head"}
+    for policy, kind in ((head, "head"), (workers, "worker")):
+        assert policy["spec"]["podSelector"]["matchLabels"] == {**mine, "ray.io/node-type": kind}
+        assert policy["spec"]["policyTypes"] == ["Ingress"]
+    assert workers["spec"]["ingress"] == [inside]
+    assert head["spec"]["ingress"] == [inside, {"ports": [{"port": name} for name in ports]}]
+
+
+def test_the_examples_of_proxies_route_the_same_names_to_the_same_machines() -> None:
+    yaml = pytest.importorskip("yaml")
+    haproxy = (DEPLOY / "haproxy.cfg").read_text()
+    rules = dict(re.findall(r"use_backend (\w+) if { req\.ssl_sni -i (\S+) }", haproxy))
+    (rest,) = re.findall(r"default_backend (\w+)", haproxy)
+    servers = dict(re.findall(r"^backend (\w+)\n    server \w+ (\S+)", haproxy, re.MULTILINE))
+    assert set(servers) == {*rules, rest}
+    envoy = yaml.safe_load((DEPLOY / "envoy.yaml").read_text())["static_resources"]
+    places = {}
+    for known in envoy["clusters"]:
+        (endpoint,) = known["load_assignment"]["endpoints"][0]["lb_endpoints"]
+        address = endpoint["endpoint"]["address"]["socket_address"]
+        places[known["name"]] = f"{address['address']}:{address['port_value']}"
+    routed = {}
+    for chain in envoy["listeners"][0]["filter_chains"]:
+        assert chain["filter_chain_match"]["transport_protocol"] == "tls"
+        (name,) = chain["filter_chain_match"].get("server_names", [""])
+        routed[name] = places[chain["filters"][0]["typed_config"]["cluster"]]
+    assert routed == {**{name: servers[backend] for backend, name in rules.items()}, "": servers[rest]}
+    assert all(split_name(name)[1] for name in rules.values())

@@ -19,6 +19,7 @@ from hdcos.link import Certificate, Identity, Listener, connect
 from hdcos.link.identity import make_key
 from hdcos.link.names import split_name, worker_name
 from hdcos.link.trust import Trust
+from old_identity import older
 
 NOW = datetime.datetime.now(datetime.UTC)
 DAY = datetime.timedelta(days=1)
@@ -61,26 +62,6 @@ def forge(
     made = builder.sign(signer, hashes.SHA256())
     pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     return Identity("forged", Certificate(made.public_bytes(serialization.Encoding.DER)), pem)
-
-
-def old(name: str) -> Identity:
-    """An identity as hdcos 0.2 made it: its certificate issues nothing."""
-    made = Identity.create(name)
-    key = serialization.load_pem_private_key(made.key_pem, None)
-    assert isinstance(key, ec.EllipticCurvePrivateKey)
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"hdcos {name}")])
-    signed = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(NOW - DAY)
-        .not_valid_after(NOW + 300 * DAY)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    return replace(made, certificate=Certificate(signed.public_bytes(serialization.Encoding.DER)))
 
 
 def meet(both, server, admits, client, trusts, server_name=""):
@@ -180,7 +161,7 @@ def test_a_nodes_own_certificate_is_fit_for_clients_that_are_strict(parties):
 
 
 def test_a_node_with_an_older_certificate_works_alone_and_is_told_what_to_do_about_workers(parties, both):
-    before, one = old("party0"), parties["party1"]
+    before, one = older(Identity.create("party0")), parties["party1"]
     assert meet(both, before, {one.certificate: "party1"}, one, {before.certificate: "party0"}) == ("party1", "party0")
     with pytest.raises(PolicyRefused, match="hdcos node renew"):
         before.issue("w1.party0")
@@ -191,7 +172,7 @@ def test_a_node_with_an_older_certificate_works_alone_and_is_told_what_to_do_abo
 
 
 def test_an_older_certificate_vouches_for_nobody_whatever_its_key_signs(parties, both):
-    before, one = old("party0"), parties["party1"]
+    before, one = older(Identity.create("party0")), parties["party1"]
     leaf = forge(before, [x509.DNSName("w1.party0")])
     assert leaf.certificate.is_signed_by(before.certificate)
     with pytest.raises(HandshakeError, match="issues none"):
@@ -201,7 +182,7 @@ def test_an_older_certificate_vouches_for_nobody_whatever_its_key_signs(parties,
 
 
 def test_a_renewed_certificate_has_the_same_key_and_issues(parties, both):
-    before, one = old("party0"), parties["party1"]
+    before, one = older(Identity.create("party0")), parties["party1"]
     after = before.renewed()
     assert after.key_pem == before.key_pem
     assert after.certificate != before.certificate
@@ -230,6 +211,7 @@ FORGERIES = {
     "two names": lambda p: forge(p["party1"], [x509.DNSName("w3.party1"), x509.DNSName("w2.party1")]),
     "the name twice": lambda p: forge(p["party1"], [x509.DNSName("w3.party1"), x509.DNSName("w3.party1")]),
     "a name of another kind besides": lambda p: forge(p["party1"], [x509.DNSName("w3.party1"), x509.RFC822Name("a@b")]),
+    "the name as one of another kind": lambda p: forge(p["party1"], [x509.UniformResourceIdentifier("w3.party1")]),
     "no name": lambda p: forge(p["party1"], []),
     "the name of another worker": lambda p: p["party1"].issue("w2.party1"),
     "a name with a wildcard": lambda p: forge(p["party1"], [x509.DNSName("*.party1")]),

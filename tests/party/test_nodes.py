@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 import time
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from hdcos import nn
@@ -14,7 +16,8 @@ from hdcos.link import Identity
 from hdcos.link.cluster_file import ClusterFile, NodeCard, make_node
 from hdcos.party.config import FILE, TEMPLATE, Config
 from hdcos.secure import compile_network
-from party.conftest import command, running_all
+from old_identity import older
+from party.conftest import command, connected, running_all
 
 
 def test_operators_combine_their_cards(tmp_path) -> None:
@@ -120,6 +123,68 @@ def test_the_doctor_warns_before_a_certificate_expires(folder) -> None:
     assert code == 1
     assert "BAD  certificate of party0: valid until" in output
     assert "another certificate for party0" in output
+
+
+def test_a_cluster_from_before_workers_works_as_it_did_and_is_told_what_more_workers_need(folder) -> None:
+    cards = {}
+    for role in ("dealer", "party0", "party1"):
+        card, made = NodeCard.read(folder / role / "card.toml"), older(Identity.load(folder / role))
+        (folder / role / "certificate.pem").write_text(made.certificate.pem)
+        cards[role] = replace(card, certificate=made.certificate)
+        cards[role].write(folder / role)
+    ClusterFile(ClusterFile.read(folder / "cluster.toml").id, cards).write(folder / "cluster.toml")
+    with running_all(folder):
+        for _ in range(80):
+            code, output = command("doctor", "--cluster", folder / "cluster.toml", "--node", folder / "party1")
+            if code == 0:
+                break
+            time.sleep(0.25)
+        assert code == 0, output
+        model, rows = nn.models.mlp([6, 8, 3]), np.ones((2, 6))
+        with connected(folder) as cluster:
+            assert np.abs(cluster.share(model, "tiny").predict(rows) - model(rows)).max() < 0.02
+    for kind, role in (("party", "party0"), ("party", "party1"), ("dealer", "dealer")):
+        node = ("--node", folder / role, "--cluster", folder / "cluster.toml", "--workers", 2)
+        code, output = command(kind, *node)
+        assert code == 1
+        assert "those of dealer, party0, party1 in the cluster file are from before workers" in output
+        assert "hdcos node renew" in output
+
+
+def test_a_node_is_renewed_with_the_same_key_and_works_again_with_the_new_file(folder, tmp_path) -> None:
+    """As a cluster does that was made before workers: party 0 gets a certificate that issues theirs."""
+    before = Identity.load(folder / "party0")
+    code, output = command("node", "renew", folder / "party0")
+    assert code == 0, output
+    after = Identity.load(folder / "party0")
+    assert after.fingerprint in output
+    assert after.key_pem == before.key_pem
+    assert after.fingerprint != before.fingerprint
+    kept = folder / "party0" / f"certificate.{before.fingerprint[:16]}.pem"
+    assert kept.read_text() == before.certificate.pem
+    code, output = command("party", "--node", folder / "party0", "--cluster", folder / "cluster.toml")
+    assert code == 1
+    assert "another certificate for party0" in output
+    make_node(tmp_path / "other", "party1", "127.0.0.1:7002", "127.0.0.1:8002")
+    cards = [folder / "dealer" / "card.toml", folder / "party0" / "card.toml", tmp_path / "other" / "card.toml"]
+    code, output = command("init", tmp_path / "new.toml", *cards, "--replaces", folder / "cluster.toml")
+    assert code == 0
+    said = {line.split()[0]: line.endswith("the same key as before") for line in output.splitlines() if "  " in line}
+    assert said == {"dealer": True, "party0": True, "party1": False}
+    cards[2] = folder / "party1" / "card.toml"
+    code, output = command("init", tmp_path / "right.toml", *cards, "--replaces", folder / "cluster.toml")
+    assert code == 0
+    (tmp_path / "right.toml").replace(folder / "cluster.toml")
+    with running_all(folder):
+        for _ in range(40):
+            code, output = command("doctor", "--cluster", folder / "cluster.toml", "--node", folder / "party1")
+            if code == 0:
+                break
+            time.sleep(0.25)
+        assert code == 0, output
+    code, output = command("node", "renew", tmp_path)
+    assert code == 1
+    assert "does not exist" in output
 
 
 def test_the_template_of_a_nodes_settings_says_the_defaults(tmp_path) -> None:

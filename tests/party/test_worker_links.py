@@ -30,20 +30,16 @@ def node(role: str, worker: int, doorman: Doorman, sock: socket.socket) -> Node:
     return Node(role, identity, certificates, addresses, sock, b"r" * 16, 5.0, None)
 
 
-@pytest.mark.parametrize("worker", [0, 1, 12])
-def test_a_pair_makes_its_links_through_the_one_port(doorman, worker) -> None:
-    channel = doorman.serve(worker_name("party0", worker))
-    listener = PeerListener(node("party0", worker, doorman, channel), dict)
+def test_the_links_of_the_nodes_themselves_go_through_the_doorman(doorman) -> None:
+    listener = PeerListener(node("party0", 0, doorman, doorman.serve("party0", "")), dict)
     with socket.socket() as unused:
-        caller = node("party1", worker, doorman, unused)
+        caller = node("party1", 0, doorman, unused)
         theirs = dial(caller, Meter())
         mine = listener.links(Meter(), 5.0)
         link, seed = dial_transfers(caller, Meter())
         other, same_seed = listener.transfers(Meter(), 5.0)
-        assert same_seed == seed
     assert mine.pair_seed == theirs.pair_seed
-    assert mine.rounds.peer == worker_name("party1", worker)
-    assert theirs.rounds.peer == worker_name("party0", worker)
+    assert same_seed == seed
     assert doorman.counts == {"handed": 4}
     link.close()
     other.close()
@@ -51,7 +47,19 @@ def test_a_pair_makes_its_links_through_the_one_port(doorman, worker) -> None:
     mine.close(None)
     doorman.close()
     listener._thread.join(5.0)
-    assert not listener._thread.is_alive(), "a worker whose node is gone must not wait for ever"
+    assert not listener._thread.is_alive(), "a listener whose doorman is gone must not wait for ever"
+
+
+@pytest.mark.parametrize("worker", [1, 2, 12])
+def test_a_pair_of_workers_meets_through_the_one_port(doorman, worker) -> None:
+    zero = node("party0", worker, doorman, doorman.serve(f"w{worker}.party0"))
+    with zero.listen("party1") as listener, socket.socket() as unused, ThreadPoolExecutor() as pool:
+        one = node("party1", worker, doorman, unused)
+        dialing = pool.submit(one.dial, "party0")
+        with listener.accept(5.0) as mine, dialing.result() as theirs:
+            assert (mine.peer, theirs.peer) == (f"w{worker}.party1", f"w{worker}.party0")
+            greeting = pool.submit(one.greet_peer, theirs)
+            assert zero.greet_peer(mine) == greeting.result()
 
 
 def test_a_worker_of_another_pair_is_refused_by_both_sides(doorman) -> None:

@@ -15,6 +15,7 @@ import click
 
 from hdcos.api.tokens import ROLES, check_fingerprint, fingerprint, new_secret, token, token_hash
 from hdcos.cli.common import FILE, FOLDER, INTERRUPTED, read_secret
+from hdcos.cli.renew import renew
 from hdcos.errors import DataMissing, InputError
 from hdcos.files import new_file, read_text
 from hdcos.link import Certificate
@@ -34,6 +35,9 @@ cluster_option = click.option("--cluster", "path", required=True, type=FILE, hel
 @click.group()
 def node() -> None:
     """One node of a cluster."""
+
+
+node.add_command(renew)
 
 
 @node.command("init", short_help="Make a node: key, certificate, node card.")
@@ -87,12 +91,15 @@ def init(target: Path, cards: tuple[Path, ...], single_machine: bool, no_dealer:
     if target.exists():
         raise InputError(f"{target} exists already: a cluster file is never overwritten")
     cluster = ClusterFile.of((NodeCard.read(path) for path in cards), dealer=not no_dealer)
-    if replaces is not None:
-        cluster = ClusterFile(ClusterFile.read(replaces).id, cluster.servers)
+    before = None if replaces is None else ClusterFile.read(replaces)
+    if before is not None:
+        cluster = ClusterFile(before.id, cluster.servers)
     cluster.write(target)
     click.echo(f"{target} is the cluster file of all nodes and clients. Compare with what each operator was told:")
     for known in cluster.servers.values():
-        click.echo(f"  {known.role:<7} {known.address:<24} {known.certificate.fingerprint}")
+        old = None if before is None else before.servers.get(known.role)
+        same = "  the same key as before" if old is not None and known.certificate.has_key_of(old.certificate) else ""
+        click.echo(f"  {known.role:<7} {known.address:<24} {known.certificate.fingerprint}{same}")
 
 
 def _single_machine(folder: Path, roles: tuple[str, ...]) -> None:
@@ -166,6 +173,8 @@ def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
         tune_process()
         log_to_stderr(log_format)
         cluster = ClusterFile.read(path)
+        if workers > 1:
+            cluster.require_issuing()
         if serve_party is not None:
             told = serve_party(folder, cluster, listen, http_listen, timeout_s, workers, ray)
             # The state is closed; a thread that still waits for a lost node must not hold the process.

@@ -12,13 +12,14 @@ import os
 import secrets
 import socket
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hdcos.errors import InputError
-from hdcos.files import private_folder, read_toml
+from hdcos.errors import InputError, PolicyRefused
+from hdcos.files import private_folder, read_toml, write_whole
 from hdcos.link import Certificate, Identity
+from hdcos.link.identity import CERTIFICATE_FILE, RENEW
 
 VERSION = 1
 SERVERS = ("dealer", "party0", "party1")
@@ -57,8 +58,11 @@ class NodeCard:
         authority = f'authority = """\n{self.authority}"""\n' if self.authority else ""
         return f'address = "{self.address}"\n{http}{authority}certificate = """\n{self.certificate.pem}"""\n'
 
+    def card(self) -> str:
+        return f'role = "{self.role}"\n{self.toml()}'
+
     def write(self, folder: Path) -> None:
-        (folder / CARD_FILE).write_text(f'role = "{self.role}"\n{self.toml()}')
+        (folder / CARD_FILE).write_text(self.card())
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> NodeCard:
@@ -100,6 +104,15 @@ class ClusterFile:
     def run(self) -> bytes:
         """What all nodes of one cluster say in their hello."""
         return bytes.fromhex(self.id)
+
+    def require_issuing(self) -> None:
+        """PolicyRefused if a node has a certificate from before workers, so that nobody would know its workers."""
+        before = [role for role, card in self.servers.items() if not card.certificate.issues]
+        if before:
+            raise PolicyRefused(
+                f"more than one worker needs certificates that issue theirs; those of {', '.join(before)} in the "
+                f"cluster file are from before workers. At each of these nodes: {RENEW}"
+            )
 
     def write(self, path: str | os.PathLike[str]) -> None:
         parts = [f'version = {VERSION}\nid = "{self.id}"\n']
@@ -155,3 +168,23 @@ def make_node(folder: str | os.PathLike[str], role: str, address: str, http: str
     identity.save(place)
     card.write(place)
     return card
+
+
+def renew_node(folder: str | os.PathLike[str]) -> tuple[NodeCard, Path]:
+    """A new certificate for the key in a folder, and the node card with it. The old certificate stays under a name of
+    its own: to go back, it is put in place again.
+    """
+    place = Path(folder)
+    before, card = Identity.load(place), NodeCard.read(place / CARD_FILE)
+    after = before.renewed()
+    kept = place / f"certificate.{before.fingerprint[:16]}.pem"
+    _write_public(kept, before.certificate.pem)
+    _write_public(place / CERTIFICATE_FILE, after.certificate.pem)
+    renewed = replace(card, certificate=after.certificate)
+    _write_public(place / CARD_FILE, renewed.card())
+    return renewed, kept
+
+
+def _write_public(path: Path, text: str) -> None:
+    write_whole(path, text.encode())
+    path.chmod(0o644)

@@ -219,7 +219,7 @@ def connect(
     identity.require_valid()
     trust = Trust(allowed)
     settings, asked = trust.settings(identity, server=False), server_name or trust.only_name
-    deadline, pause = monotonic() + timeout_s, 0.01
+    deadline, pause, reason = monotonic() + timeout_s, 0.01, ""
     while True:
         left = deadline - monotonic()
         try:
@@ -234,7 +234,8 @@ def connect(
             transport.emulate(emulation)
             return Link(transport, name, timeout_s=link_timeout_s, meter=meter)
         except (OSError, LostError) as error:
-            reason = str(error) if isinstance(error, LostError) else f"is out of reach ({error.strerror or error})"
+            if not reason or monotonic() < deadline:  # an attempt that was cut short says less than the one before it
+                reason = str(error) if isinstance(error, LostError) else f"is out of reach ({error.strerror or error})"
         except (HandshakeError, FrameError) as error:
             raise type(error)(f"{host}:{port}: {error}") from None
         if not retry or monotonic() + pause >= deadline:

@@ -138,12 +138,14 @@ class Node:
         return hashlib.sha256(b"".join(nonce for _, nonce in nonces)).digest()
 
     def listen(self, *roles: str, workers: Iterable[int] | None = None) -> Listener:
-        """For these workers of some roles; without, for those with the number of this one."""
-        numbers = (self.identity.worker,) if workers is None else tuple(workers)
+        """For those of these workers that the roles can have; without, for those with the number of this one."""
+        mine = (self.identity.worker,)
+        several = mine if workers is None else tuple(workers)
+        alone = mine if workers is None else (0,)  # certificates from before workers vouch for none
         return Listener(
             self.identity,
             {
-                certificate: tuple(_name(role, number) for number in numbers)
+                certificate: tuple(_name(role, number) for number in (several if certificate.issues else alone))
                 for role in roles
                 for certificate in self.certificates[role]
             },
