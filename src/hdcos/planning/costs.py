@@ -5,6 +5,7 @@ Rows come as shares, which takes one round more than rows under masks that were 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
@@ -24,6 +25,20 @@ SIZES = (1, 256)
 
 
 @dataclass(frozen=True)
+class Piece:
+    """Material that is made at once: of some rows, or of a step on a part of a batch."""
+
+    amount: int
+    """Rows, or steps."""
+    fixed: float
+    rows: float
+    """How often the two parts of the work on a row or a step are done."""
+
+    def of(self, work: Work) -> float:
+        return self.fixed * work.fixed + self.rows * work.row
+
+
+@dataclass(frozen=True)
 class Costs:
     """A batch of predictions, or a step of training at one pair."""
 
@@ -40,6 +55,10 @@ class Costs:
     memory: Work
     """Bytes at a party, beside its process: a fixed part, and for each row or step that material is kept for."""
 
+    def pieces(self, ordered: int) -> Iterator[Piece]:
+        """An order, in the pieces in which it is made."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True)
 class ServingCosts(Costs):
@@ -48,6 +67,24 @@ class ServingCosts(Costs):
     most_rows: int
     row_bytes: int
     """From a client to each party."""
+    chunk: int
+    """Rows whose material is made at once."""
+
+    def pieces(self, ordered: int) -> Iterator[Piece]:
+        for start in range(0, ordered, self.chunk):
+            rows = min(self.chunk, ordered - start)
+            yield Piece(rows, float(start == 0), rows)
+
+
+@dataclass(frozen=True)
+class StepCosts(Costs):
+    """A step of training on a part of a batch."""
+
+    part: int
+    """Rows of a step at one pair."""
+
+    def pieces(self, ordered: int) -> Iterator[Piece]:
+        return iter([Piece(1, 1.0, self.part)] * ordered)
 
 
 def _between(small: float, large: float) -> Work:
@@ -72,17 +109,18 @@ def serving_costs(model: nn.Sequential, figures: NetworkFigures, config: Config 
         memory=Work(float(demand.fixed), float(demand.row)),
         most_rows=min(settings.limits.rows, demand.rows),
         row_bytes=8 * prod(chosen.input_shape),
+        chunk=max(material.chunks(demand.rows)),
     )
 
 
-def training_costs(model: nn.Sequential, figures: NetworkFigures, part: int) -> Costs:
+def training_costs(model: nn.Sequential, figures: NetworkFigures, part: int) -> StepCosts:
     """A step on a part of a batch, at one pair."""
     if figures.training is None:
         raise ModelError(f"{figures.name} cannot be trained on shares, so nothing was measured of its steps")
     plans = [plan_step(model, rows) for rows in SIZES]
     planned = plan_step(model, part)
     ahead = steps_ahead(planned.material)
-    return Costs(
+    return StepCosts(
         measured=figures.training,
         rounds=planned.rounds,
         round_s=figures.round_s,
@@ -90,4 +128,5 @@ def training_costs(model: nn.Sequential, figures: NetworkFigures, part: int) -> 
         dealt=_between(*(plan.material.packed_bytes(1) for plan in plans)),
         ahead=ahead,
         memory=Work(0.0, 8.0 * planned.material.words),
+        part=part,
     )

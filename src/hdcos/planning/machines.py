@@ -2,7 +2,8 @@
 
 What one execution takes of a pair, a batch or a step, comes in this order:
 
-    its material must be there: what it takes is ordered again, from the dealer of this pair
+    its material must be there: more is ordered from the dealer of this pair when half of what is kept ahead is gone,
+        by `hdcos.local` whenever something is taken
     both parties work, on cores that they share with the other pairs and with the unpacking of material
     its bytes go over the line between the parties, which all pairs share
     its rounds are waited for, each half a round-trip time
@@ -19,7 +20,7 @@ from itertools import cycle
 from math import inf
 
 from hdcos.link import Emulation
-from hdcos.planning.costs import Costs
+from hdcos.planning.costs import Costs, Piece
 from hdcos.planning.events import Action, Clock, Line, Processor, Thread, after_all
 
 PARTS = ("work", "rounds", "line", "material", "client", "idle")
@@ -41,20 +42,27 @@ class Machines:
 
 
 class Pool:
-    """Material at one pair, and the execution that waits for more of it."""
+    """Material at one pair, in rows or in steps, and the execution that waits for more of it."""
 
-    def __init__(self, amount: float) -> None:
-        self._amount, self._wanted = amount, 0
+    def __init__(self, ahead: int, least: int) -> None:
+        self._ahead, self._least = ahead, least
+        self._available = self._expected = ahead
+        self._wanted = 0
         self._go_on: Action | None = None
 
-    def take(self, amount: int, go_on: Action) -> None:
+    def take(self, amount: int, go_on: Action) -> int:
+        """Go on when this amount is there; returns how much to order now, which may be nothing."""
         self._wanted, self._go_on = amount, go_on
+        self._expected -= amount
+        ordered = self._ahead - self._expected if self._expected <= self._least else 0
+        self._expected += ordered
         self.add(0)
+        return ordered
 
     def add(self, amount: int) -> None:
-        self._amount += amount
-        if self._go_on is not None and self._amount >= self._wanted:
-            self._amount -= self._wanted
+        self._available += amount
+        if self._go_on is not None and self._available >= self._wanted:
+            self._available -= self._wanted
             go_on, self._go_on = self._go_on, None
             go_on()
 
@@ -109,8 +117,9 @@ class SimulatedCluster:
         processors = [self.processor, self.processor if alone else Processor(self.clock, cores)]
         dealing = self.processor if alone else Processor(self.clock, machines.dealer_cores)
         self._dealers = [Thread(dealing) for _ in range(machines.dealers)]
+        least = costs.ahead - 1 if alone else costs.ahead // 2
         self.pairs = [
-            Pair(processors, dealer, [Pool(costs.ahead) for _ in range(models)])
+            Pair(processors, dealer, [Pool(costs.ahead, least) for _ in range(models)])
             for _, dealer in zip(range(machines.pairs), cycle(self._dealers), strict=False)
         ]
         self._line, self._dealer_line = Line(self.clock, network.mbps), Line(self.clock, network.mbps)
@@ -118,17 +127,18 @@ class SimulatedCluster:
 
     def execute(self, pair: Pair, pool: Pool, rows: int, amount: int, done: Action) -> None:
         """Rows at a pair, for which it takes this amount from a pool."""
-        self._order(pair, pool, rows, amount)
-        pool.take(amount, partial(self._work, pair, rows, done))
+        ordered = pool.take(amount, partial(self._work, pair, rows, done))
+        for piece in self.costs.pieces(ordered):
+            self._order(pair, pool, piece)
 
-    def _order(self, pair: Pair, pool: Pool, rows: int, amount: int) -> None:
-        """As much as is taken. Party 0 makes its part from a seed; party 1's comes from the dealer."""
+    def _order(self, pair: Pair, pool: Pool, piece: Piece) -> None:
+        """Party 0 makes its part from a seed; party 1's comes from the dealer."""
         measured = self.costs.measured
-        made = after_all(2, partial(pool.add, amount))
-        unpack = partial(pair.supply[1].do, measured.material[1].of(rows), made)
-        send = partial(self._dealer_line.send, self.costs.dealt.of(rows), unpack)
-        pair.dealer.do(measured.dealer.of(rows), send)
-        pair.supply[0].do(measured.material[0].of(rows), made)
+        made = after_all(2, partial(pool.add, piece.amount))
+        unpack = partial(pair.supply[1].do, piece.of(measured.material[1]), made)
+        send = partial(self._dealer_line.send, piece.of(self.costs.dealt), unpack)
+        pair.dealer.do(piece.of(measured.dealer), send)
+        pair.supply[0].do(piece.of(measured.material[0]), made)
 
     def _work(self, pair: Pair, rows: int, done: Action) -> None:
         pair.note("material", self.clock.now)

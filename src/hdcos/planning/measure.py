@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,10 +33,12 @@ from hdcos.ring import Array, backend
 from hdcos.secure.calibrate import state_intervals
 from hdcos.secure.training import training_plan
 
-SIZES, TURNS, WARM_UP = (1, 32, 128), 8, 3
-"""Rows of the batches that are measured, how often each is, and how often it runs before that."""
+SIZES, TURNS, WARM_UP = {1: 64, 32: 16, 128: 8}, 8, 3
+"""Rows of the batches that are measured and how often each is; how often another thing is measured; and how often
+anything runs before that."""
 ROUNDS = 100
-REQUESTS = (1, 64)
+REQUESTS, CLIENTS = {1: 400, 64: 100}, 16
+"""Requests over HTTPS by their rows, and clients that ask for them at the same time."""
 PARTS, STEPS = (32, 128), 16
 """Rows of a step at a pair, and steps."""
 PROC = Path("/proc")
@@ -132,6 +135,8 @@ def _measure_round(cluster: Cluster) -> float:
 
 def _fit(sizes: Sequence[int], seconds: Sequence[float]) -> Work:
     """The line through what some sizes took. All count in proportion: the smallest is not drowned by the largest."""
+    if not any(seconds):
+        return Work(0.0, 0.0)
     rows, taken = np.array(sizes, float), np.maximum(np.array(seconds, float), 1e-9)
     weighted = np.stack([1 / taken, rows / taken], axis=1)
     (fixed, row), *_ = np.linalg.lstsq(weighted, np.ones(len(rows)))
@@ -156,18 +161,18 @@ def _measured(sizes: Sequence[int], found: Sequence[Spent]) -> Measured:
 def _measure_inference(cluster: Cluster, model: nn.Sequential) -> Measured:
     """Batches that come one after another, with as much material made meanwhile as they take."""
     private, found = cluster.share(state_intervals(model)), []  # nobody looks at the answers
-    for rows in SIZES:
+    for rows, turns in SIZES.items():
         x = np.random.default_rng(0).uniform(0, 1, (rows, *model.input_shape))
         private.keep_ahead(2 * rows)
         for _ in range(WARM_UP):
             private.predict(x, mode="shares")
         cluster.cost  # noqa: B018  it is read when all material that was ordered is there
         before = spent(cluster.pids)
-        for _ in range(TURNS):
+        for _ in range(turns):
             private.predict(x, mode="shares")
         cluster.cost  # noqa: B018
-        found.append((spent(cluster.pids) - before).each(TURNS))
-    return _measured(SIZES, found)
+        found.append((spent(cluster.pids) - before).each(turns))
+    return _measured(list(SIZES), found)
 
 
 # ---- training
@@ -218,7 +223,11 @@ def _steps(cluster: Cluster, model: nn.Sequential, batch: int) -> Spent:
 
 
 def measure_requests(say: Callable[[str], None] = lambda text: None) -> Work:
-    """What a request takes at each party besides its batch: TLS, HTTP, matching and handing over."""
+    """What a request takes at each party besides its batch: TLS, HTTP, matching and handing over.
+
+    Clients ask at the same time, as those of a busy cluster do: much is then done for several requests at once. How
+    many batches they made is told by the rounds.
+    """
     check_machine()
     say("requests over HTTPS")
     model = nn.models.higgs_mlp()
@@ -227,16 +236,23 @@ def measure_requests(say: Callable[[str], None] = lambda text: None) -> Work:
     found = []
     with tempfile.TemporaryDirectory(prefix="hdcos-") as folder, _nodes(Path(folder)) as (cluster, pids):
         private = cluster.share(model)
-        for rows in REQUESTS:
+        for rows, requests in REQUESTS.items():
             x = np.random.default_rng(0).uniform(0, 1, (rows, *model.input_shape))
-            for _ in range(WARM_UP):
-                private.predict(x, mode="shares")
-            before = [sum(_thread_s(pid)) for pid in pids]
-            for _ in range(TURNS):
-                private.predict(x, mode="shares")
-            taken = max(sum(_thread_s(pid)) - then for pid, then in zip(pids, before, strict=True)) / TURNS
-            found.append(max(0.0, taken - alone.online.of(rows) - alone.material[1].of(rows)))
-    return _fit(REQUESTS, found)
+            with ThreadPoolExecutor(CLIENTS) as clients:
+
+                def ask(times: int, x: Array = x, clients: ThreadPoolExecutor = clients) -> None:
+                    for answer in [clients.submit(private.predict, x, mode="shares") for _ in range(times)]:
+                        answer.result()
+
+                ask(2 * CLIENTS)
+                cluster.reset_cost()
+                before = [sum(_thread_s(pid)) for pid in pids]
+                ask(requests)
+                taken = max(sum(_thread_s(pid)) - then for pid, then in zip(pids, before, strict=True))
+            batches = cluster.cost.online.rounds / private.rounds["shares"]
+            of_batches = batches * alone.online.fixed + requests * rows * (alone.online.row + alone.material[1].row)
+            found.append(max(0.0, taken - of_batches) / requests)
+    return _fit(list(REQUESTS), found)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from hdcos.link import Emulation
-from hdcos.planning.costs import Costs
+from hdcos.planning.costs import StepCosts
 from hdcos.planning.events import after_all
 from hdcos.planning.machines import Machines, Reading, SimulatedCluster, Use
 
@@ -28,9 +28,9 @@ class StepOutcome:
 class Training:
     """One run of the simulation."""
 
-    def __init__(self, costs: Costs, machines: Machines, network: Emulation, rows: int, adding_s: float) -> None:
-        """`rows` are those of each pair in a step, `adding_s` is what a further worker's changes take."""
-        self._cluster, self._rows = SimulatedCluster(costs, machines, network), rows
+    def __init__(self, costs: StepCosts, machines: Machines, network: Emulation, adding_s: float) -> None:
+        """`adding_s` is what a further worker's changes take."""
+        self._cluster, self._rows = SimulatedCluster(costs, machines, network), costs.part
         self._adding_s = adding_s * (machines.pairs - 1)
         self._taken = 0
         self._warm: Reading | None = None
