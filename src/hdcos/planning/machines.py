@@ -23,8 +23,8 @@ from hdcos.link import Emulation
 from hdcos.planning.costs import Costs, Piece
 from hdcos.planning.events import Action, Clock, Line, Processor, Thread, after_all
 
-PARTS = ("work", "rounds", "line", "material", "client", "idle")
-"""What the time of a pair goes to."""
+PARTS = ("work", "rounds", "line", "material", "client", "adding", "others", "idle")
+"""What the time of a pair goes to: the last two are waiting for other pairs in a step, and for requests."""
 TRIPS = 2
 """Ways between the parties before the first round: party 1 says what arrived there, party 0 what to begin."""
 

@@ -27,22 +27,27 @@ from hdcos.cluster.connect import connect
 from hdcos.cluster.fit import check_run
 from hdcos.cluster.local import local
 from hdcos.cluster.transport import split_words
-from hdcos.errors import HdcosError, InputError, ModelError
+from hdcos.errors import HdcosError, InputError, ModelError, PeerLost
 from hdcos.planning.figures import Measured, NetworkFigures, Work
 from hdcos.ring import Array, backend
 from hdcos.secure.calibrate import state_intervals
 from hdcos.secure.training import training_plan
 
-SIZES, TURNS, WARM_UP = {1: 64, 32: 16, 128: 8}, 8, 3
-"""Rows of the batches that are measured and how often each is; how often another thing is measured; and how often
-anything runs before that."""
+SMALL, MIDDLE = 1, 32
+"""Rows of the batches that are measured, besides a large one."""
+LARGE, LARGE_S = range(128, 1025), 0.1
+"""What a large batch may have, and about how long it computes: little work on a row wants many of them."""
+PARTS, PART_S = range(64, 2049), 0.3
+"""The same for the part of a step that one pair takes."""
+FEW = 4
+"""Rows of a step in which little is computed: what it takes to add the changes of two workers shows."""
+TURNS, WARM_UP, STEPS = 8, 3, 16
+"""How often a large batch and a round are measured, how often anything runs before that, and steps of training."""
 ROUNDS = 100
 REQUESTS, CLIENTS = {1: 400, 64: 100}, 16
 """Requests over HTTPS by their rows, and clients that ask for them at the same time."""
-PARTS, STEPS = (32, 128), 16
-"""Rows of a step at a pair, and steps."""
 PROC = Path("/proc")
-START_S, STOP_S = 30.0, 20.0
+START_S, STOP_S = 120.0, 20.0
 
 
 @dataclass(frozen=True)
@@ -145,23 +150,25 @@ def _fit(sizes: Sequence[int], seconds: Sequence[float]) -> Work:
     return Work(float(fixed), max(0.0, float(row)))
 
 
-def _measured(sizes: Sequence[int], found: Sequence[Spent]) -> Measured:
-    """Lines through what was spent on each size; the material of no row is nothing."""
+def _measured(found: Mapping[int, Spent]) -> Measured:
+    """Lines through what was spent on each number of rows."""
+
+    def fit(of: Callable[[Spent], float]) -> Work:
+        return _fit(list(found), [float(of(each)) for each in found.values()])
+
     return Measured(
-        online=_fit(sizes, [each.online.max() for each in found]),
-        material=(
-            _fit(sizes, [each.material[0] for each in found]),
-            _fit(sizes, [each.material[1] for each in found]),
-        ),
-        dealer=_fit(sizes, [each.dealer for each in found]),
-        caller=_fit(sizes, [each.caller for each in found]),
+        online=fit(lambda each: each.online.max()),
+        material=(fit(lambda each: each.material[0]), fit(lambda each: each.material[1])),
+        dealer=fit(lambda each: each.dealer),
+        caller=fit(lambda each: each.caller),
     )
 
 
 def _measure_inference(cluster: Cluster, model: nn.Sequential) -> Measured:
     """Batches that come one after another, with as much material made meanwhile as they take."""
-    private, found = cluster.share(state_intervals(model)), []  # nobody looks at the answers
-    for rows, turns in SIZES.items():
+    private = cluster.share(state_intervals(model))  # nobody looks at the answers
+
+    def batches(rows: int, turns: int) -> Spent:
         x = np.random.default_rng(0).uniform(0, 1, (rows, *model.input_shape))
         private.keep_ahead(2 * rows)
         for _ in range(WARM_UP):
@@ -171,8 +178,16 @@ def _measure_inference(cluster: Cluster, model: nn.Sequential) -> Measured:
         for _ in range(turns):
             private.predict(x, mode="shares")
         cluster.cost  # noqa: B018
-        found.append((spent(cluster.pids) - before).each(turns))
-    return _measured(list(SIZES), found)
+        return (spent(cluster.pids) - before).each(turns)
+
+    found = {SMALL: batches(SMALL, 8 * TURNS), MIDDLE: batches(MIDDLE, 2 * TURNS)}
+    large = _rows_in(LARGE, LARGE_S, found[MIDDLE])
+    return _measured({**found, large: batches(large, TURNS)})
+
+
+def _rows_in(sizes: range, seconds: float, middle: Spent) -> int:
+    """About as many rows as compute for some seconds, by what MIDDLE rows took."""
+    return min(sizes[-1], max(sizes[0], int(MIDDLE * seconds / float(middle.online.max()))))
 
 
 # ---- training
@@ -188,13 +203,13 @@ def _can_be_trained(model: nn.Sequential) -> bool:
 
 def _measure_training(model: nn.Sequential) -> tuple[Measured, float]:
     """Steps at one pair, and what it takes to add the changes of a second one."""
-    found = []
     with local() as cluster:
-        for part in PARTS:
-            found.append(_steps(cluster, model, part))
+        few, middle = _steps(cluster, model, FEW), _steps(cluster, model, MIDDLE)
+        large = _rows_in(PARTS, PART_S, middle)
+        measured = _measured({MIDDLE: middle, large: _steps(cluster, model, large)})
     with local(workers=2) as cluster:
-        together = _steps(cluster, model, 2 * PARTS[0])
-    return _measured(PARTS, found), max(0.0, float((together.online - found[0].online).max()))
+        together = _steps(cluster, model, 2 * FEW)
+    return measured, max(0.0, float((together.online - few.online).max()))
 
 
 def _steps(cluster: Cluster, model: nn.Sequential, batch: int) -> Spent:
@@ -274,4 +289,18 @@ def _nodes(folder: Path) -> Iterator[tuple[Cluster, list[int]]]:
             stack.callback(process.terminate)
             pids[role] = process.pid
         cluster = stack.enter_context(connect(cluster_file, (home / "token").read_text().strip(), timeout_s=START_S))
+        _wait_until_ready(cluster)
         yield cluster, [pids["party0"], pids["party1"]]
+
+
+def _wait_until_ready(cluster: Cluster) -> None:
+    """Nodes take their time to start, more of it on a machine that has other work."""
+    deadline = time.monotonic() + START_S
+    while True:
+        try:
+            cluster.models()
+            return
+        except PeerLost:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)

@@ -48,8 +48,8 @@ def part_of(machines: Machines, part: float) -> Machines:
     return Machines(
         min(machines.pairs, LARGEST),
         max(1, int(machines.dealers * part)),
-        machines.party_cores * part,
-        machines.dealer_cores * part,
+        max(1.0, machines.party_cores * part),
+        max(1.0, machines.dealer_cores * part),
     )
 
 
@@ -69,20 +69,18 @@ def check_lines(network: Emulation, costs: Costs, wanted: float, what: str) -> N
             )
 
 
-def name_limit(
-    spent: dict[str, float], costs: Costs, pairs: int, dealers: int, network: Emulation, idle: str = ""
-) -> str:
-    """What takes most of the time of pairs at full load; of material, who makes it wait. `idle` says what a pair
-    waits for that has nothing to do."""
-    most = max((part for part in spent if part != "idle" or idle), key=spent.__getitem__)
+def name_limit(spent: dict[str, float], costs: Costs, pairs: int, dealers: int, network: Emulation) -> str:
+    """What takes most of the time of pairs at full load; of material, who makes it wait."""
+    names = {
+        "work": "the processors of the parties",
+        "rounds": "the round-trip time",
+        "line": "the line between the parties",
+        "adding": "adding the changes of all pairs",
+        "material": "material",
+    }
+    most = max(names, key=spent.__getitem__)
     if most != "material":
-        return {
-            "work": "the processors of the parties",
-            "rounds": "the round-trip time",
-            "line": "the line between the parties",
-            "client": "the client",
-            "idle": idle,
-        }[most]
+        return names[most]
     line_s = 0.0 if network.mbps is None else pairs * costs.dealt.row * 8e-6 / network.mbps
     waits = {
         "the dealers": costs.measured.dealer.row * pairs / dealers,

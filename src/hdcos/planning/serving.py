@@ -94,6 +94,8 @@ class Serving:
         self._client = Thread(self._cluster.processor) if machines.on_one else None
         self._queues, self._requests = self._arrive(request_s, np.random.default_rng(seed))
         self._free = deque(self._cluster.pairs)
+        self._wakes_s = inf
+        """When somebody looks again."""
         self._answered = self._ended = 0
         self._warm: Reading | None = None
         self._latencies: list[Array] = []
@@ -128,8 +130,9 @@ class Serving:
             model = min(range(len(self._queues)), key=lambda index: self._queues[index].oldest_s)
             oldest_s, now = self._queues[model].oldest_s, self._clock.now
             if oldest_s > now:
-                if oldest_s < inf:
-                    self._clock.after(oldest_s - now, self._look)
+                if oldest_s < self._wakes_s:
+                    self._wakes_s = oldest_s
+                    self._clock.after(oldest_s - now, self._wake)
                 return
             pair, arrived = self._free.popleft(), self._queues[model].take(now, self._most)
             pair.note("idle", now)
@@ -138,6 +141,10 @@ class Serving:
                 go_on()
             else:
                 self._client.do(self._costs.measured.caller.of(len(arrived) * self._load.rows), go_on)
+
+    def _wake(self) -> None:
+        self._wakes_s = inf
+        self._look()
 
     def _execute(self, pair: Pair, model: int, arrived: Array) -> None:
         pair.note("client", self._clock.now)

@@ -116,7 +116,7 @@ class _Sizing:
             part_of(machines, part),
             part_of_lines(self._network, part),
             replace(load, requests_per_s=load.requests_per_s * part),
-            self._request_s / (self._fronts * part),
+            self._request_s / max(1.0, self._fronts * part),
             batches,
         ).run()
         use = replace(outcome.use, party_cores=outcome.use.party_cores / part)
@@ -127,9 +127,9 @@ class _Sizing:
         return self._run(Machines(pairs, dealers), replace(self._load, requests_per_s=inf), FULL_BATCHES)
 
     def _answer(self, pairs: int, dealers: int) -> tuple[Outcome, int]:
-        """At the load asked for, with as many cores at each party as are busy then."""
+        """At the load asked for, with the cores at each party that are busy then, and some to spare."""
         free = self._run(Machines(pairs, dealers), self._load, BATCHES)
-        cores = max(1, ceil(free.use.party_cores))
+        cores = max(ceil(free.use.party_cores / (1 - SPARE)), ceil(pairs / LARGEST))
         return self._run(Machines(pairs, dealers, cores, dealers), self._load, BATCHES), cores
 
     # ---- the fewest
@@ -148,7 +148,7 @@ class _Sizing:
     def _fewest_dealers(self, pairs: int) -> int:
         """As many as do what a dealer for each pair would do."""
         enough = min(self._wanted, 0.98 * self._full(pairs, pairs).rows_per_s)
-        return fewest(1, pairs, lambda dealers: self._full(pairs, dealers).rows_per_s >= enough)
+        return fewest(ceil(pairs / LARGEST), pairs, lambda dealers: self._full(pairs, dealers).rows_per_s >= enough)
 
     def _fast_enough(self, pairs: int, p99_s: float) -> int:
         quickest_s = self._run(Machines(1, 1), replace(self._load, requests_per_s=1e-3), BATCHES).quantile(0.99)
@@ -177,6 +177,6 @@ class _Sizing:
         fronts_s = load.requests_per_s * self._request_s
         memory = pairs * load.models * costs.memory.of(costs.ahead)
         return needs_of(
-            self._figures, pairs + self._fronts, dealers, cores + ceil(fronts_s), memory,
+            self._figures, pairs + self._fronts, dealers, cores + ceil(fronts_s / (1 - SPARE)), memory,
             ((asked + between, answered + between), (asked + between + dealt, answered + between), (0.0, dealt)),
         )  # fmt: skip

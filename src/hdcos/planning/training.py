@@ -6,7 +6,6 @@ The first worker of a party adds the changes of the others, one after another, b
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 from hdcos.link import Emulation
 from hdcos.planning.costs import StepCosts
@@ -29,9 +28,9 @@ class Training:
     """One run of the simulation."""
 
     def __init__(self, costs: StepCosts, machines: Machines, network: Emulation, adding_s: float) -> None:
-        """`adding_s` is what a further worker's changes take."""
+        """`adding_s` is what it takes to add the changes of all pairs."""
         self._cluster, self._rows = SimulatedCluster(costs, machines, network), costs.part
-        self._adding_s = adding_s * (machines.pairs - 1)
+        self._adding_s = adding_s
         self._taken = 0
         self._warm: Reading | None = None
 
@@ -43,14 +42,21 @@ class Training:
         return StepOutcome(use.passed_s / (STEPS - WARM_UP), use)
 
     def _begin(self) -> None:
-        pairs = self._cluster.pairs
-        added = after_all(len(pairs), partial(self._cluster.clock.after, self._adding_s, self._end))
-        for pair in pairs:
-            pair.note("idle", self._cluster.clock.now)
-            self._cluster.execute(pair, pair.pools[0], self._rows, 1, added)
+        ended = after_all(len(self._cluster.pairs), self._add)
+        for pair in self._cluster.pairs:
+            self._cluster.execute(pair, pair.pools[0], self._rows, 1, ended)
+
+    def _add(self) -> None:
+        self._note("others")
+        self._cluster.clock.after(self._adding_s, self._end)
 
     def _end(self) -> None:
+        self._note("adding")
         self._taken += 1
         if self._taken == WARM_UP:
             self._warm = self._cluster.read()
         self._begin()
+
+    def _note(self, part: str) -> None:
+        for pair in self._cluster.pairs:
+            pair.note(part, self._cluster.clock.now)

@@ -29,8 +29,8 @@ from hdcos.planning.needs import (
 from hdcos.planning.training import StepOutcome, Training
 from hdcos.secure.training import training_plan
 
-GROWTH = 1.15
-"""How much larger the next cluster is that is tried."""
+GROWTH, WORSE = 1.15, 1.3
+"""How much larger the next cluster is that is tried, and how much slower than the best the last one may be."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class _Sizing:
         if pairs > self._run.batch:
             raise InputError(f"{pairs} pairs cannot divide a batch of {self._run.batch} rows: choose a larger one")
         alone_s = self._step(pairs, pairs).step_s
-        dealers = fewest(1, pairs, lambda count: self._step(pairs, count).step_s <= 1.02 * alone_s)
+        dealers = fewest(ceil(pairs / LARGEST), pairs, lambda count: self._step(pairs, count).step_s <= 1.02 * alone_s)
         outcome, costs = self._step(pairs, dealers), self._costs(pairs)
         return TrainingPlan(
             self._run.steps,
@@ -100,7 +100,7 @@ class _Sizing:
             outcome.step_s,
             self._run.batch / outcome.step_s,
             self._hours(outcome.step_s),
-            name_limit(outcome.use.spent, costs, pairs, dealers, self._network, "adding the changes of all pairs"),
+            name_limit(outcome.use.spent, costs, pairs, dealers, self._network),
             outcome.use.spent,
         )
 
@@ -118,7 +118,7 @@ class _Sizing:
     def _fewest_pairs(self, hours: float) -> int:
         tried: dict[int, float] = {}
         pairs, enough_s = 1, hours * (1 - SPARE)
-        while pairs <= self._run.batch:
+        while pairs <= self._run.batch and (not tried or tried[max(tried)] < WORSE * min(tried.values())):
             tried[pairs] = self._hours(self._step(pairs, pairs).step_s)
             if tried[pairs] <= enough_s:
                 fewer = max((count for count in tried if count < pairs), default=0)
@@ -136,7 +136,7 @@ class _Sizing:
         plan = training_plan(self._model, "logistic")
         kept = self._run.rows * WORD_BYTES * (prod(plan.input_shape) + plan.outputs)
         part = min(1.0, LARGEST / pairs)
-        cores = ceil(outcome.use.party_cores / part)
+        cores = ceil(outcome.use.party_cores / part / (1 - SPARE))
         memory = pairs * costs.memory.of(costs.ahead)
         flows = ((between, between), (between + dealt, between), (0.0, dealt))
         return needs_of(self._figures, pairs, dealers, cores, memory, flows, kept / 1e9)
