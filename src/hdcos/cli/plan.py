@@ -101,13 +101,13 @@ def plan(
         click.echo(json.dumps({**asdict(made), **priced, "figures": source}, indent=1))
         return
     _show_needs(made.needs, prices)
-    for line in told:
-        click.echo(line)
+    for text in told:
+        click.echo(click.wrap_text(text, 80))
     if prices is not None:
         total = _priced(prices, made.needs, units)["total"]
         what = "The run" if train_rows is not None else "A million rows"
         click.echo(f"{what}: {total:,.2f} {prices.currency}".rstrip() + ".")
-    click.echo(f"Costs were {source}.")
+    click.echo(click.wrap_text(f"Costs were {source}.", 80))
 
 
 def _check_options(rows_per_second: float | None, train_rows: int | None, measure: bool) -> None:
@@ -179,7 +179,7 @@ def _tell_serving(name: str, made: ServingPlan, load: Load) -> list[str]:
     ]
     if made.fronts > 1:
         told.append(
-            f"Requests are {made.fronts} processes' work at each party; one takes them in at a time:\n"
+            f"Requests are {made.fronts} processes' work at each party; one takes them in at a time: "
             f"divide clients among {made.fronts} clusters, or ask for more rows at once."
         )
     return told

@@ -25,10 +25,10 @@ MONTH_H = 730.0
 
 
 class Prices(Struct, frozen=True, forbid_unknown_fields=True):
-    """What things cost. A price that is left out is nothing."""
+    """What things cost. Of the prices only that of a core must be there; what is left out costs nothing."""
 
+    core_hour: Price
     currency: str = ""
-    core_hour: Price = 0.0
     gb_hour: Price = 0.0
     disk_gb_month: Price = 0.0
     gb_out: Price = 0.0
