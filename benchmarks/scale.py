@@ -105,7 +105,7 @@ def planner(seed: int) -> Iterator[Line]:
     Requests wait in a queue. A thread for each pair takes what waits, as a party's batcher does, and asks for it.
     """
     cores, model = os.cpu_count() or 1, nn.models.criteo_mlp()
-    measured = measure_network("criteo_mlp", model)
+    measured = measure_network("criteo_mlp", model, steps=False)
     costs = replace(serving_costs(model, measured), most_rows=QUEUE_MOST * QUEUE_ROWS, ahead=QUEUE_AHEAD)
     print(f"measured: {measured.inference}", flush=True)
     for count in PLANNED:

@@ -65,7 +65,7 @@ def test_a_plan_carries_its_load_with_time_to_spare_and_one_pair_less_would_not(
 
 
 def test_a_large_cluster_is_planned_by_a_part_of_it() -> None:
-    small, large = (plan_serving(MODEL, FIGURES, Load(rate), Emulation()) for rate in (5_000.0, 500_000.0))
+    small, large = (plan_serving(MODEL, FIGURES, Load(rate), Emulation()) for rate in (9_800.0, 980_000.0))
     assert small.pairs <= LARGEST < large.pairs
     assert large.pairs == pytest.approx(100 * small.pairs, rel=0.1)
     assert large.needs[0].gbit_out == pytest.approx(100 * small.needs[0].gbit_out, rel=0.2)

@@ -95,10 +95,10 @@ def _between(small: float, large: float) -> Work:
 
 def serving_costs(model: nn.Sequential, figures: NetworkFigures, config: Config | None = None) -> ServingCosts:
     """A batch of predictions at parties with these settings, or with the settings that parties have by default."""
-    settings, chosen = config or Config(), compile_network(model)
+    config, chosen = config or Config(), compile_network(model)
     costs = [total(estimate(model, rows, masked=False)).online for rows in SIZES]
     material = plan_inference(chosen).material
-    demand = Demand.of(model, material, settings.stock.megabytes)
+    demand = Demand.of(model, material, config.stock.megabytes)
     return ServingCosts(
         measured=figures.inference,
         rounds=costs[0].rounds,
@@ -107,7 +107,7 @@ def serving_costs(model: nn.Sequential, figures: NetworkFigures, config: Config 
         dealt=Work(0.0, float(material.packed_bytes(SIZES[1])) / SIZES[1]),
         ahead=demand.rows,
         memory=Work(float(demand.fixed), float(demand.row)),
-        most_rows=min(settings.limits.rows, demand.rows),
+        most_rows=min(config.limits.rows, demand.rows),
         row_bytes=8 * prod(chosen.input_shape),
         chunk=max(material.chunks(demand.rows)),
     )

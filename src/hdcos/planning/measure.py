@@ -36,12 +36,12 @@ from hdcos.secure.training import training_plan
 SMALL, MIDDLE = 1, 32
 """Rows of the batches that are measured, besides a large one."""
 LARGE, LARGE_S = range(128, 1025), 0.1
-"""What a large batch may have, and about how long it computes: little work on a row wants many of them."""
+"""What a large batch may have, and about how long a thread works on it: little work on a row wants many of them."""
 PARTS, PART_S = range(64, 2049), 0.3
 """The same for the part of a step that one pair takes."""
 FEW = 4
 """Rows of a step in which little is computed: what it takes to add the changes of two workers shows."""
-TURNS, WARM_UP, STEPS = 8, 3, 16
+TURNS, WARM_UP, STEPS = 8, 3, 10
 """How often a large batch and a round are measured, how often anything runs before that, and steps of training."""
 ROUNDS = 100
 REQUESTS, CLIENTS = {1: 400, 64: 100}, 16
@@ -108,8 +108,10 @@ def describe_machine() -> str:
     return f"{model}, {os.cpu_count()} cores, kernels {backend()}"
 
 
-def measure_network(name: str, model: nn.Sequential, say: Callable[[str], None] = lambda text: None) -> NetworkFigures:
-    """Predictions with a network and, if it can be trained on shares, steps of training."""
+def measure_network(
+    name: str, model: nn.Sequential, say: Callable[[str], None] = lambda text: None, steps: bool = True
+) -> NetworkFigures:
+    """Predictions with a network and, if it can be trained on shares and `steps` are wanted, steps of training."""
     check_machine()
     say(f"predictions with {name}")
     with local() as cluster:
@@ -118,7 +120,7 @@ def measure_network(name: str, model: nn.Sequential, say: Callable[[str], None] 
         inference = _measure_inference(cluster, model)
         dealer_mb = _resident_mb(cluster.pids["dealer"])
     training, adding_s = None, 0.0
-    if _can_be_trained(model):
+    if steps and _can_be_trained(model):
         say(f"steps of training {name}")
         training, adding_s = _measure_training(model)
     return NetworkFigures(name, inference, training, adding_s, round_s, party_mb, dealer_mb)
@@ -186,8 +188,9 @@ def _measure_inference(cluster: Cluster, model: nn.Sequential) -> Measured:
 
 
 def _rows_in(sizes: range, seconds: float, middle: Spent) -> int:
-    """About as many rows as compute for some seconds, by what MIDDLE rows took."""
-    return min(sizes[-1], max(sizes[0], int(MIDDLE * seconds / float(middle.online.max()))))
+    """About as many rows as keep a thread busy for some seconds, by what MIDDLE rows took."""
+    taken_s = max(middle.dealer, *middle.online, *middle.material)
+    return min(sizes[-1], max(sizes[0], int(MIDDLE * seconds / taken_s)))
 
 
 # ---- training
@@ -221,14 +224,12 @@ def _steps(cluster: Cluster, model: nn.Sequential, batch: int) -> Spent:
     assert run.own is not None
     cluster.upload(run.own.shared, run.own.targets, name=run.spec["datasets"][0], outputs=run.plan.outputs)
     cluster.transport.submit(run.spec, split_words(run.words))
-    first = spent(cluster.pids)
-    readings = [
-        (status["step"], spent(cluster.pids))
-        for status in cluster.transport.events(run.spec["id"])
-        if status["state"] == "running"
-    ]
-    if not readings or readings[-1][0] != STEPS:
-        raise HdcosError(f"training was measured for {len(readings)} pieces and not to its end: {model}")
+    first, readings = spent(cluster.pids), []
+    for status in cluster.transport.events(run.spec["id"]):
+        if status["state"] == "running":
+            readings.append((status["step"], spent(cluster.pids)))
+        elif status["error"]:
+            raise HdcosError(f"training could not be measured with {batch} rows a step: {status['error']}")
     (begun, warm), (_, last) = readings[0], readings[-1]
     made = (last - first).each(STEPS)
     return Spent((last - warm).each(STEPS - begun).online, made.material, made.dealer, 0.0)
