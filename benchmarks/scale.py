@@ -10,6 +10,8 @@ import os
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from threading import Lock
 
 import numpy as np
 
@@ -20,11 +22,20 @@ from benchmarks.training import Training
 from hdcos import nn
 from hdcos.cluster.cluster import Cluster
 from hdcos.cluster.model import PrivateModel
+from hdcos.link import Emulation
+from hdcos.planning.costs import serving_costs
+from hdcos.planning.machines import Machines
+from hdcos.planning.measure import measure_network
+from hdcos.planning.serving import Load, Serving
 
 COUNTS = (1, 2, 4, 5)
 LOAD_S, CLIENTS, BATCH = 8.0, 16, 128
 MNIST_ROWS, HIGGS_ROWS = 4_000, 40_960
 MODELS, RTT_MS = 8, 40.0
+PLANNED, PLANNED_PART = (1, 2, 4), 0.6
+"""Pairs for which the planner is compared with what they do, and the part of their most rows at which latencies are."""
+QUEUE_ROWS, QUEUE_MOST, QUEUE_AHEAD = 8, 8, 512
+"""Rows of a request, requests of a batch at most (larger ones are spread over pairs), rows that a pair keeps ahead."""
 
 
 def pairs(seed: int) -> Iterator[Line]:
@@ -113,4 +124,89 @@ def models(seed: int) -> Iterator[Line]:
     yield at_least(line, rates[MODELS] / rates[1], 5.0)
 
 
-PARTS = {"pairs": pairs, "models": models, "kills": scale_kills.plain, "kills-ray": scale_kills.with_ray}
+# ---- the planner against measurement
+
+
+def planner(seed: int) -> Iterator[Line]:
+    """What the planner says of one, two and four pairs on this machine, and what they do.
+
+    Requests wait in a queue. A thread for each pair takes what waits, as a party's batcher does, and asks for it.
+    """
+    cores, model = os.cpu_count() or 1, nn.models.criteo_mlp()
+    measured = measure_network("criteo_mlp", model, steps=False)
+    costs = replace(serving_costs(model, measured), most_rows=QUEUE_MOST * QUEUE_ROWS, ahead=QUEUE_AHEAD)
+    print(f"measured: {measured.inference}", flush=True)
+    for count in PLANNED:
+        machines = Machines(count, count, cores, on_one=True)
+        full = Serving(costs, machines, Emulation(), Load(rows=QUEUE_ROWS), batches=400, seed=seed).run()
+        with hdcos.local(workers=count) as cluster:
+            private = cluster.share(model, "criteo", ahead=count * QUEUE_AHEAD)
+            private.predict(np.zeros((QUEUE_ROWS, 1023)))
+            done = _arrivals(private, count, np.zeros(1 + int(3 * LOAD_S * full.rows_per_s / QUEUE_ROWS)), LOAD_S)
+            rows_per_s = done.rows / done.seconds
+            rate = PLANNED_PART * rows_per_s / QUEUE_ROWS
+            gaps = np.random.default_rng(seed).exponential(1 / rate, int(rate * LOAD_S))
+            seen = _arrivals(private, count, np.cumsum(gaps))
+        load = Load(rate, QUEUE_ROWS)
+        told = Serving(costs, machines, Emulation(), load, batches=4000, seed=seed).run()
+        p99_s = float(np.quantile(seen.latencies_s, 0.99))
+        print(
+            f"{count} pairs: {rows_per_s:.0f} rows/s, planned {full.rows_per_s:.0f}; at {rate * QUEUE_ROWS:.0f} rows/s "
+            f"p50 {np.median(seen.latencies_s) * 1e3:.1f} ms, planned {told.quantile(0.5) * 1e3:.1f}; "
+            f"p99 {p99_s * 1e3:.1f} ms, planned {told.quantile(0.99) * 1e3:.1f}; planned {full.use}",
+            flush=True,
+        )
+        shown = f"{count} pair{'s' if count > 1 else ''} on {cores} cores, criteo_mlp"
+        yield _close(f"{shown}: rows a second, planned over measured", full.rows_per_s, rows_per_s, "rows/s")
+        name = f"{shown}, {PLANNED_PART:.0%} of that load: p99, planned over measured"
+        yield _close(name, told.quantile(0.99) * 1e3, p99_s * 1e3, "ms")
+
+
+@dataclass
+class _Done:
+    """What was answered, and how long each request took from its arrival on."""
+
+    rows: int = 0
+    seconds: float = 0.0
+    latencies_s: list[float] = field(default_factory=list)
+
+
+def _arrivals(private: PrivateModel, pairs: int, times_s: np.ndarray, longest_s: float = np.inf) -> _Done:
+    """Requests that arrive at these times, and are answered by as many threads as there are pairs."""
+    x = np.random.default_rng(0).uniform(-1, 1, (QUEUE_MOST * QUEUE_ROWS, 1023))
+    done, first, lock, started = _Done(), 0, Lock(), time.perf_counter()
+
+    def work(_: int) -> None:
+        nonlocal first
+        while True:
+            with lock:
+                now = time.perf_counter() - started
+                if first == len(times_s) or now > longest_s:
+                    return
+                taken = times_s[first : first + max(1, int(np.searchsorted(times_s[first : first + QUEUE_MOST], now)))]
+                first += len(taken)
+            time.sleep(max(0.0, float(taken[-1]) - (time.perf_counter() - started)))
+            private.predict(x[: len(taken) * QUEUE_ROWS], mode="shares")
+            ended = time.perf_counter() - started
+            with lock:
+                done.rows += len(taken) * QUEUE_ROWS
+                done.latencies_s += list(ended - taken)
+
+    with ThreadPoolExecutor(pairs) as pool:
+        list(pool.map(work, range(pairs)))
+    done.seconds = time.perf_counter() - started
+    return done
+
+
+def _close(name: str, planned: float, measured: float, unit: str) -> Line:
+    ratio = planned / measured
+    return Line(f"{name} ({planned:.4g} and {measured:.4g} {unit})", ratio, "0.75 to 1.25", 0.75 <= ratio <= 1.25)
+
+
+PARTS = {
+    "pairs": pairs,
+    "models": models,
+    "planner": planner,
+    "kills": scale_kills.plain,
+    "kills-ray": scale_kills.with_ray,
+}

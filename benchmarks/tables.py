@@ -18,6 +18,12 @@ from benchmarks.record import RESULTS
 from hdcos import data, nn
 from hdcos.cli.networks import DENSE, KERNEL, network_cost
 from hdcos.cli.networks import networks as ready_networks
+from hdcos.link import Emulation
+from hdcos.planning.figures import read_figures
+from hdcos.planning.needs import SPARE
+from hdcos.planning.serving import Load
+from hdcos.planning.serving_plan import ServingPlan, plan_serving
+from hdcos.planning.training_plan import Run, TrainingPlan, plan_training
 from paper import results
 from paper.cells import IMAGES
 from paper.report.scores import Scores
@@ -217,7 +223,44 @@ def proof(suite: str, part: str = "", without: str = "") -> str:
     return "\n".join(rows)
 
 
+def planned() -> str:
+    """What two large loads would need, by `hdcos plan` with the figures that come with hdcos."""
+    figures, network, day_s = read_figures(), Emulation(rtt_ms=10), 86_400
+    plans: list[tuple[str, ServingPlan | TrainingPlan]] = [
+        (
+            f"10^9 criteo_mlp predictions a day, {rows} to a request",
+            plan_serving(nn.models.criteo_mlp(), figures, Load(1e9 / day_s / rows, rows), network),
+        )
+        for rows in (1, 64)
+    ]
+    run = Run(10**9, 1, 8192)
+    plans += [
+        (
+            f"an epoch over 10^9 HIGGS rows in {hours} hours, batch {run.batch:,}",
+            plan_training(nn.models.higgs_mlp(), figures, run, network, hours=hours),
+        )
+        for hours in (24, 12)
+    ]
+    rows = []
+    for name, made in plans:
+        party, other, dealer = made.needs
+        seen = (
+            f"p50 {made.p50_s * 1e3:.0f} ms, p99 {made.p99_s * 1e3:.0f} ms"
+            if isinstance(made, ServingPlan)
+            else f"{made.hours:.1f} hours"
+        )
+        cores, lines = f"{party.cores} + {other.cores} + {dealer.cores}", f"{other.gbit_in:.2g}, {other.gbit_out:.2g}"
+        rows.append(
+            [name, f"{made.pairs}", f"{made.dealers}", cores, f"{party.memory_gb:.1f}", lines, seen, made.limit]
+        )
+    headings = ["load", "pairs", "dealers", "cores of both parties and the dealer", "GB of a party"]
+    table = _table([*headings, "Gbit/s into and out of party 1", "to expect", "what limits"], rows)
+    said = f"Round-trip time {network.rtt_ms:g} ms, lines as fast as they must be, {SPARE:.0%} of all time to spare."
+    return f"{table}\n\n{said} Costs were measured on {figures.machine}."
+
+
 BLOCKS = {
+    "planned": planned,
     "summary": summary,
     "accuracy": accuracy,
     "accuracy_short": accuracy_short,

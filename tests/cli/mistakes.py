@@ -178,6 +178,7 @@ def _models(shop: Workshop) -> Iterator[Mistake]:
     for path in shop.truncated("model.safetensors"):
         yield Mistake(("share-model", str(path), *share[2:]), 1, path.name)
         yield Mistake(("cost", str(path)), 1, path.name)
+        yield Mistake(("plan", str(path), "--rows-per-second", "5"), 1, path.name)
     for name in ("net.pt", "net.pth", "net.onnx", "net.safetensors"):
         for _, path in shop.spoilt(name, PLACES | CONTENTS):
             yield Mistake(("cost", str(path)), 1, path.name)
@@ -250,6 +251,10 @@ def _tables(shop: Workshop) -> Iterator[Mistake]:
 
 def _configurations(shop: Workshop) -> Iterator[Mistake]:
     yield from _file_argument(shop, "config.toml", "train", "{}")
+    plan = ("plan", "higgs_mlp", "--rows-per-second", "5")
+    yield from _file_argument(shop, "prices.toml", *plan, "--prices", "{}")
+    for kind, path in shop.spoilt("figures.json", PLACES | CONTENTS):
+        yield Mistake((*plan, "--figures", str(path)), USAGE if kind == "folder" else 1, path.name)
 
     def changed(old: str, new: str, names: str) -> Mistake:
         path = shop.place("config.toml")
@@ -500,6 +505,18 @@ def _values(shop: Workshop) -> Iterator[Mistake]:
         (("cost", "lenet5", "--structure", "sparse"), 1, "sparse"),
         (("cost", "lenet5", "--batch", "0"), USAGE, "--batch"),
         (("cost", "activations", "--batch", "3"), USAGE, "--batch"),
+        (("plan", "nothing", "--rows-per-second", "5"), 1, "nothing"),
+        (("plan", "higgs_mlp"), USAGE, "--rows-per-second"),
+        (("plan", "higgs_mlp", "--rows-per-second", "0"), USAGE, "--rows-per-second"),
+        (("plan", "higgs_mlp", "--rows-per-second", "5", "--train", "5"), USAGE, "--train"),
+        (("plan", "higgs_mlp", "--rows-per-second", "5", "--hours", "5"), USAGE, "--hours: use it with --train"),
+        (("plan", "higgs_mlp", "--train", "5000", "--p99-ms", "5"), USAGE, "--p99-ms: use it with --rows-per-second"),
+        (("plan", "higgs_mlp", "--train", "50"), 1, "50 rows do not fill a batch of 2048"),
+        (("plan", "higgs_mlp", "--rows-per-second", "1e6", "--pairs", "1"), 1, "1 pairs do at most"),
+        (("plan", "criteo_mlp", "--rows-per-second", "5", "--rows-per-request", "5000"), 1, "5000 rows"),
+        (("plan", "higgs_mlp", "--rows-per-second", "1e6", "--mbps", "10"), 1, "Mbit/s"),
+        (("plan", "digits", "--rows-per-second", "5", "--figures", str(shop.folder / "rows.csv")), 1, "rows.csv"),
+        (("plan", str(shop.folder / "model.safetensors"), "--rows-per-second", "5"), 1, "--measure"),
         (("nothing",), USAGE, "nothing"),
         (("train",), USAGE, "CONFIG"),
         (("predict", "m"), USAGE, "FILE"),

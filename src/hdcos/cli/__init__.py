@@ -4,6 +4,7 @@ main      the group of commands, and how errors become one line and an exit code
 common    what commands share
 cost      `hdcos cost`: of activations, models and training
 networks  the table of `hdcos cost networks`
+plan      `hdcos plan`: what a load needs of each organisation
 demo      `hdcos demo`
 train     `hdcos train CONFIG.toml`
 remote    what clients of a cluster do: predict, share models, upload, reveal

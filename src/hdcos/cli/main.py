@@ -42,7 +42,7 @@ REMEDIES = {
 
 
 PLACES = {
-    **{"cost": "cost", "demo": "demo", "train": "train", "doctor": "doctor"},
+    **{"cost": "cost", "demo": "demo", "plan": "plan", "train": "train", "doctor": "doctor"},
     **dict.fromkeys(["approve", "dealer", "init", "node", "party", "quota", "retry", "token", "workers"], "nodes"),
     **dict.fromkeys(["deal", "jobs", "models", "predict", "reveal", "share-model", "upload"], "remote"),
 }

@@ -1,0 +1,178 @@
+"""A cluster in a simulation: pairs of workers, dealers, their cores and the lines between them.
+
+What one execution takes of a pair, a batch or a step, comes in this order:
+
+    its material must be there: more is ordered from the dealer of this pair when half of what is kept ahead is gone,
+        by `hdcos.local` whenever something is taken
+    both parties work, on cores that they share with the other pairs and with the unpacking of material
+    its bytes go over the line between the parties, which all pairs share
+    its rounds are waited for, each half a round-trip time
+
+Really work and rounds take turns; their sums are what counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import cycle
+from math import inf
+
+from hdcos.link import Emulation
+from hdcos.planning.costs import Costs, Piece
+from hdcos.planning.events import Action, Clock, Line, Processor, Thread, after_all
+
+PARTS = ("work", "rounds", "line", "material", "client", "adding", "others", "idle")
+"""What the time of a pair goes to: the last two are waiting for other pairs in a step, and for requests."""
+TRIPS = 2
+"""Ways between the parties before the first round: party 1 says what arrived there, party 0 what to begin."""
+
+
+@dataclass(frozen=True)
+class Machines:
+    """What computes: pairs of workers, dealers, and the cores that they have."""
+
+    pairs: int
+    dealers: int
+    party_cores: float = inf
+    dealer_cores: float = inf
+    on_one: bool = False
+    """Whether both parties, the dealers and the one client that asks share `party_cores`, as with `hdcos.local`."""
+
+
+class Pool:
+    """Material at one pair, in rows or in steps, and the execution that waits for more of it."""
+
+    def __init__(self, ahead: int, least: int) -> None:
+        self._ahead, self._least = ahead, least
+        self._available = self._expected = ahead
+        self._wanted = 0
+        self._go_on: Action | None = None
+
+    def take(self, amount: int, go_on: Action) -> int:
+        """Go on when this amount is there; returns how much to order now, which may be nothing."""
+        self._wanted, self._go_on = amount, go_on
+        self._expected -= amount
+        ordered = self._ahead - self._expected if self._expected <= self._least else 0
+        self._expected += ordered
+        self.add(0)
+        return ordered
+
+    def add(self, amount: int) -> None:
+        self._available += amount
+        if self._go_on is not None and self._available >= self._wanted:
+            self._available -= self._wanted
+            go_on, self._go_on = self._go_on, None
+            go_on()
+
+
+class Pair:
+    """A worker of each party, the dealer that they order from, and what their time went to."""
+
+    def __init__(self, processors: Sequence[Processor], dealer: Thread, pools: list[Pool]) -> None:
+        self.online = [Thread(processor) for processor in processors]
+        self.supply = [Thread(processor) for processor in processors]
+        self.dealer, self.pools = dealer, pools
+        self.spent = dict.fromkeys(PARTS, 0.0)
+        self._since = 0.0
+
+    def note(self, part: str, now: float) -> None:
+        """What the time since the last note went to."""
+        self.spent[part] += now - self._since
+        self._since = now
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What all pairs together had done at some time."""
+
+    at_s: float
+    spent: dict[str, float]
+    worked_s: list[float]
+    """Of each party."""
+    dealt_s: float
+
+
+@dataclass(frozen=True)
+class Use:
+    """What was used of a cluster between two readings."""
+
+    passed_s: float
+    spent: dict[str, float]
+    """The shares of PARTS in the time of the pairs."""
+    party_cores: float
+    """That were busy at the party that had more to do."""
+    dealer_cores: float
+
+
+class SimulatedCluster:
+    """Pairs at work. Each has a pool of material for each of some models."""
+
+    def __init__(self, costs: Costs, machines: Machines, network: Emulation, trips: int = 0, models: int = 1) -> None:
+        """`trips` are ways between the parties besides the rounds."""
+        self.costs, self.clock = costs, Clock()
+        self.processor = Processor(self.clock, machines.party_cores)
+        alone, cores = machines.on_one, machines.party_cores
+        processors = [self.processor, self.processor if alone else Processor(self.clock, cores)]
+        dealing = self.processor if alone else Processor(self.clock, machines.dealer_cores)
+        self._dealers = [Thread(dealing) for _ in range(machines.dealers)]
+        least = costs.ahead - 1 if alone else costs.ahead // 2
+        self.pairs = [
+            Pair(processors, dealer, [Pool(costs.ahead, least) for _ in range(models)])
+            for _, dealer in zip(range(machines.pairs), cycle(self._dealers), strict=False)
+        ]
+        self._line, self._dealer_line = Line(self.clock, network.mbps), Line(self.clock, network.mbps)
+        self._trips_s = (costs.rounds + trips) * (network.delay_s + costs.round_s)
+
+    def execute(self, pair: Pair, pool: Pool, rows: int, amount: int, done: Action) -> None:
+        """Rows at a pair, for which it takes this amount from a pool."""
+        ordered = pool.take(amount, partial(self._work, pair, rows, done))
+        for piece in self.costs.pieces(ordered):
+            self._order(pair, pool, piece)
+
+    def _order(self, pair: Pair, pool: Pool, piece: Piece) -> None:
+        """Party 0 makes its part from a seed; party 1's comes from the dealer."""
+        measured = self.costs.measured
+        made = after_all(2, partial(pool.add, piece.amount))
+        unpack = partial(pair.supply[1].do, piece.of(measured.material[1]), made)
+        send = partial(self._dealer_line.send, piece.of(self.costs.dealt), unpack)
+        pair.dealer.do(piece.of(measured.dealer), send)
+        pair.supply[0].do(piece.of(measured.material[0]), made)
+
+    def _work(self, pair: Pair, rows: int, done: Action) -> None:
+        pair.note("material", self.clock.now)
+        worked = after_all(2, partial(self._send, pair, rows, done))
+        for thread in pair.online:
+            thread.do(self.costs.measured.online.of(rows), worked)
+
+    def _send(self, pair: Pair, rows: int, done: Action) -> None:
+        pair.note("work", self.clock.now)
+        self._line.send(self.costs.wire.of(rows), partial(self._wait, pair, done))
+
+    def _wait(self, pair: Pair, done: Action) -> None:
+        pair.note("line", self.clock.now)
+        self.clock.after(self._trips_s, partial(self._end, pair, done))
+
+    def _end(self, pair: Pair, done: Action) -> None:
+        pair.note("rounds", self.clock.now)
+        done()
+
+    def read(self) -> Reading:
+        return Reading(
+            self.clock.now,
+            {part: sum(pair.spent[part] for pair in self.pairs) for part in PARTS},
+            [sum(pair.online[rank].worked_s + pair.supply[rank].worked_s for pair in self.pairs) for rank in (0, 1)],
+            sum(dealer.worked_s for dealer in self._dealers),
+        )
+
+    def used(self, begun: Reading) -> Use:
+        """Since a reading."""
+        ended = self.read()
+        passed_s = ended.at_s - begun.at_s
+        return Use(
+            passed_s,
+            {part: (ended.spent[part] - begun.spent[part]) / (passed_s * len(self.pairs)) for part in PARTS},
+            max(after - before for before, after in zip(begun.worked_s, ended.worked_s, strict=True)) / passed_s,
+            (ended.dealt_s - begun.dealt_s) / passed_s,
+        )
