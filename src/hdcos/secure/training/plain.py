@@ -15,7 +15,7 @@ from hdcos.nn.hadamard import moved_places, pad_features, walsh_hadamard
 from hdcos.ring import Array
 from hdcos.secure.training.augment import Augment
 from hdcos.secure.training.rule import first_averaged
-from hdcos.secure.training.targets import batches
+from hdcos.secure.training.shuffle import batches
 
 
 def plain_fit(
