@@ -147,7 +147,7 @@ class MappedFile:
             raise DataMissing(f"{path} is gone. {REMEDY}") from None
         except (OSError, ValueError) as error:
             raise DataDamaged(f"{path} cannot be read ({error}). {REMEDY}") from error
-        content = pa.py_buffer(self._file.words)
+        content = pa.py_buffer(self._file.content)
         self._groups, self._shape, self._address = _Groups(content, str(path), shape), shape, content.address
         self._starts = np.full(shape.groups, -1, np.int64)
         """The word that each group begins with, once it was checked."""

@@ -24,9 +24,9 @@ class MappedWords:
     """A file as words; it must not become shorter while it is mapped."""
 
     def __init__(self, file: IO[bytes]) -> None:
-        self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        self._map.madvise(mmap.MADV_RANDOM)
-        self.words: Array = np.frombuffer(self._map, np.uint64, len(self._map) // 8)
+        self.content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self.content.madvise(mmap.MADV_RANDOM)
+        self.words: Array = np.frombuffer(self.content, np.uint64, len(self.content) // 8)
         self._touched = 0
 
     @property
@@ -47,14 +47,14 @@ class MappedWords:
     def read(self, start: int, count: int) -> memoryview:
         """Words that lie together, to be looked at once and now."""
         page = 8 * start // mmap.PAGESIZE * mmap.PAGESIZE
-        self._map.madvise(mmap.MADV_WILLNEED, page, 8 * (start + count) - page)
+        self.content.madvise(mmap.MADV_WILLNEED, page, 8 * (start + count) - page)
         self._note(8 * count)
         return self.words[start : start + count].data
 
     def _note(self, size: int) -> None:
         self._touched += size
         if self._touched > KEPT_BYTES:
-            self._map.madvise(mmap.MADV_DONTNEED)  # of a file: they are read again when they are wanted
+            self.content.madvise(mmap.MADV_DONTNEED)  # of a file: they are read again when they are wanted
             self._touched = 0
 
 

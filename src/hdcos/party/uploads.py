@@ -4,9 +4,10 @@ state/datasets/NAME/VERSION.part     bytes in the order in which they come, unti
 state/datasets/NAME/VERSION.arrow    the rows, in groups with checksums; or where [storage] datasets says (`arrow`,
                                      `dataset_folder`)
 
-An upload that is completed is hashed, then written again as an Arrow file: for that time it takes its room twice. The
-row that names it is changed when that file is whole, and the part goes last, so whenever the process dies one of the
-two is there and the upload can be completed again.
+An upload that is completed is hashed, then written again as an Arrow file: for that time it takes its room twice, so
+it is refused, at its beginning or at the piece that is too much, unless there is twice its room. The row that names it
+is changed when that file is whole, and the part goes last: whenever the process dies one of the two is there and the
+upload can be completed again.
 
 Security  every file is one party's share: alone it says nothing. A version is drawn by the client and is the same at
           both parties, so that shares of different sharings are never put together.
@@ -102,7 +103,7 @@ class Uploads(Database):
         """Make room for an upload."""
         if not dataset.rows and not dataset.by_rows:
             raise InputError("say how many rows there will be, or send the bytes row by row (by_rows)")
-        self.require(8 * dataset.words, f"this party's share of {dataset.name}")
+        self._require_for(dataset, 0, 8 * dataset.words, f"this party's share of {dataset.name}")
         with self._making() as made, self._changing(heard=False) as database:
             if any(known.owner != dataset.owner for known in self.datasets(dataset.name)):
                 raise PolicyRefused(f"a data set named {dataset.name!r} belongs to another client: choose another name")
@@ -137,7 +138,7 @@ class Uploads(Database):
             if not dataset.rows and end > here:
                 self._check_quota(dataset, end, most_bytes)
             os.utime(part)  # it has not broken off
-            self.require(end - here, f"a piece of {dataset.name}")
+            self._require_for(dataset, here, max(here, end), f"a piece of {dataset.name}")
             try:
                 with full_disk_named(part), open(part, "r+b") as file:
                     file.seek(offset)
@@ -170,11 +171,6 @@ class Uploads(Database):
         with part.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != digest:
                 raise InputError(f"what arrived of {name} has another hash: delete it and upload it again")
-        what = f"this party's share of {name}, written once more as it is completed,"
-        if self._kept_in is self._folders[-1]:
-            self.require(8 * dataset.words, what)
-        else:
-            self._kept_in.require(8 * dataset.words, what)
         self._kept_in.write(name, version, dataset.shape, _groups(part, dataset))
         with self._lock:  # a look for uploads that broke off sees it as a part or as complete
             with self._changing() as database:
@@ -246,6 +242,15 @@ class Uploads(Database):
         for path in (self.folder / "datasets").rglob("*.part"):
             if path not in known:
                 path.unlink(missing_ok=True)
+
+    def _require_for(self, dataset: StoredDataset, here: int, end: int, what: str) -> None:
+        """StorageFull unless an upload can grow from some bytes to more, and then be written once more."""
+        again = max(end, 8 * dataset.words)
+        if self._kept_in is self._folders[-1]:
+            self.require(end - here + again, f"{what}, while it is written once more,")
+        else:
+            self.require(end - here, what)
+            self._kept_in.require(again, what)
 
     def require(self, size: int, what: str) -> None:
         """StorageFull unless there is room; uploads that broke off give way."""
