@@ -99,4 +99,4 @@ class Epoch:
 def batches(seed: int, epoch: int, rows: int, batch: int, block: int = 0) -> list[Array]:
     """The rows of each step of an epoch."""
     order = Epoch(seed, epoch, rows, batch, block)
-    return [order.take(step) for step in range(order.steps)]
+    return [order.take(step).astype(np.int64) for step in range(order.steps)]
