@@ -15,6 +15,7 @@ import numpy as np
 
 import hdcos
 from benchmarks.record import Line, at_least, at_most, exactly
+from benchmarks.streaming import streaming
 from benchmarks.training import Training
 from hdcos import nn
 from hdcos.cluster.cluster import Cluster
@@ -84,4 +85,4 @@ def _load(cluster: Cluster, seed: int) -> float:
     return rows / (time.perf_counter() - started)
 
 
-PARTS = {"pairs": pairs}
+PARTS = {"pairs": pairs, "streaming": streaming}

@@ -153,7 +153,7 @@ class DatasetRequest(Request, frozen=True):
     version: Id
     features: Columns
     outputs: Annotated[int, Meta(ge=0, le=1 << 24)]
-    rows: Annotated[int, Meta(ge=1, le=1 << 40)] | None = None
+    rows: Annotated[int, Meta(ge=1, le=1 << 32)] | None = None
     """May be left out by_rows: the bytes tell when the upload is complete."""
     columns: list[Annotated[str, Meta(min_length=1, max_length=200)]] | None = None
     by_rows: bool = False

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from hdcos.errors import DataDamaged, DataMissing, HdcosError, PeerLost
+from hdcos.errors import DataDamaged, DataMissing, HdcosError, InputError, PeerLost
 from hdcos.party.mapped import MappedWords
 from hdcos.ring import Array
 from hdcos.secure.training.shuffle import block_rows
@@ -59,9 +59,18 @@ class Shape:
         return min(self.group, self.rows - group * self.group)
 
 
+def pyarrow() -> Any:
+    """The package, imported by what reads or writes the first file."""
+    try:
+        import pyarrow
+    except ImportError:
+        raise InputError("a party keeps data sets with pyarrow: pip install 'hdcos[server]'") from None
+    return pyarrow
+
+
 def write_rows(sink: Any, shape: Shape, groups: Iterable[Array]) -> None:
     """Write all rows, group by group, to a file that is open for writing."""
-    import pyarrow as pa
+    pa = pyarrow()
 
     item = pa.field("word", pa.uint64(), nullable=False)
     known = {"format": FORMAT, "version": VERSION, "rows": shape.rows, "features": shape.features, "group": shape.group}
@@ -81,7 +90,7 @@ class _Groups:
     """The groups of an open file, checked as they are read."""
 
     def __init__(self, source: Any, name: str, shape: Shape, unread: type[HdcosError] = DataDamaged) -> None:
-        import pyarrow as pa
+        pa = pyarrow()
 
         self._name, self._shape, self._unread = name, shape, unread
         with self._damage_named("its footer"):
@@ -97,7 +106,7 @@ class _Groups:
 
     @contextmanager
     def _damage_named(self, what: str) -> Iterator[None]:
-        import pyarrow as pa
+        pa = pyarrow()
 
         try:
             yield
@@ -138,7 +147,7 @@ class MappedFile:
     """Rows of an Arrow file on this machine."""
 
     def __init__(self, path: Path, shape: Shape) -> None:
-        import pyarrow as pa
+        pa = pyarrow()
 
         try:
             with path.open("rb") as file:

@@ -24,7 +24,7 @@ from urllib.parse import unquote, urlsplit
 
 from hdcos.errors import DataDamaged, InputError, PeerLost
 from hdcos.files import full_disk_named, new_file, private_folder, sync_folder
-from hdcos.party.arrow import REMEDY, FetchedFile, MappedFile, Shape, write_rows
+from hdcos.party.arrow import REMEDY, FetchedFile, MappedFile, Shape, pyarrow, write_rows
 from hdcos.party.database import Room
 from hdcos.party.mapped import MappedRows, MappedWords
 from hdcos.party.rows import RowSource, SideBySide
@@ -97,7 +97,7 @@ class RemoteFolder:
     """A folder of a file system that pyarrow, or fsspec, reaches by its address."""
 
     def __init__(self, address: str) -> None:
-        import pyarrow as pa
+        pa = pyarrow()
         from pyarrow.fs import FileSystem
 
         self._address = address
