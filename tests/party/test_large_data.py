@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -97,6 +98,10 @@ def test_an_upload_of_unknown_length_over_plain_http(raw) -> None:
     assert raw(0, "PUT", f"{path}?offset=0", body=content[:100])[1] == {"received": 100, "bytes": 100}
     assert raw(0, "PUT", f"{path}?offset=100", body=content[100:])[1]["received"] == 240
     digest = hashlib.sha256(content).hexdigest()
+    assert raw(0, "POST", f"{path}/complete", {"sha256": "f" * 64})[1]["name"] == "InputError"
+    with ThreadPoolExecutor(4) as threads:
+        told = list(threads.map(lambda _: raw(0, "POST", f"{path}/complete", {"sha256": digest}), range(4)))
+    assert [(status, answer["complete"]) for status, answer, _ in told] == [(200, True)] * 4
     said = raw(0, "POST", f"{path}/complete", {"sha256": digest})[1]
     assert (said["complete"], said["rows"], said["bytes"]) == (True, 10, 240)
     assert raw(0, "DELETE", "/v2/datasets/open")[0] == 200

@@ -144,6 +144,9 @@ def test_data_sets_are_kept_where_the_operator_says(tmp_path, where) -> None:
         folder = tmp_path / "with space" if "file" in where else node / "elsewhere"
         (file,) = folder.rglob("*.arrow")
         assert file.stat().st_mode & 0o077 == folder.stat().st_mode & 0o077 == 0
+        file.with_name(".torn.tmp").write_bytes(b"by a process that died")
+        store.sweep()
+        assert list(file.parent.iterdir()) == [file]
     for name in ("before", "after"):
         store.forget_dataset(name)
     assert not [path for path in tmp_path.rglob("*.arrow") if path.is_file()]

@@ -43,6 +43,8 @@ class DatasetFolder(Protocol):
 
     def open(self, name: str, version: str, shape: Shape) -> RowSource: ...
     def forget(self, name: str, version: str) -> None: ...
+    def sweep(self) -> None:
+        """Remove what a process that died was writing."""
 
 
 def dataset_folder(where: str, node: Path) -> DatasetFolder:
@@ -91,6 +93,10 @@ class LocalFolder:
         path = self._path(name, version)
         for file in (path, path.with_suffix(".safetensors")):
             file.unlink(missing_ok=True)
+
+    def sweep(self) -> None:
+        for path in self._folder.glob("*/.*.tmp"):
+            path.unlink(missing_ok=True)
 
 
 class RemoteFolder:
@@ -145,6 +151,9 @@ class RemoteFolder:
             return
         except OSError as error:
             raise self._lost(error) from error
+
+    def sweep(self) -> None:
+        """A file appears when it is whole; what was left of one is written over when its upload is completed again."""
 
     def _lost(self, error: OSError) -> PeerLost:
         return PeerLost(f"{self._address}, where this party keeps data sets, does not answer ({error}): try again")

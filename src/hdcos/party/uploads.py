@@ -238,6 +238,8 @@ class Uploads(Database):
 
     def sweep_uploads(self) -> None:
         """At the start of a party: parts that no record names, or that were not removed when they were complete."""
+        for folder in self._folders:
+            folder.sweep()
         known = {self._part(dataset) for dataset in self.datasets() if not dataset.complete}
         for path in (self.folder / "datasets").rglob("*.part"):
             if path not in known:
