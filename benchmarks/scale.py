@@ -18,6 +18,7 @@ import numpy as np
 import hdcos
 from benchmarks import scale_kills
 from benchmarks.record import Line, at_least, at_most, exactly
+from benchmarks.streaming import streaming
 from benchmarks.training import Training
 from hdcos import nn
 from hdcos.cluster.cluster import Cluster
@@ -207,6 +208,7 @@ PARTS = {
     "pairs": pairs,
     "models": models,
     "planner": planner,
+    "streaming": streaming,
     "kills": scale_kills.plain,
     "kills-ray": scale_kills.with_ray,
 }

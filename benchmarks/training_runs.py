@@ -14,7 +14,8 @@ from hdcos.ring import encode
 from hdcos.secure.training import Rule, sgd_step, training_plan
 from hdcos.secure.training.plan import INPUT_SCALE
 from hdcos.secure.training.rates import epoch_rates
-from hdcos.secure.training.targets import batches, one_hot
+from hdcos.secure.training.shuffle import batches
+from hdcos.secure.training.targets import one_hot
 from hdcos.sharing import Share
 from hdcos.testing.plaintext import Counter, run_plaintext
 

@@ -223,6 +223,7 @@ RUN = [
     (DOCS / "index.md", ""),
     (DOCS / "recipes.md", "Predict with a network you have"),
     (DOCS / "recipes.md", "Train on files of several owners"),
+    (DOCS / "recipes.md", "Train on more rows than fit into memory"),
     (DOCS / "recipes.md", "Train on columns of two owners"),
     (DOCS / "recipes.md", "Know the cost before you start"),
 ]

@@ -12,6 +12,7 @@ HdcosError
 ├── PolicyRefused       an operator's policy forbids what was asked
 ├── StorageFull         a disk has no room for what should be kept
 ├── CheckpointMismatch  a checkpoint does not belong to this run
+├── DataDamaged         what is kept of a data set is not what was written
 └── DataMissing         a data file is not where it was looked for
 
 Messages name shapes, counts, peers and remedies. They never contain share words.
@@ -80,6 +81,10 @@ class StorageFull(HdcosError):
 
 class CheckpointMismatch(HdcosError):
     """A checkpoint does not belong to this run."""
+
+
+class DataDamaged(HdcosError):
+    """What is kept of a data set is not what was written."""
 
 
 class DataMissing(HdcosError, FileNotFoundError):

@@ -10,8 +10,9 @@ import hdcos
 from hdcos import data, nn
 from hdcos.errors import InputError, ModelError, RangeError, RateRaised
 from hdcos.secure.training.plain import plain_fit
+from hdcos.secure.training.shuffle import batches
 from hdcos.secure.training.step import plan_step
-from hdcos.secure.training.targets import batches, one_hot
+from hdcos.secure.training.targets import one_hot
 from hdcos.secure.training.watch import mean_loss
 from hdcos.testing.bounds import error_bound
 

@@ -35,6 +35,8 @@ model = hdcos.nn.models.mlp([6, 8, 3])
 x = np.random.default_rng(0).uniform(-1, 1, (4, 6))
 with hdcos.local() as cluster:
     print(np.abs(cluster.share(model).predict(x) - model(x)).max() < 1e-2)
+    rows = cluster.upload(iter([(x, [0, 1, 2, 0])] * 3), name="rows", outputs=3)
+    print(rows, cluster.fit(model, "rows", epochs=1, batch_size=4, lr=0.1, progress=False).predict(x).shape)
 """
 
 
@@ -71,7 +73,7 @@ def test_no_client_command_dealer_or_local_party_imports_the_server(python) -> N
 
 def test_a_local_cluster_predicts(python) -> None:
     done = python("-c", LOCAL)
-    assert (done.stdout, done.stderr) == ("True\n", "")
+    assert (done.stdout, done.stderr) == ("True\n12 (4, 3)\n", "")
 
 
 def test_a_client_predicts_with_a_cluster(python, home, tmp_path) -> None:
@@ -92,6 +94,21 @@ with hdcos.connect({str(home / "cluster.toml")!r}) as cluster:
     assert (done.returncode, done.stderr) == (0, "")
     for name in ("api.npy", "command.npy"):
         assert np.abs(np.load(tmp_path / name) - model(x)).max() < 1e-2
+
+
+def test_a_store_of_data_sets_says_what_to_install(python, tmp_path) -> None:
+    program = f"""
+import hashlib, pathlib
+from hdcos.party.store import Store, StoredDataset
+store = Store(pathlib.Path({str(tmp_path / "state")!r}))
+dataset = StoredDataset("d", "0" * 32, 1, 1, 0, False, "me")
+store.begin_dataset(dataset, 1e9)
+store.add_bytes(dataset, 0, bytes(8))
+store.complete_dataset(dataset, hashlib.sha256(bytes(8)).hexdigest())
+"""
+    done = python("-c", program)
+    assert done.returncode == 1
+    assert "InputError: a party keeps data sets with pyarrow: pip install 'hdcos[server]'" in done.stderr
 
 
 def test_a_party_says_in_one_line_what_to_install(python, tmp_path) -> None:

@@ -203,14 +203,40 @@ class KeepModel(Command, frozen=True):
 
 
 class KeepData(Command, frozen=True):
-    """Hold a share of one owner's rows."""
+    """Begin to hold a share of one owner's rows, which come in pieces."""
+
+    name: str
+    version: str
+    features: Whole
+    outputs: Whole
+    columns: list[str] | None = None
+
+
+class AddRows(Command, frozen=True):
+    """The next rows of a data set: words of the features, then those of the targets."""
+
+    name: str
+    version: str
+
+
+class EndData(Command, frozen=True):
+    """That was all: a data set has this many rows."""
+
+    name: str
+    version: str
+    rows: Whole
+
+
+class FindData(Command, frozen=True):
+    """Read a data set where this party keeps it: a worker on a machine that does not reach it says so."""
 
     name: str
     version: str
     rows: Whole
     features: Whole
     outputs: Whole
-    columns: list[str] | None = None
+    columns: list[str] | None
+    where: list[str]
 
 
 class ForgetData(Command, frozen=True):

@@ -151,10 +151,13 @@ class DatasetRequest(Request, frozen=True):
 
     name: Name
     version: Id
-    rows: Annotated[int, Meta(ge=1, le=1 << 32)]
     features: Columns
     outputs: Annotated[int, Meta(ge=0, le=1 << 24)]
+    rows: Annotated[int, Meta(ge=1, le=1 << 32)] | None = None
+    """May be left out by_rows: the bytes tell when the upload is complete."""
     columns: list[Annotated[str, Meta(min_length=1, max_length=200)]] | None = None
+    by_rows: bool = False
+    """Whether the bytes are those of the rows, each its features, then its targets; else all features come first."""
 
 
 class UploadQuery(Request, frozen=True):
@@ -199,6 +202,8 @@ class JobParameters(Request, frozen=True):
     """How images are moved, otherwise in every epoch."""
     average: Annotated[int, Meta(ge=0, le=MOST_EPOCHS)] = 0
     """Over how many last epochs the weights of the model are the mean."""
+    shuffle: Literal["rows", "blocks"] = "rows"
+    """What is shuffled in every epoch: all rows, or blocks of them."""
     checkpoint_every: Annotated[int, Meta(ge=1, le=1 << 32)] = 100
     publish: Literal["end", "epoch"] = "end"
 

@@ -18,7 +18,7 @@ from hdcos import nn
 from hdcos.cli import common
 from hdcos.cluster.cluster import Cluster
 from hdcos.cluster.connect import connect
-from hdcos.data.tables import read_table
+from hdcos.data.tables import read_pieces, read_table
 from hdcos.errors import DataMissing, InputError
 from hdcos.secure.training.plan import LOSSES
 
@@ -134,14 +134,17 @@ def upload(
     loss: str | None,
     allow: tuple[str, ...],
 ) -> None:
-    """Split the rows of FILE between the parties, who keep their shares under a NAME."""
-    table = read_table(file, label, features)
+    """Split the rows of FILE between the parties, who keep their shares under a NAME.
+
+    CSV, Parquet and NPY files are read piece by piece and may be larger than memory.
+    """
+    first = next(read_pieces(file, label, features))  # what is wrong with all of it is said before anybody is asked
     with reach() as cluster:
         with common.about(file):
-            cluster.upload(table, table.y, name=name, outputs=outputs, loss=loss)
+            rows = cluster.upload(file, name=name, outputs=outputs, loss=loss, label=label, features=features)
         for client in allow:
             cluster.allow_training(name, client)
-    click.echo(f"{name}: {len(table)} rows{'' if table.y is None else ' with labels'}")
+    click.echo(f"{name}: {rows} rows{'' if first.y is None else ' with labels'}")
 
 
 @click.command(short_help="Ask for a model in plaintext.")

@@ -5,6 +5,7 @@
 [training]   epochs, batch_size, lr, loss, momentum, weight_decay, seed, scale_diagonals (false: at the common rate),
              schedule ("constant", "cosine", "linear"), warm_up (epochs in which the rate rises), flip (true: some of
              the images are mirrored), shift (pixels by which they move), average (epochs whose mean the weights are),
+             shuffle ("rows" or "blocks"),
              checkpoint (a folder), checkpoint_every, watch (how many of your rows are predicted after each epoch, 256)
 [output]     model (a file): the trained model is revealed to you and saved there
 """
@@ -37,7 +38,7 @@ KEYS: dict[str, dict[str, tuple[type, ...]]] = {
         ("epochs", "batch_size", "seed", "checkpoint_every", "watch", "warm_up", "shift", "average"), WHOLE
     )
     | dict.fromkeys(("lr", "momentum", "weight_decay"), NUMBER)
-    | dict.fromkeys(("loss", "schedule", "checkpoint"), TEXT)
+    | dict.fromkeys(("loss", "schedule", "shuffle", "checkpoint"), TEXT)
     | dict.fromkeys(("scale_diagonals", "flip"), (bool,)),
     "output": {"model": TEXT},
 }

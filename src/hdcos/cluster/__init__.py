@@ -3,6 +3,7 @@
 transport       what is carried to both parties and back, and splitting it for them
 link_transport  over links, to processes of this machine; link_jobs drives training there
 pair            two workers, one of each party, and what they have open
+pieces          rows on their way to the parties: from arrays, files and iterators, a piece at a time
 https           one party elsewhere, asked over HTTPS
 model, function what can be evaluated on shares
 fit, job        a run of training: what is checked of it, and how it is followed and shown

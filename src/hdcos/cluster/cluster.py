@@ -17,10 +17,10 @@ from hdcos.cluster.fit import Data, Labels, Options, Run, check_run
 from hdcos.cluster.function import PrivateFunction
 from hdcos.cluster.job import Job
 from hdcos.cluster.model import PrivateModel
+from hdcos.cluster.pieces import Uploaded, encode_stream
 from hdcos.cluster.transport import ModelRecord, Transport, split_words
 from hdcos.errors import InputError, PolicyRefused
 from hdcos.nn import Sequential
-from hdcos.nn.columns import Rows
 from hdcos.protocol import catalogue
 from hdcos.protocol.catalogue import Call
 from hdcos.ring import Array
@@ -28,7 +28,6 @@ from hdcos.secure import compile_network
 from hdcos.secure.calibrate import make_shareable
 from hdcos.secure.compile import PHASE_BITS
 from hdcos.secure.program import plan_inference
-from hdcos.secure.training.targets import encode_rows
 
 
 class Cluster:
@@ -100,17 +99,30 @@ class Cluster:
     # ---- data sets
 
     def upload(
-        self, x: Rows, y: ArrayLike | None = None, *, name: str, outputs: int = 1, loss: str | None = None
-    ) -> None:
-        """Split one owner's rows, and labels if it has them, between the parties, who keep them.
+        self,
+        x: Uploaded,
+        y: ArrayLike | None = None,
+        *,
+        name: str,
+        outputs: int = 1,
+        loss: str | None = None,
+        label: str | int | None = None,
+        features: str | None = None,
+    ) -> int:
+        """Split one owner's rows, and labels if it has them, between the parties, who keep them; returns how many.
+
+        `x` is an array or a table; the path of a file (CSV, NPY, NPZ, IDX or Parquet), whose labels are in the column
+        or array `label`; or an iterator over pieces, each rows or a pair of rows and labels. Files and pieces may be
+        larger than memory. What is wrong with a later row ends the upload, and the parties forget it.
 
         `outputs` is the number of outputs of the network that will be trained: 1 for two classes, else one per class.
         With loss="squared" and one output, `y` holds the numbers of a regression instead of classes. A name in use
         gets a new version.
         """
         check_name(name)
-        words, record = encode_rows(x, y, outputs, loss)
-        self.transport.upload(name, secrets.token_hex(16), record, split_words(words))
+        stream = encode_stream(x, y, outputs, loss, label, features)
+        shares = (split_words({"rows": words}) for words in stream.words)
+        return self.transport.upload(name, secrets.token_hex(16), stream.record, shares)
 
     def datasets(self) -> list[dict[str, Any]]:
         """All data sets that this caller may train on."""
@@ -154,7 +166,9 @@ class Cluster:
 
         In every epoch `flip` mirrors images at random, and `shift` moves each by up to as many pixels up or down and
         left or right, with zeros coming in: a public choice, which costs no round and no byte. With `average`, the
-        model has the mean of the weights that the steps of this many last epochs began with.
+        model has the mean of the weights that the steps of this many last epochs began with. Every epoch shuffles all
+        rows; `shuffle="blocks"` shuffles blocks of them, which suits data sets that are larger than memory or that a
+        party keeps far away.
 
         After each epoch the caller sees private predictions for rows of its own: those of `validation`, else `watch` of
         the rows in `x`, if it passed rows and not names. `history` of the result has their loss and accuracy, and

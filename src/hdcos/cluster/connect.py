@@ -12,7 +12,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from threading import RLock
@@ -38,7 +38,6 @@ from hdcos.files import read_toml
 from hdcos.protocol.catalogue import Call
 from hdcos.secure.compile import choose_bits
 
-CHUNK_BYTES = 1 << 23
 WAIT_S = 0.2
 LOAD_S = 0.1
 
@@ -225,19 +224,22 @@ class HttpsTransport:
 
     # ---- data sets
 
-    def upload(self, name: str, version: str, record: Mapping[str, Any], shares: Shares) -> None:
-        """Chunk by chunk; a chunk that got lost is sent again."""
+    def upload(self, name: str, version: str, record: Mapping[str, Any], pieces: Iterable[Shares]) -> int:
+        """Piece by piece; a piece that got lost is sent again."""
         path = f"/v2/datasets/{name}/{version}"
         try:
-            self.ask("POST", "/v2/datasets", {"name": name, "version": version, **record})
-            digests, offset = [hashlib.sha256(), hashlib.sha256()], 0
-            for chunks in _chunks(shares):
-                for digest, chunk in zip(digests, chunks, strict=True):
-                    digest.update(chunk)
-                self.patiently("PUT", f"{path}?offset={offset}", raw=chunks)
-                offset += len(chunks[0])
+            self.ask("POST", "/v2/datasets", {"name": name, "version": version, "by_rows": True, **record})
+            digests, offset, rows = [hashlib.sha256(), hashlib.sha256()], 0, 0
+            for shares in pieces:
+                content = [np.ascontiguousarray(share["rows"], dtype="<u8").tobytes() for share in shares]
+                for digest, words in zip(digests, content, strict=True):
+                    digest.update(words)
+                self.patiently("PUT", f"{path}?offset={offset}", raw=content)
+                offset, rows = offset + len(content[0]), rows + len(shares[0]["rows"])
             stated = [{"sha256": digest.hexdigest()} for digest in digests]
-            self.patiently("POST", f"{path}/complete", stated)
+            while not all(answer.meta["complete"] for answer in self.patiently("POST", f"{path}/complete", stated)):
+                time.sleep(WAIT_S)  # a party that writes for long says so now and then
+            return rows
         except BaseException:
             with suppress(HdcosError):  # where that fails too, the parties forget it in their own time
                 self.ask("DELETE", path)
@@ -386,14 +388,6 @@ def _reply(answer: Answer) -> Reply:
 
 def _path(record: ModelRecord) -> str:
     return f"/v2/models/{record.name}"
-
-
-def _chunks(shares: Shares) -> Iterator[list[bytes]]:
-    """The arrays of both parties, one after another, in pieces of the same length."""
-    for name, array in shares[0].items():
-        for first in range(0, array.size, CHUNK_BYTES // 8):
-            parts = [share[name].reshape(-1)[first : first + CHUNK_BYTES // 8] for share in shares]
-            yield [np.ascontiguousarray(part, dtype="<u8").tobytes() for part in parts]
 
 
 def _without_own(meta: dict[str, Any]) -> dict[str, Any]:

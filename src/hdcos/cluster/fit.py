@@ -19,6 +19,7 @@ from hdcos.secure.training.augment import Augment
 from hdcos.secure.training.plan import TrainingPlan
 from hdcos.secure.training.rates import Rate, Schedule, epoch_rates
 from hdcos.secure.training.rule import first_averaged
+from hdcos.secure.training.shuffle import check_shuffle
 from hdcos.secure.training.targets import OwnRows, named_sets, own_rows
 from hdcos.secure.training.watch import SAMPLE, Watch
 
@@ -40,6 +41,7 @@ class Options(TypedDict, total=False):
     flip: bool
     shift: int
     average: int
+    shuffle: str
     schedule: Schedule
     warm_up: int
     validation: tuple[Rows, ArrayLike] | None
@@ -83,6 +85,7 @@ def check_run(
     flip: bool = False,
     shift: int = 0,
     average: int = 0,
+    shuffle: str = "rows",
     schedule: Schedule = None,
     warm_up: int = 0,
     validation: tuple[Rows, ArrayLike] | None = None,
@@ -107,6 +110,7 @@ def check_run(
     plan = training_plan(model, loss)
     Augment.of(model, plan.front, flip, shift)
     first_averaged(average, epochs)
+    check_shuffle(shuffle)
     watched = None if validation is None else Watch.validation(model, loss, validation)
     rates = epoch_rates(model, loss, batch_size, lr, schedule, epochs, momentum, weight_decay, scale_diagonals, warm_up)
     named, own = named_sets(plan, x, y), None
@@ -132,6 +136,7 @@ def check_run(
         "flip": flip,
         "shift": int(shift),
         "average": int(average),
+        "shuffle": shuffle,
         # A run that goes on has its seed already.
         "seed": secrets.randbits(32) if seed is None and resume is None else seed,
         "checkpoint_every": checkpoint_every,

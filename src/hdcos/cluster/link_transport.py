@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from functools import partial
@@ -236,14 +236,25 @@ class LinkTransport:
 
     # ---- data sets
 
-    def upload(self, name: str, version: str, record: Mapping[str, Any], shares: Shares) -> None:
-        self.ask(commands.KeepData(name, version, **record), arrays=shares)
-        older = self._datasets.get(name)
-        size = 8 * record["rows"] * (record["features"] + record["outputs"])
-        known = {"columns": None, **record, "complete": True, "bytes": size, "received": size}
-        self._datasets[name] = {"name": name, "version": version, **known}
+    def upload(self, name: str, version: str, record: Mapping[str, Any], pieces: Iterable[Shares]) -> int:
+        rows, new = 0, {"name": name, "version": version}
+        try:
+            known = (record["features"], record["outputs"], record.get("columns"))
+            self.ask(commands.KeepData(name, version, *known))
+            for shares in pieces:
+                self.ask(commands.AddRows(name, version), arrays=shares)
+                rows += len(shares[0]["rows"])
+            self.ask(commands.EndData(name, version, rows))
+        except BaseException:
+            with suppress(HdcosError):  # where that fails too, the cluster has ended
+                self._forget(new)
+            raise
+        older, size = self._datasets.get(name), 8 * rows * (record["features"] + record["outputs"])
+        told = {"columns": None, **record, "rows": rows, "complete": True, "bytes": size, "received": size}
+        self._datasets[name] = {**new, **told}
         if older is not None:
             self._forget(older)
+        return rows
 
     def datasets(self) -> list[dict[str, Any]]:
         self._require_open()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -133,7 +133,9 @@ class Transport(Protocol):
     def reveal(self, record: ModelRecord, number: str, asked_before: bool, wait_s: float) -> Shares: ...
 
     # ---- data sets
-    def upload(self, name: str, version: str, record: Mapping[str, Any], shares: Shares) -> None: ...
+    def upload(self, name: str, version: str, record: Mapping[str, Any], pieces: Iterable[Shares]) -> int:
+        """Have both parties keep rows that come in pieces; returns how many. If that fails they keep none."""
+
     def datasets(self) -> list[dict[str, Any]]: ...
     def forget_data(self, name: str) -> None: ...
     def allow_training(self, name: str, client: str) -> None: ...

@@ -15,13 +15,15 @@ from __future__ import annotations
 import csv
 import io
 import math
+import os
 import struct
 import warnings
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
@@ -35,6 +37,8 @@ from hdcos.files import name_errors
 
 Array = npt.NDArray[Any]
 Header = list[str] | None
+PIECE_ROWS = 1 << 14
+"""That are read at once from files that may be larger than memory."""
 BROKEN = (ValueError, EOFError, zipfile.BadZipFile, zlib.error, MemoryError, struct.error, KeyError)
 """What NumPy raises for files that are truncated, damaged or something else."""
 
@@ -57,31 +61,64 @@ class Table:
 
 def read_table(path: str | Path, label: str | int | None = None, features: str | None = None) -> Table:
     """The table in a file; `label` names its column, its array or its own IDX file, by the file's format."""
+    place, kind = _find(path)
+    with name_errors(place, "a table"):
+        return _check(place, _read(place, kind, label, features))
+
+
+def _find(path: str | os.PathLike[str]) -> tuple[Path, str]:
+    """A file that is there, and its format by its name."""
     place = Path(path)
     if not place.exists():
         raise DataMissing(f"there is no data file {place}: check its name")
     if place.is_dir():
         raise InputError(f"{place} is a folder, not a table: name a file in it")
     suffixes = [suffix.lower() for suffix in place.suffixes]
-    kind = suffixes[-2] if suffixes[-1:] == [".gz"] and len(suffixes) > 1 else "".join(suffixes[-1:])
+    return place, suffixes[-2] if suffixes[-1:] == [".gz"] and len(suffixes) > 1 else "".join(suffixes[-1:])
+
+
+def read_pieces(
+    path: str | os.PathLike[str], label: str | int | None = None, features: str | None = None
+) -> Iterator[Table]:
+    """The table in a file, piece by piece: CSV, Parquet and NPY files may be larger than memory."""
+    place, kind = _find(path)
     with name_errors(place, "a table"):
-        return _check(place, _read(place, kind, label, features))
+        done = 0
+        for piece in _read_pieces(place, kind, label, features):
+            yield _check(place, piece, done)
+            done += len(piece)
+        if not done:
+            raise InputError(f"{place} is not a table of numbers: it has no rows")
+
+
+def _read_pieces(path: Path, kind: str, label: str | int | None, features: str | None) -> Iterator[Table]:
+    if kind == ".csv":
+        for header, values in _read_csv(path, PIECE_ROWS):
+            yield _split(path, values, label, header)
+    elif kind in (".parquet", ".pq"):
+        yield from _read_parquet(path, label, PIECE_ROWS)
+    elif kind == ".npy":
+        whole = _read_numpy(path, kind, label, "x", mapped=True)
+        yield from (Table(whole.x[start : start + PIECE_ROWS], None) for start in range(0, len(whole), PIECE_ROWS))
+    else:
+        yield _read(path, kind, label, features)
 
 
 def _read(path: Path, kind: str, label: str | int | None, features: str | None) -> Table:
     if kind == ".csv":
-        header, values = _read_csv(path)
+        ((header, values),) = _read_csv(path)
         return _split(path, values, label, header)
     if kind in (".npy", ".npz"):
         return _read_numpy(path, kind, label, features or "x")
     if kind in (".parquet", ".pq"):
-        return _read_parquet(path, label)
+        (table,) = _read_parquet(path, label)
+        return table
     if kind in (".idx", "") or "ubyte" in path.name:
         return _read_images(path, None if label is None else str(label))
     raise InputError(f"{path} is none of the formats CSV, NPY, NPZ, IDX and Parquet, by its name")
 
 
-def _check(path: Path, table: Table) -> Table:
+def _check(path: Path, table: Table, first: int = 0) -> Table:
     """Numbers in rows, a label for each if there are labels; else InputError says what the file holds."""
     x, y = table.x, table.y
     if x.ndim < 2 or x.dtype.kind not in "iubf" or not x.size:
@@ -92,7 +129,7 @@ def _check(path: Path, table: Table) -> Table:
         if values is not None and values.dtype.kind == "f" and not np.isfinite(values).all():
             row, *rest = np.argwhere(~np.isfinite(values))[0].tolist()
             name = table.columns[rest[0]] if what == "column" and table.columns and rest else rest
-            raise InputError(f"{path}, row {row} (from 0), {what} {name}: the number is missing or not finite")
+            raise InputError(f"{path}, row {first + row} (from 0), {what} {name}: the number is missing or not finite")
     return table
 
 
@@ -117,13 +154,13 @@ def _split(path: Path, values: Array, label: str | int | None, header: Header) -
 # ---- NumPy, IDX, Parquet
 
 
-def _read_numpy(path: Path, kind: str, label: str | int | None, features: str) -> Table:
+def _read_numpy(path: Path, kind: str, label: str | int | None, features: str, mapped: bool = False) -> Table:
     """The one array of an NPY file, or the arrays of an NPZ file that hold features and labels."""
     if kind == ".npy" and label is not None:
         raise InputError(f"{path} holds one array: labels need another format, such as NPZ with arrays x and y")
     try:
         with path.open("rb") as file:
-            found = np.load(file, allow_pickle=False)
+            found = np.load(path, mmap_mode="r", allow_pickle=False) if mapped else np.load(file, allow_pickle=False)
             if isinstance(found, np.ndarray):
                 if kind == ".npz":
                     raise InputError(f"{path} is not an NPZ file: it holds one array. Name it .npy")
@@ -152,17 +189,24 @@ def _read_images(path: Path, label: str | None) -> Table:
         return Table(x, read_idx(path.parent / label))
 
 
-def _read_parquet(path: Path, label: str | int | None) -> Table:
+def _read_parquet(path: Path, label: str | int | None, at_once: int | None = None) -> Iterator[Table]:
     try:
         import pyarrow.parquet as parquet
+        from pyarrow import Table as ArrowTable
     except ImportError:
         raise InputError("Parquet files need pyarrow: pip install 'hdcos[parquet]'") from None
     try:
-        table = parquet.read_table(path)
+        if at_once is None:
+            tables = iter([parquet.read_table(path)])
+        else:
+            tables = (ArrowTable.from_batches([batch]) for batch in parquet.ParquetFile(path).iter_batches(at_once))
+        for table in tables:
+            names = list(table.column_names)
+            yield _split(path, np.stack([_column(path, table, name) for name in names], axis=1), label, names)
+    except InputError:
+        raise
     except (ValueError, TypeError, NotImplementedError) as error:
         raise InputError(f"{path} is not a Parquet file, or is cut off: {error}") from error
-    names = list(table.column_names)
-    return _split(path, np.stack([_column(path, table, name) for name in names], axis=1), label, names)
 
 
 def _column(path: Path, table: Any, name: str) -> Array:
@@ -175,23 +219,29 @@ def _column(path: Path, table: Any, name: str) -> Array:
 # ---- CSV
 
 
-def _read_csv(path: Path) -> tuple[Header, Array]:
-    """The names of the columns, if the first line has them, and the numbers."""
+def _read_csv(path: Path, at_once: int | None = None) -> Iterator[tuple[Header, Array]]:
+    """The names of the columns, if the first line has them, and the numbers, of this many lines at once or of all."""
+    width = 0
     with _text(path) as text:
         header = _header(path, text)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # NumPy warns of files without rows: they are refused here
-                values = np.loadtxt(text, np.float64, delimiter=",", comments=None, ndmin=2, quotechar='"')
-        except UnicodeDecodeError:
-            raise
-        except ValueError as error:
-            _explain(path, str(error))
-    if not len(values):
+        pieces: Iterable[Any] = [text] if at_once is None else iter(lambda: list(islice(text, at_once)), [])
+        for lines in pieces:
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", UserWarning)  # NumPy warns of lines without rows
+                    values = np.loadtxt(lines, np.float64, delimiter=",", comments=None, ndmin=2, quotechar='"')
+            except UnicodeDecodeError:
+                raise
+            except ValueError as error:
+                _explain(path, str(error))
+            if not len(values):
+                continue
+            if not np.isfinite(values).all() or width not in (0, values.shape[1]):
+                _explain(path, "a number is not finite, or a line has other cells than those before")
+            width = values.shape[1]
+            yield header, values
+    if not width:
         raise InputError(f"{path} has a line of names, but no rows")
-    if not np.isfinite(values).all():
-        _explain(path, "a number is not finite")
-    return header, values
 
 
 @contextmanager

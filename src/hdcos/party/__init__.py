@@ -6,6 +6,8 @@ worker       what a party does, command by command, over one pair of links
 group        the workers of one party that train together
 opened       models and functions that are open: how a batch runs, and what leaves
 training     a run of training at a party; dataset, checkpoint
+rows         rows of shares, taken by number from wherever they lie: mapped files, spools of a local cluster
+arrow        a share of a data set as an Arrow file; dataset_folder, where such files are kept
 allotment    a pool's executions, allotted by number
 local_front  the one caller of `hdcos.local()`: shares in memory, commands for the worker
 scheduler    what is to be done next: party 0 decides, for both
@@ -13,7 +15,7 @@ functions    single functions that clients have open, and what these may take
 batcher      requests of clients, matched between the two parties and merged into batches
 links        the links between the parties; session, one life of them
 service      sessions one after another, for as long as the process lives
-store        models, data sets, jobs and records on disk; database, its tables and room
+store        models, jobs and records on disk; uploads, data sets; database, its tables and room
 budget       what an operator gives; config, where that is said; failures, what is not tried again
 doctor       what is wrong with a cluster, seen from a node
 http         the HTTPS interface, which needs the extra hdcos[server]

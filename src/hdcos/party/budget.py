@@ -29,6 +29,7 @@ from hdcos.secure import CompiledNetwork, compile_network
 from hdcos.secure.answers import stated_queries
 from hdcos.secure.program import plan_inference
 from hdcos.secure.training import Rule
+from hdcos.secure.training.shuffle import order_words
 from hdcos.secure.training.step import plan_rule
 
 COPIES = 4
@@ -137,19 +138,21 @@ class Budget:
             self._material_mb,
         )
 
-    def job(self, model: Sequential, spec: dict[str, Any], data_words: int) -> None:
-        """PolicyRefused if a job takes more than one may: its rows, its parameters, the material ahead, and a step."""
+    def job(self, model: Sequential, spec: dict[str, Any], data_words: int, rows: int) -> None:
+        """PolicyRefused if a job takes more than one may: its parameters, the material ahead, a step, and of its rows
+        what is in memory at once, and their order."""
         scaled = spec.get("scale_diagonals", False)  # jobs that are older than the choice
         rule = Rule(min(spec["rates"]), spec["momentum"], spec["weight_decay"], scale_diagonals=scaled)
         step = plan_rule(model, spec["batch_size"], spec["loss"], rule).material
         limits.check(step)
         size = Size.of(model.layers, model.shapes)
-        words = 2 * data_words + COPIES * (size.parameters + size.matrices)  # rows of several owners are put together
+        words = data_words + COPIES * (size.parameters + size.matrices)
         words += steps_ahead(step) * step.words + step.work.words
+        words += order_words(rows, spec.get("shuffle", "rows"), bool(spec.get("flip") or spec.get("shift")))
         if 8 * words > self._limits.job_mb * 1e6:
             raise PolicyRefused(
                 f"this job takes {8 * words / 1e6:.0f} MB of memory, this party gives {self._limits.job_mb:g} to one "
-                f"([limits] job_mb): use fewer rows, smaller batches or smaller layers"
+                f"([limits] job_mb): use smaller batches or layers, or shuffle='blocks' where there are many rows"
             )
 
 

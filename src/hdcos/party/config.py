@@ -41,6 +41,10 @@ patience_s = 5                   # how long a request waits until the other part
 mask_s = 300                     # how long a mask may be used, and a function that nobody uses stays open
 dataset_gb = 64                  # of data that one client may keep here
 
+[storage]
+datasets = ""                    # where data sets are kept, if not in state/datasets: a folder, or an address such as
+                                 # s3://bucket/folder, which the other party must not be able to read
+
 [stock]
 megabytes = 256                  # of material that is kept ahead for each model
 mark = 0.1                       # not ready below this part of it
@@ -87,10 +91,15 @@ class StockRules(Table, frozen=True):
     mark: Amount = 0.1
 
 
+class Storage(Table, frozen=True):
+    datasets: str = ""
+
+
 class Config(Table, frozen=True):
     http: Http = Http()
     policy: Rules = Rules()
     limits: Limits = Limits()
+    storage: Storage = Storage()
     stock: StockRules = StockRules()
 
     @classmethod

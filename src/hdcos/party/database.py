@@ -79,6 +79,11 @@ MIGRATIONS: Sequence[str] = (
         at REAL NOT NULL, PRIMARY KEY (what, name, version)
     );
     """,
+    # Parts of uploads were files of another kind: what is not complete is begun again.
+    """
+    ALTER TABLE datasets ADD COLUMN by_rows INTEGER NOT NULL DEFAULT 0;
+    DELETE FROM datasets WHERE complete = 0;
+    """,
 )
 
 
@@ -154,7 +159,7 @@ def _read(name: str, value: Any) -> Any:
         value = json.loads(value)
     if name == "columns" and value is not None:
         return tuple(value)
-    return bool(value) if name == "complete" else value
+    return bool(value) if name in ("complete", "by_rows") else value
 
 
 def _write(name: str, value: Any) -> Any:

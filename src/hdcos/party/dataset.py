@@ -1,53 +1,50 @@
-"""Shares of data sets at a party, and how the rows and columns of several owners become one."""
+"""Data sets at a party, and how the rows and columns of several owners become one: lazily, as rows are taken."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-
-import numpy as np
+from itertools import accumulate
 
 from hdcos.errors import InputError
 from hdcos.nn.columns import Names, order, quote
-from hdcos.ring import Array
-from hdcos.secure.training.plan import INPUT_SCALE, TARGET_SCALE
-from hdcos.sharing import Share
+from hdcos.party.rows import RowSource, SideBySide, Stacked, pick
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """One owner's rows; targets are there if that owner has the labels, names if its columns have some."""
+    """Rows of one owner or of several: features, targets if somebody has the labels, and names if columns have some."""
 
-    x: Share = field(repr=False)
-    targets: Share | None = field(repr=False)
+    rows: RowSource = field(repr=False)
+    features: int
     columns: Names | None = None
 
-    @classmethod
-    def of(cls, words: Mapping[str, Array], columns: Names | None) -> Dataset:
-        targets = Share(words["targets"], TARGET_SCALE) if "targets" in words else None
-        return cls(Share(words["x"], INPUT_SCALE), targets, columns)
+    def __len__(self) -> int:
+        return self.rows.shape[0]
+
+    @property
+    def targets(self) -> int:
+        """Columns behind the features."""
+        return self.rows.shape[1] - self.features
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Of the features."""
+        return len(self), self.features
 
     def ordered(self, name: str, wanted: Names | None, taker: str) -> Dataset:
         """With its columns in the wanted order, if they have names: an order is public, so each party does it alone."""
         if wanted is None or self.columns is None or wanted == self.columns:
             return self
         places = order(self.columns, wanted, f"the data set {name!r}", taker)
-        return Dataset(Share(self.x.words.take(places, axis=1), self.x.scale), self.targets, wanted)
-
-
-@dataclass(frozen=True)
-class Joined:
-    """All rows and columns that a network is trained on."""
-
-    x: Share = field(repr=False)
-    targets: Share = field(repr=False)
-    columns: Names | None
+        places += range(self.features, self.rows.shape[1])
+        return Dataset(pick(self.rows, places), self.features, wanted)
 
 
 def join_datasets(
     datasets: Mapping[str, Dataset], names: Sequence[str], axis: str, wanted: Names | None = None
-) -> Joined:
+) -> Dataset:
     """Features and targets of several owners: rows one after another, or columns side by side, rows by position.
 
     Columns that have names come in the order that is `wanted`, or in that of the first data set that has names.
@@ -63,7 +60,7 @@ def join_datasets(
     raise InputError(f"data sets are joined by rows or columns, not by {axis!r}")
 
 
-def _join_rows(parts: Sequence[Dataset], names: Sequence[str], wanted: Names | None) -> Joined:
+def _join_rows(parts: Sequence[Dataset], names: Sequence[str], wanted: Names | None) -> Dataset:
     """Rows of several owners."""
     taker = "the network"
     if wanted is None:
@@ -71,21 +68,20 @@ def _join_rows(parts: Sequence[Dataset], names: Sequence[str], wanted: Names | N
         if named:
             wanted, taker = named[0][0], f"the data set {named[0][1]!r}, which comes first,"
     fitting = [part.ordered(name, wanted, taker) for part, name in zip(parts, names, strict=True)]
-    labelled = [part.targets for part in fitting if part.targets is not None]
-    if len(labelled) != len(fitting):
+    if not all(part.targets for part in fitting):
         raise InputError(f"each of {list(names)} must bring labels for its rows")
-    shapes = [part.x.shape for part in fitting]
-    if len({shape[1:] for shape in shapes}) != 1 or len({share.shape[1:] for share in labelled}) != 1:
-        raise InputError(f"rows of shapes {shapes} do not fit under each other")
-    return Joined(_glue([part.x for part in fitting], 0), _glue(labelled, 0), wanted)
+    if len({(part.features, part.targets) for part in fitting}) != 1:
+        raise InputError(f"rows of shapes {[part.shape for part in fitting]} do not fit under each other")
+    rows = fitting[0].rows if len(fitting) == 1 else Stacked([part.rows for part in fitting])
+    return Dataset(rows, fitting[0].features, wanted)
 
 
-def _join_columns(parts: Sequence[Dataset], names: Sequence[str], wanted: Names | None) -> Joined:
+def _join_columns(parts: Sequence[Dataset], names: Sequence[str], wanted: Names | None) -> Dataset:
     """Columns of several owners."""
-    labelled = [part.targets for part in parts if part.targets is not None]
+    labelled = [part for part in parts if part.targets]
     if len(labelled) != 1:
         raise InputError(f"exactly one of {list(names)} must bring the labels, {len(labelled)} do")
-    shapes = [part.x.shape for part in parts]
+    shapes = [part.shape for part in parts]
     if len({shape[0] for shape in shapes}) != 1:
         raise InputError(f"columns of shapes {shapes} do not have the same rows")
     columns = tuple(column for part in parts for column in part.columns or ())
@@ -93,12 +89,13 @@ def _join_columns(parts: Sequence[Dataset], names: Sequence[str], wanted: Names 
     if twice:
         raise InputError(f"several of the data sets {list(names)} have the columns {quote(twice)}: keep one of each")
     named = all(part.columns is not None for part in parts)
-    whole = Dataset(_glue([part.x for part in parts], 1), labelled[0], columns if named else None)
-    whole = whole.ordered(" and ".join(names), wanted, "the network")
-    return Joined(whole.x, labelled[0], whole.columns)
-
-
-def _glue(shares: Sequence[Share], axis: int) -> Share:
-    if len(shares) == 1:
-        return shares[0]
-    return Share(np.concatenate([share.words for share in shares], axis), shares[0].scale)
+    starts = list(accumulate((part.rows.shape[1] for part in parts), initial=0))
+    places = [start + column for start, part in zip(starts, parts, strict=False) for column in range(part.features)]
+    features = len(places)
+    places += [
+        start + column
+        for start, part in zip(starts, parts, strict=False)
+        for column in range(part.features, part.rows.shape[1])
+    ]
+    rows = pick(parts[0].rows if len(parts) == 1 else SideBySide([part.rows for part in parts]), places)
+    return Dataset(rows, features, columns if named else None).ordered(" and ".join(names), wanted, "the network")

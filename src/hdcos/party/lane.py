@@ -34,7 +34,7 @@ import numpy as np
 
 from hdcos.api import answers, commands
 from hdcos.api.commands import Command, read_command, write_command
-from hdcos.errors import HdcosError, InputError, PeerLost, WorkerLost
+from hdcos.errors import DataMissing, HdcosError, InputError, PeerLost, WorkerLost
 from hdcos.files import write_whole
 from hdcos.link import Hello, Identity, Kind, Link, connect, handshake, worker_name
 from hdcos.link.handshake import SOFTWARE
@@ -45,11 +45,13 @@ from hdcos.party.launcher import Address, Launcher, Running
 from hdcos.party.links import PeerListener, dial_lane
 from hdcos.party.node import Node
 from hdcos.party.opened import Loaded
-from hdcos.party.store import Store
+from hdcos.party.store import Store, StoredDataset
 from hdcos.ring import Array, table_hash
 
 log = logging.getLogger("hdcos")
 START_S, LOOK_S, HEARTBEAT_S, COUNT_S = 30.0, 1.0, 1.0, 2.0
+PIECE_WORDS = 1 << 20
+"""Of a data set, in one message to a worker that cannot read its file."""
 WANTED_FILE = "workers"
 """In the folder of a party's state: how many workers its operator wants at the moment."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
@@ -363,11 +365,25 @@ class Lane:
         job, there = store.job(number), list(chain(*self._jobs.values()))
         for item in store.job_data(job, command.datasets):
             if [item.name, item.version] not in there:
-                names = None if item.columns is None else list(item.columns)
-                kept = commands.KeepData(item.name, item.version, item.rows, item.features, item.outputs, names)
-                self._ask(worker, kept, arrays=store.dataset_words(item.name, item.version))
+                self._give_data(item, worker)
         self._jobs[number] = command.datasets
         self._ask_group(worker, commands.KeepJob(number, job.spec), command)
+
+    def _give_data(self, item: StoredDataset, worker: Link) -> None:
+        """Let a worker read a data set where it lies; one on a machine that cannot gets its rows from here."""
+        store, names = self._shared.store, None if item.columns is None else list(item.columns)
+        known = (item.name, item.version)
+        try:
+            where = store.dataset_places()
+            self._ask(worker, commands.FindData(*known, item.rows, item.features, item.outputs, names, where))
+        except DataMissing:
+            rows = store.dataset_rows(item)
+            self._ask(worker, commands.KeepData(*known, item.features, item.outputs, names))
+            at_once = max(1, PIECE_WORDS // rows.shape[1])
+            for first in range(0, item.rows, at_once):
+                taken = rows.take(np.arange(first, min(item.rows, first + at_once)))
+                self._ask(worker, commands.AddRows(*known), arrays={"rows": taken})
+            self._ask(worker, commands.EndData(*known, item.rows))
 
     def _ask_group(self, worker: Link, *asked: Command) -> None:
         """If another worker of the group is lost, the first pair says what becomes of the job."""

@@ -1,4 +1,4 @@
-"""A party of a cluster on this machine, which has one caller: shares come with its requests and are held in memory.
+"""A party of a cluster on this machine, which has one caller: shares come with its requests and end with it.
 
 The caller says what is to be done, number by number, and says it to both parties. This front only puts what came into a
 store, has the worker execute commands, and answers.
@@ -12,6 +12,7 @@ import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,10 @@ from hdcos.offline import MaterialPool
 from hdcos.party.allotment import CallerAllotment
 from hdcos.party.batcher import Answer, Request
 from hdcos.party.checkpoint import Checkpoints
+from hdcos.party.dataset_folder import dataset_folder
 from hdcos.party.engine import Engine
+from hdcos.party.rows import RowSource
+from hdcos.party.spool import Spool
 from hdcos.party.store import ENDED, StoredDataset, StoredJob, StoredModel, StoredReveal
 from hdcos.party.worker import Worker
 from hdcos.ring import Array
@@ -47,7 +51,9 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self._models: dict[tuple[str, str], tuple[StoredModel, Words]] = {}
-        self._datasets: dict[tuple[str, str], tuple[StoredDataset, Words]] = {}
+        self._datasets: dict[tuple[str, str], tuple[StoredDataset, RowSource]] = {}
+        self._coming: dict[tuple[str, str], tuple[StoredDataset, Spool]] = {}
+        """Data sets of which more rows will come."""
         self._jobs: dict[str, tuple[StoredJob, Words]] = {}
         self._reveals: dict[str, StoredReveal] = {}
         self.released: dict[str, Words] = {}
@@ -83,21 +89,45 @@ class MemoryStore:
     def require(self, size: int, what: str) -> None:
         """Nothing is written."""
 
-    def keep_dataset(self, dataset: StoredDataset, words: Words) -> None:
-        shapes = {"x": (dataset.rows, dataset.features), "targets": (dataset.rows, dataset.outputs)}
-        for name, array in words.items():
-            if array.shape != shapes.get(name):
-                raise InputError(f"{name} of {dataset.name} has the shape {array.shape}, not {shapes.get(name)}")
-        self._datasets[dataset.name, dataset.version] = dataset, words
+    def begin_dataset(self, dataset: StoredDataset) -> None:
+        self._coming[dataset.name, dataset.version] = dataset, Spool(dataset.width)
+
+    def find_dataset(self, dataset: StoredDataset, where: Sequence[str]) -> None:
+        """A data set that this party has on disk, in one of these folders."""
+        known = (dataset.name, dataset.version)
+        folders = [dataset_folder(place, Path()) for place in where]
+        holding = next((folder for folder in folders if folder.holds(*known)), None)
+        if holding is None:
+            raise DataMissing(f"{dataset.name} is in no folder that this machine reaches")
+        self._datasets[known] = dataset, holding.open(*known, dataset.shape)
+
+    def add_rows(self, name: str, version: str, words: Array | None) -> None:
+        dataset, spool = self._come(name, version)
+        if words is None or words.dtype != np.uint64 or words.ndim != 2 or words.shape[1] != dataset.width:
+            raise InputError(f"rows of {name} have {dataset.width} words each, these have another shape or type")
+        spool.add(words)
+
+    def end_dataset(self, name: str, version: str, rows: int) -> None:
+        dataset, spool = self._come(name, version)
+        if rows != spool.rows or not rows:
+            raise InputError(f"{spool.rows} rows of {name} came, not {rows}")
+        self._datasets[name, version] = replace(dataset, rows=rows, complete=True), spool.source()
+        del self._coming[name, version]
+
+    def _come(self, name: str, version: str) -> tuple[StoredDataset, Spool]:
+        if (name, version) not in self._coming:
+            raise DataMissing(f"no upload of {name} with this version was begun")
+        return self._coming[name, version]
 
     def forget_dataset(self, name: str, version: str) -> None:
         self._datasets.pop((name, version), None)
+        self._coming.pop((name, version), None)
 
     def job_data(self, job: StoredJob, versions: Sequence[Sequence[str]]) -> list[StoredDataset]:
         return [self._datasets[name, version][0] for name, version in versions if (name, version) in self._datasets]
 
-    def dataset_words(self, name: str, version: str) -> Words:
-        return self._datasets[name, version][1]
+    def dataset_rows(self, dataset: StoredDataset) -> RowSource:
+        return self._datasets[dataset.name, dataset.version][1]
 
     def keep_job(self, job: str, spec: dict[str, Any], words: Words) -> None:
         self._jobs[job] = StoredJob(job, spec, [], CALLER, "waiting", 0, "", 0, {}, ""), words
@@ -153,7 +183,7 @@ class OwnMemory:
                 f"{MAX_POOL_BYTES / 2**30:.0f} GiB a party keeps: prepare fewer at a time"
             )
 
-    def job(self, model: Sequential, spec: dict[str, Any], data_words: int) -> None:
+    def job(self, model: Sequential, spec: dict[str, Any], data_words: int, rows: int) -> None:
         """Its rows are here already."""
 
     def queries(self, network: CompiledNetwork) -> int:
@@ -201,9 +231,16 @@ class LocalFront:
         match command:
             case commands.KeepModel(name, version, architecture, phase_bits):
                 store.keep_model(name, version, architecture, phase_bits, CALLER, arrays)
-            case commands.KeepData(name, version, rows, features, outputs, columns):
+            case commands.KeepData(name, version, features, outputs, columns):
                 names = check_names(columns, features)
-                store.keep_dataset(StoredDataset(name, version, rows, features, outputs, True, CALLER, names), arrays)
+                store.begin_dataset(StoredDataset(name, version, 0, features, outputs, False, CALLER, names))
+            case commands.FindData(name, version, rows, features, outputs, columns, where):
+                names = check_names(columns, features)
+                store.find_dataset(StoredDataset(name, version, rows, features, outputs, True, CALLER, names), where)
+            case commands.AddRows(name, version):
+                store.add_rows(name, version, arrays.get("rows"))
+            case commands.EndData(name, version, rows):
+                store.end_dataset(name, version, rows)
             case commands.ForgetData(name, version):
                 store.forget_dataset(name, version)
             case commands.KeepJob(job, spec):

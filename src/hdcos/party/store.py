@@ -2,7 +2,7 @@
 
 state/hdcos.sqlite                               tables of `database`, write-ahead log
 state/models/NAME/VERSION.safetensors            this party's share of a model
-state/datasets/NAME/VERSION.safetensors          this party's share of a data set; `.part` until it is complete
+state/datasets/NAME/VERSION.part, .arrow         this party's share of a data set, see `uploads`
 state/jobs/ID/                                   the initial parameters, and checkpoints, until the job ends
 state/reveals/ID.safetensors                     this party's refreshed share, released by both
 state/reserve                                    takes up room for the ledger, see `database`
@@ -17,24 +17,23 @@ until both parties are known to hold the newer one: whenever a process dies, som
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from safetensors.numpy import save as to_bytes
 
-from hdcos.errors import CheckpointMismatch, DataMissing, InputError, PolicyRefused, StorageFull
-from hdcos.files import full_disk_named, new_file, private_folder, sync_folder, write_whole
-from hdcos.nn.columns import Names
+from hdcos.errors import CheckpointMismatch, DataMissing, InputError, PolicyRefused
+from hdcos.files import write_whole
 from hdcos.party.checkpoint import Checkpoints, read_words
-from hdcos.party.database import FILE, STATE, Database, read_beside
+from hdcos.party.config import Config
+from hdcos.party.database import FILE, STATE, read_beside
+from hdcos.party.uploads import StoredDataset as StoredDataset
+from hdcos.party.uploads import Uploads
 from hdcos.ring import Array
 from hdcos.secure.compile import ARITHMETIC
 
@@ -46,8 +45,6 @@ MOST_MODELS, MOST_JOBS = 64, 16
 """Of one client."""
 MOST_AUDITED = 1_000_000
 """Older records are dropped."""
-UPLOAD_S, SILENT_S = 24 * 3600.0, 600.0
-"""An upload to which nothing came for that long is forgotten: in any case, and where its room is needed."""
 
 
 @dataclass(frozen=True)
@@ -67,22 +64,6 @@ class StoredModel:
     created: float
     arithmetic: int
     """The version of the arithmetic whose scales its shares have."""
-
-
-@dataclass(frozen=True)
-class StoredDataset:
-    name: str
-    version: str
-    rows: int
-    features: int
-    outputs: int
-    complete: bool
-    owner: str
-    columns: Names | None = None
-
-    @property
-    def words(self) -> int:
-        return self.rows * (self.features + self.outputs)
 
 
 @dataclass(frozen=True)
@@ -130,38 +111,25 @@ class Failure:
     """Why it is not tried again, if it is not."""
 
 
-class Store(Database):
+class Store(Uploads):
     """The state of one party. Any thread may use it."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
+    def __init__(self, folder: Path, datasets: str = "") -> None:
+        super().__init__(folder, datasets)
         for job in self.jobs():
             if job.state in ENDED:  # if the process died before it could
                 self._drop_shares(job)
 
-    @staticmethod
-    @contextmanager
-    def _making() -> Iterator[list[Path]]:
-        """Files that are named here are gone again if what follows fails."""
-        made: list[Path] = []
-        try:
-            yield made
-        except BaseException:
-            for path in made:
-                path.unlink(missing_ok=True)
-            raise
-
     def tidy(self) -> None:
         """What has to be looked after now and then: uploads that broke off, and the reserve."""
-        self._forget_silent(UPLOAD_S)
+        self.forget_silent()
         self.room.renew_reserve()
 
     def sweep(self) -> None:
         """At the start of a party: what a process that died was writing, and what is not as private as it should be."""
-        known = {self._part(dataset) for dataset in self.datasets() if not dataset.complete}
-        for path in [*self.folder.rglob(".*.tmp"), *self.folder.rglob("*.part")]:
-            if path not in known:
-                path.unlink(missing_ok=True)
+        for path in self.folder.rglob(".*.tmp"):
+            path.unlink(missing_ok=True)
+        self.sweep_uploads()
         for path in self.folder.rglob("*"):
             if not path.is_symlink() and path.stat().st_mode & 0o077:
                 path.chmod(0o700 if path.is_dir() else 0o600)
@@ -207,10 +175,13 @@ class Store(Database):
             names = {model.name for model in self.models() if model.owner == owner}
             if not known and len(names) >= most:
                 raise PolicyRefused(f"{owner} has {most} models: forget some first")
-            made.append(self._path("models", name, version))
+            made.append(self._model_path(name, version))
             write_whole(made[0], content)
             stored = StoredModel(name, version, architecture, phase_bits, owner, time.time(), ARITHMETIC)
             self._insert(database, "models", "it is here already", **asdict(stored))
+
+    def _model_path(self, name: str, version: str) -> Path:
+        return self._folder("models", name) / f"{version}.safetensors"
 
     def check_owner(self, name: str, owner: str) -> None:
         """PolicyRefused if a model's name is another client's."""
@@ -226,7 +197,7 @@ class Store(Database):
         return self._record(StoredModel, "models", missing, name=name, version=version)
 
     def model_words(self, name: str, version: str) -> dict[str, Array]:
-        return read_words(self._path("models", name, version))
+        return read_words(self._model_path(name, version))
 
     def forget_model(self, name: str, versions: Iterable[str] | None = None) -> None:
         """Forget these versions of a model, or all."""
@@ -236,126 +207,7 @@ class Store(Database):
                 for table in ("models", "failures"):
                     self._delete(database, table, name=name, version=version)
         for version in gone:
-            self._path("models", name, version).unlink(missing_ok=True)
-
-    # ---- data sets
-
-    def begin_dataset(self, dataset: StoredDataset, most_bytes: float) -> None:
-        """Make room for an upload. The file is a safetensors file from its first byte on: its header comes first."""
-        self.require(8 * dataset.words, f"this party's share of {dataset.name}")
-        with self._making() as made, self._changing(heard=False) as database:
-            if any(known.owner != dataset.owner for known in self.datasets(dataset.name)):
-                raise PolicyRefused(f"a data set named {dataset.name!r} belongs to another client: choose another name")
-            held = sum(8 * known.words for known in self.datasets() if known.owner == dataset.owner)
-            if held + 8 * dataset.words > most_bytes:
-                raise PolicyRefused(f"{dataset.owner} may keep {most_bytes / 1e9:g} GB of data here: forget some first")
-            known = f"an upload of {dataset.name} with this version was begun before"
-            self._insert(database, "datasets", known, **asdict(replace(dataset, complete=False)), created=time.time())
-            made.append(self._part(dataset))
-            with new_file(made[0]) as file:
-                file.write(_header(dataset))
-
-    def received(self, dataset: StoredDataset) -> int:
-        """Bytes of an upload that are here."""
-        if dataset.complete:
-            return 8 * dataset.words
-        for path in (self._path("datasets", dataset.name, dataset.version), self._part(dataset)):
-            if path.exists():  # whole, if the process died before it could say so
-                return path.stat().st_size - len(_header(dataset))
-        return 0
-
-    def add_bytes(self, dataset: StoredDataset, offset: int, content: bytes) -> int:
-        """The next bytes of an upload; those that are here already may be sent again. Returns how many are here."""
-        with self._lock:
-            here = self.received(dataset)
-            if dataset.complete or offset > here or not self._part(dataset).exists():
-                raise InputError(f"{here} bytes of {dataset.name} are here: go on from there, not from {offset}")
-            if offset + len(content) > 8 * dataset.words:
-                raise InputError(f"{dataset.name} has {8 * dataset.words} bytes, these would end later")
-            part, start = self._part(dataset), len(_header(dataset))
-            os.utime(part)  # it has not broken off
-            self.require(offset + len(content) - here, f"a piece of {dataset.name}")
-            try:
-                with full_disk_named(part), open(part, "r+b") as file:
-                    file.seek(start + offset)
-                    file.write(content)
-            except StorageFull:
-                os.truncate(part, start + here)  # a piece is here or not
-                raise
-            return self.received(dataset)
-
-    def complete_dataset(self, dataset: StoredDataset, digest: str) -> None:
-        """Check what arrived against its hash, and keep it."""
-        if dataset.complete:
-            return
-        if self.received(dataset) != 8 * dataset.words:
-            raise InputError(f"{self.received(dataset)} of {8 * dataset.words} bytes of {dataset.name} are here")
-        part, whole = self._part(dataset), self._path("datasets", dataset.name, dataset.version)
-        with open(whole if whole.exists() else part, "r+b") as file:
-            file.seek(len(_header(dataset)))
-            if hashlib.file_digest(file, "sha256").hexdigest() != digest:
-                raise InputError(f"what arrived of {dataset.name} has another hash: delete it and upload it again")
-            os.fsync(file.fileno())
-        with self._lock:  # a look for uploads that broke off sees it as a part or as complete
-            if not whole.exists():
-                part.replace(whole)
-                sync_folder(part.parent)
-            with self._changing() as database:
-                database.execute(
-                    "UPDATE datasets SET complete = 1 WHERE name = ? AND version = ?", (dataset.name, dataset.version)
-                )
-
-    def datasets(self, name: str | None = None) -> list[StoredDataset]:
-        return self._records(StoredDataset, "datasets", **({} if name is None else {"name": name}))
-
-    def dataset_words(self, name: str, version: str) -> dict[str, Array]:
-        return read_words(self._path("datasets", name, version))
-
-    def grant(self, name: str, client: str) -> None:
-        """Let another client train on a data set."""
-        with self._changing() as database:
-            database.execute("INSERT OR IGNORE INTO grants VALUES (?, ?)", (name, client))
-
-    def may_train(self, name: str, client: str) -> bool:
-        """Whether a client may train on a data set: it is its own, or its owner said so."""
-        owners = {dataset.owner for dataset in self.datasets(name)}
-        return owners == {client} or bool(
-            owners and self._rows("SELECT 1 FROM grants WHERE dataset = ? AND client = ?", name, client)
-        )
-
-    def forget_dataset(self, name: str) -> None:
-        gone = self.datasets(name)
-        with self._changing(needed=True) as database:
-            self._delete(database, "datasets", name=name)
-            self._delete(database, "grants", dataset=name)
-        for dataset in gone:
-            self._part(dataset).unlink(missing_ok=True)
-            self._path("datasets", name, dataset.version).unlink(missing_ok=True)
-
-    def forget_upload(self, dataset: StoredDataset) -> None:
-        """Forget one version that is not complete; others of its name stay."""
-        with self._changing(heard=False, needed=True) as database:
-            gone = self._delete(database, "datasets", name=dataset.name, version=dataset.version, complete=0)
-        if not gone:
-            raise InputError(f"this upload of {dataset.name} is complete: forget the data set instead")
-        self._part(dataset).unlink(missing_ok=True)
-
-    def _forget_silent(self, silent_s: float) -> None:
-        """Forget uploads to which nothing came for so long."""
-        limit = time.time() - silent_s
-        with self._lock:
-            for dataset in [known for known in self.datasets() if not known.complete]:
-                part, whole = self._part(dataset), self._path("datasets", dataset.name, dataset.version)
-                if not whole.exists() and (not part.exists() or part.stat().st_mtime < limit):
-                    self.forget_upload(dataset)
-
-    def require(self, size: int, what: str) -> None:
-        """StorageFull unless there is room; uploads that broke off give way."""
-        try:
-            self.room.require(size, what)
-        except StorageFull:
-            self._forget_silent(SILENT_S)
-            self.room.require(size, what)
+            self._model_path(name, version).unlink(missing_ok=True)
 
     # ---- jobs
 
@@ -540,28 +392,17 @@ class Store(Database):
     def audited(self, limit: int) -> list[dict[str, Any]]:
         return [dict(row) for row in self._rows("SELECT * FROM audit ORDER BY id DESC LIMIT ?", limit)]
 
-    # ---- files
-
-    def _folder(self, *names: str) -> Path:
-        return private_folder(self.folder.joinpath(*names))
-
-    def _path(self, kind: str, name: str, version: str) -> Path:
-        return self._folder(kind, name) / f"{version}.safetensors"
-
-    def _part(self, dataset: StoredDataset) -> Path:
-        return self._folder("datasets", dataset.name) / f"{dataset.version}.part"
-
 
 def open_state(node: Path) -> Store:
     """The state of a party, by its node's folder."""
     with _database_named(node):
-        return Store(node / STATE)
+        return Store(node / STATE, Config.read(node).storage.datasets)
 
 
 @contextmanager
 def state(node: Path) -> Iterator[Store]:
     """The state of a party for the length of a block, as operators' commands use it."""
-    with _database_named(node), closing(Store(node / STATE)) as store:
+    with _database_named(node), closing(open_state(node)) as store:
         yield store
 
 
@@ -586,16 +427,3 @@ def read_failures(folder: Path) -> list[Failure]:
             return [Failure(*row) for row in database.execute(wanted)]
         except sqlite3.OperationalError:
             return []  # a state of an older version, which knows no failures
-
-
-def _header(dataset: StoredDataset) -> bytes:
-    """The start of the safetensors file of a data set."""
-    middle, end = 8 * dataset.rows * dataset.features, 8 * dataset.words
-    entries: dict[str, Any] = {
-        "x": {"dtype": "U64", "shape": [dataset.rows, dataset.features], "data_offsets": [0, middle]}
-    }
-    if dataset.outputs:
-        entries["targets"] = {"dtype": "U64", "shape": [dataset.rows, dataset.outputs], "data_offsets": [middle, end]}
-    text = json.dumps(entries).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text

@@ -20,7 +20,7 @@ from hdcos.nn import Sequential
 from hdcos.nn.columns import Names
 from hdcos.offline import MaterialPool, Plan, limits
 from hdcos.party.checkpoint import Checkpoints
-from hdcos.party.dataset import Joined
+from hdcos.party.dataset import Dataset
 from hdcos.party.engine import Engine, fingerprint
 from hdcos.party.group import Group
 from hdcos.party.opened import check_shares
@@ -31,10 +31,10 @@ from hdcos.secure import CompiledNetwork
 from hdcos.secure.training import Rule, TrainingPlan, training_plan
 from hdcos.secure.training.augment import Augment
 from hdcos.secure.training.convert import to_inference
-from hdcos.secure.training.plan import INPUT_SCALE, WEIGHT_SCALE
+from hdcos.secure.training.plan import INPUT_SCALE, TARGET_SCALE, WEIGHT_SCALE
 from hdcos.secure.training.rule import BEFORE, SUM, apply, first_averaged, mean
+from hdcos.secure.training.shuffle import Epoch, block_rows
 from hdcos.secure.training.step import sgd_step, step_changes
-from hdcos.secure.training.targets import batches
 from hdcos.sharing import Share
 
 AHEAD_BYTES = 1 << 26
@@ -60,6 +60,7 @@ class Settings:
     flip: bool = False
     shift: int = 0
     average: int = 0
+    shuffle: str = "rows"
 
     def rule(self, rate: float, last_rate: float | None = None, number: int = 0) -> Rule:
         """That of a step."""
@@ -81,11 +82,9 @@ class Training:
     scope: str
     plan: TrainingPlan
     settings: Settings
-    x: Share = field(repr=False)
-    targets: Share = field(repr=False)
+    data: Dataset = field(repr=False)
+    """What the rows of a step are taken from."""
     state: Mapping[str, Share] = field(repr=False)
-    columns: Names | None
-    """The names of the features, if the data sets have them."""
     augment: Augment | None
     first_averaged: int
     """The first step whose parameters are part of the mean that the run ends with."""
@@ -103,8 +102,8 @@ class Training:
     pool: MaterialPool = field(init=False)
     sums: dict[str, Share] = field(default_factory=dict, repr=False)
     """Of the parameters that are part of the mean so far."""
-    drawn: tuple[int, list[Array], Array | None] | None = field(default=None, repr=False)
-    """The batches of one epoch, and how its images are moved."""
+    drawn: tuple[Epoch, Array | None] | None = field(default=None, repr=False)
+    """The order of one epoch, and how its images are moved."""
 
     @classmethod
     def of(
@@ -113,24 +112,25 @@ class Training:
         command: OpenJob,
         spec: Mapping[str, Any],
         model: Sequential,
-        data: Joined,
+        data: Dataset,
         words: Mapping[str, Array],
     ) -> Self:
         """The run of a job, on data that fits its network; nothing is opened yet."""
-        chosen, x, targets = training_plan(model, spec["loss"]), data.x, data.targets
+        chosen = training_plan(model, spec["loss"])
         wanted, batch = (prod(chosen.input_shape), chosen.outputs), spec["batch_size"]
-        if (x.shape[1], targets.shape[1]) != wanted:
+        if (data.features, data.targets) != wanted:
             raise InputError(
-                f"the data has {x.shape[1]} features and {targets.shape[1]} targets, the network takes "
+                f"the data has {data.features} features and {data.targets} targets, the network takes "
                 f"{wanted[0]} and gives {wanted[1]}"
             )
-        if not 1 <= batch <= len(x):
-            raise InputError(f"a batch of {batch} rows cannot be drawn from {len(x)}")
+        if not 1 <= batch <= len(data):
+            raise InputError(f"a batch of {batch} rows cannot be drawn from {len(data)}")
         if batch % (workers := max(1, len(command.workers))):
             raise InputError(f"a batch of {batch} rows cannot be divided equally among {workers} workers")
         group = engine.gather(command.workers, command.scope)
-        epochs, steps = len(spec["rates"]), len(x) // batch
-        added = {name: spec[name] for name in ("scale_diagonals", "flip", "shift", "average") if name in spec}
+        epochs, steps = len(spec["rates"]), len(data) // batch
+        later = ("scale_diagonals", "flip", "shift", "average", "shuffle")
+        added = {name: spec[name] for name in later if name in spec}
         known = (spec["loss"], batch, spec["seed"], steps * epochs, spec["momentum"], spec["weight_decay"])
         settings = Settings(*known, **added)
         augment = Augment.of(model, chosen.front, settings.flip, settings.shift)
@@ -140,10 +140,9 @@ class Training:
         else:  # the first one's are added, and later the changes of all
             words = {tensor.name: np.zeros(tensor.shape, np.uint64) for tensor in chosen.tensors}
         state = chosen.shares(words)
-        compared = targets.raised(chosen.target_scale)
-        public = (data.columns, augment, averaged, command.job, command.attempt)
+        public = (augment, averaged, command.job, command.attempt)
         scope = f"{command.scope} {group.index}" if workers > 1 else command.scope
-        return cls(engine, group, scope, chosen, settings, x, compared, state, *public)
+        return cls(engine, group, scope, chosen, settings, data, state, *public)
 
     def open(self, rate: float) -> None:
         """Have material ready for steps at this rate or a higher one; all workers begin with the first one's shares."""
@@ -171,8 +170,8 @@ class Training:
     def _plan_step(self, rate: float) -> Planned:
         """The material of one step."""
         rows = self.settings.batch // self.group.size
-        x = blank_share((rows, *self.x.shape[1:]), INPUT_SCALE)
-        targets = blank_share((rows, *self.targets.shape[1:]), self.targets.scale)
+        x = blank_share((rows, self.data.features), INPUT_SCALE)
+        targets = blank_share((rows, self.data.targets), self.plan.target_scale)
         state = {tensor.name: blank_share(tensor.shape, tensor.scale, tensor.bits) for tensor in self.plan.tensors}
         rule = self._divided(self.settings.rule(rate))
         return plan(sgd_step, self.plan, state, x, targets, rule, rank=self.engine.rank)
@@ -188,8 +187,13 @@ class Training:
         return repr(self.settings)
 
     @property
+    def columns(self) -> Names | None:
+        """The names of the features, if the data sets have them."""
+        return self.data.columns
+
+    @property
     def steps_per_epoch(self) -> int:
-        return len(self.x) // self.settings.batch
+        return len(self.data) // self.settings.batch
 
     def rows(self, step: int) -> tuple[Array, Array | None]:
         """The public indices of this worker's part of a step's batch, and how its images are moved.
@@ -198,14 +202,15 @@ class Training:
         checkpoint draws what it would have.
         """
         epoch, number = divmod(step, self.steps_per_epoch)
-        if self.drawn is None or self.drawn[0] != epoch:
-            seed, rows = self.settings.seed, len(self.x)
+        if self.drawn is None or self.drawn[0].number != epoch:
+            self.drawn = None  # before the next is drawn: there is never room for two
+            seed, (rows, width) = self.settings.seed, self.data.rows.shape
             moves = None if self.augment is None else self.augment.draw(seed, epoch, rows)
-            self.drawn = epoch, batches(seed, epoch, rows, self.settings.batch), moves
-        _, drawn, moves = self.drawn
-        group = self.group
-        rows_each = self.settings.batch // group.size
-        part = drawn[number][group.index * rows_each : (group.index + 1) * rows_each]
+            block = block_rows(width) if self.settings.shuffle == "blocks" else 0
+            self.drawn = Epoch(seed, epoch, rows, self.settings.batch, block), moves
+        order, moves = self.drawn
+        group, rows_each = self.group, self.settings.batch // self.group.size
+        part = order.take(number)[group.index * rows_each : (group.index + 1) * rows_each]
         return part, None if moves is None else moves[part]
 
     def advance(self, first: int, steps: int, rate: float) -> None:
@@ -229,15 +234,18 @@ class Training:
             rows, moves = self.rows(self.step)
             with engine.attempt("online"):
                 allocation = pool.begin(1, execution, engine.timeout_s)
-                words = self.x.words.take(rows, axis=0)
-                if self.augment is not None and moves is not None:
-                    words = self.augment.move(words, moves)
-                x = Share(words, self.x.scale)
-                targets = Share(self.targets.words.take(rows, axis=0), self.targets.scale)
+                x, targets = self._take(rows, moves)
                 program = step_changes(Party(engine.rank, allocation), self.plan, self.state, x, targets, rule)
                 added, copies = engine.run(self._agreed(execution, rows, moves, rule), program, [allocation])
             self._keep_step(apply(self.state, rule, self.group.add(added), copies), rule)
         self.group.require()
+
+    def _take(self, rows: Array, moves: Array | None) -> tuple[Share, Share]:
+        """These rows and their targets, wherever the data set lies."""
+        x, targets = map(np.ascontiguousarray, np.split(self.data.rows.take(rows), [self.data.features], axis=1))
+        if self.augment is not None and moves is not None:
+            x = self.augment.move(x, moves)
+        return Share(x, INPUT_SCALE), Share(targets, TARGET_SCALE).raised(self.plan.target_scale)
 
     def _agreed(self, execution: int, rows: Array, moves: Array | None, rule: Rule) -> bytes:
         """What both parties must mean by a step: which material, which rows and how moved, which numbers."""
@@ -296,7 +304,7 @@ class Training:
 
     def _record(self) -> dict[str, Any]:
         shapes = {tensor.name: list(tensor.shape) for tensor in self.plan.tensors}
-        known = {"rows": len(self.x), "shapes": shapes, "settings": asdict(self.settings)}
+        known = {"rows": len(self.data), "shapes": shapes, "settings": asdict(self.settings)}
         place = {"run": self.run, "attempt": self.attempt, "step": self.step, "last_rate": self.last_rate}
         return {**known, **place}
 

@@ -28,6 +28,7 @@ from hdcos.party.checkpoint import Checkpoints
 from hdcos.party.dataset import Dataset, join_datasets
 from hdcos.party.engine import Engine, fingerprint
 from hdcos.party.opened import Opened, OpenedFunction, OpenedModel, check_shares, open_model
+from hdcos.party.rows import RowSource
 from hdcos.party.store import MOST_MODELS, StoredDataset, StoredJob, StoredModel, StoredReveal
 from hdcos.party.training import Progress, Training, Viewing
 from hdcos.protocol.catalogue import Call
@@ -61,7 +62,7 @@ class Records(Protocol):
     def job(self, job: str) -> StoredJob: ...
     def job_words(self, job: str) -> Words: ...
     def job_data(self, job: StoredJob, versions: Sequence[Sequence[str]]) -> list[StoredDataset]: ...
-    def dataset_words(self, name: str, version: str) -> Words: ...
+    def dataset_rows(self, dataset: StoredDataset) -> RowSource: ...
     def checkpoints(self, job: StoredJob, rank: int, resume: int | None) -> Checkpoints | None: ...
     def note_job(self, job: str, heard: bool = False, **changes: Any) -> None: ...
     def reveal(self, reveal: str) -> StoredReveal: ...
@@ -90,7 +91,9 @@ class Limits(Protocol):
         """What was open under this name takes nothing any more."""
 
     def order(self, pool: MaterialPool, executions: int) -> None: ...
-    def job(self, model: Sequential, spec: dict[str, Any], data_words: int) -> None: ...
+    def job(self, model: Sequential, spec: dict[str, Any], data_words: int, rows: int) -> None:
+        """Refuse a job that takes too much; `data_words` of its rows are in memory at once."""
+
     def queries(self, network: CompiledNetwork) -> int:
         """Rows of a model that are answered in all."""
 
@@ -295,13 +298,12 @@ class Worker(Generic[A]):
     def _open_job(self, command: commands.OpenJob) -> Facts:
         job = self._store.job(command.job)
         spec, model = job.spec, Sequential.outline(job.spec["architecture"])
-        held = self._store.job_data(job, command.datasets)
-        self._limits.job(model, spec, sum(item.words for item in held))
         datasets = {
-            f"{item.name} {item.version}": Dataset.of(self._store.dataset_words(item.name, item.version), item.columns)
-            for item in held
+            f"{item.name} {item.version}": Dataset(self._store.dataset_rows(item), item.features, item.columns)
+            for item in self._store.job_data(job, command.datasets)
         }
         data = join_datasets(datasets, [" ".join(item) for item in command.datasets], spec["join"], model.feature_names)
+        self._limits.job(model, spec, data.rows.resident_words, len(data))
         training = Training.of(self.engine, command, spec, model, data, self._store.job_words(job.id))
         try:
             if training.group.leads:

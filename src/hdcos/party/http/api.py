@@ -44,6 +44,7 @@ STATUS: Mapping[type[HdcosError], int] = {
     errors.MaterialReused: 409,
     errors.StorageFull: 507,
     errors.CheckpointMismatch: 409,
+    errors.DataDamaged: 500,
     errors.MaterialExhausted: 503,
     errors.PeerLost: 503,
     errors.HandshakeError: 503,

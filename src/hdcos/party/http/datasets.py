@@ -8,15 +8,22 @@ from typing import Any
 from hdcos.api import answers, requests
 from hdcos.errors import DataMissing, InputError, PolicyRefused
 from hdcos.nn.columns import check_names
-from hdcos.party.http.api import Call, Endpoint, Handlers
+from hdcos.party.http.api import Api, Call, Endpoint, Handlers
 from hdcos.party.store import StoredDataset
 
 MOST_BYTES = 1 << 40
+COMPLETE_S = 5.0
+"""How long a client waits until it is told that its upload is not complete yet."""
 ONE, VERSION = "/v2/datasets/{name}", "/v2/datasets/{name}/{version}"
 
 
 class Datasets(Handlers):
     """Handlers of /v2/datasets and /v2/grants."""
+
+    def __init__(self, api: Api) -> None:
+        super().__init__(api)
+        self._completing: dict[str, asyncio.Task[None]] = {}
+        """Uploads that are being written as data sets, by version: one thread for each, however often it is asked."""
 
     @Endpoint("GET", "/v2/datasets", "upload", "all data sets")
     async def all(self, call: Call[None]) -> answers.Datasets:
@@ -43,13 +50,12 @@ class Datasets(Handlers):
     async def begin(self, call: Call[requests.DatasetRequest]) -> answers.Dataset:
         body = await call.read()
         columns = check_names(body.columns, body.features)
-        dataset = StoredDataset(
-            body.name, body.version, body.rows, body.features, body.outputs, False, call.client, columns
-        )
+        known = (body.name, body.version, body.rows or 0, body.features, body.outputs, False, call.client)
+        dataset = StoredDataset(*known, columns, body.by_rows)
         if 8 * dataset.words > MOST_BYTES:
             raise InputError(f"a data set has at most {MOST_BYTES} bytes, not {8 * dataset.words}")
-        await asyncio.to_thread(self._store.begin_dataset, dataset, 1e9 * self._api.limits.dataset_gb)
-        self._api.audit(call.client, "upload", dataset.name, f"{dataset.rows} rows")
+        await asyncio.to_thread(self._store.begin_dataset, dataset, self._most_bytes)
+        self._api.audit(call.client, "upload", dataset.name, f"{dataset.rows or 'some'} rows")
         return self._describe(dataset)
 
     @Endpoint("PUT", VERSION, "upload", "go on with an upload")
@@ -57,14 +63,30 @@ class Datasets(Handlers):
         dataset, content = self._upload(call), await call.bytes()
         if not content:
             raise InputError("the body holds no bytes of the data set")
-        received = await asyncio.to_thread(self._store.add_bytes, dataset, query.offset, content)
-        return {"received": received, "bytes": 8 * dataset.words}
+        if query.offset + len(content) > MOST_BYTES:
+            raise InputError(f"a data set has at most {MOST_BYTES} bytes, these would end later")
+        received = await asyncio.to_thread(self._store.add_bytes, dataset, query.offset, content, self._most_bytes)
+        return {"received": received, "bytes": 8 * dataset.words or received}
 
     @Endpoint("POST", f"{VERSION}/complete", "upload", "end an upload")
     async def complete(self, call: Call[requests.CompleteRequest]) -> answers.Dataset:
+        """Check and keep what arrived. A large upload takes its time: until `complete` is true, ask again."""
         dataset, body = self._upload(call), await call.read()
-        await asyncio.to_thread(self._store.complete_dataset, dataset, body.sha256)
+        task = self._completing.get(dataset.version)
+        if task is None:
+            work = asyncio.to_thread(self._store.complete_dataset, dataset, body.sha256)
+            self._completing[dataset.version] = task = asyncio.create_task(work)
+            task.add_done_callback(lambda ended: self._completed(dataset.version, ended))
+        await asyncio.wait([task], timeout=COMPLETE_S)
+        if task.done():
+            task.result()
         return self._describe(self._upload(call))
+
+    def _completed(self, version: str, task: asyncio.Task[None]) -> None:
+        """Who still waits is told how it ended; who asks later finds the data set, or has it tried again."""
+        del self._completing[version]
+        if not task.cancelled():
+            task.exception()  # looked at, though perhaps nobody waits any more
 
     @Endpoint("DELETE", ONE, "upload", "forget a data set")
     async def delete(self, call: Call[None]) -> answers.Nothing:
@@ -102,7 +124,13 @@ class Datasets(Handlers):
                 return dataset
         raise DataMissing("no upload with this version was begun")
 
+    @property
+    def _most_bytes(self) -> float:
+        """That a client may keep here."""
+        return 1e9 * self._api.limits.dataset_gb
+
     def _describe(self, dataset: StoredDataset) -> answers.Dataset:
+        received = self._store.received(dataset)
         return {
             "name": dataset.name,
             "version": dataset.version,
@@ -110,7 +138,7 @@ class Datasets(Handlers):
             "features": dataset.features,
             "outputs": dataset.outputs,
             "complete": dataset.complete,
-            "bytes": 8 * dataset.words,
-            "received": self._store.received(dataset),
+            "bytes": 8 * dataset.words or received,
+            "received": received,
             "columns": dataset.columns,
         }

@@ -55,7 +55,7 @@ class Jobs(Handlers):
         budget.another(
             given.model, budget.model(model, compile_network(model, given.phase_bits, self._service.node.has_dealer))
         )
-        budget.job(model, spec, 0)  # with its rows, when it begins
+        budget.job(model, spec, 0, 0)  # with its rows, when it begins
         check_shares(tensors, {tensor.name: tensor.shape for tensor in plan.tensors})
         if any(known.owner != client for known in self._store.models(given.model)):
             raise PolicyRefused(f"a model named {given.model!r} belongs to another client: choose another name")

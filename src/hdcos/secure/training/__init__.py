@@ -8,7 +8,8 @@ rule      what a step makes of a gradient: rate, momentum, decay; the mean of we
 augment   images of a batch, mirrored and shifted by a public choice
 step      one step of stochastic gradient descent, as a program of two parties, and its plan
 convert   a trained state as the shares that inference wants
-targets   rows and targets of a run, checked, and as ring words; the rows of each step
+targets   rows and targets of a run, checked, and as ring words
+shuffle   which rows each step takes: all of them shuffled, or blocks of them
 rates     learning rates of a run, none below what the arithmetic can take
 watch     how a run does on the caller's own rows: loss, accuracy, divergence
 plain     the same training in floats, for HD-cos networks

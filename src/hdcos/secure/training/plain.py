@@ -15,7 +15,7 @@ from hdcos.nn.hadamard import moved_places, pad_features, walsh_hadamard
 from hdcos.ring import Array
 from hdcos.secure.training.augment import Augment
 from hdcos.secure.training.rule import first_averaged
-from hdcos.secure.training.targets import batches
+from hdcos.secure.training.shuffle import batches, block_rows
 
 
 def plain_fit(
@@ -31,6 +31,7 @@ def plain_fit(
     flip: bool = False,
     shift: int = 0,
     average: int = 0,
+    shuffle: str = "rows",
 ) -> nn.Sequential:
     """The model after SGD on rows and one-hot targets, drawn, moved and averaged as `cluster.fit` does it."""
     for layer in model.layers:
@@ -41,10 +42,11 @@ def plain_fit(
     velocity = {name: np.zeros_like(value) for name, value in state.items()}
     factors = model.rate_factors() if scale_diagonals else dict.fromkeys(state, 1.0)
     augment = Augment.of(model, tuple(layer for layer in model.layers if isinstance(layer, nn.Flatten)), flip, shift)
+    block = block_rows(x[0].size + targets[0].size) if shuffle == "blocks" else 0
     seen: list[dict[str, Array]] = []
     for epoch in range(epochs):
         moves = augment.draw(seed, epoch, len(x)) if augment else None
-        for rows in batches(seed, epoch, len(x), batch_size):
+        for rows in batches(seed, epoch, len(x), batch_size, block):
             if epoch >= first_averaged(average, epochs):
                 seen.append({name: value.copy() for name, value in state.items()})
             batch = x[rows] if augment is None or moves is None else augment.move(x[rows], moves[rows])

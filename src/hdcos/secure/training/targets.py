@@ -1,4 +1,4 @@
-"""What a run is trained on: rows and targets, checked, and as ring words; and which of them a step takes."""
+"""What a run is trained on: rows and targets, checked, and as ring words."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from numpy.typing import ArrayLike
 
 from hdcos.errors import InputError
 from hdcos.nn import Flatten, Sequential
-from hdcos.nn.columns import Rows, column_names, numbers
+from hdcos.nn.columns import Rows
 from hdcos.ring import Array, encode
 from hdcos.secure.reader import apply_front
-from hdcos.secure.training.plan import INPUT_SCALE, LOSSES, TARGET_SCALE, TrainingPlan
+from hdcos.secure.training.plan import INPUT_SCALE, TARGET_SCALE, TrainingPlan
 
 REGRESSION = "for a regression use loss='squared' and a network with one output"
 LARGEST_TARGET = 128.0
@@ -55,26 +55,15 @@ def one_hot(y: ArrayLike, outputs: int, loss: str | None = None) -> Array:
     return targets
 
 
-def encode_rows(
-    x: Rows, y: ArrayLike | None, outputs: int, loss: str | None = None
-) -> tuple[dict[str, Array], dict[str, Any]]:
-    """One owner's rows (an array or a table), and labels if it has them, as ring words, and what is public of them."""
-    if loss is not None and loss not in LOSSES:
-        raise InputError(f"no loss is called {loss!r}: choose from {', '.join(LOSSES)}")
-    rows, columns = np.asarray(numbers(x), dtype=np.float64), column_names(x)
-    if rows.ndim < 2 or not rows.size:
-        raise InputError(f"a data set is a table of at least one row, got shape {rows.shape}")
-    rows = rows.reshape(len(rows), -1)
-    words = {"x": encode(rows, INPUT_SCALE)}
-    if y is not None:
-        targets = one_hot(y, outputs, loss)
-        if loss is not None:
-            check_targets(targets, loss)
-        if len(targets) != len(rows):
-            raise InputError(f"{len(rows)} rows and {len(targets)} labels do not belong together")
-        words["targets"] = encode(targets, TARGET_SCALE)
-    public: dict[str, Any] = {"rows": len(rows), "features": rows.shape[1], "outputs": 0 if y is None else outputs}
-    return words, public if columns is None else {**public, "columns": list(columns)}
+def encode_rows(x: Array, y: Array | None, outputs: int, loss: str | None = None) -> Array:
+    """Rows, and their labels if there are some, as ring words: those of the features, then those of the targets."""
+    words = encode(np.asarray(x, dtype=np.float64).reshape(len(x), -1), INPUT_SCALE)
+    if y is None:
+        return words
+    targets = one_hot(y, outputs, loss)
+    if loss is not None:
+        check_targets(targets, loss)
+    return np.hstack([words, encode(targets, TARGET_SCALE)])
 
 
 def check_targets(targets: Array, loss: str) -> None:
@@ -117,12 +106,3 @@ def named_sets(plan: TrainingPlan, x: Any, y: ArrayLike | None) -> tuple[list[st
     if any(not isinstance(layer, Flatten) for layer in plan.front):
         raise InputError(f"apply the leading {plan.front[0].kind} before uploading, and train what follows it")
     return [str(item) for item in x], "columns" if isinstance(x, tuple) else "rows"
-
-
-def batches(seed: int, epoch: int, rows: int, batch: int) -> list[Array]:
-    """The rows of each step of an epoch: a fresh shuffle of all, cut into whole batches; what is left over sits out.
-
-    The indices are public, the same for both parties and for training in plaintext.
-    """
-    order = np.random.default_rng([seed, epoch]).permutation(rows)
-    return [order[start : start + batch] for start in range(0, rows - batch + 1, batch)]

@@ -1,0 +1,106 @@
+"""Rows are taken by number from wherever they lie, and joins read nothing else."""
+
+from __future__ import annotations
+
+import tempfile
+
+import numpy as np
+import pytest
+
+from hdcos.errors import InputError
+from hdcos.party import mapped, spool
+from hdcos.party.dataset import Dataset, join_datasets
+from hdcos.party.mapped import MappedRows, MappedWords
+from hdcos.party.rows import HeldRows, SideBySide, Stacked, pick
+from hdcos.party.spool import Spool
+
+WORDS = np.arange(60, dtype=np.uint64).reshape(12, 5)
+TAKEN = np.array([11, 0, 3, 3, 7])
+
+
+class Watched(HeldRows):
+    """Rows that remember which were taken."""
+
+    def take(self, rows):
+        seen.extend(rows.tolist())
+        return super().take(rows)
+
+
+seen: list[int] = []
+
+
+def mapped_rows(words):
+    with tempfile.TemporaryFile() as file:
+        file.write(words.tobytes())
+        file.flush()
+        return MappedRows(MappedWords(file), 0, words.shape)
+
+
+@pytest.mark.parametrize("kind", [HeldRows, mapped_rows])
+def test_sources_and_what_is_put_together_of_them_give_the_rows_that_numpy_gives(kind) -> None:
+    assert np.array_equal(kind(WORDS).take(TAKEN), WORDS[TAKEN])
+    stacked = Stacked([kind(WORDS[:4]), kind(WORDS[4:5]), kind(WORDS[5:])])
+    assert stacked.shape == (12, 5)
+    assert np.array_equal(stacked.take(TAKEN), WORDS[TAKEN])
+    beside = SideBySide([kind(WORDS[:, :2].copy()), kind(WORDS[:, 2:].copy())])
+    assert beside.shape == (12, 5)
+    assert np.array_equal(beside.take(TAKEN.astype(np.uint32)), WORDS[TAKEN])
+    assert np.array_equal(pick(beside, [4, 0]).take(TAKEN), WORDS[TAKEN][:, [4, 0]])
+    assert pick(beside, range(5)) is beside
+
+
+def test_joins_read_the_rows_that_are_taken_and_no_others() -> None:
+    x = Watched(WORDS[:, :3].copy())
+    other = Watched(WORDS[:, 3:].copy())
+    seen.clear()
+    sets = {
+        "a": Dataset(x, 3, ("p", "q", "r")),
+        "b": Dataset(other, 1, ("s",)),
+    }
+    joined = join_datasets(sets, ["a", "b"], "columns", ("s", "r", "q", "p"))
+    assert (joined.shape, joined.targets, joined.columns) == ((12, 4), 1, ("s", "r", "q", "p"))
+    assert seen == []
+    assert np.array_equal(joined.rows.take(TAKEN), WORDS[TAKEN][:, [3, 2, 1, 0, 4]])
+    assert set(seen) == set(TAKEN.tolist())
+    seen.clear()
+    labelled = {"a": Dataset(Watched(WORDS), 4), "b": Dataset(Watched(WORDS + np.uint64(100)), 4)}
+    joined = join_datasets(labelled, ["b", "a"], "rows")
+    assert np.array_equal(joined.rows.take(np.array([13, 1])), [WORDS[1], WORDS[1] + 100])
+    assert seen == [1, 1]
+    with pytest.raises(InputError, match="do not fit under each other"):
+        join_datasets(labelled | {"c": Dataset(HeldRows(WORDS), 3)}, ["a", "c"], "rows")
+    with pytest.raises(InputError, match="must bring labels"):
+        join_datasets(labelled | {"c": Dataset(HeldRows(WORDS), 5)}, ["a", "c"], "rows")
+    with pytest.raises(InputError, match="exactly one of"):
+        join_datasets(labelled, ["a", "b"], "columns")
+
+
+def resident_kib() -> int:
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("RssFile"))
+
+
+def test_pages_of_a_mapped_file_are_given_back(monkeypatch) -> None:
+    monkeypatch.setattr(mapped, "KEPT_BYTES", 4 << 20)
+    words = np.random.default_rng(0).integers(0, 1 << 63, (1 << 16, 128), dtype=np.uint64)  # 64 MB
+    source = mapped_rows(words)
+    before, most = resident_kib(), 0
+    for rows in np.random.default_rng(1).permutation(len(words)).reshape(-1, 256):
+        assert np.array_equal(source.take(rows), words[rows])
+        most = max(most, resident_kib() - before)
+    assert most < 16 << 10
+    assert source.resident_words == (4 << 20) // 8
+    assert HeldRows(words).resident_words == words.size
+
+
+def test_rows_that_come_in_pieces_go_to_a_file_when_they_are_many(monkeypatch) -> None:
+    monkeypatch.setattr(spool, "HELD_BYTES", 300)
+    for pieces, kind in (([WORDS[:7]], HeldRows), ([WORDS[:3], WORDS[3:9], WORDS[9:]], MappedRows)):
+        kept = Spool(5)
+        for piece in pieces:
+            kept.add(piece)
+        source = kept.source()
+        assert isinstance(source, kind)
+        whole = np.concatenate(pieces)
+        assert source.shape == whole.shape
+        assert np.array_equal(source.take(np.arange(len(whole))), whole)
