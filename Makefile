@@ -9,7 +9,7 @@ NATIVE := CMakeLists.txt $(wildcard cpp/*)
 PIP := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet $(PIP_FLAGS)
 PYTEST = $(BIN)/pytest
 
-.PHONY: demo test coverage check bench prove peers docs wheels workflows format clean
+.PHONY: demo test coverage check bench prove figures peers docs wheels workflows format clean
 
 $(VENV)/.python:
 	$(PYTHON) -m venv $(VENV)
@@ -65,6 +65,15 @@ bench: $(VENV)/.dev
 
 prove: $(VENV)/.prove
 	$(BIN)/python -m benchmarks.prove $(SUITE) $(PART)
+	$(BIN)/python -m benchmarks.tables
+
+# What `hdcos plan` knows of ready networks: ten minutes on a machine that has nothing else to do.
+FIGURES := src/hdcos/planning/figures.json
+figures: $(VENV)/.prove
+	rm -f $(FIGURES)
+	for model in lenet5 convnet higgs_mlp criteo_mlp kernel_machine digits; do \
+	  $(BIN)/hdcos plan $$model --measure --figures $(FIGURES) || exit 1; done
+	chmod 644 $(FIGURES)
 	$(BIN)/python -m benchmarks.tables
 
 # CrypTen and SPU get environments of their own under build/peers.

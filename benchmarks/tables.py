@@ -239,7 +239,7 @@ def planned() -> str:
             f"an epoch over 10^9 HIGGS rows in {hours} hours, batch {run.batch:,}",
             plan_training(nn.models.higgs_mlp(), figures, run, network, hours=hours),
         )
-        for hours in (24, 12)
+        for hours in (24, 4)
     ]
     rows = []
     for name, made in plans:

@@ -5,6 +5,7 @@ Rows come as shares, which takes one round more than rows under masks that were 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
@@ -39,7 +40,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Costs:
+class Costs(ABC):
     """A batch of predictions, or a step of training at one pair."""
 
     measured: Measured
@@ -55,9 +56,9 @@ class Costs:
     memory: Work
     """Bytes at a party, beside its process: a fixed part, and for each row or step that material is kept for."""
 
+    @abstractmethod
     def pieces(self, ordered: int) -> Iterator[Piece]:
         """An order, in the pieces in which it is made."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
