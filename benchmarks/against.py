@@ -79,7 +79,7 @@ def compare(other: Path, work: str) -> dict[str, Any]:
 
 
 def work(name: str) -> Iterator[dict[str, float]]:
-    """What a side does: so many steps for each line that it reads."""
+    """What a side does: as many steps as each line that it reads says."""
     from benchmarks import training as there
     from hdcos import data, local, nn
 

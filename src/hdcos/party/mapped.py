@@ -40,22 +40,23 @@ class MappedWords:
         at_once = max(1, KEPT_BYTES // (AROUND_BYTES + 8 * width))
         for first in range(0, len(starts), at_once):
             piece = slice(first, first + at_once)
+            self._look_at(len(taken[piece]) * (AROUND_BYTES + 8 * width))
             taken[piece] = windows[starts[piece]]
-            self._note(len(taken[piece]) * (AROUND_BYTES + 8 * width))
         return taken
 
     def read(self, start: int, count: int) -> memoryview:
         """Words that lie together, to be looked at once and now."""
         page = 8 * start // mmap.PAGESIZE * mmap.PAGESIZE
         self.content.madvise(mmap.MADV_WILLNEED, page, 8 * (start + count) - page)
-        self._note(8 * count)
+        self._look_at(8 * count)
         return self.words[start : start + count].data
 
-    def _note(self, size: int) -> None:
-        self._touched += size
-        if self._touched > KEPT_BYTES:
+    def _look_at(self, size: int) -> None:
+        """Give back what was looked at before, if there would be too much with this many bytes more."""
+        if self._touched + size > KEPT_BYTES:
             self.content.madvise(mmap.MADV_DONTNEED)  # of a file: they are read again when they are wanted
             self._touched = 0
+        self._touched += size
 
 
 @dataclass(frozen=True)
