@@ -148,9 +148,13 @@ class Doorman:
             ((crowd, _),) = Counter(caller.host for caller in self._callers.values()).most_common(1)
             oldest = next(caller for caller in self._callers.values() if caller.host == crowd)
             self._refuse(oldest, "crowded out", "made room for a newer connection")
+        try:
+            # Edge-triggered: what was looked at in vain stays in the socket, and is no news until more arrives.
+            self._epoll.register(sock, select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET)
+        except OSError:  # the system watches no more sockets for this user
+            sock.close()
+            return
         self._callers[sock.fileno()] = _Caller(sock, address[0], address[1], monotonic() + self._hello_s)
-        # Edge-triggered: what was looked at in vain stays in the socket, and is no news until more arrives.
-        self._epoll.register(sock, select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET)
 
     def _look(self, caller: _Caller, ended: bool) -> None:
         try:
