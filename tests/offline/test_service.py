@@ -127,10 +127,10 @@ def test_a_dealer_that_fails_between_two_chunks_says_why(monkeypatch: pytest.Mon
     dealer = Dealer()
     deal = dealer.deal
 
-    def deal_two(name: str, start: int, executions: int):
+    def deal_two(name: str, start: int, executions: int, rank: int):
         if start == 2:
             raise InputError("no more than two")
-        return deal(name, start, executions)
+        return deal(name, start, executions, rank)
 
     monkeypatch.setattr(dealer, "deal", deal_two)
     with served(dealer, 1) as client:
