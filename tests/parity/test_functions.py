@@ -10,6 +10,7 @@ from hdcos.errors import InputError, MaterialExhausted, ModelError, PeerLost, Ra
 from hdcos.protocol.catalogue import FUNCTIONS, find
 
 INPUTS = {"multiply": [(6, 5), (6, 5)], "matmul": [(6, 5), (5, 3)], "conv2d": [(2, 1, 6, 6), (3, 1, 3, 3)]}
+INPUTS |= dict.fromkeys(("greater_equal", "maximum", "minimum"), [(16, 33)] * 2) | {"argmax": [(40, 10)]}
 CLOSE = {"expm1": 4e-3, "matmul": 0.02, "multiply": 0.004, "conv2d": 0.03, "round": 2**-7, "growing_cos": 4e-3}
 
 

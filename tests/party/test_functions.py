@@ -16,6 +16,7 @@ from hdcos.protocol.catalogue import FUNCTIONS, Call
 
 ROOM = 10**12
 SHAPES = {"matmul": [(2, 3), (3, 2)], "multiply": [(2, 3), (2, 3)], "conv2d": [(1, 1, 4, 4), (1, 1, 2, 2)]}
+SHAPES |= {name: [(2, 3), (2, 3)] for name in ("greater_equal", "maximum", "minimum")}
 
 
 def asked(functions: Functions, name: str = "cos", client: str = "me", number: str = "", **more) -> Asked:
