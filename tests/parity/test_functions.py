@@ -43,6 +43,23 @@ def test_every_function_runs_on_shares_at_its_declared_price(cluster, name) -> N
     assert np.abs(result - expected).max() <= CLOSE.get(name, 1e-3)
 
 
+@pytest.mark.parametrize("name", ["relu", "argmax"])
+def test_keys_of_comparisons_go_to_both_parties_at_the_declared_price(cluster, name) -> None:
+    function, (x,) = find(name), inputs_of(name)
+    with cluster.function(name, x.shape, way="dcf") as compare:
+        cluster.reset_cost()
+        compare.prepare(2)
+        for _ in range(2):
+            assert np.abs(compare(x) - function.meaning(x)).max() <= 2**-12
+        with pytest.raises(MaterialExhausted, match="0 available"):
+            compare(x)
+        cost, planned = cluster.cost, compare.planned
+    declared = function.price(x.shape, **{**function.parameters, "way": "dcf"})
+    assert (cost.online.rounds, cost.online.bytes_sent) == (2 * declared.rounds, (2 * declared.online_bytes,) * 2)
+    assert cost.offline.bytes_sent == (planned.material.dealt_bytes(2, 0), 2 * declared.offline_bytes)
+    assert cost.offline.bytes_sent[0] > 0
+
+
 def test_material_is_dealt_per_row_and_any_batches_consume_it(cluster) -> None:
     x = rows(10)
     with cluster.function("cos", (1, 7)) as cos:

@@ -26,7 +26,7 @@ from hdcos.protocol import sign
 from hdcos.protocol.lifted import Lifted, open_lifted
 from hdcos.protocol.party import Party
 from hdcos.protocol.rounds import Price, Rounds
-from hdcos.protocol.sign import BITS, DROP, TABLES, MaskedBit, check_bits, open_bit, sign_bit
+from hdcos.protocol.sign import BITS, DROP, TABLES, MaskedBit, check_bits, open_bit, public_bound, sign_bit
 from hdcos.ring import packed_size
 from hdcos.sharing import Public, Share
 
@@ -115,7 +115,7 @@ def clip(
     if not low <= high:
         raise InputError(f"values are clipped to an interval, got {low} to {high}")
     v = party.round(x, drop)
-    least, most = (party.constant(Public.of(bound, v.scale)) for bound in (low, high))
+    least, most = (public_bound(party, bound, v.scale, bits) for bound in (low, high))
     both = Share(stack((v - least).words, (v - most).words), v.scale, v.bits)
     above, _ = yield from split_at_zero(party, both, bits, way)
     return above[..., 0] - above[..., 1] + least

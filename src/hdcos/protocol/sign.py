@@ -117,7 +117,17 @@ def at_least(
 ) -> Rounds[Share]:
     """1 where v >= threshold, a public number, rounded to v's scale; else 0."""
     v = party.round(x, drop)
-    return (yield from not_negative(party, v - party.constant(Public.of(threshold, v.scale)), bits, way))
+    return (yield from not_negative(party, v - public_bound(party, threshold, v.scale, bits), bits, way))
+
+
+def public_bound(party: Party, value: float, scale: int, bits: int) -> Share:
+    """A public number to compare with: as far from zero as the values may be, so that differences are in range."""
+    most = 2.0 ** (bits - 3 - scale)
+    if not abs(value) <= most:
+        raise InputError(
+            f"values of {bits} bits at scale {scale} are compared with numbers up to {most:g}, not {value}"
+        )
+    return party.constant(Public.of(value, scale))
 
 
 def greater_equal(
