@@ -2,9 +2,9 @@
 
 Computes  [y] -> [f(y)]; in training also [f'(y)] from the same opening. In turns for cos, sin and growing_cos, where
           the derivative is by turns: 2 pi times that by radians.
-Online    1 round. Derivatives of series, polynomials and growing_cos come out at a high scale; a training step takes
-          one round more to round them.
-Security  openings under fresh masks; see cosine, fourier, polynomial, growing_cos and opening.
+Online    1 round, but 3 for ReLU, which compares. Derivatives of series, polynomials and growing_cos come out at a high
+          scale; a training step takes one round more to round them.
+Security  openings under fresh masks; see cosine, fourier, polynomial, growing_cos, relu and opening.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hdcos import nn
 from hdcos.errors import ModelError
 from hdcos.generators import local
 from hdcos.nn.activations import Activation, SeriesActivation
-from hdcos.protocol import cosine, fit, fourier, growing_cos, polynomial
+from hdcos.protocol import cosine, fit, fourier, growing_cos, polynomial, relu
 from hdcos.protocol.cosine import Phase, Precision, open_phase
 from hdcos.protocol.fourier import Series
 from hdcos.protocol.masked import Masked
@@ -33,6 +33,8 @@ SLOPE_SCALE = 18
 FACTOR_BITS = 12
 TWO_PI = round(2 * pi * 2**FACTOR_BITS)
 GROWING_SCALE, GROWING_BITS, GROWING_TRIG = 12, 24, 12
+COMPARED_SCALE = 19
+"""Fraction bits of a value whose sign is taken: as many as tables compare beside values of up to 2**10."""
 
 WithSlope = tuple[Share, Share]
 
@@ -71,6 +73,9 @@ def activation_stage(
         return Polynomial(
             name=name, coefficients=coefficients, coefficient_scale=coefficient_scale, drop=drop, bits=kept
         )
+    if isinstance(layer, nn.ReLU):
+        drop = max(0, scale - COMPARED_SCALE)
+        return Rectified(name=name, drop=drop, bits=min(scale - drop + RANGE_BITS + 2, bits - drop))
     raise ModelError(f"{layer.kind} cannot be computed on shares")
 
 
@@ -168,6 +173,23 @@ class Growing(ActivationStage):
         value = (x_cos * round(2 * pi * 2**10)).rescaled(x_cos.scale + 10)
         slope = cos.raised(x_sin.scale) * round(2 * pi * 2**10) - x_sin * round(4 * pi**2 * 2**10)
         return value, slope.rescaled(x_sin.scale + 10)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rectified(ActivationStage):
+    """max(x, 0) by comparison with zero: three rounds."""
+
+    drop: int
+    bits: int
+
+    def result_scale(self, scale: int) -> int:
+        return scale - self.drop
+
+    def run(self, party: Party, value: Value, parameters: Parameters) -> Rounds[Value]:
+        return (yield from relu.relu(party, as_share(party, value), self.drop, self.bits))
+
+    def run_with_slope(self, party: Party, y: Share) -> Rounds[WithSlope]:
+        raise ModelError("ReLU cannot be trained on shares: use Cos, or train in plaintext and share the model")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -109,6 +109,8 @@ class _Compiler(Reader):
 
     def __init__(self, model: nn.Sequential, phase_bits: int, dealer: bool) -> None:
         super().__init__(model)
+        if not dealer:
+            self.refuse_relu("takes comparisons, which need a dealer: start one with `hdcos dealer`")
         self.phase_bits, self.dealer = phase_bits, dealer
         self.made: list[Stage] = []
         self.scale, self.bits, self.gain = INPUT_SCALE, 64, 1.0

@@ -85,9 +85,6 @@ class Reader:
 
     def __init__(self, model: nn.Sequential) -> None:
         self.layers, self.shapes = model.layers, model.shapes
-        for index, layer in enumerate(self.layers):
-            if isinstance(layer, nn.ReLU):
-                raise ModelError(f"layer {index}, ReLU, cannot be computed on shares: use Cos, which costs one round")
         secret = (index for index, layer in enumerate(self.layers) if not isinstance(layer, FRONT))
         self.position = next(secret, len(self.layers))
         self.front = tuple(self.layers[: self.position])
@@ -97,6 +94,12 @@ class Reader:
                     f"layer {index}, RandomFeatures, is computed by the owner of the rows before sharing them: put it "
                     f"in front of the others, or take HadamardDiagonal with a bandwidth and Cos"
                 )
+
+    def refuse_relu(self, why: str) -> None:
+        """ModelError names the first ReLU, if there is one."""
+        for index, layer in enumerate(self.layers):
+            if isinstance(layer, nn.ReLU):
+                raise ModelError(f"layer {index}, ReLU, {why}: use Cos, which costs one round")
 
     def parts(self, index: int, purpose: str) -> list[Part]:
         """The factors of a layer whose result has a purpose; none if it is not linear."""

@@ -135,6 +135,9 @@ def _activation(layer: Activation, index: int, y: Array, error: Array, chosen: C
         (stage,) = [s for s in chosen.stages if isinstance(s, activations.Growing) and s.name.startswith(f"{index} ")]
         opened = 2 * pi * 2.0**-12
         total = (1 + far) * error + opened + (far + opened) * (_step(stage.phase_bits) + 1.5 / 2**12)
+    elif isinstance(layer, nn.ReLU):
+        (rectified,) = [s for s in chosen.stages if isinstance(s, activations.Rectified) and s.name == f"{index} ReLU"]
+        total = error + (2.0**-activations.COMPARED_SCALE if rectified.drop else 0.0)
     elif isinstance(layer, nn.Square):
         opened = 2.0**-SQUARE_SCALE
         total = 2 * far * (error + opened) + opened**2
