@@ -109,6 +109,12 @@ def _terms(*sizes: int, terms: int = 3) -> nn.Sequential:
     return nn.Sequential(layers[:-1])
 
 
+def _compared() -> nn.Sequential:
+    """A network of pictures that compares in every way."""
+    front = [nn.Conv2d(1, 2, 3), nn.MaxPool2d(2), nn.ReLU(), nn.Conv2d(2, 3, 2), nn.LeakyReLU(0.125), nn.MaxPool2d(2)]
+    return nn.Sequential([*front, nn.Flatten(), nn.Dense(3, 2)], input_shape=(1, 9, 9))
+
+
 def cases() -> Iterator[tuple[str, Callable[[], Transcript]]]:
     models = nn.models
     for name in FUNCTIONS:
@@ -126,6 +132,12 @@ def cases() -> Iterator[tuple[str, Callable[[], Transcript]]]:
         for name in models.PRETRAINED:
             model = models.pretrained(name)
             yield f"infer {name} {mode}", lambda model=model, masked=masked: _inference(model, masked=masked)
+    for structure in ("dense", "hadamard"):
+        model = models.mlp([12, 16, 16, 3], "relu", structure)
+        yield f"infer {structure} relu", lambda model=model: _inference(model)
+    for masked in (True, False):
+        mode = "masked" if masked else "shares"
+        yield f"infer largest {mode}", lambda masked=masked: _inference(_compared(), masked=masked)
     exact = models.mlp([12, 16, 16, 3])
     yield "infer exact", lambda: _inference(exact, phase_bits=WHOLE_TURN)
     for masked in (True, False):

@@ -241,6 +241,9 @@ def test_relu_without_a_dealer_and_in_training_is_refused_with_advice() -> None:
         compile_network(model, dealer=False)
     with pytest.raises(ModelError, match=r"layer 1, ReLU, cannot be trained on shares: use Cos"):
         training_plan(model, "softmax")
+    pooled = nn.Sequential([nn.Conv2d(1, 2, 3), nn.MaxPool2d(2), nn.Flatten(), nn.Dense(18, 2)], input_shape=(1, 8, 8))
+    with pytest.raises(ModelError, match=r"layer 1, MaxPool2d, cannot be trained on shares: use AvgPool2d"):
+        training_plan(pooled, "softmax")
 
 
 RELU_NETWORKS = {
@@ -249,6 +252,22 @@ RELU_NETWORKS = {
     "first and last": nn.Sequential([nn.ReLU(), nn.Dense(12, 5), nn.ReLU()], seed=3),
     "with cosines": nn.Sequential([nn.Dense(12, 8), nn.Cos(), nn.Dense(8, 8), nn.ReLU(), nn.Dense(8, 4)], seed=4),
     "twice": nn.Sequential([nn.Dense(12, 8), nn.ReLU(), nn.ReLU(), nn.HadamardDiagonal(8, 4)], seed=5),
+    "leaky": nn.Sequential(
+        [nn.Dense(12, 8), nn.LeakyReLU(0.2), nn.Dense(8, 6), nn.LeakyReLU(), nn.Dense(6, 3)], seed=7
+    ),
+    "largest of pictures": nn.Sequential(
+        [nn.MaxPool2d(2), nn.Conv2d(1, 3, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Dense(48, 3)],
+        input_shape=(1, 21, 20),
+        seed=8,
+    ),
+    "largest among means and cosines": nn.Sequential(
+        [
+            *(nn.Conv2d(1, 2, 3), nn.MaxPool2d(2), nn.Cos(), nn.MaxPool2d(2), nn.AvgPool2d(2), nn.Flatten()),
+            *(nn.HadamardDiagonal(8, 8), nn.LeakyReLU(), nn.Dense(8, 2)),
+        ],
+        input_shape=(1, 18, 18),
+        seed=9,
+    ),
     "images": nn.Sequential(
         [nn.Conv2d(1, 3, 3), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten(), nn.Dense(27, 10), nn.ReLU(), nn.Dense(10, 3)],
         input_shape=(1, 8, 8),
@@ -270,9 +289,11 @@ def test_networks_with_relu_are_within_their_bound(name: str, masked: bool) -> N
 
 def test_a_relu_lenet5_takes_three_rounds_for_each_comparison_and_says_what_its_answers_tell() -> None:
     model = nn.models.lenet5(activation="relu", structure="dense")
-    chosen = compile_network(model)
-    assert plan_inference(chosen).rounds == 4 * 3 + 4
-    assert stated_queries(chosen) == 1e7
+    largest = [nn.MaxPool2d(2) if isinstance(layer, nn.AvgPool2d) else layer for layer in model.layers]
+    for network, rounds in ((model, 4 * 3 + 4), (nn.Sequential(largest, input_shape=(1, 28, 28)), 4 * 3 + 4 + 2 * 6)):
+        chosen = compile_network(network)
+        assert plan_inference(chosen).rounds == rounds
+        assert stated_queries(chosen) == 1e7
 
 
 def test_weights_too_large_for_the_scale_are_refused_by_name() -> None:

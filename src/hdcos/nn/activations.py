@@ -137,6 +137,23 @@ class ReLU(Activation):
         return np.maximum(x, 0.0)
 
 
+@dataclass(frozen=True)
+class LeakyReLU(Activation):
+    """x where it is positive, else slope times x. On shares as ReLU."""
+
+    name: ClassVar[str] = "leaky_relu"
+    slope: float = 0.01
+
+    def __post_init__(self) -> None:
+        number = isinstance(self.slope, int | float) and not isinstance(self.slope, bool)
+        if not (number and abs(self.slope) <= 1):
+            raise ModelError(f"LeakyReLU: slope must be a number from -1 to 1, got {self.slope!r}")
+
+    def __call__(self, x: Array) -> Array:
+        leaked: Array = module_of(x).where(x > 0, x, self.slope * x)
+        return leaked
+
+
 ACTIVATIONS: dict[str, type[Activation]] = {
     kind.name: kind for kind in (Cos, Sin, Square, ExpM1, PolyReLU3, ReLU, Sigmoid, Tanh, GrowingCos)
 }

@@ -73,9 +73,9 @@ def activation_stage(
         return Polynomial(
             name=name, coefficients=coefficients, coefficient_scale=coefficient_scale, drop=drop, bits=kept
         )
-    if isinstance(layer, nn.ReLU):
-        drop = max(0, scale - COMPARED_SCALE)
-        return Rectified(name=name, drop=drop, bits=min(scale - drop + RANGE_BITS + 2, bits - drop))
+    if isinstance(layer, nn.ReLU | nn.LeakyReLU):
+        drop, slope = max(0, scale - COMPARED_SCALE), layer.slope if isinstance(layer, nn.LeakyReLU) else None
+        return Rectified(name=name, slope=slope, drop=drop, bits=min(scale - drop + RANGE_BITS + 2, bits - drop))
     raise ModelError(f"{layer.kind} cannot be computed on shares")
 
 
@@ -177,19 +177,41 @@ class Growing(ActivationStage):
 
 @dataclass(frozen=True, kw_only=True)
 class Rectified(ActivationStage):
-    """max(x, 0) by comparison with zero: three rounds."""
+    """max(x, 0), or x times a public slope where it is negative, by comparison with zero: three rounds."""
 
+    slope: float | None
     drop: int
     bits: int
 
     def result_scale(self, scale: int) -> int:
-        return scale - self.drop
+        return scale - self.drop + (0 if self.slope is None else relu.SLOPE_SCALE)
 
     def run(self, party: Party, value: Value, parameters: Parameters) -> Rounds[Value]:
-        return (yield from relu.relu(party, as_share(party, value), self.drop, self.bits))
+        x = as_share(party, value)
+        if self.slope is None:
+            return (yield from relu.relu(party, x, self.drop, self.bits))
+        return (yield from relu.leaky_relu(party, x, self.slope, self.drop, self.bits))
 
     def run_with_slope(self, party: Party, y: Share) -> Rounds[WithSlope]:
         raise ModelError("ReLU cannot be trained on shares: use Cos, or train in plaintext and share the model")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Largest(Stage):
+    """The largest of each window of images, by comparison two by two: three rounds each time."""
+
+    window: int
+    drop: int
+    bits: int
+
+    def run(self, party: Party, value: Value, parameters: Parameters) -> Rounds[Value]:
+        x, w = as_share(party, value), self.window
+        n, channels, height, width = x.shape
+        down, across = height // w, width // w
+        squares = x.words[:, :, : down * w, : across * w].reshape(n, channels, down, w, across, w)
+        rows = squares.transpose(0, 1, 2, 4, 3, 5).reshape(n, channels, down, across, w * w)
+        largest = yield from relu.largest(party, Share(rows, x.scale, x.bits), self.drop, self.bits)
+        return largest.raised(x.scale)
 
 
 @dataclass(frozen=True, kw_only=True)
