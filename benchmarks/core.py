@@ -82,6 +82,7 @@ def prices(cluster: Cluster, seed: int) -> Iterator[Line]:
     """Declared, planned, metered and counted by the operating system, for every function."""
     generator = np.random.default_rng(seed)
     shapes = {"matmul": [(9, 17), (17, 5)], "multiply": [(9, 17)] * 2, "conv2d": [(4, 2, 12, 12), (3, 2, 5, 5)]}
+    shapes |= dict.fromkeys(("greater_equal", "maximum", "minimum"), [(9, 17)] * 2)
     rounds, agreeing, sockets = {}, 0, 0
     for name, function in FUNCTIONS.items():
         low, high = function.interval or (-1.0, 1.0)

@@ -9,7 +9,10 @@ import sys
 from benchmarks.record import write
 from hdcos.errors import HdcosError
 
-SUITES = ("core", "inference", "training", "accuracy", "scale", "service", "paper", "offline", "hardening", "mutation")
+SUITES = (
+    "core", "inference", "training", "accuracy", "scale", "service", "paper", "offline", "hardening", "mutation",
+    "compare",
+)  # fmt: skip
 
 
 def main() -> None:

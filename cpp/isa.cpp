@@ -27,6 +27,8 @@ const Kernels kernels = {
     lifted_sums,
     lifted_times,
     lifted_product,
+    sign_lookup,
+    sign_combine,
 };
 
 }  // namespace hdcos::HDCOS_ISA

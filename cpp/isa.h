@@ -34,5 +34,9 @@ void lifted_times(const u64* E, const u64* t, const u64* factor, const u64* m_fa
                   const LiftedShape& shape);
 void lifted_product(const u64* E, const u64* t, const u64* m, const u64* b, const u64* opened, const u64* mask,
                     const u64* m_mask, const u64* b_mask, u64* out, bool with_public, const LiftedShape& shape);
+void sign_lookup(Compact D, const SignBlock* blocks, std::size_t number, const std::uint8_t* masks, std::uint8_t* first,
+                 std::uint8_t* asked, std::size_t count, int bits, bool with_public);
+void sign_combine(const std::uint8_t* opened, const std::uint8_t* masks, Compact products, const std::uint8_t* first,
+                  const u64* rules, std::uint8_t* out, std::size_t count, int mask_bits, bool with_public);
 
 }  // namespace hdcos::HDCOS_ISA

@@ -26,6 +26,15 @@ struct Compact {
     std::size_t itemsize;
 };
 
+static inline u64 value_of(Compact x, std::size_t i) {
+    switch (x.itemsize) {
+        case 1: return static_cast<const std::uint8_t*>(x.data)[i];
+        case 2: return static_cast<const std::uint16_t*>(x.data)[i];
+        case 4: return static_cast<const std::uint32_t*>(x.data)[i];
+        default: return static_cast<const u64*>(x.data)[i];
+    }
+}
+
 struct Conv {
     std::size_t images, channels, height, width;
     std::size_t outputs, window_height, window_width;
@@ -115,6 +124,13 @@ struct BackShape {
     std::size_t rows, width, units, size, terms;
 };
 
+// Bits [shift, shift + width) of an opened value with their truth table, whose bit x says whether x is below the mask's
+// bits; where that goes, and where equality does, among the bits that are opened next. Nowhere is -1.
+struct SignBlock {
+    Compact table;
+    int shift, width, below_at, equal_at;
+};
+
 struct Kernels {
     const char* name;
     void (*matmul)(const u64* a, const u64* b, u64* c, std::size_t n, std::size_t d, std::size_t k);
@@ -147,6 +163,11 @@ struct Kernels {
     void (*lifted_product)(const u64* E, const u64* t, const u64* m, const u64* b, const u64* opened,
                            const u64* mask, const u64* m_mask, const u64* b_mask, u64* out, bool with_public,
                            const LiftedShape& shape);
+    void (*sign_lookup)(Compact D, const SignBlock* blocks, std::size_t number, const std::uint8_t* masks,
+                        std::uint8_t* first, std::uint8_t* asked, std::size_t count, int bits, bool with_public);
+    void (*sign_combine)(const std::uint8_t* opened, const std::uint8_t* masks, Compact products,
+                         const std::uint8_t* first, const u64* rules, std::uint8_t* out, std::size_t count,
+                         int mask_bits, bool with_public);
 };
 
 // Each instruction set compiles the same sources in its own namespace and fills one of these.

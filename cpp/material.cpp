@@ -33,7 +33,10 @@ static void correct_as(const Kernels& kernels, const FieldPlace& field, const u6
     for (u64 done = 0; done < field.count; done += BLOCK) {
         const std::size_t count = std::min<u64>(BLOCK, field.count - done);
         stream.read(field.offset + done * sizeof(T), ~u64{0}, reinterpret_cast<std::uint8_t*>(share), count * sizeof(T));
-        for (std::size_t i = 0; i < count; ++i) share[i] = static_cast<T>(values[done + i]) - share[i];
+        if (field.by_xor)
+            for (std::size_t i = 0; i < count; ++i) share[i] ^= static_cast<T>(values[done + i]);
+        else
+            for (std::size_t i = 0; i < count; ++i) share[i] = static_cast<T>(values[done + i]) - share[i];
         std::uint8_t* place = out + done / 8 * field.bits;  // a block is whole bytes
         if (exact)
             std::memcpy(place, share, count * sizeof(T));

@@ -17,6 +17,7 @@ struct FieldPlace {
     const std::uint8_t* key;
     u64 offset, start, count;
     int bits;
+    bool by_xor = false;  // shared by XOR, not by sums
 };
 
 // The shares of fields: each value in the smallest of 1, 2, 4 or 8 bytes that holds it.

@@ -3,9 +3,11 @@
 // `Kernels` has the interface of hdcos.ring.reference. A kernel takes arrays that fit and refuses all others by a TypeError,
 // before it computes anything: nanobind by type and order, `expect` by shape. Results are made by NumPy, which keeps
 // small arrays at hand.
+#include "dcf.h"
 #include "dispatch.h"
 #include "keystream.h"
 #include "material.h"
+#include "ot.h"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -127,7 +129,7 @@ static std::vector<FieldPlace> places(const In<std::uint8_t>& keys, const Row& o
         const u64 width = bits.data()[i];
         expect(width >= 1 && width <= 64);
         made[i] = {keys.data() + 32 * i, offsets.data()[i], starts.data()[i], counts.data()[i],
-                   static_cast<int>(width)};
+                   static_cast<int>(width), false};
     }
     return made;
 }
@@ -310,12 +312,14 @@ struct Bound {
         expand_fields(fields.data(), fields.size(), data);
     }
     void correct(In<std::uint8_t> keys, Row offsets, Row starts, Row counts, Row bits,
-                 const std::vector<In<u64>>& values, Out<std::uint8_t> out) const {
-        const auto fields = places(keys, offsets, starts, counts, bits);
-        expect(values.size() == fields.size());
-        for (std::size_t i = 0; i < fields.size(); ++i)
+                 const std::vector<In<u64>>& values, Out<std::uint8_t> out, std::optional<Row> by_xor) const {
+        auto fields = places(keys, offsets, starts, counts, bits);
+        expect(values.size() == fields.size() && (!by_xor || by_xor->size() == fields.size()));
+        for (std::size_t i = 0; i < fields.size(); ++i) {
             expect(values[i].size() == fields[i].count &&
                    lie_in(out.size(), fields[i].start, fields[i].count, fields[i].bits));
+            fields[i].by_xor = by_xor && by_xor->data()[i];
+        }
         std::uint8_t* data = out.data();
         Release release;
         for (std::size_t i = 0; i < fields.size(); ++i) correct_field(kernels, fields[i], values[i].data(), data);
@@ -510,6 +514,69 @@ struct Bound {
         }
         return out.object;
     }
+    nb::tuple sign_lookup(InAny D, const std::vector<InAny>& tables, In<std::uint8_t> masks, int bits,
+                          bool with_public) const {
+        expect(bits >= 3 && bits <= 31 && holds(D, bits) && alike(D, masks) && tables.size() >= 2 && tables.size() <= 5);
+        const int number = static_cast<int>(tables.size());
+        std::vector<SignBlock> blocks;
+        for (int j = 0, left = bits - 1; j < number; ++j) {
+            const int width = (left + number - j - 1) / (number - j);
+            left -= width;
+            expect(width >= 1 && width <= 6 && holds(tables[j], 1 << width) && alike(D, tables[j]));
+            blocks.push_back({compact(tables[j]), left, width, j ? 2 * j - 1 : -1, j + 1 < number ? 2 * j : -1});
+        }
+        const auto first = Result<Out<std::uint8_t>>::like(NumPy::get().uint8, D);
+        const auto asked = Result<Out<std::uint8_t>>::like(NumPy::get().uint8, D);
+        {
+            Release release;
+            kernels.sign_lookup(compact(D), blocks.data(), blocks.size(), masks.data(), first.array.data(),
+                                asked.array.data(), D.size(), bits, with_public);
+        }
+        return nb::make_tuple(first.object, asked.object);
+    }
+    nb::object sign_combine(In<std::uint8_t> opened, In<std::uint8_t> masks, InAny products, In<std::uint8_t> first,
+                            In<u64> rules, bool with_public) const {
+        expect(alike(masks, opened) && alike(products, opened) && alike(first, opened));
+        const int mask_bits = power_of_two(rules.size()) ? __builtin_ctzll(rules.size()) : 0;
+        expect(mask_bits >= 2 && mask_bits <= 8 && rules.ndim() == 1);
+        expect(products.dtype().code == static_cast<std::uint8_t>(nb::dlpack::dtype_code::UInt));
+        const std::uint8_t* words = opened.data();
+        for (std::size_t i = 0; i < opened.size(); ++i) expect(!(words[i] >> mask_bits));
+        const auto out = Result<Out<std::uint8_t>>::like(NumPy::get().uint8, opened);
+        {
+            Release release;
+            kernels.sign_combine(words, masks.data(), compact(products), first.data(), rules.data(), out.array.data(),
+                                 opened.size(), mask_bits, with_public);
+        }
+        return out.object;
+    }
+    bool has_aes() const { return ot::available(); }
+    nb::object dcf_words(In<u64> root0, In<u64> root1, InAny mask, int bits) const {
+        expect(ot::available() && bits >= 2 && bits <= 63 && holds(mask, bits));
+        expect(extends(root0, mask, 2) && extends(root1, mask, 2));
+        nb::list lengths;
+        for (std::size_t axis = 0; axis < mask.ndim(); ++axis) lengths.append(mask.shape(axis));
+        lengths.append(dcf::levels(bits) + 1), lengths.append(2);
+        const nb::object made = NumPy::get().empty(nb::tuple(lengths), NumPy::get().uint64);
+        u64* words = target<Out<u64>>(made).data();
+        {
+            Release release;
+            dcf::make_words(root0.data(), root1.data(), compact(mask), words, mask.size(), bits);
+        }
+        return made;
+    }
+    nb::object dcf_share(In<u64> root, In<u64> words, InAny D, int bits, bool with_public) const {
+        expect(ot::available() && bits >= 2 && bits <= 63 && holds(D, bits) && extends(root, D, 2));
+        const std::size_t axes = D.ndim(), depth = dcf::levels(bits);
+        expect(words.ndim() == axes + 2 && words.shape(axes) == depth + 1 && words.shape(axes + 1) == 2);
+        expect(words.size() == D.size() * 2 * (depth + 1));
+        const auto out = Result<Out<std::uint8_t>>::like(NumPy::get().uint8, D);
+        {
+            Release release;
+            dcf::evaluate(root.data(), words.data(), compact(D), out.array.data(), D.size(), bits, !with_public);
+        }
+        return out.object;
+    }
 
   private:
     // A layer as the kernels take it.
@@ -592,7 +659,7 @@ NB_MODULE(_native, m) {
         .def("expand", &Bound::expand, as_is("keys"), as_is("offsets"), as_is("starts"), as_is("counts"),
              as_is("bits"), as_is("out"))
         .def("correct", &Bound::correct, as_is("keys"), as_is("offsets"), as_is("starts"), as_is("counts"),
-             as_is("bits"), as_is("values"), as_is("out"))
+             as_is("bits"), as_is("values"), as_is("out"), as_is("by_xor").none() = nb::none())
         .def("unpack_fields", &Bound::unpack_fields, as_is("buffer"), as_is("froms"), as_is("starts"), as_is("counts"),
              as_is("bits"), as_is("out"))
         .def("trig_words", &Bound::trig_words, as_is("phase"), "bits"_a, "scale"_a)
@@ -612,5 +679,11 @@ NB_MODULE(_native, m) {
         .def("lifted_times", &Bound::lifted_times, as_is("E"), as_is("t"), as_is("factor"), as_is("m_factor"),
              as_is("b_factor"), "pool"_a = nb::make_tuple())
         .def("lifted_product", &Bound::lifted_product, as_is("lifted"), as_is("opened"), as_is("mask"),
-             as_is("m_mask"), as_is("b_mask"), "with_public"_a, "pool"_a = nb::make_tuple());
+             as_is("m_mask"), as_is("b_mask"), "with_public"_a, "pool"_a = nb::make_tuple())
+        .def("sign_lookup", &Bound::sign_lookup, as_is("D"), as_is("tables"), as_is("masks"), "bits"_a, "with_public"_a)
+        .def("sign_combine", &Bound::sign_combine, as_is("opened"), as_is("masks"), as_is("products"), as_is("first"),
+             as_is("rules"), "with_public"_a)
+        .def_prop_ro("has_aes", &Bound::has_aes, "Whether this processor has AES instructions.")
+        .def("dcf_words", &Bound::dcf_words, as_is("root0"), as_is("root1"), as_is("mask"), "bits"_a)
+        .def("dcf_share", &Bound::dcf_share, as_is("root"), as_is("words"), as_is("D"), "bits"_a, "with_public"_a);
 }

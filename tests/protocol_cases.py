@@ -10,6 +10,7 @@ import numpy as np
 from scipy import linalg
 
 from hdcos.protocol import (
+    argmax,
     cos_paper,
     cosine,
     fit,
@@ -20,6 +21,8 @@ from hdcos.protocol import (
     masked,
     opening,
     polynomial,
+    relu,
+    sign,
 )
 from hdcos.protocol.cosine import Precision, even
 from hdcos.protocol.fourier import Series
@@ -165,6 +168,58 @@ def _hadamard(n: int) -> Array:
 def _pooled(z: Array) -> Array:
     return z.reshape(len(z), 2, 2, 2, 2, 2).sum((3, 5)).reshape(len(z), -1)
 
+
+def _compared(
+    name: str,
+    program: Callable[..., Rounds[Any]],
+    meaning: Callable[..., Any],
+    price: Callable[..., Price],
+    shapes: tuple[tuple[int, ...], ...] = (SHAPE,),
+    drop: int = 0,
+    bits: int = 20,
+    ways: tuple[str, ...] = sign.WAYS,
+    **more: Any,
+) -> list[Case]:
+    """A comparison by both ways: exact of what is not rounded, at the scale that its bits leave room for."""
+
+    def case(way: str) -> Case:
+        return Case(
+            f"{name} of {bits} bits by {way}",
+            lambda party, *x: program(party, *x, drop=drop, bits=bits, way=way, **more),
+            meaning,
+            price(shapes[0], bits, way),
+            lambda *x: 2.0 ** (drop - scale) if drop else 0.0,
+            shapes,
+            scale,
+            4.0,
+            dealer=True,
+        )
+
+    scale = max(0, min(bits, 24) - 6) + drop
+    return [case(way) for way in ways]
+
+
+_PAIR = (SHAPE, SHAPE)
+_COMPARISONS = [
+    *_compared("sign", sign.sign, lambda x: np.where(x >= 0, 1, -1), sign.price),
+    *_compared("sign", sign.sign, lambda x: np.where(x >= 0, 1, -1), sign.price, bits=8),
+    *_compared("sign", sign.sign, lambda x: np.where(x >= 0, 1, -1), sign.price, bits=31),
+    *_compared("sign", sign.sign, lambda x: np.where(x >= 0, 1, -1), sign.price, bits=50, ways=("dcf",)),
+    *_compared("at least 1.5", sign.at_least, lambda x: x >= 1.5, sign.price, threshold=1.5),
+    *_compared("greater or equal", sign.greater_equal, np.greater_equal, sign.price, _PAIR),
+    *_compared("relu", relu.relu, lambda x: np.maximum(x, 0), relu.price),
+    *_compared("relu", relu.relu, lambda x: np.maximum(x, 0), relu.price, bits=16),
+    *_compared("rounded relu", relu.relu, lambda x: np.maximum(x, 0), relu.price, drop=7),
+    *_compared("absolute value", relu.absolute, np.abs, relu.price),
+    *_compared("leaky relu", relu.leaky_relu, lambda x: np.where(x > 0, x, x / 8), relu.price, slope=1 / 8),
+    *_compared("clip", relu.clip, lambda x: np.clip(x, -1, 2), relu.clip_price, low=-1.0, high=2.0),
+    *_compared("maximum", relu.maximum, np.maximum, relu.price, _PAIR),
+    *_compared("rounded maximum", relu.maximum, np.maximum, relu.price, _PAIR, drop=3),
+    *_compared("minimum", relu.minimum, np.minimum, relu.price, _PAIR),
+    *_compared("largest of 7", relu.largest, lambda x: x.max(-1), relu.largest_price, ((16, 5, 7),)),
+    *_compared("argmax of 10", argmax.argmax, lambda x: x.argmax(1), argmax.price, ((16, 10),)),
+    *_compared("argmax of 37", argmax.argmax, lambda x: x.argmax(1), argmax.price, ((16, 37),)),
+]
 
 _CUBIC = fit.relu_cubic()
 _SIZE = SHAPE[0] * SHAPE[1]
@@ -340,6 +395,7 @@ CASES = [
         shapes=(SHAPE, (7,)),
         scale=32,
     ),
+    *_COMPARISONS,
 ]
 
 

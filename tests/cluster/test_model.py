@@ -253,8 +253,8 @@ def test_bad_rows_are_refused_before_anything_is_sent(cluster, digits, x, error,
 
 def test_models_that_cannot_be_shared_are_refused_before_anything_is_sent(cluster) -> None:
     cluster.reset_cost()
-    with pytest.raises(ModelError, match="ReLU"):
-        cluster.share(nn.models.mlp([4, 4, 2], "relu", "dense"))
+    with pytest.raises(ModelError, match="RandomFeatures"):
+        cluster.share(nn.Sequential([nn.Dense(3, 3), nn.RandomFeatures(3, 3, 1.0)]))
     large = nn.models.mlp([4, 4, 2], "square", "dense")
     with pytest.raises(ModelError, match=r"0\.weight has values"):
         cluster.share(large.with_state({**large.state(), "0.weight": np.full((4, 4), 1e6)}))

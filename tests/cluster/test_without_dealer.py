@@ -11,7 +11,7 @@ import pytest
 
 import hdcos
 from hdcos import data, nn
-from hdcos.errors import PeerLost
+from hdcos.errors import ModelError, PeerLost
 from hdcos.secure.compile import compile_network
 from hdcos.secure.estimate import ot_traffic
 
@@ -36,6 +36,15 @@ def test_functions_give_the_same_answers_at_the_same_online_price(cluster) -> No
                 assert np.abs(each.evaluate(name, x) - exact).max() < 2e-3
                 online.append((each.cost.online.rounds, each.cost.online.bytes_sent))
             assert online[0] == online[1]
+
+
+def test_comparisons_are_refused_before_anything_is_sent(cluster) -> None:
+    cluster.reset_cost()
+    for name in ("relu", "argmax"):
+        for way in ("tables", "dcf"):
+            with pytest.raises(ModelError, match="start a dealer with `hdcos dealer`"):
+                cluster.evaluate(name, np.zeros((2, 3)), way=way)
+    assert cluster.cost.online.bytes_sent == cluster.cost.offline.bytes_sent == (0, 0)
 
 
 def test_private_inference_is_plain_inference_and_costs_what_was_planned(cluster) -> None:

@@ -30,6 +30,9 @@ SHAPES = {
     "multiply": ((3, 5), (3, 5)),
     "matmul": ((3, 5), (5, 2)),
     "conv2d": ((2, 3, 6, 6), (4, 3, 3, 3)),
+    "greater_equal": ((3, 5), (3, 5)),
+    "maximum": ((3, 5), (3, 5)),
+    "minimum": ((3, 5), (3, 5)),
 }
 ACTIVATIONS = ("cos", "square", "expm1", "polyfit3", "growing_cos", "sigmoid", "tanh")
 STRUCTURES = tuple(nn.models.STRUCTURES)
@@ -61,8 +64,8 @@ def _exact(model: nn.Sequential) -> nn.Sequential:
     return model.with_state({name: np.rint(values * 256) / 256 for name, values in model.state().items()})
 
 
-def _function(name: str) -> Transcript:
-    call = Call.of(name)
+def _function(name: str, **parameters: object) -> Transcript:
+    call = Call.of(name, **parameters)
     scale = FUNCTIONS[name].input_scale
     inputs = [share_pair(encode(_rows(*shape), scale), scale) for shape in SHAPES.get(name, ((4, 6),))]
     _, transcript = simulate(call.program, *inputs)
@@ -106,10 +109,18 @@ def _terms(*sizes: int, terms: int = 3) -> nn.Sequential:
     return nn.Sequential(layers[:-1])
 
 
+def _compared() -> nn.Sequential:
+    """A network of pictures that compares in every way."""
+    front = [nn.Conv2d(1, 2, 3), nn.MaxPool2d(2), nn.ReLU(), nn.Conv2d(2, 3, 2), nn.LeakyReLU(0.125), nn.MaxPool2d(2)]
+    return nn.Sequential([*front, nn.Flatten(), nn.Dense(3, 2)], input_shape=(1, 9, 9))
+
+
 def cases() -> Iterator[tuple[str, Callable[[], Transcript]]]:
     models = nn.models
     for name in FUNCTIONS:
         yield f"function {name}", lambda name=name: _function(name)
+        if "way" in FUNCTIONS[name].parameters:
+            yield f"function {name} dcf", lambda name=name: _function(name, way="dcf")
     for structure in STRUCTURES:
         for activation in ACTIVATIONS:
             model = models.mlp([12, 16, 16, 3], activation, structure)
@@ -121,6 +132,12 @@ def cases() -> Iterator[tuple[str, Callable[[], Transcript]]]:
         for name in models.PRETRAINED:
             model = models.pretrained(name)
             yield f"infer {name} {mode}", lambda model=model, masked=masked: _inference(model, masked=masked)
+    for structure in ("dense", "hadamard"):
+        model = models.mlp([12, 16, 16, 3], "relu", structure)
+        yield f"infer {structure} relu", lambda model=model: _inference(model)
+    for masked in (True, False):
+        mode = "masked" if masked else "shares"
+        yield f"infer largest {mode}", lambda masked=masked: _inference(_compared(), masked=masked)
     exact = models.mlp([12, 16, 16, 3])
     yield "infer exact", lambda: _inference(exact, phase_bits=WHOLE_TURN)
     for masked in (True, False):

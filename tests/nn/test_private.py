@@ -7,9 +7,11 @@ import pytest
 
 from hdcos import nn
 from hdcos.errors import ModelError
+from hdcos.secure.answers import stated_queries
 from hdcos.secure.compile import compile_network
 from hdcos.secure.estimate import estimate
 from hdcos.secure.program import plan_inference
+from hdcos.secure.training import training_plan
 from hdcos.testing.bounds import error_bound
 from hdcos.testing.pair import simulate_private, simulate_transcript
 
@@ -233,9 +235,65 @@ def test_large_weights_of_a_cosine_layer_wrap_harmlessly() -> None:
     assert np.abs(outputs - model.with_state(state)(x)).max() < 5e-3
 
 
-def test_relu_is_refused_with_advice() -> None:
-    with pytest.raises(ModelError, match=r"layer 1, ReLU.*Cos"):
-        compile_network(nn.models.mlp([4, 4, 2], "relu", "dense"))
+def test_relu_without_a_dealer_and_in_training_is_refused_with_advice() -> None:
+    model = nn.models.mlp([4, 4, 2], "relu", "dense")
+    with pytest.raises(ModelError, match=r"layer 1, ReLU.*hdcos dealer.*Cos"):
+        compile_network(model, dealer=False)
+    with pytest.raises(ModelError, match=r"layer 1, ReLU, cannot be trained on shares: use Cos"):
+        training_plan(model, "softmax")
+    pooled = nn.Sequential([nn.Conv2d(1, 2, 3), nn.MaxPool2d(2), nn.Flatten(), nn.Dense(18, 2)], input_shape=(1, 8, 8))
+    with pytest.raises(ModelError, match=r"layer 1, MaxPool2d, cannot be trained on shares: use AvgPool2d"):
+        training_plan(pooled, "softmax")
+
+
+RELU_NETWORKS = {
+    "dense": nn.models.mlp([12, 16, 16, 3], "relu", "dense", seed=1),
+    "hadamard": nn.models.mlp([12, 16, 16, 3], "relu", "hadamard", seed=2),
+    "first and last": nn.Sequential([nn.ReLU(), nn.Dense(12, 5), nn.ReLU()], seed=3),
+    "with cosines": nn.Sequential([nn.Dense(12, 8), nn.Cos(), nn.Dense(8, 8), nn.ReLU(), nn.Dense(8, 4)], seed=4),
+    "twice": nn.Sequential([nn.Dense(12, 8), nn.ReLU(), nn.ReLU(), nn.HadamardDiagonal(8, 4)], seed=5),
+    "leaky": nn.Sequential(
+        [nn.Dense(12, 8), nn.LeakyReLU(0.2), nn.Dense(8, 6), nn.LeakyReLU(), nn.Dense(6, 3)], seed=7
+    ),
+    "largest of pictures": nn.Sequential(
+        [nn.MaxPool2d(2), nn.Conv2d(1, 3, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Dense(48, 3)],
+        input_shape=(1, 21, 20),
+        seed=8,
+    ),
+    "largest among means and cosines": nn.Sequential(
+        [
+            *(nn.Conv2d(1, 2, 3), nn.MaxPool2d(2), nn.Cos(), nn.MaxPool2d(2), nn.AvgPool2d(2), nn.Flatten()),
+            *(nn.HadamardDiagonal(8, 8), nn.LeakyReLU(), nn.Dense(8, 2)),
+        ],
+        input_shape=(1, 18, 18),
+        seed=9,
+    ),
+    "images": nn.Sequential(
+        [nn.Conv2d(1, 3, 3), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten(), nn.Dense(27, 10), nn.ReLU(), nn.Dense(10, 3)],
+        input_shape=(1, 8, 8),
+        seed=6,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RELU_NETWORKS)
+@pytest.mark.parametrize("masked", [True, False])
+def test_networks_with_relu_are_within_their_bound(name: str, masked: bool) -> None:
+    model = RELU_NETWORKS[name]
+    x = np.random.default_rng(0).uniform(-2, 2, (20, *model.input_shape))
+    outputs, transcript = simulate_transcript(model, x, masked=masked)
+    assert (np.abs(outputs - model(x)) <= error_bound(model, x)).all()
+    chosen = compile_network(model)
+    assert len(transcript.rounds) == plan_inference(chosen).rounds + (not masked)
+
+
+def test_a_relu_lenet5_takes_three_rounds_for_each_comparison_and_says_what_its_answers_tell() -> None:
+    model = nn.models.lenet5(activation="relu", structure="dense")
+    largest = [nn.MaxPool2d(2) if isinstance(layer, nn.AvgPool2d) else layer for layer in model.layers]
+    for network, rounds in ((model, 4 * 3 + 4), (nn.Sequential(largest, input_shape=(1, 28, 28)), 4 * 3 + 4 + 2 * 6)):
+        chosen = compile_network(network)
+        assert plan_inference(chosen).rounds == rounds
+        assert stated_queries(chosen) == 1e7
 
 
 def test_weights_too_large_for_the_scale_are_refused_by_name() -> None:

@@ -21,7 +21,9 @@ from hdcos.nn import (
     GrowingCos,
     HadamardDiagonal,
     Layer,
+    LeakyReLU,
     LowRank,
+    MaxPool2d,
     PolyReLU3,
     RandomFeatures,
     RandomProjection,
@@ -43,6 +45,7 @@ EVERY_LAYER: list[Layer] = [
     Circulant(4, 2),
     Conv2d(1, 2, 3, 2, 1),
     AvgPool2d(2),
+    MaxPool2d(2),
     Flatten(),
     RandomProjection(9, 4, seed=1),
     RandomFeatures(9, 40, 2.5, seed=1),
@@ -55,6 +58,7 @@ EVERY_LAYER: list[Layer] = [
     Tanh(),
     GrowingCos(),
     ReLU(),
+    LeakyReLU(0.2),
 ]
 
 

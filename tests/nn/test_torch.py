@@ -110,6 +110,20 @@ def test_a_users_module_is_imported_with_its_parameters() -> None:
     np.testing.assert_allclose(model(x.numpy()), module(x).detach().numpy(), atol=1e-12)
 
 
+def test_a_module_that_compares_is_imported_and_written_back() -> None:
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 3, 3), torch.nn.ReLU(), torch.nn.MaxPool2d((2, 2)), torch.nn.Flatten(),
+        torch.nn.Linear(27, 6), torch.nn.LeakyReLU(0.25), torch.nn.Linear(6, 2),
+    ).double()  # fmt: skip
+    model = from_torch(module, input_shape=(1, 9, 8))
+    x = torch.rand(3, 1, 9, 8, dtype=torch.float64)
+    np.testing.assert_allclose(model(x.numpy()), module(x).detach().numpy(), atol=1e-12)
+    again = model.to_torch(torch.float64)
+    np.testing.assert_allclose(model(x.numpy()), again(x).detach().numpy(), atol=1e-12)
+    assert from_torch(again).layers == model.layers
+
+
 def test_a_lone_layer_is_a_network_and_trained_parameters_are_read() -> None:
     linear = torch.nn.Linear(3, 2)
     assert from_torch(linear).layers == (Dense(3, 2),)
@@ -140,6 +154,13 @@ class Odd(torch.nn.Linear):
         (torch.nn.AvgPool2d(3, stride=1), r"layer 1 \(AvgPool2d\) must have a square size, equal stride"),
         (torch.nn.AvgPool2d((2, 3)), r"layer 1 \(AvgPool2d\)"),
         (torch.nn.AvgPool2d(2, ceil_mode=True), r"layer 1 \(AvgPool2d\)"),
+        (torch.nn.MaxPool2d(3, stride=2), r"layer 1 \(MaxPool2d\) must have a square size, equal stride"),
+        (torch.nn.MaxPool2d((2, 3)), r"layer 1 \(MaxPool2d\)"),
+        (torch.nn.MaxPool2d(2, padding=1), r"layer 1 \(MaxPool2d\)"),
+        (torch.nn.MaxPool2d(2, dilation=2), r"layer 1 \(MaxPool2d\)"),
+        (torch.nn.MaxPool2d(2, ceil_mode=True), r"layer 1 \(MaxPool2d\)"),
+        (torch.nn.MaxPool2d(2, return_indices=True), r"layer 1 \(MaxPool2d\)"),
+        (torch.nn.LeakyReLU(1.5), r"LeakyReLU: slope must be a number from -1 to 1"),
     ],
 )
 def test_a_module_without_counterpart_is_named(module: torch.nn.Module, message: str) -> None:

@@ -10,6 +10,8 @@ import pytest
 from chi_square import p_value
 from hdcos.errors import InputError
 from hdcos.offline import (
+    BitTimesMask,
+    CountTable,
     Dealer,
     FusedTrig,
     GrowingTrig,
@@ -24,11 +26,15 @@ from hdcos.offline import (
     Need,
     Plan,
     Powers,
+    RandomBit,
     Reference,
     RoundingMask,
+    SignKeys,
+    SignTables,
     TrigPair,
 )
-from hdcos.ring import matmul, trig_words
+from hdcos.offline.material import Field, Sharing
+from hdcos.ring import compact_dtype, dcf_words, matmul, sign_products, trig_words
 
 ROWS = 50
 PLAN = Plan(
@@ -62,6 +68,14 @@ PLAN = Plan(
         Need(FusedTrig((4,), 16, 16, Reference(25, whole=True), terms=3), ROWS),
         Need(LiftedTimesMask((4,), Reference(17), Reference(25, whole=True, start=8, shape=(4,)), 24, term=2), ROWS),
         Need(LiftedTimesTrig((4,), Reference(17), Reference(26), 24, weight=True, term=2), ROWS),
+        Need(SignTables((4,), 24, Reference(17)), ROWS),
+        Need(SignKeys((4,), 24, Reference(17)), ROWS),
+        Need(RandomBit((4,)), ROWS),
+        Need(BitTimesMask((4,), Reference(31), Reference(17), 24), ROWS),
+        Need(Mask((4,), 7), ROWS),
+        Need(BitTimesMask((4,), Reference(31), Reference(33), 7, lifted=False), ROWS),
+        Need(RandomBit((4,), 5), ROWS),
+        Need(CountTable((4,), 4, 9, 6), ROWS),
     )
 )
 
@@ -71,7 +85,7 @@ def filled(plan: Plan, executions: int = 1, name: str = "test") -> tuple[Materia
     pools = tuple(MaterialPool(name, plan, rank, dealer.open(name, plan, rank)) for rank in (0, 1))
     start = 0
     for count in plan.chunks(executions):
-        pools[0].fill(start, count, None)
+        pools[0].fill(start, count, dealer.deal(name, start, count, 0))
         pools[1].fill(start, count, dealer.deal(name, start, count))
         start += count
     return pools
@@ -83,15 +97,21 @@ def joined(plan: Plan, pools: tuple[MaterialPool, MaterialPool], executions: int
     plain = []
     for need in plan.needs:
         shares = [allocation.take(need.kind, need.units * executions) for allocation in allocations]
-        plain.append(
-            [
-                (zero.astype(np.uint64) + one.astype(np.uint64)) & np.uint64((1 << item.bits) - 1)
-                for item, zero, one in zip(need.kind.fields(), *shares, strict=True)
-            ]
-        )
+        plain.append([join(item, *both) for item, *both in zip(need.kind.fields(), *shares, strict=True)])
     for allocation in allocations:
         allocation.finish()
     return plain
+
+
+def join(item: Field, zero: np.ndarray, one: np.ndarray) -> np.ndarray:
+    """What two parties' words mean; of their own ones, both."""
+    a, b = zero.astype(np.uint64), one.astype(np.uint64)
+    if item.sharing is Sharing.OWN:
+        return np.stack([a, b])
+    if item.sharing is Sharing.COMMON:
+        assert (a == b).all()
+        return a
+    return (a ^ b if item.sharing is Sharing.XOR else a + b) & np.uint64((1 << item.bits) - 1)
 
 
 def test_every_kind_satisfies_its_relation_when_joined() -> None:
@@ -174,6 +194,33 @@ def test_terms_have_products_with_their_own_row_and_with_moved_masks() -> None:
             assert (dealt == product & np.uint64(2**item.bits - 1)).all()
 
 
+def test_what_comparisons_take_is_made_of_the_mask_of_the_opening() -> None:
+    values = joined(PLAN, filled(PLAN))
+    m = values[17][0] & np.uint64(2**24 - 1)
+    point = (m + np.uint64(1 << 22)) & np.uint64(2**24 - 1)
+    masks, *tables, products = values[29]
+    assert len(tables) == 5
+    for table, shift, width in zip(tables, (18, 13, 8, 4, 0), (5, 5, 5, 4, 4), strict=True):
+        block = (point >> np.uint64(shift)) & np.uint64((1 << width) - 1)
+        for x in range(1 << width):
+            assert ((table >> np.uint64(x)) & np.uint64(1) == (x < block)).all()
+    for number, factors in enumerate(sign_products(5)):
+        product = np.bitwise_and.reduce([masks >> np.uint64(factor) for factor in factors])
+        assert ((products >> np.uint64(number)) & np.uint64(1) == product & np.uint64(1)).all()
+    assert (products >> np.uint64(37) == point >> np.uint64(23)).all()
+    (zero, one), words = values[30]
+    assert (words == dcf_words(zero, one, point.astype(compact_dtype(24)), 24)).all()
+    (r,), (r_m, r_a), (narrow,), (r_narrow,), (small,) = values[31:36]
+    assert set(np.unique(r)) == set(np.unique(small)) == {0, 1}
+    assert (r_m == r * m).all()
+    assert (r_a == r * (m >> np.uint64(23))).all()
+    assert (r_narrow == r * narrow).all()
+    count, table = values[36]
+    for x in range(16):
+        right = (np.uint64(x) - count) & np.uint64(15) == 9
+        assert (table[..., x] == right).all()
+
+
 def assert_trig(minus_r: np.ndarray, cos: np.ndarray, sin: np.ndarray, scale: int) -> None:
     r = ((np.uint64(0) - minus_r) & np.uint64(0xFFFF)).astype(np.uint16)
     expected_cos, expected_sin = trig_words(r, 16, scale)
@@ -211,10 +258,11 @@ def test_each_party_alone_sees_uniform_fields_that_are_unrelated() -> None:
 def assert_uniform(values: np.ndarray, bits: int, what: str, unless: bool = False) -> None:
     if unless or values.size < 1000:
         return
-    for shift in {0, (bits - 5) // 2, bits - 5}:
-        window = (values >> np.uint64(shift)) & np.uint64(31)
-        p = p_value(np.bincount(window.astype(int), minlength=32))
-        assert p > 1e-10, f"{what}: bits {shift} to {shift + 4} are not uniform"
+    size = min(5, bits)
+    for shift in {0, (bits - size) // 2, bits - size}:
+        window = (values >> np.uint64(shift)) & np.uint64((1 << size) - 1)
+        p = p_value(np.bincount(window.astype(int), minlength=1 << size))
+        assert p > 1e-10, f"{what}: bits {shift} to {shift + size - 1} are not uniform"
 
 
 def test_two_dealers_deal_different_material_for_one_name() -> None:

@@ -12,8 +12,9 @@ import pytest
 from hdcos.errors import FrameError, HdcosError, InputError, MaterialReused, PeerLost
 from hdcos.link import Kind
 from hdcos.link.message import encode_message, request
-from hdcos.offline import Dealer, Mask, MaterialPool, Need, Plan, TrigPair, material
+from hdcos.offline import Dealer, Mask, MaterialPool, Need, Plan, Reference, SignKeys, TrigPair, material
 from hdcos.offline.source import DealerClient, serve_dealer
+from hdcos.ring import dcf_words
 from tls_pair import tls_pair
 
 PLAN = Plan((Need(TrigPair((1024,), 16, 16), 64),))
@@ -54,6 +55,32 @@ def test_material_streams_in_chunks_and_costs_what_was_planned() -> None:
         (_, cos0, sin0), (_, cos1, sin1) = (allocation.take(PLAN.needs[0].kind, 60 * 64) for allocation in allocations)
         norm = ((cos0 + cos1).astype(np.int64) / 2**16) ** 2 + ((sin0 + sin1).astype(np.int64) / 2**16) ** 2
         assert np.abs(norm - 1).max() < 1e-4
+
+
+def test_keys_stream_to_both_parties_and_each_is_sent_its_own_bytes_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Common words are the same at both, at whatever time and in whatever order the parties ask for them."""
+    plan = Plan((Need(TrigPair((8,), 16, 16), 4), Need(Mask((8,), 20), 4), Need(SignKeys((8,), 20, Reference(1)), 4)))
+    monkeypatch.setattr(material, "CHUNK_BYTES", 3 * plan.packed_bytes(1))
+    dealer = Dealer()
+    with served(dealer, 0) as zero, served(dealer, 1) as one:
+        pools = [client.open("work", plan) for client in (zero, one)]
+        zero.fill(pools[0], 7)
+        one.fill(pools[1], 2)
+        one.fill(pools[1], 5)
+        received = [client.link.meter.snapshot().sections["offline"].bytes_received for client in (zero, one)]
+        assert received == [plan.dealt_bytes(7, 0), plan.dealt_bytes(2) + plan.dealt_bytes(5)]
+        assert received == [7 * 32 * 13 * 16, 7 * 32 * (13 * 16 + 16)]
+        allocations = [pool.begin(7) for pool in pools]
+        taken = [[allocation.take(need.kind, 28) for need in plan.needs] for allocation in allocations]
+        (_, (mask0,), (root0, words0)), (_, (mask1,), (root1, words1)) = taken
+        assert (words0 == words1).all()
+        assert not (root0 == root1).any()
+        point = (mask0 + mask1 + np.uint32(1 << 18)) & np.uint32(2**20 - 1)
+        assert (words0 == dcf_words(root0, root1, point, 20)).all()
+        for client, rank in ((zero, 0), (one, 1)):
+            with pytest.raises(MaterialReused, match="next to deal is 7"):
+                request(client.link, {"operation": "deal", "scope": "work", "start": 9, "executions": 1}, timeout_s=5)
+            assert pools[rank].filled == 7
 
 
 @pytest.mark.parametrize(
@@ -127,10 +154,10 @@ def test_a_dealer_that_fails_between_two_chunks_says_why(monkeypatch: pytest.Mon
     dealer = Dealer()
     deal = dealer.deal
 
-    def deal_two(name: str, start: int, executions: int):
+    def deal_two(name: str, start: int, executions: int, rank: int):
         if start == 2:
             raise InputError("no more than two")
-        return deal(name, start, executions)
+        return deal(name, start, executions, rank)
 
     monkeypatch.setattr(dealer, "deal", deal_two)
     with served(dealer, 1) as client:

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from hdcos.errors import FrameError
-from hdcos.offline import Mask, Need, Plan
+from hdcos.offline import Mask, Need, Plan, Reference, SignKeys, SignTables
 from hdcos.offline import shares as module
 from hdcos.offline.kinds import TrigPair
+from hdcos.offline.material import Sharing
 from hdcos.offline.shares import Corrections, FieldShares, field_stream
 from hdcos.ring import compact_dtype, streaming
 from hdcos.sharing import prg
@@ -19,8 +20,11 @@ PLAN = Plan(
     (
         *(Need(Mask((3, 5), bits), units) for bits in WIDTHS for units in (0, 1, 3)),
         *(Need(TrigPair((5,), 16, 10, ring=bits), units) for bits in WIDTHS for units in (1, 301)),
+        *(Need(SignTables((3, 5), bits, Reference(WIDTHS.index(64) * 3 + 2)), 3) for bits in (3, 20, 31)),
+        Need(SignKeys((3, 5), 20, Reference(WIDTHS.index(64) * 3 + 2)), 3),
     )
 )
+SHARED = [slot for slot in PLAN.corrected if slot.field.sharing is not Sharing.COMMON]
 SPANS = ((0, 1), (0, 7), (1, 1), (5, 3))
 
 
@@ -47,25 +51,42 @@ def test_shares_are_the_streams_of_their_fields(start: int, executions: int) -> 
 @pytest.mark.parametrize(("start", "executions"), SPANS)
 def test_corrections_are_what_shares_lack(start: int, executions: int) -> None:
     rng = np.random.default_rng(start)
-    shares, corrections = FieldShares(ROOT, PLAN.corrected), Corrections(PLAN, executions)
-    values = [rng.integers(0, 2**64, slot.shape(executions), dtype=np.uint64) for slot in PLAN.corrected]
+    shares, corrections = FieldShares(ROOT, SHARED), Corrections(PLAN, executions)
+    values = [rng.integers(0, 2**64, slot.shape(executions), dtype=np.uint64) for slot in SHARED]
+    common = [rng.integers(0, 2**64, slot.shape(executions), dtype=np.uint64) for slot in PLAN.common]
     packed = shares.rest(values, start, executions, corrections)
+    corrections.put_common(packed, PLAN.common, common)
     assert len(packed) == corrections.size == PLAN.packed_bytes(executions)
-    for slot, value, zero, one in zip(
-        PLAN.corrected, values, shares.expand(start, executions), corrections.unpack(packed), strict=True
-    ):
-        assert zero.dtype == one.dtype == compact_dtype(slot.field.bits)
-        keep = np.uint64((1 << slot.field.bits) - 1)
-        assert ((zero.astype(np.uint64) + one.astype(np.uint64) - value) & keep == 0).all()
+    received = dict(zip(PLAN.corrected, corrections.unpack(packed), strict=True))
+    for slot, value, zero in zip(SHARED, values, shares.expand(start, executions), strict=True):
+        assert zero.dtype == received[slot].dtype == compact_dtype(slot.field.bits)
+        keep, mine, theirs = (np.uint64((1 << slot.field.bits) - 1), zero.astype(np.uint64), received[slot])
+        by_xor = slot.field.sharing is Sharing.XOR
+        joined = mine ^ theirs if by_xor else mine + theirs
+        assert ((joined ^ value if by_xor else joined - value) & keep == 0).all()
+    for slot, value in zip(PLAN.common, common, strict=True):
+        assert (received[slot] == value).all()
+
+
+def test_party_0_is_sent_what_is_common_and_nothing_else() -> None:
+    corrections = Corrections(PLAN, 2, rank=0)
+    common = [np.random.default_rng(0).integers(0, 2**64, slot.shape(2), dtype=np.uint64) for slot in PLAN.common]
+    packed = np.empty(corrections.size, np.uint8)
+    corrections.put_common(packed, PLAN.common, common)
+    assert corrections.size == PLAN.packed_bytes(2, rank=0) == 2 * 3 * 15 * 13 * 16
+    (words,) = corrections.unpack(packed)
+    assert (words == common[0]).all()
 
 
 def test_both_ways_make_the_same_corrections(monkeypatch) -> None:
     rng = np.random.default_rng(0)
-    values = [rng.integers(0, 2**64, slot.shape(2), dtype=np.uint64) for slot in PLAN.corrected]
+    values = [rng.integers(0, 2**64, slot.shape(2), dtype=np.uint64) for slot in SHARED]
     made = []
     for way in (module.streaming, lambda: None):
         monkeypatch.setattr(module, "streaming", way)
-        made.append(FieldShares(ROOT, PLAN.corrected).rest(values, 3, 2, Corrections(PLAN, 2)))
+        corrections = Corrections(PLAN, 2)
+        packed = FieldShares(ROOT, SHARED).rest(values, 3, 2, corrections)
+        made.append(np.concatenate([packed[place] for place in corrections.places_of_shares]))
     assert (made[0] == made[1]).all()
 
 
@@ -76,7 +97,10 @@ def test_corrections_that_are_something_else_are_refused() -> None:
     for wrong in (packed[1:], np.append(packed, np.uint8(0))):
         with pytest.raises(FrameError, match="bytes of material expected"):
             corrections.unpack(wrong)
-    packed[corrections.places[-1].stop - 1] = 0x80  # 301 * 5 values of 63 bits leave one bit of their last byte
+    place = corrections.places[[slot.field.bits for slot in PLAN.corrected].index(63)]
+    count = PLAN.needs[PLAN.corrected[corrections.places.index(place)].position].units
+    assert count * 5 * 63 % 8, "values of 63 bits leave some bits of their last byte"
+    packed[place.stop - 1] = 0x80
     with pytest.raises(FrameError, match="padding"):
         corrections.unpack(packed)
 

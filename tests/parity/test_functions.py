@@ -10,6 +10,7 @@ from hdcos.errors import InputError, MaterialExhausted, ModelError, PeerLost, Ra
 from hdcos.protocol.catalogue import FUNCTIONS, find
 
 INPUTS = {"multiply": [(6, 5), (6, 5)], "matmul": [(6, 5), (5, 3)], "conv2d": [(2, 1, 6, 6), (3, 1, 3, 3)]}
+INPUTS |= dict.fromkeys(("greater_equal", "maximum", "minimum"), [(16, 33)] * 2) | {"argmax": [(40, 10)]}
 CLOSE = {"expm1": 4e-3, "matmul": 0.02, "multiply": 0.004, "conv2d": 0.03, "round": 2**-7, "growing_cos": 4e-3}
 
 
@@ -40,6 +41,23 @@ def test_every_function_runs_on_shares_at_its_declared_price(cluster, name) -> N
     expected = function.meaning(*inputs)
     assert result.shape == expected.shape
     assert np.abs(result - expected).max() <= CLOSE.get(name, 1e-3)
+
+
+@pytest.mark.parametrize("name", ["relu", "argmax"])
+def test_keys_of_comparisons_go_to_both_parties_at_the_declared_price(cluster, name) -> None:
+    function, (x,) = find(name), inputs_of(name)
+    with cluster.function(name, x.shape, way="dcf") as compare:
+        cluster.reset_cost()
+        compare.prepare(2)
+        for _ in range(2):
+            assert np.abs(compare(x) - function.meaning(x)).max() <= 2**-12
+        with pytest.raises(MaterialExhausted, match="0 available"):
+            compare(x)
+        cost, planned = cluster.cost, compare.planned
+    declared = function.price(x.shape, **{**function.parameters, "way": "dcf"})
+    assert (cost.online.rounds, cost.online.bytes_sent) == (2 * declared.rounds, (2 * declared.online_bytes,) * 2)
+    assert cost.offline.bytes_sent == (planned.material.dealt_bytes(2, 0), 2 * declared.offline_bytes)
+    assert cost.offline.bytes_sent[0] > 0
 
 
 def test_material_is_dealt_per_row_and_any_batches_consume_it(cluster) -> None:

@@ -276,7 +276,7 @@ def test_intervals_are_calibrated_here_and_assumed_with_a_warning(cluster) -> No
     [
         ("model.safetensors", "share takes"),
         (None, "share takes"),
-        (nn.Sequential([nn.Dense(3, 3), nn.ReLU()]), "ReLU"),
+        (nn.Sequential([nn.Dense(3, 3), nn.RandomFeatures(3, 3, 1.0)]), "RandomFeatures"),
     ],
 )
 def test_what_cannot_be_shared_is_a_model_error(cluster, model, words) -> None:

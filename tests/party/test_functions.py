@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from hdcos.api.commands import read_command, write_command
-from hdcos.errors import DataMissing, InputError, MaterialReused, PolicyRefused
+from hdcos.errors import DataMissing, InputError, MaterialReused, ModelError, PolicyRefused
 from hdcos.party import functions as module
 from hdcos.party.config import Config, Limits
 from hdcos.party.functions import Asked, Functions, open_command
@@ -16,6 +16,7 @@ from hdcos.protocol.catalogue import FUNCTIONS, Call
 
 ROOM = 10**12
 SHAPES = {"matmul": [(2, 3), (3, 2)], "multiply": [(2, 3), (2, 3)], "conv2d": [(1, 1, 4, 4), (1, 1, 2, 2)]}
+SHAPES |= {name: [(2, 3), (2, 3)] for name in ("greater_equal", "maximum", "minimum")}
 
 
 def asked(functions: Functions, name: str = "cos", client: str = "me", number: str = "", **more) -> Asked:
@@ -108,6 +109,14 @@ def test_work_is_bounded_for_the_dealer_and_between_the_parties() -> None:
     with pytest.raises(InputError, match="prepare fewer"):
         without.prepare(light, 1 << 20, ROOM)
     without.prepare(light, 10, ROOM)
+
+
+def test_a_party_without_a_dealer_refuses_comparisons_by_name() -> None:
+    without = Functions(Config(), has_dealer=False)
+    for way in ("tables", "dcf"):
+        with pytest.raises(ModelError, match="start a dealer"):
+            asked(without, "relu", way=way)
+    assert len(without) == 0
 
 
 def test_functions_are_counted_for_a_client_and_in_all(functions, monkeypatch) -> None:

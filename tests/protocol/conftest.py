@@ -1,7 +1,7 @@
 """Every protocol test runs with both sources of material: a dealer, and the two parties by themselves.
 
 Uniformity takes millions of numbers, which take the parties minutes to make: with them it runs where
-HDCOS_ALL_SOURCES is set, as `make prove SUITE=offline` does.
+HDCOS_ALL_SOURCES is set, as `make prove SUITE=offline` does. A module of what only a dealer makes says DEALER_ONLY.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ def pair() -> Pair:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     long = metafunc.module.__name__.endswith("test_uniformity") and not os.environ.get("HDCOS_ALL_SOURCES")
-    metafunc.parametrize("source", ["dealer"] if long else ["dealer", "parties"], indirect=True)
+    alone = long or getattr(metafunc.module, "DEALER_ONLY", False)
+    metafunc.parametrize("source", ["dealer"] if alone else ["dealer", "parties"], indirect=True)
 
 
 @pytest.fixture(autouse=True)

@@ -96,11 +96,11 @@ def runs_needed(case: Case) -> int:
 def p_value(values: np.ndarray, bits: int) -> float:
     """The smallest p-value of chi-square tests on the top, the middle and the low bits."""
     values = values.astype(np.uint64) & np.uint64((1 << bits) - 1)
+    size = min(BINS_BITS, bits)
     windows = [
-        (values >> np.uint64(shift)) & np.uint64((1 << BINS_BITS) - 1)
-        for shift in {0, (bits - BINS_BITS) // 2, bits - BINS_BITS}
+        (values >> np.uint64(shift)) & np.uint64((1 << size) - 1) for shift in {0, (bits - size) // 2, bits - size}
     ]
-    return min(chi_square.p_value(np.bincount(part.astype(int), minlength=1 << BINS_BITS)) for part in windows)
+    return min(chi_square.p_value(np.bincount(part.astype(int), minlength=1 << size)) for part in windows)
 
 
 def least_p(samples: list[tuple[list[np.ndarray], int]]) -> float:
@@ -202,7 +202,8 @@ def test_an_opening_less_ones_own_share_of_the_mask_is_still_uniform(case: Case,
         opened = [part for round_ in transcript.rounds for part in round_ if part.values.size != 32 or part.bits != 8]
         assert len(opened) == len(watched[rank].masks), "one mask for each opening"
         for index, (part, mask) in enumerate(zip(opened, watched[rank].masks, strict=True)):
-            views.setdefault(index, []).append(part.values.reshape(-1).astype(np.uint64) - mask)
+            opened_words = part.values.reshape(-1).astype(np.uint64)
+            views.setdefault(index, []).append(opened_words ^ mask if part.by_xor else opened_words - mask)
             bits[index] = part.bits
     for index, values in views.items():
         assert p_value(np.concatenate(values), bits[index]) > LEAST_P

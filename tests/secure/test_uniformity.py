@@ -1,4 +1,4 @@
-"""Everything a training step opens is uniform, whatever the data, the labels and the weights are."""
+"""Everything a training step opens is uniform, whatever data, labels and weights are; and what a comparison opens."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from chi_square import p_value
 from hdcos import nn
 from hdcos.secure.training import Rule, TrainingPlan, sgd_step, training_plan
 from hdcos.secure.training.plan import INPUT_SCALE, TARGET_SCALE
-from hdcos.testing.pair import Opened, share_pair, simulate
+from hdcos.testing.pair import Opened, share_pair, simulate, simulate_transcript
 
 PLANS = {
     "diagonal": training_plan(nn.models.mlp([8, 8, 8, 2])),
@@ -54,9 +54,10 @@ def openings(training: TrainingPlan, weight: int, data: int) -> list[list[Opened
 def least_p(samples: list[tuple[np.ndarray, int]]) -> float:
     worst = 1.0
     for values, bits in samples:
-        for shift in {0, (bits - 3) // 2, bits - 3}:
-            window = (values.astype(np.uint64) >> np.uint64(shift)) & np.uint64(7)
-            worst = min(worst, p_value(np.bincount(window.astype(int), minlength=8)))
+        size = min(3, bits)
+        for shift in {0, (bits - size) // 2, bits - size}:
+            window = (values.astype(np.uint64) >> np.uint64(shift)) & np.uint64((1 << size) - 1)
+            worst = min(worst, p_value(np.bincount(window.astype(int), minlength=1 << size)))
     return worst
 
 
@@ -82,3 +83,18 @@ def test_a_step_opens_as_many_values_as_it_has_masks_for() -> None:
     layers = len(training.blocks)
     # All weights, rows and, for the momentum, biases; other weights again; phases; loss; one gradient per layer.
     assert len(run) == (1 + 1 + layers) + 1 + (layers - 1) + 1 + layers
+
+
+@pytest.mark.parametrize("pixel", [0.0, -1.5, 1.5])
+def test_openings_of_a_network_that_compares_are_uniform_whatever_the_signs(pixel: float) -> None:
+    """Behind the first layer all values have one sign, or none: neither comparisons nor products may show it."""
+    layers = [nn.Conv2d(1, 2, 2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Dense(8, 8), nn.LeakyReLU(0.5)]
+    model = nn.Sequential([*layers, nn.Dense(8, 3)], input_shape=(1, 5, 5))
+    model = model.with_state({name: np.full_like(values, 0.25) for name, values in model.state().items()})
+    x = np.full((400, 1, 5, 5), pixel)
+    (first, _), (second, other) = (simulate_transcript(model, x, masked=False) for _ in range(2))
+    assert (np.abs(first - model(x)) < 0.02).all()
+    assert (np.abs(second - model(x)) < 0.02).all()
+    opened = [part for round_ in other.rounds for part in round_]
+    assert len(opened) == 1 + 3 + 6 + 1 + 3 + 1
+    assert least_p([(part.values.ravel(), part.bits) for part in opened]) > 1e-9

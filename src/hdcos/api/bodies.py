@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import cache
 from math import prod
+from threading import Lock
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
@@ -36,9 +37,14 @@ T = TypeVar("T")
 # ---- JSON
 
 
+_building = Lock()
+
+
 @cache
 def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(kind)
+    """One thread at a time: a second one would get what msgspec knows of a type before it is complete, and crash."""
+    with _building:
+        return msgspec.json.Decoder(kind)
 
 
 def read_json(kind: type[T], text: bytes | memoryview) -> T:

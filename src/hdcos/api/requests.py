@@ -111,6 +111,11 @@ class FunctionParameters(Request, frozen=True):
     stride: Annotated[int, Meta(ge=1, le=1 << 16)] | UnsetType = UNSET
     padding: Annotated[int, Meta(ge=0, le=1 << 16)] | UnsetType = UNSET
     series: SeriesParameters | UnsetType = UNSET
+    way: Literal["tables", "dcf"] | UnsetType = UNSET
+    threshold: Real | UnsetType = UNSET
+    slope: Real | UnsetType = UNSET
+    low: Real | UnsetType = UNSET
+    high: Real | UnsetType = UNSET
 
 
 class FunctionRequest(Request, frozen=True):

@@ -1,8 +1,8 @@
 """`hdcos cost networks`: what one row costs with every ready network, side by side, from the planner alone.
 
-LeNet-5 with dense layers stands for the network that others evaluate with ReLU. ReLU is not offered on shares, so its
-price is that of the same linear layers with a cosine for each ReLU; comparisons would come on top. Features that the
-parties compute themselves stand beside those of the kernel machine, which the owner of a row computes.
+LeNet-5 with dense layers stands for the network that others evaluate with ReLU. Its price is that of the same linear
+layers with a cosine for each ReLU; comparisons would come on top. Features that the parties compute themselves stand
+beside those of the kernel machine, which the owner of a row computes.
 """
 
 from __future__ import annotations
@@ -75,5 +75,5 @@ def show_networks(as_json: bool) -> None:
     show(table)
     click.echo(
         "Online bytes are sent by each party to the other, row bytes by the owner of the row to each party.\n"
-        f"{DENSE!r} has a cosine for each ReLU: ReLU is not offered on shares, and its comparisons would come on top."
+        f"{DENSE!r} has a cosine for each ReLU, whose comparisons would come on top."
     )

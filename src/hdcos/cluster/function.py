@@ -13,6 +13,7 @@ from hdcos.checks import check_whole
 from hdcos.cluster.model import join_replies
 from hdcos.cluster.transport import OpenFunction, Transport, ask_again, split_words
 from hdcos.errors import HdcosError, InputError, PeerLost, RangeError
+from hdcos.offline import limits
 from hdcos.protocol import catalogue
 from hdcos.protocol.catalogue import Call
 from hdcos.protocol.plan import blank_share, plan
@@ -36,6 +37,7 @@ class PrivateFunction:
             self.planned = plan(call.program, *(blank_share(shape, scale) for shape in shapes))
         except TypeError as error:
             raise InputError(f"{call.function} cannot take {len(shapes)} inputs of shapes {shapes}") from error
+        limits.check_source(self.planned.material, transport.has_dealer)
         self._transport, self._closed = transport, False
         self._opened = transport.function(call, shapes, scale, ahead)
 
@@ -84,12 +86,13 @@ class PrivateFunction:
         """Inputs as ring words, refused here if they do not fit."""
         function = self._function
         words = [encode(array, function.input_scale) for array in arrays]
+        interval = function.right_on(self._call.parameters)
         for array in arrays:
-            if function.bounded and function.interval is not None and array.size:
-                low, high = function.interval
+            if interval is not None and array.size:
+                low, high = interval
                 if array.min() < low or array.max() > high:
                     raise RangeError(
-                        f"{function.name} is fitted on [{low:g}, {high:g}] and folds back outside, "
+                        f"{function.name} is right on [{low:g}, {high:g}] and folds back outside, "
                         f"got values from {array.min():g} to {array.max():g}"
                     )
         if function.largest is not None:

@@ -18,6 +18,7 @@ from hdcos.nn import models as models
 from hdcos.nn.activations import Cos as Cos
 from hdcos.nn.activations import ExpM1 as ExpM1
 from hdcos.nn.activations import GrowingCos as GrowingCos
+from hdcos.nn.activations import LeakyReLU as LeakyReLU
 from hdcos.nn.activations import PolyReLU3 as PolyReLU3
 from hdcos.nn.activations import ReLU as ReLU
 from hdcos.nn.activations import Sigmoid as Sigmoid
@@ -28,6 +29,7 @@ from hdcos.nn.activations import activation as activation
 from hdcos.nn.convolution import AvgPool2d as AvgPool2d
 from hdcos.nn.convolution import Conv2d as Conv2d
 from hdcos.nn.convolution import Flatten as Flatten
+from hdcos.nn.convolution import MaxPool2d as MaxPool2d
 from hdcos.nn.dense import Circulant as Circulant
 from hdcos.nn.dense import Dense as Dense
 from hdcos.nn.dense import LowRank as LowRank

@@ -1,6 +1,6 @@
 """Elementwise functions, and their names.
 
-Under two-party computation each is one round; ReLU is there for plaintext comparison only.
+Under two-party computation each is one round, but for ReLU, which compares: three rounds, and a dealer.
 """
 
 from __future__ import annotations
@@ -129,12 +129,29 @@ class GrowingCos(Activation):
 
 @dataclass(frozen=True)
 class ReLU(Activation):
-    """max(x, 0). Plaintext only: a comparison of secret numbers takes many rounds. Use Cos in a model to be shared."""
+    """max(x, 0). On shares it takes three rounds and a dealer, and is not trained: Cos takes one, and is."""
 
     name: ClassVar[str] = "relu"
 
     def __call__(self, x: Array) -> Array:
         return np.maximum(x, 0.0)
+
+
+@dataclass(frozen=True)
+class LeakyReLU(Activation):
+    """x where it is positive, else slope times x. On shares as ReLU."""
+
+    name: ClassVar[str] = "leaky_relu"
+    slope: float = 0.01
+
+    def __post_init__(self) -> None:
+        number = isinstance(self.slope, int | float) and not isinstance(self.slope, bool)
+        if not (number and abs(self.slope) <= 1):
+            raise ModelError(f"LeakyReLU: slope must be a number from -1 to 1, got {self.slope!r}")
+
+    def __call__(self, x: Array) -> Array:
+        leaked: Array = module_of(x).where(x > 0, x, self.slope * x)
+        return leaked
 
 
 ACTIVATIONS: dict[str, type[Activation]] = {

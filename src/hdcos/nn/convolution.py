@@ -87,8 +87,8 @@ class Conv2d(Layer):
 
 
 @dataclass(frozen=True)
-class AvgPool2d(Layer):
-    """Means of size x size squares that do not overlap; rows and columns that fill no square are dropped."""
+class Pooling(Layer, abstract=True):
+    """One number of each size x size square; squares do not overlap, rows and columns that fill none are dropped."""
 
     size: int
 
@@ -98,14 +98,32 @@ class AvgPool2d(Layer):
     def output_shape(self, shape: Shape) -> Shape:
         if len(shape) != 3 or min(shape[1:]) < self.size:
             raise ModelError(
-                f"AvgPool2d takes shape (channels, height, width) of at least {self.size} pixels, got {shape}"
+                f"{self.kind} takes shape (channels, height, width) of at least {self.size} pixels, got {shape}"
             )
         return (shape[0], shape[1] // self.size, shape[2] // self.size)
 
-    def forward(self, parameters: Mapping[str, Array], x: Array) -> Array:
+    def squares(self, x: Array) -> Array:
+        """Axes 3 and 5 are those of the squares."""
         channels, height, width = self.output_shape(x.shape[1:])
         used = x[:, :, : height * self.size, : width * self.size]
-        result: Array = used.reshape(len(x), channels, height, self.size, width, self.size).mean(axis=(3, 5))
+        return used.reshape(len(x), channels, height, self.size, width, self.size)
+
+
+@dataclass(frozen=True)
+class AvgPool2d(Pooling):
+    """Means of squares."""
+
+    def forward(self, parameters: Mapping[str, Array], x: Array) -> Array:
+        result: Array = self.squares(x).mean(axis=(3, 5))
+        return result
+
+
+@dataclass(frozen=True)
+class MaxPool2d(Pooling):
+    """Largest numbers of squares. On shares compared two by two: six rounds for squares of 2 x 2, and a dealer."""
+
+    def forward(self, parameters: Mapping[str, Array], x: Array) -> Array:
+        result: Array = self.squares(x).max(axis=(3, 5))
         return result
 
 

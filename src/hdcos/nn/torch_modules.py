@@ -120,10 +120,12 @@ NATIVE: dict[type[Layer], Callable[[Any], tnn.Module]] = {
         layer.in_channels, layer.out_channels, layer.kernel_size, layer.stride, layer.padding
     ),
     convolution.AvgPool2d: lambda layer: tnn.AvgPool2d(layer.size),
+    convolution.MaxPool2d: lambda layer: tnn.MaxPool2d(layer.size),
     convolution.Flatten: lambda layer: tnn.Flatten(),
     activations.Sigmoid: lambda layer: tnn.Sigmoid(),
     activations.Tanh: lambda layer: tnn.Tanh(),
     activations.ReLU: lambda layer: tnn.ReLU(),
+    activations.LeakyReLU: lambda layer: tnn.LeakyReLU(layer.slope),
 }
 
 
@@ -184,6 +186,15 @@ def _pooling(name: str, module: tnn.AvgPool2d) -> convolution.AvgPool2d:
     return convolution.AvgPool2d(size)
 
 
+def _max_pooling(name: str, module: tnn.MaxPool2d) -> convolution.MaxPool2d:
+    size, stride, padding, dilation = (
+        _side(value) for value in (module.kernel_size, module.stride, module.padding, module.dilation)
+    )
+    if size is None or stride != size or (padding, dilation) != (0, 1) or module.ceil_mode or module.return_indices:
+        raise ModelError(f"layer {name} (MaxPool2d) must have a square size, equal stride and no padding, got {module}")
+    return convolution.MaxPool2d(size)
+
+
 def _side(value: int | tuple[int, ...]) -> int | None:
     if isinstance(value, int):
         return value
@@ -200,8 +211,10 @@ READERS: dict[type[tnn.Module], Callable[[str, Any], Layer]] = {
     tnn.Linear: _dense,
     tnn.Conv2d: _convolution,
     tnn.AvgPool2d: _pooling,
+    tnn.MaxPool2d: _max_pooling,
     tnn.Flatten: _flattening,
     tnn.Sigmoid: lambda name, module: _kept(module, activations.Sigmoid()),
     tnn.Tanh: lambda name, module: _kept(module, activations.Tanh()),
     tnn.ReLU: lambda name, module: activations.ReLU(),
+    tnn.LeakyReLU: lambda name, module: activations.LeakyReLU(float(module.negative_slope)),
 }

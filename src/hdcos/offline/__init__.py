@@ -5,6 +5,7 @@ limits        how much one plan may ask of a dealer
 material      what a piece of material is: fields, addresses, plans
 kinds         the kinds that protocols take
 lifted_kinds  the kinds for values that are opened rounded and lifted
+sign_kinds    the kinds for comparisons
 shares        a party's shares of many fields, expanded from its seed
 pool          a party's material of one scope, spent once
 dealer        makes material for two parties
@@ -31,3 +32,8 @@ from hdcos.offline.material import Plan as Plan
 from hdcos.offline.material import Reference as Reference
 from hdcos.offline.pool import Allocation as Allocation
 from hdcos.offline.pool import MaterialPool as MaterialPool
+from hdcos.offline.sign_kinds import BitTimesMask as BitTimesMask
+from hdcos.offline.sign_kinds import CountTable as CountTable
+from hdcos.offline.sign_kinds import RandomBit as RandomBit
+from hdcos.offline.sign_kinds import SignKeys as SignKeys
+from hdcos.offline.sign_kinds import SignTables as SignTables

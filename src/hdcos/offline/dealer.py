@@ -1,11 +1,12 @@
 """The dealer: makes correlated randomness for two parties and sees nothing else.
 
 Computes  for each scope two root seeds, one per party; for each dealt field the correction
-          value - (party 0's share), which is party 1's share.
+          value - (party 0's share), which is party 1's share; common fields as they are, for both parties.
 Security  the dealer draws the masks itself, from the operating system, before any input exists; it receives
           plans (shapes and kinds), never an opened value. A party sees its own root and its own shares, which
-          are uniform. A third root feeds the coins that dithered cosines are rounded by: it leaves the dealer in
-          no form but the rounded values. A node with both roots, or one root and the opened values, knows
+          are uniform, and common words of keys, which look random to who has one key alone. A third root feeds the
+          coins that dithered cosines are rounded by, and bits that nobody knows: it leaves the dealer in no form but
+          the rounded values and shares of these bits. A node with both roots, or one root and the opened values, knows
           everything: hence the dealer must not collude with a party or read the link between the parties.
 
 A scope can be opened once by each party, and executions are dealt in order; a skipped one is MaterialReused.
@@ -24,7 +25,7 @@ import numpy as np
 
 from hdcos.errors import DataMissing, HandshakeError, InputError, MaterialReused
 from hdcos.offline import limits
-from hdcos.offline.material import Kind, Plan, Reference, Slot, Values
+from hdcos.offline.material import Kind, Plan, Reference, Sharing, Slot, Values, own_names
 from hdcos.offline.shares import SIZES_KEPT, Corrections, FieldShares
 from hdcos.ring import Array, modulo
 from hdcos.sharing import fresh_seed
@@ -44,51 +45,69 @@ class _Scope:
     """What the dealer rounds by; no party ever has it."""
     opened: set[int] = field(default_factory=set)
     closed: set[int] = field(default_factory=set)
-    dealt: int = 0
+    dealt: list[int] = field(default_factory=lambda: [0, 0])
+    """Executions that each party was sent."""
     lock: Lock = field(default_factory=Lock, repr=False)
     """FieldShares may read streams that go on where they ended: one thread at a time."""
 
     def __post_init__(self) -> None:
         plan = self.plan
-        self.corrections = lru_cache(SIZES_KEPT)(lambda executions: Corrections(plan, executions))
+        self.corrections = lru_cache(2 * SIZES_KEPT)(lambda executions, rank: Corrections(plan, executions, rank))
 
     @cached_property
-    def uniform_shares(self) -> tuple[FieldShares, FieldShares]:
-        zero, one = (FieldShares(root, self.plan.uniform) for root in self.roots)
+    def streams(self) -> tuple[_Streams, _Streams]:
+        """What the fields that each party is sent are derived from."""
+        zero, one = (_Streams(self, self.plan.behind(self.plan.sent(rank))) for rank in (0, 1))
         return zero, one
 
     @cached_property
     def dealt_shares(self) -> FieldShares:
         """Party 0's shares of what is dealt."""
-        return FieldShares(self.roots[0], self.plan.corrected)
-
-    @cached_property
-    def coins(self) -> FieldShares:
-        return FieldShares(self.coins_root, self.plan.coins)
-
-    def uniform(self, start: int, executions: int) -> list[Values]:
-        """The uniform fields of every position, and the coins it is rounded by."""
-        values: list[dict[str, Array]] = [{} for _ in self.plan.needs]
-        expanded = (shares.expand(start, executions) for shares in self.uniform_shares)
-        for slot, joined in zip(self.plan.uniform, _join(self.plan.uniform, *expanded), strict=True):
-            values[slot.position][slot.field.name] = joined
-        if self.plan.coins:
-            for slot, drawn in zip(self.plan.coins, self.coins.expand(start, executions), strict=True):
-                values[slot.position][slot.field.name] = drawn
-        return list(values)
+        shared = [slot for slot in self.plan.corrected if slot.field.sharing is not Sharing.COMMON]
+        return FieldShares(self.roots[0], shared)
 
     def first(self, position: int) -> Values:
         """The uniform fields of one position in the first execution."""
         slots = [slot for slot in self.plan.uniform if slot.position == position]
         expanded = (FieldShares(root, slots).expand(0, 1) for root in self.roots)
-        return {slot.field.name: joined for slot, joined in zip(slots, _join(slots, *expanded), strict=True)}
+        return dict(item for slot, values in zip(slots, _join(slots, *expanded), strict=True) for item in values)
 
 
-def _join(slots: Sequence[Slot], zero: list[Array], one: list[Array]) -> Iterator[Array]:
-    """The sums of both parties' shares, in the memory of the first."""
+class _Streams:
+    """The uniform fields of some positions of a scope, and the coins that they are rounded by."""
+
+    def __init__(self, scope: _Scope, positions: frozenset[int]) -> None:
+        self._number, self.positions = len(scope.plan.needs), positions
+        self._uniform, self._coins = (
+            [slot for slot in slots if slot.position in positions] for slots in (scope.plan.uniform, scope.plan.coins)
+        )
+        self._shares = [FieldShares(root, self._uniform) for root in scope.roots]
+        self._drawn = FieldShares(scope.coins_root, self._coins)
+
+    def read(self, start: int, executions: int) -> list[Values]:
+        """Position by position; those that nothing is derived from are empty."""
+        values: list[dict[str, Array]] = [{} for _ in range(self._number)]
+        expanded = (shares.expand(start, executions) for shares in self._shares)
+        for slot, joined in zip(self._uniform, _join(self._uniform, *expanded), strict=True):
+            values[slot.position].update(joined)
+        if self._coins:
+            for slot, drawn in zip(self._coins, self._drawn.expand(start, executions), strict=True):
+                values[slot.position][slot.field.name] = drawn
+        return list(values)
+
+
+def _join(slots: Sequence[Slot], zero: list[Array], one: list[Array]) -> Iterator[list[tuple[str, Array]]]:
+    """What both parties' shares of each field mean, by name, in the memory of the first; own words are two fields."""
     for slot, total, other in zip(slots, zero, one, strict=True):
-        total += other
-        yield modulo(total, slot.field.bits)
+        item = slot.field
+        if item.sharing is Sharing.OWN:
+            yield list(zip(own_names(item.name), (total, other), strict=True))
+            continue
+        if item.sharing is Sharing.XOR:
+            total ^= other
+        else:
+            total += other
+        yield [(item.name, modulo(total, item.bits))]
 
 
 class Dealer:
@@ -131,43 +150,57 @@ class Dealer:
                 if len(self._forgotten) > REMEMBERED:
                     del self._forgotten[next(iter(self._forgotten))]
 
-    def chunks(self, name: str, start: int, executions: int) -> Iterator[Array]:
-        """What `deal` gives for executions [start, start + executions), chunk by chunk."""
+    def chunks(self, name: str, start: int, executions: int, rank: int = 1) -> Iterator[Array]:
+        """What `deal` gives a party for executions [start, start + executions), chunk by chunk."""
         if executions < 1:
             raise InputError(f"{name}: {executions} executions cannot be dealt")
         with self._lock:
             plan = self._find(name).plan
-        if not plan.corrected:
-            raise InputError(f"{name}: nothing of this material is dealt")
+        if not plan.sent(rank):
+            reason = "only party 1 is sent corrections: party 0 expands all its shares" if plan.corrected else "none is"
+            raise InputError(f"{name}: nothing of this material is dealt to party {rank}; {reason}")
         for count in plan.chunks(executions):
-            yield self.deal(name, start, count)
+            yield self.deal(name, start, count, rank)
             start += count
 
-    def deal(self, name: str, start: int, executions: int) -> Array:
-        """Party 1's shares of every dealt field for executions [start, start + executions), packed."""
+    def deal(self, name: str, start: int, executions: int, rank: int = 1) -> Array:
+        """What a party is sent for executions [start, start + executions), packed.
+
+        Party 1 its shares of every dealt field, both parties what is common. What only party 1 needs is not made for
+        party 0.
+        """
         with self._lock:
             scope = self._find(name)
             if executions < 1 or executions * scope.plan.execution_bytes > limits.MOST_DEALT_BYTES:
                 raise InputError(f"{name}: {executions} executions cannot be dealt at once: ask for fewer")
-            if start > scope.dealt:
-                raise MaterialReused(f"{name}: executions from {start} asked for, next to deal is {scope.dealt}")
-            scope.dealt = max(scope.dealt, start + executions)
+            if start > scope.dealt[rank]:
+                raise MaterialReused(f"{name}: executions from {start} asked for, next to deal is {scope.dealt[rank]}")
+            scope.dealt[rank] = max(scope.dealt[rank], start + executions)
         with scope.lock:
-            return self._pack(scope, name, start, executions)
+            return self._pack(scope, name, start, executions, rank)
 
-    def _pack(self, scope: _Scope, name: str, start: int, executions: int) -> Array:
-        if not scope.plan.corrected:
+    def _pack(self, scope: _Scope, name: str, start: int, executions: int, rank: int) -> Array:
+        slots, streams = scope.plan.sent(rank), scope.streams[rank]
+        if not slots:
             return np.empty(0, np.uint8)
         values: list[Values] = []
-        for position, uniform in enumerate(scope.uniform(start, executions)):
-            values.append(self._plain(scope, position, executions, uniform, values))
-        dealt = []
-        for slot in scope.plan.corrected:
+        for position, uniform in enumerate(streams.read(start, executions)):
+            wanted = position in streams.positions
+            values.append(self._plain(scope, position, executions, uniform, values) if wanted else {})
+        shared: list[Array] = []
+        common: list[Array] = []
+        for slot in slots:
             value = values[slot.position][slot.field.name]
             if value.shape != slot.shape(executions):
                 raise InputError(f"{name}: position {slot.position} does not have the shape it states")
-            dealt.append(np.ascontiguousarray(value, np.uint64))
-        return scope.dealt_shares.rest(dealt, start, executions, scope.corrections(executions))
+            (common if slot.field.sharing is Sharing.COMMON else shared).append(np.ascontiguousarray(value, np.uint64))
+        corrections = scope.corrections(executions, rank)
+        if shared:
+            packed = scope.dealt_shares.rest(shared, start, executions, corrections)
+        else:
+            packed = np.empty(corrections.size, np.uint8)
+        corrections.put_common(packed, scope.plan.common, common)
+        return packed
 
     def _find(self, name: str) -> _Scope:
         scope = self._scopes.get(name)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
-from hdcos.errors import InputError
+from hdcos.errors import InputError, ModelError
 
 if TYPE_CHECKING:
     from hdcos.offline.material import Need, Plan, Reference
@@ -54,6 +54,16 @@ def check(plan: Plan, scopes: Scopes | None = None) -> None:
             f"to deal one execution takes {8 * work.words / 1e6:.0f} MB and {work.multiplications / 1e6:.0f} million "
             f"multiplications, a dealer allows {MOST_BYTES / 1e6:.0f} and {MOST_MULTIPLICATIONS / 1e6:.0f}: "
             f"use a smaller network or batch"
+        )
+
+
+def check_source(plan: Plan, has_dealer: bool) -> None:
+    """ModelError if a plan has material that two parties cannot make by themselves, and there is nobody else."""
+    needed = sorted({need.kind.name for need in plan.needs if need.kind.dealer_only})
+    if needed and not has_dealer:
+        raise ModelError(
+            f"comparisons take {', '.join(needed)} material, which two parties cannot make by themselves: "
+            f"start a dealer with `hdcos dealer`, or use functions and layers that do not compare, such as cos"
         )
 
 

@@ -5,7 +5,8 @@ the kinds one execution of a program takes, in order; its position in that list 
 *scope* (one run, or one version of a model). Units are consumed in order and once.
 
 Uniform fields cost no bandwidth: each party expands its share from a seed it shares with the dealer. Of a
-dealt field party 0 expands its share likewise and party 1 receives the rest, `bits` per element.
+dealt field party 0 expands its share likewise and party 1 receives the rest, `bits` per element. Keys are another
+matter: a uniform field may be each party's own, and a dealt one the same for both, who both receive it (`Sharing`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from enum import Enum
 from functools import cached_property, lru_cache
 from math import prod
 from typing import Any, ClassVar
@@ -35,13 +37,28 @@ MAX_ELEMENTS = 1 << 28
 MAX_AXES = 8
 
 
+class Sharing(Enum):
+    """What the two parties' words of a field have to do with each other."""
+
+    SUM = "they add up to the value, modulo 2**bits"
+    XOR = "their bits add up to those of the value"
+    OWN = "nothing: each party's are its own; `derive` gets both as two fields, see `own_names`"
+    COMMON = "they are the same, and both parties receive them"
+
+
+def own_names(name: str) -> tuple[str, str]:
+    """What `derive` calls the two parties' own words of a field."""
+    return f"{name}0", f"{name}1"
+
+
 @dataclass(frozen=True)
 class Field:
-    """One tensor of a unit, shared additively modulo 2**bits."""
+    """One tensor of a unit, of `bits` bits each, shared by sums if nothing else is said."""
 
     name: str
     shape: Shape
     bits: int
+    sharing: Sharing = Sharing.SUM
 
     @staticmethod
     def alike(shape: Shape, bits: int, *names: str) -> tuple[Field, ...]:
@@ -128,6 +145,8 @@ class Kind:
     registry: ClassVar[dict[str, type[Kind]]] = {}
     ranges: ClassVar[Ranges] = {}
     """The least and the largest value of its numbers."""
+    dealer_only: ClassVar[bool] = False
+    """Whether two parties cannot make it by themselves."""
     shape: Shape
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -288,6 +307,25 @@ class Plan:
         dealt = self._slots(lambda kind: kind.dealt())
         return tuple(sorted(dealt, key=lambda slot: -slot.field.bits if slot.field.fills_its_type else 0))
 
+    @cached_property
+    def common(self) -> tuple[Slot, ...]:
+        """Those of them that party 0 is sent too, in the same order."""
+        return tuple(slot for slot in self.corrected if slot.field.sharing is Sharing.COMMON)
+
+    def sent(self, rank: int) -> tuple[Slot, ...]:
+        """What a party receives from a dealer."""
+        return self.corrected if rank else self.common
+
+    def behind(self, slots: Sequence[Slot]) -> frozenset[int]:
+        """The positions that these fields are derived from, their own among them."""
+        wanted, found = [slot.position for slot in slots], set[int]()
+        while wanted:
+            position = wanted.pop()
+            if position not in found:
+                found.add(position)
+                wanted += [ref.position for ref in self.needs[position].kind.references() if not ref.scope]
+        return frozenset(found)
+
     def _slots(self, choose: Callable[[Kind], tuple[Field, ...]]) -> tuple[Slot, ...]:
         return tuple(
             Slot(position, need.units, item) for position, need in enumerate(self.needs) for item in choose(need.kind)
@@ -353,10 +391,10 @@ class Plan:
             yield min(step, executions)
             executions -= step
 
-    def dealt_bytes(self, executions: int) -> int:
-        """Payload from the dealer to party 1 for a number of executions."""
-        return sum(self.packed_bytes(count) for count in self.chunks(executions))
+    def dealt_bytes(self, executions: int, rank: int = 1) -> int:
+        """Payload from the dealer to a party for a number of executions."""
+        return sum(self.packed_bytes(count, rank) for count in self.chunks(executions))
 
-    def packed_bytes(self, executions: int) -> int:
+    def packed_bytes(self, executions: int, rank: int = 1) -> int:
         """One chunk: each field of each position is packed by itself."""
-        return sum(packed_size(slot.count(executions), slot.field.bits) for slot in self.corrected)
+        return sum(packed_size(slot.count(executions), slot.field.bits) for slot in self.sent(rank))

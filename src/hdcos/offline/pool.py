@@ -15,7 +15,7 @@ from threading import Condition
 import numpy as np
 
 from hdcos.errors import FrameError, HdcosError, InputError, MaterialExhausted, MaterialReused, PeerLost
-from hdcos.offline.material import Fields, Kind, Plan, Precompute
+from hdcos.offline.material import Fields, Kind, Plan, Precompute, Sharing, Slot
 from hdcos.offline.shares import SIZES_KEPT, Corrections, FieldShares, field_stream
 from hdcos.ring import Array
 
@@ -60,7 +60,7 @@ class MaterialPool:
     ) -> None:
         self.name, self.plan, self.rank, self._singly = name, plan, rank, singly
         self._root, self.precomputes = root, precomputes or {}
-        self.corrections = lru_cache(SIZES_KEPT)(lambda executions: Corrections(plan, executions))
+        self.corrections = lru_cache(SIZES_KEPT)(lambda executions: Corrections(plan, executions, rank))
         self._slabs: deque[_Slab] = deque()
         self._filled = self._used = self._ordered = 0
         self._failure: HdcosError | None = None
@@ -95,13 +95,13 @@ class MaterialPool:
             self._failure = None
 
     def fill(self, start: int, executions: int, corrections: Array | None) -> None:
-        """Expand executions [start, start + executions); party 1 brings the dealer's corrections."""
+        """Expand executions [start, start + executions); a party brings what the dealer sent it, if anything."""
         if start != self._filled or executions < 1:
             raise MaterialReused(
                 f"{self.name}: {executions} executions from {start} arrived, next expected is {self._filled}"
             )
         fields = self._shares.expand(start, executions)
-        if self.rank == 1:
+        if self.rank == 1 or self.plan.common:
             try:
                 fields += self.corrections(executions).unpack(
                     np.empty(0, np.uint8) if corrections is None else corrections
@@ -209,13 +209,19 @@ class MaterialPool:
 
     @cached_property
     def _shares(self) -> FieldShares:
-        """What this party expands: party 0 all fields, party 1 those that no dealer sends."""
-        return FieldShares(self._root, self.plan.slots if self.rank == 0 else self.plan.uniform)
+        """What this party expands: party 0 its shares of all fields, party 1 those that no dealer sends."""
+        return FieldShares(self._root, self._expanded)
+
+    @cached_property
+    def _expanded(self) -> tuple[Slot, ...]:
+        if self.rank == 1:
+            return self.plan.uniform
+        return tuple(slot for slot in self.plan.slots if slot.field.sharing is not Sharing.COMMON)
 
     @cached_property
     def _places(self) -> list[list[int]]:
         """Where the fields of each position are among those expanded and received."""
-        order = self.plan.slots if self.rank == 0 else (*self.plan.uniform, *self.plan.corrected)
+        order = (*self._expanded, *self.plan.sent(self.rank))
         known = {(slot.position, slot.field.name): place for place, slot in enumerate(order)}
         return [
             [known[position, item.name] for item in need.kind.fields()] for position, need in enumerate(self.plan.needs)

@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from hdcos.errors import FrameError
-from hdcos.offline.material import Plan, Slot
+from hdcos.offline.material import Plan, Sharing, Slot
 from hdcos.ring import Array, compact_dtype, modulo, pack, packed_size, streaming, unpack
 from hdcos.sharing import Stream, derive
 
@@ -49,16 +49,20 @@ class Room:
 
 
 class Corrections:
-    """The dealt fields of some executions as bytes, each packed by itself, in the order of `Plan.corrected`."""
+    """What a party is sent of some executions as bytes, each field packed by itself, in the order of `Plan.sent`."""
 
-    def __init__(self, plan: Plan, executions: int) -> None:
-        self._slots, self._executions = plan.corrected, executions
+    def __init__(self, plan: Plan, executions: int, rank: int = 1) -> None:
+        self._slots, self._executions = plan.sent(rank), executions
         ends, self.places = 0, []
         for slot in self._slots:
             start, ends = ends, ends + packed_size(slot.count(executions), slot.field.bits)
             self.places.append(slice(start, ends))
         self.size = ends
         self.starts = _row(place.start for place in self.places)
+        common = [slot.field.sharing is Sharing.COMMON for slot in self._slots]
+        self._places_of_common = [place for place, alike in zip(self.places, common, strict=True) if alike]
+        self.places_of_shares = [place for place, alike in zip(self.places, common, strict=True) if not alike]
+        self.starts_of_shares = _row(place.start for place in self.places_of_shares)
         self._whole = sum(slot.field.fills_its_type for slot in self._slots)  # they come first
         self._room = Room(self._slots[self._whole :], executions)
         partly = [
@@ -67,6 +71,12 @@ class Corrections:
             if (rest := slot.count(executions) * slot.field.bits % 8)
         ]
         self._last, self._rest = np.array(partly, np.int64).reshape(-1, 2).T
+
+    def put_common(self, packed: Array, slots: Sequence[Slot], values: Sequence[Array]) -> None:
+        """Write the fields that both parties are sent where they belong."""
+        for slot, place, value in zip(slots, self._places_of_common, values, strict=True):
+            bits = slot.field.bits
+            packed[place] = pack(value.reshape(-1).astype(compact_dtype(bits), copy=False), bits)
 
     def unpack(self, received: Array) -> list[Array]:
         """The fields, those that fill their types where they arrived; FrameError if it is not what was packed."""
@@ -110,6 +120,7 @@ class FieldShares:
         self._seeds = [field_seed(root, slot.position, slot.field.name) for slot in slots]
         self._keys = np.frombuffer(b"".join(self._seeds), np.uint8)
         self._strides = np.array([slot.count(1) * compact_dtype(slot.field.bits).itemsize for slot in slots], np.uint64)
+        self._by_xor = _row(slot.field.sharing is Sharing.XOR for slot in slots)
         self._room = lru_cache(SIZES_KEPT)(lambda executions: Room(slots, executions))
 
     @cached_property
@@ -130,17 +141,18 @@ class FieldShares:
         return room.arrays(memory)
 
     def rest(self, values: Sequence[Array], start: int, executions: int, corrections: Corrections) -> Array:
-        """What is left of the values of these fields for the other party, packed."""
+        """What is left of the values of these fields for the other party, packed; with room for common fields."""
         packed = np.empty(corrections.size, np.uint8)
-        native = streaming()
+        native, places = streaming(), corrections.places_of_shares
         if native is None:
             shares = self.expand(start, executions)
-            for slot, place, value, share in zip(self._slots, corrections.places, values, shares, strict=True):
-                bits = slot.field.bits
-                packed[place] = pack(modulo(value - share.astype(np.uint64), bits).reshape(-1), bits)
+            for slot, place, value, share in zip(self._slots, places, values, shares, strict=True):
+                words, bits = share.astype(np.uint64), slot.field.bits
+                rest = value ^ words if slot.field.sharing is Sharing.XOR else value - words
+                packed[place] = pack(modulo(rest, bits).reshape(-1), bits)
             return packed
-        room, offsets = self._room(executions), self._strides * np.uint64(start)
-        native.correct(self._keys, offsets, corrections.starts, room.counts, room.bits, values, packed)
+        room, offsets, starts = self._room(executions), self._strides * np.uint64(start), corrections.starts_of_shares
+        native.correct(self._keys, offsets, starts, room.counts, room.bits, values, packed, self._by_xor)
         return packed
 
 

@@ -1,7 +1,7 @@
 """Where a party's material comes from: what every source offers, and a dealer behind a link.
 
-The dealer answers four requests: open a scope (a root seed comes back), deal executions (their corrections come
-back chunk by chunk, for party 1), close a scope, and look (its clock comes back). It receives plans and counts, nothing
+The dealer answers four requests: open a scope (a root seed comes back), deal executions (what the party is sent of
+them comes back chunk by chunk), close a scope, and look (its clock comes back). It receives plans and counts, nothing
 that depends on a secret.
 """
 
@@ -61,11 +61,9 @@ def _answer(dealer: Dealer, link: Link, rank: int, meta: dict[str, Any], workers
         root = dealer.open(name, Plan.from_json(meta.get("plan")), rank)
         link.send(Kind.REPLY, *encode_message({}, {"root": np.frombuffer(root, np.uint8)}))
     elif operation == "deal":
-        if rank != 1:
-            raise InputError("only party 1 is sent corrections: party 0 expands all its shares")
         start, executions = integer(meta, "start"), integer(meta, "executions")
         with link.meter.section("offline"):
-            for corrections in dealer.chunks(name, start, executions):
+            for corrections in dealer.chunks(name, start, executions, rank):
                 link.send(Kind.MATERIAL, corrections)
     elif operation == "close":
         dealer.close(name, rank)
@@ -141,7 +139,7 @@ class DealerClient:
 
     def fill(self, pool: MaterialPool, executions: int) -> None:
         """Deal more executions into the pool, chunk by chunk; the dealer makes the next meanwhile."""
-        if self.rank == 0 or not pool.plan.corrected:
+        if not pool.plan.sent(self.rank):
             for count in pool.plan.chunks(executions):
                 pool.fill(pool.filled, count, None)
         elif executions:

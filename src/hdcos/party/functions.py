@@ -155,6 +155,7 @@ class Functions:
                 f"inputs of {size / 1e6:.0f} MB do not fit the {self._limits.body_mb:g} MB of a request: use fewer rows"
             )
         planned = plan_call(call, known)
+        limits.check_source(planned.material, self._has_dealer)
         Plan.from_json(planned.material.to_json())  # what a dealer would refuse is refused here
         return Asked(number, client, call, known, ahead, planned)
 

@@ -12,6 +12,9 @@ polynomial   public polynomials in one round
 growing_cos  x cos x in one round
 fourier      any trigonometric series in one round
 cos_paper    the paper's Algorithm 1, two rounds
+sign         signs and comparisons, two or three rounds
+relu         ReLU, absolute values, maxima and clipping, in the same rounds
+argmax       the place of the largest, one round more
 intervals    where series are right; the cubic that stands in for ReLU
 fit          the series of functions: those kept as integers, those in closed form, and new fits
 catalogue    all functions by name

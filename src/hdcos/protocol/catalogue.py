@@ -15,7 +15,7 @@ import numpy as np
 
 from hdcos.errors import ModelError
 from hdcos.generators import local
-from hdcos.protocol import cos_paper, cosine, fit, fourier, growing_cos, masked, opening, polynomial
+from hdcos.protocol import argmax, cos_paper, cosine, fit, fourier, growing_cos, masked, opening, polynomial, relu, sign
 from hdcos.protocol.cosine import even
 from hdcos.protocol.fourier import Series
 from hdcos.protocol.party import Party
@@ -41,10 +41,19 @@ class Function:
     """Where its error is quoted."""
     bounded: bool = False
     """Whether it means nothing outside the interval: a series folds back there."""
+    reach: Callable[..., float] | None = None
+    """The largest |input|, where it follows from the parameters."""
     largest: Callable[..., float] | None = None
     """A bound on |result| from the inputs, where a result may outgrow the ring."""
     output_scale: Callable[..., int] = lambda **parameters: 24
     """Where results are rounded before they leave: those of approximate functions at the size of their error."""
+
+    def right_on(self, parameters: Mapping[str, Any]) -> tuple[float, float] | None:
+        """The interval that inputs must lie in, if there is one."""
+        if self.reach is None:
+            return self.interval if self.bounded else None
+        largest = self.reach(**parameters)
+        return -largest, largest
 
 
 @dataclass(frozen=True)
@@ -168,6 +177,81 @@ def _from_series(name: str, meaning: Callable[..., Array], phase_bits: int, boun
     return Function(name, _fourier, _fourier_price, meaning, parameters, input_scale=20, **where, **more)
 
 
+COMPARED_SCALE = 16
+_COMPARISON = {"drop": sign.DROP, "bits": sign.BITS, "way": sign.TABLES}
+
+
+def _reach(operands: int) -> Callable[..., float]:
+    """Such that the difference of this many operands is below 2**(bits-2) units once it is rounded."""
+
+    def reach(drop: int, bits: int, **more: Any) -> float:
+        return float(2.0 ** (bits - 2 + drop - COMPARED_SCALE) - 2.0 ** (drop + 1 - COMPARED_SCALE)) / operands
+
+    return reach
+
+
+def _comparing(
+    name: str,
+    program: Callable[..., Rounds[Share]],
+    price: Callable[..., Price],
+    meaning: Callable[..., Array],
+    operands: int = 1,
+    **more: Any,
+) -> Function:
+    """A function that compares, of values or of the differences of `operands` of them."""
+    reach = _reach(operands)
+    largest = reach(**_COMPARISON)
+
+    def priced(shape: Shape, *others: Shape, bits: int, way: str, **rest: Any) -> Price:
+        return price(shape, bits, way)
+
+    return Function(
+        name,
+        program,
+        priced,
+        meaning,
+        {**more, **_COMPARISON},
+        input_scale=COMPARED_SCALE,
+        interval=(-largest, largest),
+        bounded=True,
+        reach=reach,
+    )
+
+
+def _leaky(x: Array, slope: float = 0.01, **more: Any) -> Array:
+    leaked: Array = np.where(x >= 0, x, slope * x)
+    return leaked
+
+
+_COMPARISONS = (
+    _comparing("sign", sign.sign, sign.price, lambda x, **_: np.where(x >= 0, 1.0, -1.0)),
+    _comparing(
+        "at_least",
+        sign.at_least,
+        sign.price,
+        lambda x, threshold=0.0, **_: (x >= threshold).astype(float),
+        operands=2,
+        threshold=0.0,
+    ),
+    _comparing("greater_equal", sign.greater_equal, sign.price, lambda x, y, **_: (x >= y).astype(float), operands=2),
+    _comparing("relu", relu.relu, relu.price, lambda x, **_: np.maximum(x, 0)),
+    _comparing("abs", relu.absolute, relu.price, lambda x, **_: np.abs(x)),
+    _comparing("leaky_relu", relu.leaky_relu, relu.price, _leaky, slope=0.01),
+    _comparing(
+        "clip",
+        relu.clip,
+        relu.clip_price,
+        lambda x, low=0.0, high=6.0, **_: np.clip(x, low, high),
+        operands=2,
+        low=0.0,
+        high=6.0,
+    ),
+    _comparing("maximum", relu.maximum, relu.price, lambda x, y, **_: np.maximum(x, y), operands=2),
+    _comparing("minimum", relu.minimum, relu.price, lambda x, y, **_: np.minimum(x, y), operands=2),
+    _comparing("max", relu.largest, relu.largest_price, lambda x, **_: x.max(axis=-1), operands=2),
+    _comparing("argmax", argmax.argmax, argmax.price, lambda x, **_: x.argmax(axis=1).astype(float), operands=2),
+)
+
 FUNCTIONS: dict[str, Function] = {
     function.name: function
     for function in (
@@ -261,6 +345,7 @@ FUNCTIONS: dict[str, Function] = {
             input_scale=16,
             interval=(-1000.0, 1000.0),
         ),
+        *_COMPARISONS,
     )
 }
 """Functions by name. `paper_rounds` is the paper's Table 1."""

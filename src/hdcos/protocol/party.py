@@ -13,8 +13,8 @@ import numpy as np
 from hdcos.errors import InputError
 from hdcos.offline import Kind, Reference
 from hdcos.offline.material import Fields, Precompute
-from hdcos.protocol.rounds import Rounds, swap_sum
-from hdcos.ring import Array, Opening
+from hdcos.protocol.rounds import Rounds, swap_sum, swap_xor
+from hdcos.ring import Array, Opening, dcf_share
 from hdcos.sharing import Public, Share
 
 
@@ -69,6 +69,27 @@ class Party:
         if drop + bits > x.bits:
             raise InputError(f"a share modulo 2**{x.bits} cannot drop {drop} bits and keep {bits}")
         return (yield from swap_sum(x.round_open(Opening(mask, drop, bits, self.rank == 0)), bits))
+
+    def round(self, x: Share, drop: int) -> Share:
+        """x / 2**drop, each party rounding its own share as an opening does: local, and one integer from here on."""
+        bits = x.bits - drop
+        if drop < 0 or bits < 1:
+            raise InputError(f"a share modulo 2**{x.bits} cannot drop {drop} bits")
+        rounded = x.round_open(Opening(None, drop, bits, self.rank == 0)) if drop else x.words
+        return Share(rounded.astype(np.uint64, copy=False), x.scale - drop, bits)
+
+    def open_bits(self, words: Array, bits: int) -> Rounds[Array]:
+        """The XOR of both parties' words of `bits` bits.
+
+        Security: the message is this party's words and nothing else. They must hold a share of a mask that is uniform,
+        shared by XOR, and masks this opening alone; then what is opened is uniform whatever the bits are.
+        """
+        return (yield from swap_xor(words, bits))
+
+    def below(self, root: Array, words: Array, D: Array, bits: int) -> Array:
+        """This party's share of what its key of a comparison function says at D; see `protocol.sign`."""
+        share: Array = dcf_share(root, words, D, bits, self.rank == 0)
+        return share
 
     def take(self, kind: Kind, rows: int, precompute: Precompute | None = None) -> Fields:
         """One unit per row; the fields keep the rows as their leading axis.

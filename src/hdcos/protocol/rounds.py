@@ -25,11 +25,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Values of `bits` bits each that travel in one round; `step` names what they belong to."""
+    """Values of `bits` bits each that travel in one round; `step` names what they belong to.
+
+    What both parties' values mean together is their sum, or, `by_xor`, the sum of their bits.
+    """
 
     values: Array = field(repr=False)
     bits: int
     step: str = ""
+    by_xor: bool = False
 
     @property
     def packed_bytes(self) -> int:
@@ -54,6 +58,13 @@ def swap_sum(values: Array, bits: int) -> Rounds[Array]:
     (theirs,) = yield (Part(values, bits),)
     sums: Array = unpack_sum(theirs, values, bits)
     return sums
+
+
+def swap_xor(values: Array, bits: int) -> Rounds[Array]:
+    """Send words of bits to the peer and get the XOR of both: one round."""
+    (theirs,) = yield (Part(values, bits, by_xor=True),)
+    both: Array = values ^ unpack(theirs, values.size, bits).reshape(values.shape)
+    return both
 
 
 def together(*protocols: Rounds[Any]) -> Rounds[tuple[Any, ...]]:

@@ -1,13 +1,15 @@
 """Arithmetic modulo 2**64: the numbers every other layer computes with.
 
-fixed      real numbers to ring words and back
-trig       cosine and sine tables made of integers only, the same on every host
-types      what kernels take: arrays, Blanks in their place, and the tuples of fused kernels
-reference  each kernel in plain NumPy: the specification
-_native    the same kernels compiled for this processor (cpp/)
-backend    how a kernel is called: which of the two is in use, and what it accepts
-kernels    the public functions that compute one thing
-fused      the public functions that do several in one pass over memory
+fixed           real numbers to ring words and back
+trig            cosine and sine tables made of integers only, the same on every host
+types           what kernels take: arrays, Blanks in their place, and the tuples of fused kernels
+reference       each kernel in plain NumPy: the specification
+reference_sign  the same of those behind comparisons
+_native         the same kernels compiled for this processor (cpp/)
+backend         how a kernel is called: which of the two is in use, and what it accepts
+kernels         the public functions that compute one thing
+fused           the public functions that do several in one pass over memory
+comparison      the public functions that tell whether an opened value is above its mask
 """
 
 from hdcos.ring.backend import SlowKernels as SlowKernels
@@ -15,6 +17,13 @@ from hdcos.ring.backend import backend as backend
 from hdcos.ring.backend import compact_dtype as compact_dtype
 from hdcos.ring.backend import keep_memory as keep_memory
 from hdcos.ring.backend import streaming as streaming
+from hdcos.ring.comparison import dcf_share as dcf_share
+from hdcos.ring.comparison import dcf_words as dcf_words
+from hdcos.ring.comparison import sign_blocks as sign_blocks
+from hdcos.ring.comparison import sign_combine as sign_combine
+from hdcos.ring.comparison import sign_lookup as sign_lookup
+from hdcos.ring.comparison import sign_products as sign_products
+from hdcos.ring.comparison import sign_rules as sign_rules
 from hdcos.ring.fixed import centred_sum as centred_sum
 from hdcos.ring.fixed import decode as decode
 from hdcos.ring.fixed import encode as encode
@@ -46,3 +55,4 @@ from hdcos.ring.types import Blank as Blank
 from hdcos.ring.types import HadamardGradient as HadamardGradient
 from hdcos.ring.types import HadamardLayer as HadamardLayer
 from hdcos.ring.types import Opening as Opening
+from hdcos.ring.types import pick as pick

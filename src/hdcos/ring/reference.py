@@ -14,6 +14,10 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hdcos.ring import trig
 from hdcos.ring.backend import compact_dtype
 from hdcos.ring.fixed import centred_sum
+from hdcos.ring.reference_sign import dcf_share as dcf_share
+from hdcos.ring.reference_sign import dcf_words as dcf_words
+from hdcos.ring.reference_sign import sign_combine as sign_combine
+from hdcos.ring.reference_sign import sign_lookup as sign_lookup
 from hdcos.ring.types import Compact, HadamardGradient, HadamardLayer, Opening, Pool, Signed, Words
 
 

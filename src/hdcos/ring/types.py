@@ -173,6 +173,13 @@ class Blank(NDArrayOperatorsMixin):
         return Blank(dummy.shape, self.dtype)
 
 
+def pick(table: Any, places: Any) -> Any:
+    """Of each row along the last axis of a table the value at its place."""
+    if isinstance(table, Blank) or isinstance(places, Blank):
+        return Blank(places.shape, table.dtype)
+    return np.take_along_axis(table, places[..., None].astype(np.int64), axis=-1)[..., 0]
+
+
 def _dummy(x: Any) -> Any:
     """An array of the same shape that takes one element of memory."""
     return np.broadcast_to(np.zeros((), x.dtype), x.shape) if isinstance(x, Blank) else x

@@ -2,9 +2,9 @@
 
 Computes  [y] -> [f(y)]; in training also [f'(y)] from the same opening. In turns for cos, sin and growing_cos, where
           the derivative is by turns: 2 pi times that by radians.
-Online    1 round. Derivatives of series, polynomials and growing_cos come out at a high scale; a training step takes
-          one round more to round them.
-Security  openings under fresh masks; see cosine, fourier, polynomial, growing_cos and opening.
+Online    1 round, but 3 for ReLU, which compares. Derivatives of series, polynomials and growing_cos come out at a high
+          scale; a training step takes one round more to round them.
+Security  openings under fresh masks; see cosine, fourier, polynomial, growing_cos, relu and opening.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hdcos import nn
 from hdcos.errors import ModelError
 from hdcos.generators import local
 from hdcos.nn.activations import Activation, SeriesActivation
-from hdcos.protocol import cosine, fit, fourier, growing_cos, polynomial
+from hdcos.protocol import cosine, fit, fourier, growing_cos, polynomial, relu
 from hdcos.protocol.cosine import Phase, Precision, open_phase
 from hdcos.protocol.fourier import Series
 from hdcos.protocol.masked import Masked
@@ -33,6 +33,8 @@ SLOPE_SCALE = 18
 FACTOR_BITS = 12
 TWO_PI = round(2 * pi * 2**FACTOR_BITS)
 GROWING_SCALE, GROWING_BITS, GROWING_TRIG = 12, 24, 12
+COMPARED_SCALE = 19
+"""Fraction bits of a value whose sign is taken: as many as tables compare beside values of up to 2**10."""
 
 WithSlope = tuple[Share, Share]
 
@@ -71,6 +73,9 @@ def activation_stage(
         return Polynomial(
             name=name, coefficients=coefficients, coefficient_scale=coefficient_scale, drop=drop, bits=kept
         )
+    if isinstance(layer, nn.ReLU | nn.LeakyReLU):
+        drop, slope = max(0, scale - COMPARED_SCALE), layer.slope if isinstance(layer, nn.LeakyReLU) else None
+        return Rectified(name=name, slope=slope, drop=drop, bits=min(scale - drop + RANGE_BITS + 2, bits - drop))
     raise ModelError(f"{layer.kind} cannot be computed on shares")
 
 
@@ -168,6 +173,45 @@ class Growing(ActivationStage):
         value = (x_cos * round(2 * pi * 2**10)).rescaled(x_cos.scale + 10)
         slope = cos.raised(x_sin.scale) * round(2 * pi * 2**10) - x_sin * round(4 * pi**2 * 2**10)
         return value, slope.rescaled(x_sin.scale + 10)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rectified(ActivationStage):
+    """max(x, 0), or x times a public slope where it is negative, by comparison with zero: three rounds."""
+
+    slope: float | None
+    drop: int
+    bits: int
+
+    def result_scale(self, scale: int) -> int:
+        return scale - self.drop + (0 if self.slope is None else relu.SLOPE_SCALE)
+
+    def run(self, party: Party, value: Value, parameters: Parameters) -> Rounds[Value]:
+        x = as_share(party, value)
+        if self.slope is None:
+            return (yield from relu.relu(party, x, self.drop, self.bits))
+        return (yield from relu.leaky_relu(party, x, self.slope, self.drop, self.bits))
+
+    def run_with_slope(self, party: Party, y: Share) -> Rounds[WithSlope]:
+        raise ModelError("ReLU cannot be trained on shares: use Cos, or train in plaintext and share the model")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Largest(Stage):
+    """The largest of each window of images, by comparison two by two: three rounds each time."""
+
+    window: int
+    drop: int
+    bits: int
+
+    def run(self, party: Party, value: Value, parameters: Parameters) -> Rounds[Value]:
+        x, w = as_share(party, value), self.window
+        n, channels, height, width = x.shape
+        down, across = height // w, width // w
+        squares = x.words[:, :, : down * w, : across * w].reshape(n, channels, down, w, across, w)
+        rows = squares.transpose(0, 1, 2, 4, 3, 5).reshape(n, channels, down, across, w * w)
+        largest = yield from relu.largest(party, Share(rows, x.scale, x.bits), self.drop, self.bits)
+        return largest.raised(x.scale)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,6 +36,8 @@ MOST = 1e9
 CARRY, TABLE, MADE = 3e8, 3e8, 7e4
 """With as many outputs as hidden units: phases of PHASE_BITS, tables of DITHERED.table; without a dealer."""
 SQUARE, CUBIC, GROWING = 1e7, 1e3, 2e3
+RECTIFIED = SQUARE
+"""Not measured: comparisons open values lifted, as finely as a square does or finer, and do not make errors larger."""
 
 
 def answer(result: Share, rank: int) -> tuple[int, int, Array]:
@@ -81,6 +83,8 @@ def _state(stage: Stage, share: float) -> float:
         return min(MOST, share * _cosine(stage.precision))
     if isinstance(stage, activations.Polynomial):
         return SQUARE if len(stage.coefficients) == 3 else CUBIC
+    if isinstance(stage, activations.Rectified | activations.Largest):
+        return RECTIFIED
     return GROWING if isinstance(stage, activations.Growing) else MOST
 
 

@@ -23,7 +23,7 @@ from hdcos.protocol.cosine import Precision
 from hdcos.protocol.fourier import Series
 from hdcos.ring import Array
 from hdcos.secure import stages
-from hdcos.secure.activations import RANGE_BITS, QuarterTurn, ToTurns, activation_stage
+from hdcos.secure.activations import COMPARED_SCALE, RANGE_BITS, Largest, QuarterTurn, ToTurns, activation_stage
 from hdcos.secure.reader import PUBLIC, TURNS, VALUE, Part, Reader, apply_front, purpose_of
 from hdcos.secure.stages import Projection, Stage, Tensor
 
@@ -109,6 +109,8 @@ class _Compiler(Reader):
 
     def __init__(self, model: nn.Sequential, phase_bits: int, dealer: bool) -> None:
         super().__init__(model)
+        if not dealer:
+            self.refuse_comparisons("takes comparisons, which need a dealer: start one with `hdcos dealer`")
         self.phase_bits, self.dealer = phase_bits, dealer
         self.made: list[Stage] = []
         self.scale, self.bits, self.gain = INPUT_SCALE, 64, 1.0
@@ -123,6 +125,8 @@ class _Compiler(Reader):
                 self._activation(layer)
             elif isinstance(layer, PUBLIC):
                 self._public(layer)
+            elif isinstance(layer, nn.MaxPool2d):
+                self._largest(layer)
             else:
                 self._linear(self.position)
         return CompiledNetwork(self.front, start, self.input_bits, tuple(self.made), self.shapes[-1], self.gain)
@@ -261,8 +265,16 @@ class _Compiler(Reader):
         """Whether the gain of the public layer here belongs to the next weights; else the previous ones brought it."""
         for layer in reversed(self.layers[: self.position]):
             if not isinstance(layer, PUBLIC):
-                return isinstance(layer, Activation)
+                return isinstance(layer, Activation | nn.MaxPool2d)
         return True
+
+    def _largest(self, layer: nn.MaxPool2d) -> None:
+        """The largest of squares: differences need one bit more than values. What gain there is goes on."""
+        drop = max(0, self.scale - COMPARED_SCALE + 1)
+        kept = min(self.scale - drop + RANGE_BITS + 3, self.bits - drop)
+        self.made.append(Largest(name=f"{self.position} {layer.kind}", window=layer.size, drop=drop, bits=kept))
+        self.masked = False
+        self.position += 1
 
     # ---- activations
 

@@ -21,6 +21,7 @@ from hdcos.secure.stages import Tensor
 PUBLIC = (nn.Flatten, nn.AvgPool2d, nn.RandomProjection)
 FRONT = (*PUBLIC, nn.RandomFeatures)
 """What the owner of the rows may compute before sharing them; linear layers alone can stand behind secrets as well."""
+COMPARING = (nn.ReLU, nn.LeakyReLU, nn.MaxPool2d)
 FRONT_ROWS = 1024
 TURNS, TURNS_VALUE, VALUE = "turns", "turns and value", "value"
 """What a linear layer's result is for: a cosine, x cos x, or anything else."""
@@ -85,9 +86,6 @@ class Reader:
 
     def __init__(self, model: nn.Sequential) -> None:
         self.layers, self.shapes = model.layers, model.shapes
-        for index, layer in enumerate(self.layers):
-            if isinstance(layer, nn.ReLU):
-                raise ModelError(f"layer {index}, ReLU, cannot be computed on shares: use Cos, which costs one round")
         secret = (index for index, layer in enumerate(self.layers) if not isinstance(layer, FRONT))
         self.position = next(secret, len(self.layers))
         self.front = tuple(self.layers[: self.position])
@@ -97,6 +95,15 @@ class Reader:
                     f"layer {index}, RandomFeatures, is computed by the owner of the rows before sharing them: put it "
                     f"in front of the others, or take HadamardDiagonal with a bandwidth and Cos"
                 )
+
+    def refuse_comparisons(self, why: str) -> None:
+        """ModelError names the first layer that compares, if there is one."""
+        for index, layer in enumerate(self.layers):
+            if isinstance(layer, COMPARING):
+                other = (
+                    "AvgPool2d, which costs none" if isinstance(layer, nn.MaxPool2d) else "Cos, which costs one round"
+                )
+                raise ModelError(f"layer {index}, {layer.kind}, {why}: use {other}")
 
     def parts(self, index: int, purpose: str) -> list[Part]:
         """The factors of a layer whose result has a purpose; none if it is not linear."""

@@ -16,7 +16,7 @@ from hdcos import nn
 from hdcos.nn.activations import Activation, SeriesActivation
 from hdcos.nn.layer import Layer
 from hdcos.nn.sequential import Sequential
-from hdcos.protocol import fit, fourier
+from hdcos.protocol import fit, fourier, relu
 from hdcos.protocol.cosine import Precision
 from hdcos.ring import Array
 from hdcos.secure import activations, stages
@@ -36,6 +36,12 @@ def error_bound(model: Sequential, x: Array, phase_bits: int = PHASE_BITS, deale
             error = error + 2.0 ** -(chosen.input_scale + 1)
         if isinstance(layer, Activation):
             value, error = layer(value), _activation(layer, index, value, error, chosen)
+        elif isinstance(layer, nn.MaxPool2d):
+            (stage,) = [
+                s for s in chosen.stages if isinstance(s, activations.Largest) and s.name.startswith(f"{index} ")
+            ]
+            rounding = 2.0 ** -(activations.COMPARED_SCALE - 1) if stage.drop else 0.0
+            value, error = layer.forward({}, value), layer.forward({}, error) + rounding
         elif isinstance(layer, nn.HadamardDiagonal) and layer.blocks > 1:
             value, error = _blocks(layer, index, parameters, value, error, chosen)
         else:
@@ -135,6 +141,10 @@ def _activation(layer: Activation, index: int, y: Array, error: Array, chosen: C
         (stage,) = [s for s in chosen.stages if isinstance(s, activations.Growing) and s.name.startswith(f"{index} ")]
         opened = 2 * pi * 2.0**-12
         total = (1 + far) * error + opened + (far + opened) * (_step(stage.phase_bits) + 1.5 / 2**12)
+    elif isinstance(layer, nn.ReLU | nn.LeakyReLU):
+        (sharp,) = [s for s in chosen.stages if isinstance(s, activations.Rectified) and s.name.startswith(f"{index} ")]
+        total = error + (2.0**-activations.COMPARED_SCALE if sharp.drop else 0.0)
+        total = total + (0.0 if sharp.slope is None else (far + 1) * 2.0 ** -(relu.SLOPE_SCALE + 1))
     elif isinstance(layer, nn.Square):
         opened = 2.0**-SQUARE_SCALE
         total = 2 * far * (error + opened) + opened**2

@@ -42,10 +42,11 @@ _numbers: Iterator[int] = count()
 
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """The sum of both parties' shares of one part of a round, modulo 2**bits."""
+    """The sum of both parties' shares of one part of a round, modulo 2**bits, or their XOR."""
 
     values: Array
     bits: int
+    by_xor: bool = False
 
 
 @dataclass
@@ -60,8 +61,8 @@ class Transcript:
     def record(self, messages: tuple[Message, Message]) -> None:
         sums = []
         for part0, part1 in zip(*messages, strict=True):
-            total = modulo(part0.values + part1.values, part0.bits)
-            sums.append(Opened(total, part0.bits))
+            total = part0.values ^ part1.values if part0.by_xor else part0.values + part1.values
+            sums.append(Opened(modulo(total, part0.bits), part0.bits, part0.by_xor))
         self.rounds.append(sums)
         self.sent_bytes.append(sum(part.packed_bytes for part in messages[0]))
 
@@ -84,9 +85,8 @@ def deal(
     name = name or f"simulation {next(_numbers)}"
     roots = [dealer.open(name, material, rank) for rank in (0, 1)]
     pools = [MaterialPool(name, material, rank, roots[rank], precomputes[rank]) for rank in (0, 1)]
-    corrections = dealer.deal(name, 0, executions)
-    pools[0].fill(0, executions, None)
-    pools[1].fill(0, executions, corrections)
+    for rank, pool in enumerate(pools):
+        pool.fill(0, executions, dealer.deal(name, 0, executions, rank))
     return pools[0].begin(executions), pools[1].begin(executions)
 
 

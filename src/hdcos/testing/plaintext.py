@@ -19,12 +19,12 @@ import numpy as np
 from hdcos.generators import drive, local
 from hdcos.offline import Kind
 from hdcos.offline.dealer import refer
-from hdcos.offline.material import Fields, Precompute, Values
+from hdcos.offline.material import Fields, Precompute, Values, own_names
 from hdcos.protocol.gradient import FusedGradient
 from hdcos.protocol.hadamard import HadamardCosine
 from hdcos.protocol.party import Openable, Party
 from hdcos.protocol.rounds import Message, Reply
-from hdcos.ring import Array, compact_dtype, modulo
+from hdcos.ring import Array, compact_dtype, dcf_share, modulo
 from hdcos.sharing import Share
 
 
@@ -41,7 +41,9 @@ class Unmasked:
 
     def take(self, kind: Kind, units: int, precompute: Precompute | None = None) -> Fields:
         uniform: dict[str, Array] = {
-            item.name: np.zeros((units, *item.shape), compact_dtype(item.bits)) for item in kind.uniform()
+            name: np.zeros((units, *item.shape), compact_dtype(item.bits))
+            for item in kind.uniform()
+            for name in (item.name, *own_names(item.name))
         }
         uniform |= {
             item.name: self._coins.integers(0, 1 << 64, (units, *item.shape), np.uint64) for item in kind.coins()
@@ -75,10 +77,15 @@ class Counter:
     def __post_init__(self) -> None:
         self._random = np.random.default_rng(self.seed)
 
+    def rounded(self, x: Array, drop: int) -> Array:
+        """Signed x / 2**drop, the integer below or above."""
+        words = x.view(np.int64)
+        values: Array = (words + self._random.integers(0, 1 << drop, words.shape, np.int64)) >> np.int64(drop)
+        return values
+
     def opened(self, x: Array, mask: Array, drop: int, bits: int, within: int | None, periodic: bool) -> Array:
         """x / 2**drop + mask, rounded; modulo 2**bits if it is a phase."""
-        words = x.view(np.int64)
-        values = (words + self._random.integers(0, 1 << drop, words.shape, np.int64)) >> np.int64(drop)
+        values = self.rounded(x, drop)
         if within is not None:
             size = np.abs(values).max(initial=0) / 2.0**within
             self.openings += values.size
@@ -108,6 +115,18 @@ class PlaintextParty(Party):
     ) -> Array:
         assert isinstance(x, Share | HadamardCosine | FusedGradient)
         return self.counter.opened(x.words, mask, drop, bits, within, periodic or within is None)
+
+    def round(self, x: Share, drop: int) -> Share:
+        return Share(self.counter.rounded(x.words, drop).view(np.uint64), x.scale - drop, x.bits - drop)
+
+    @local
+    def open_bits(self, words: Array, bits: int) -> Array:
+        return words
+
+    def below(self, root: Array, words: Array, D: Array, bits: int) -> Array:
+        """Both parties' roots are zero: one party can evaluate both keys."""
+        both: Array = dcf_share(root, words, D, bits, True) ^ dcf_share(root, words, D, bits, False)
+        return both
 
 
 def _nobody(message: Message) -> Reply:

@@ -219,6 +219,7 @@ class _Planner(Reader):
 
     def __init__(self, model: nn.Sequential, loss: str) -> None:
         super().__init__(model)
+        self.refuse_comparisons("cannot be trained on shares")
         self.loss = loss
 
     def blocks(self) -> tuple[LinearBlock, ...]:

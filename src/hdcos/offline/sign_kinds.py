@@ -1,0 +1,196 @@
+"""Kinds of material for comparisons of a value that was opened as D = v + T + m modulo 2**bits, T = 2**(bits-2).
+
+With m' = m + T the sign of v is that of D - m', so v >= 0 exactly if b = 1 ^ top(D) ^ top(m') ^ [low(D) < low(m')] is
+set. m is the mask of another unit, which is referred to: the sign is that of the integer that was opened, and of no
+other rounding of it. Only a dealer knows m' and can say where comparisons with it change.
+
+SignTables and SignKeys give the parties b, shared by XOR. RandomBit masks it as it is opened, and BitTimesMask has what
+is left to multiply by it. CountTable turns a count into whether it is the highest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import ClassVar
+
+import numpy as np
+
+from hdcos.offline.kinds import RING_BITS, ring_words
+from hdcos.offline.material import Field, Kind, Ranges, Reference, Shape, Sharing, Values, Work
+from hdcos.ring import Array, compact_dtype, dcf_words, modulo, sign_blocks, sign_products
+from hdcos.ring.comparison import KEY_BITS, TABLE_BITS, dcf_levels
+
+MOST_CLASSES = 1 << 10
+_AES_WORK = 64
+"""Multiplications that take about as long as the AES blocks of one level."""
+
+
+class Sign(Kind):
+    """What tells the sign of a value opened under the mask it refers to."""
+
+    shape: Shape
+    bits: int
+    mask: Reference
+    dealer_only = True
+
+    def fits(self, *masks: Shape) -> bool:
+        return masks == (self.shape,)
+
+    def point(self, referred: Values) -> Array:
+        """m', in `bits` bits."""
+        return shifted_point(referred["mask"], self.bits)
+
+
+def shifted_point(mask: Array, bits: int) -> Array:
+    """m + T modulo 2**bits, as words of the ring."""
+    point: Array = modulo(ring_words(mask) + np.uint64(1 << (bits - 2)), bits)
+    return point
+
+
+@dataclass(frozen=True)
+class SignTables(Sign):
+    """For each block of low(m') its truth table [x < block], and products of the masks of the bits opened next.
+
+    Bit x of a table is set for the x below the block, so the table is 2**block - 1. `products` has those of
+    `ring.sign_products`, and above them the top of m'. Words are shared by XOR.
+    """
+
+    name: ClassVar[str] = "sign_tables"
+    shape: Shape
+    bits: int
+    mask: Reference
+    ranges: ClassVar[Ranges] = {"bits": TABLE_BITS}
+
+    @property
+    def mask_bits(self) -> int:
+        """Bits that are opened next, each under one of `mask`."""
+        return 2 * (len(sign_blocks(self.bits)) - 1)
+
+    def uniform(self) -> tuple[Field, ...]:
+        return (Field("mask", self.shape, self.mask_bits, Sharing.XOR),)
+
+    def dealt(self) -> tuple[Field, ...]:
+        widths = sign_blocks(self.bits)
+        tables = [Field(f"table{j}", self.shape, 1 << width, Sharing.XOR) for j, width in enumerate(widths)]
+        return *tables, Field("products", self.shape, len(sign_products(len(widths))) + 1, Sharing.XOR)
+
+    def derive(self, uniform: Values, *referred: Values) -> Values:
+        point, left, made = self.point(referred[0]), self.bits - 1, {}
+        widths = sign_blocks(self.bits)
+        for j, width in enumerate(widths):
+            left -= width
+            block = modulo(point >> np.uint64(left), width)
+            made[f"table{j}"] = (np.uint64(1) << block) - np.uint64(1)
+        top = (point >> np.uint64(self.bits - 1)) << np.uint64(len(sign_products(len(widths))))
+        return {**made, "products": top | _products_of(len(widths))[uniform["mask"]]}
+
+
+@cache
+def _products_of(blocks: int) -> Array:
+    """For each value of the masks, their products as bits of a word."""
+    masks = np.arange(1 << 2 * (blocks - 1), dtype=np.uint64)
+    words = np.zeros_like(masks)
+    for number, factors in enumerate(sign_products(blocks)):
+        wanted = np.uint64(sum(1 << factor for factor in factors))
+        words |= (masks & wanted == wanted).astype(np.uint64) << np.uint64(number)
+    return words
+
+
+@dataclass(frozen=True)
+class SignKeys(Sign):
+    """Keys of a distributed comparison function at m': a root that is a party's own, and words that both have."""
+
+    name: ClassVar[str] = "sign_keys"
+    shape: Shape
+    bits: int
+    mask: Reference
+    ranges: ClassVar[Ranges] = {"bits": KEY_BITS}
+
+    def uniform(self) -> tuple[Field, ...]:
+        return (Field("root", (*self.shape, 2), RING_BITS, Sharing.OWN),)
+
+    def dealt(self) -> tuple[Field, ...]:
+        return (Field("words", (*self.shape, dcf_levels(self.bits) + 1, 2), RING_BITS, Sharing.COMMON),)
+
+    def extra(self, *masks: Shape | None) -> Work:
+        return Work(0, _AES_WORK * self.dealt()[0].size)
+
+    def derive(self, uniform: Values, *referred: Values) -> Values:
+        point = self.point(referred[0]).astype(compact_dtype(self.bits))
+        return {"words": dcf_words(uniform["root0"], uniform["root1"], point, self.bits)}
+
+
+@dataclass(frozen=True)
+class RandomBit(Kind):
+    """A uniform bit that nobody knows, modulo 2**bits; the lowest bits of its shares are shares of it by XOR."""
+
+    name: ClassVar[str] = "random_bit"
+    shape: Shape
+    bits: int = RING_BITS
+    ranges: ClassVar[Ranges] = {"bits": (1, RING_BITS)}
+    dealer_only = True
+
+    def coins(self) -> tuple[Field, ...]:
+        return (Field("coin", self.shape, 1),)
+
+    def dealt(self) -> tuple[Field, ...]:
+        return (Field("mask", self.shape, self.bits),)
+
+    def derive(self, uniform: Values, *referred: Values) -> Values:
+        return {"mask": ring_words(uniform["coin"]) & np.uint64(1)}
+
+
+@dataclass(frozen=True)
+class BitTimesMask(Kind):
+    """r m for a random bit r and the mask m of an opening in `bits` bits, modulo 2**bits.
+
+    Lifted, m is an integer in the whole ring, and r a comes with it, a the top of m, modulo 2**(64 - bits).
+    """
+
+    name: ClassVar[str] = "bit_times_mask"
+    shape: Shape
+    bit: Reference
+    mask: Reference
+    bits: int
+    lifted: bool = True
+    ranges: ClassVar[Ranges] = {"bits": (1, RING_BITS - 1)}
+    dealer_only = True
+
+    def fits(self, *masks: Shape) -> bool:
+        return masks == (self.shape, self.shape)
+
+    def dealt(self) -> tuple[Field, ...]:
+        if not self.lifted:
+            return (Field("product", self.shape, self.bits),)
+        return Field("product", self.shape, RING_BITS), Field("top", self.shape, RING_BITS - self.bits)
+
+    def derive(self, uniform: Values, *referred: Values) -> Values:
+        bit, m = ring_words(referred[0]["mask"]), modulo(ring_words(referred[1]["mask"]), self.bits)
+        made = {"product": bit * m}
+        return {**made, "top": bit * (m >> np.uint64(self.bits - 1))} if self.lifted else made
+
+
+@dataclass(frozen=True)
+class CountTable(Kind):
+    """A mask for a count modulo 2**bits, and by its masked value whether it is `count`: 1 or 0, modulo 2**ring."""
+
+    name: ClassVar[str] = "count_table"
+    shape: Shape
+    bits: int
+    count: int
+    ring: int
+    ranges: ClassVar[Ranges] = {
+        "bits": (1, MOST_CLASSES.bit_length()), "count": (0, MOST_CLASSES), "ring": (1, RING_BITS)
+    }  # fmt: skip
+    dealer_only = True
+
+    def uniform(self) -> tuple[Field, ...]:
+        return (Field("mask", self.shape, self.bits),)
+
+    def dealt(self) -> tuple[Field, ...]:
+        return (Field("table", (*self.shape, 1 << self.bits), self.ring),)
+
+    def derive(self, uniform: Values, *referred: Values) -> Values:
+        place = modulo(ring_words(uniform["mask"]) + np.uint64(self.count), self.bits)
+        return {"table": (place[..., None] == np.arange(1 << self.bits, dtype=np.uint64)).astype(np.uint64)}
