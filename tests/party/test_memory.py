@@ -12,12 +12,15 @@ import numpy as np
 import pytest
 
 from hdcos.errors import MaterialReused, PolicyRefused
+from hdcos.nn import models
 from hdcos.offline import Dealer, MaterialPool, Need, Plan
 from hdcos.offline.kinds import Mask
 from hdcos.party import allotment as allotments
 from hdcos.party import node
 from hdcos.party.allotment import MaterialAllotment
 from hdcos.party.batcher import ROWS, WAYS, Batcher, RecentIds, Request
+from hdcos.party.budget import Budget
+from hdcos.party.config import Config, Limits
 from hdcos.party.store import Store
 
 SERVED = 20_000
@@ -138,3 +141,21 @@ def _thrice(calls):
         calls.append(pad)
 
     return trim
+
+
+def test_the_limit_of_a_job_counts_the_rows_that_are_in_memory_and_their_order(tmp_path) -> None:
+    store = Store(tmp_path / "state")
+    budget = Budget(Config(limits=Limits(job_mb=512)), store, True)
+    spec = {"rates": [0.1], "momentum": 0.0, "weight_decay": 0.0, "batch_size": 256, "loss": "logistic"}
+    model, mapped, held = models.higgs_mlp(), 1 << 23, 10**8
+    budget.job(model, spec, mapped, 10**7)
+    with pytest.raises(
+        PolicyRefused, match=r"\d MB of memory, this party gives 512 .*shuffle='blocks' where there are"
+    ):
+        budget.job(model, spec, mapped, 10**9)
+    budget.job(model, {**spec, "shuffle": "blocks"}, mapped, 10**9)
+    with pytest.raises(PolicyRefused):
+        budget.job(model, {**spec, "shuffle": "blocks"}, held, 10**6)
+    with pytest.raises(PolicyRefused):
+        budget.job(model, {**spec, "shuffle": "blocks", "flip": True}, mapped, 10**8)
+    store.close()
