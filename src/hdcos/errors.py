@@ -8,6 +8,7 @@ HdcosError
 ├── MaterialReused      correlated randomness was repeated, skipped or asked for twice
 ├── HandshakeError      the peer runs another version, program, table, run or certificate
 ├── PeerLost            the peer closed the connection or did not answer in time
+├── WorkerLost          one of the workers of a party that train together is gone
 ├── FrameError          bytes on a connection are not a well-formed frame
 ├── PolicyRefused       an operator's policy forbids what was asked
 ├── StorageFull         a disk has no room for what should be kept

@@ -325,7 +325,7 @@ class WorkerStatus(TypedDict):
     batches: int
     steps: int
     models: int
-    stock: int
+    available: int
 
 
 class Status(TypedDict):

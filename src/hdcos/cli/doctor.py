@@ -169,7 +169,7 @@ def _reach_node(
 def _workers(role: str, workers: list[dict[str, Any]]) -> Iterator[Finding]:
     """The workers of a party besides the first, which is the party itself."""
     for worker in workers:
-        text = f"it works with that of the other party: {worker['rows']} rows, material for {worker['stock']}"
+        text = f"it works with that of the other party: {worker['rows']} rows, material for {worker['available']}"
         yield Finding(f"worker {worker['index']} of {role}", worker["up"], text if worker["up"] else worker["reason"])
 
 

@@ -21,7 +21,7 @@ from hdcos.party.node import Node, log
 PURPOSES = ("rounds", "commands", "arrivals")
 TRANSFERS = "transfers"
 """A fourth link, where there is no dealer."""
-LANE = "lane"
+SIDE_WORKER = "side worker"
 """A link for each further pair of workers: what party 0's node says of it."""
 DIAL_S, LOOK_S = 5.0, 0.5
 
@@ -65,9 +65,9 @@ def dial_transfers(node: Node, meter: Meter) -> tuple[Link, bytes]:
     return _dial_for(node, TRANSFERS, "", meter)
 
 
-def dial_lane(node: Node, index: int, token: str) -> tuple[Link, dict[str, Any]]:
+def dial_side_worker(node: Node, index: int, token: str) -> tuple[Link, dict[str, Any]]:
     """Party 1 calls party 0 for a further pair of workers; the link, and what is said of party 0's worker."""
-    link, _, said = _dial(node, {"purpose": LANE, "session": token, "lane": index}, None)
+    link, _, said = _dial(node, {"purpose": SIDE_WORKER, "session": token, "worker": index}, None)
     return link, said
 
 
@@ -96,7 +96,7 @@ class PeerListener:
         self._session = ""
         self._waiting: dict[str, tuple[Link, bytes]] = {}
         self._transfers: tuple[Link, bytes] | None = None
-        self._lanes: dict[int, tuple[Link, str]] = {}
+        self._side_workers: dict[int, tuple[Link, str]] = {}
         self.closing = False
         """Whether the node is being stopped."""
         self.workers = 1
@@ -126,14 +126,14 @@ class PeerListener:
         link.meter = meter
         return link, seed
 
-    def lane(self, index: int, timeout_s: float, stop: Event) -> tuple[Link, str]:
+    def side_worker(self, index: int, timeout_s: float, stop: Event) -> tuple[Link, str]:
         """The next link that party 1 made for a further pair of workers, and the token of that life."""
         limit = time.monotonic() + timeout_s
         with self._changed:
-            while not self._changed.wait_for(lambda: index in self._lanes, LOOK_S):
+            while not self._changed.wait_for(lambda: index in self._side_workers, LOOK_S):
                 if stop.is_set() or time.monotonic() > limit:
                     raise PeerLost(f"party 1 has not asked for worker {index} yet: it may have fewer")
-            return self._lanes.pop(index)
+            return self._side_workers.pop(index)
 
     def _accept(self) -> None:
         while True:
@@ -153,8 +153,8 @@ class PeerListener:
             meta, _ = decode_message(payload)
             purpose, session = str(meta.get("purpose")), str(meta.get("session"))
             parties = (self._node.role, split_name(link.peer)[0]) == ("party0", "party1")
-            if purpose == LANE and parties:
-                self._keep_lane(link, integer(meta, "lane"), session)
+            if purpose == SIDE_WORKER and parties:
+                self._keep_side_worker(link, integer(meta, "worker"), session)
                 return
             if purpose in (*PURPOSES, TRANSFERS) and parties:
                 link.send(Kind.REPLY, *encode_message({}))
@@ -165,7 +165,7 @@ class PeerListener:
         except HdcosError as error:
             link.abort(error)  # a visitor that makes no sense is nobody's problem but its own
 
-    def _keep_lane(self, link: Link, index: int, token: str) -> None:
+    def _keep_side_worker(self, link: Link, index: int, token: str) -> None:
         """It is answered when this party's own worker was started; one that there is no worker for is refused."""
         if not 0 < index < self.workers:
             raise PolicyRefused(
@@ -173,9 +173,9 @@ class PeerListener:
                 f"start both with the same number of --workers"
             )
         with self._changed:
-            if index in self._lanes:
-                self._lanes[index][0].close()
-            self._lanes[index] = (link, token)
+            if index in self._side_workers:
+                self._side_workers[index][0].close()
+            self._side_workers[index] = (link, token)
             self._changed.notify_all()
 
     def _keep(self, link: Link, purpose: str, session: str, seed: bytes) -> None:

@@ -25,12 +25,12 @@ from hdcos.party.failures import Failures
 from hdcos.party.functions import Functions
 from hdcos.party.gathering import Gathering
 from hdcos.party.http.connections import Connections, descriptors
-from hdcos.party.lane import WANTED_FILE, Lanes, Shared
 from hdcos.party.launcher import choose_launcher
 from hdcos.party.links import DIAL_S, PeerListener, dial, dial_transfers
 from hdcos.party.node import Node
 from hdcos.party.opened import Loaded
 from hdcos.party.session import Session
+from hdcos.party.side_worker import WANTED_FILE, Shared, SideWorkers
 from hdcos.party.store import ENDED, Store, StoredJob
 from hdcos.party.training import Progress
 from hdcos.party.worker import Worker
@@ -72,7 +72,7 @@ class Service:
         self._listener = PeerListener(mine, self.status)
         launcher = choose_launcher(ray, self._doorman, node.listener)
         self._gathering = Gathering(node, launcher.host)
-        self.lanes = Lanes(
+        self.side_workers = SideWorkers(
             Shared(
                 node=node,
                 store=store,
@@ -92,7 +92,7 @@ class Service:
 
     def start(self) -> None:
         self._life.start()
-        self.lanes.start(self._workers)
+        self.side_workers.start(self._workers)
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """End in good order: what runs is finished, what waits is refused."""
@@ -100,7 +100,7 @@ class Service:
         session = self.session
         if session is not None:
             session.stop()
-        self.lanes.stop(timeout_s)
+        self.side_workers.stop(timeout_s)
         self._gathering.close()
         self._listener.closing = True
         self._doorman.close()
@@ -144,7 +144,7 @@ class Service:
                 self.budget,
                 self.node.timeout_s,
                 self.failures,
-                self.lanes,
+                self.side_workers,
                 self._gathering.gather,
             )
         except BaseException as error:
@@ -268,7 +268,7 @@ class Service:
                 "rtt_ms": worker.rtt_s * 1e3 if worker is not None and worker.rtt_s is not None else None,
             },
             "dealer": {"up": session is not None and session.engine.shortage is None},
-            "workers": self.lanes.status(),
+            "workers": self.side_workers.status(),
             "models": self._model_states(worker),
             "functions": len(self.functions),
             "jobs": [self.job_status(job.id) for job in self.store.jobs() if job.state not in ENDED],
@@ -276,8 +276,8 @@ class Service:
             "storage": {"free_bytes": self.store.room.free_bytes, "full": bool(self.store.room.trouble)},
             "counters": {
                 "requests": self.requests,
-                "rows": self._rows + (worker.rows if worker else 0) + self.lanes.rows,
-                "batches": self._batches + (worker.batches if worker else 0) + self.lanes.batches,
+                "rows": self._rows + (worker.rows if worker else 0) + self.side_workers.rows,
+                "batches": self._batches + (worker.batches if worker else 0) + self.side_workers.batches,
                 "rounds": counts["online"].rounds,
                 "bytes_sent": counts["online"].wire_bytes_sent,
                 "bytes_received": counts["online"].wire_bytes_received,

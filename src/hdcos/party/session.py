@@ -38,9 +38,9 @@ from hdcos.party.config import Config
 from hdcos.party.engine import Engine
 from hdcos.party.failures import Failures
 from hdcos.party.group import Gather, gather_nobody
-from hdcos.party.lane import Lanes
 from hdcos.party.links import Links
 from hdcos.party.scheduler import Scheduler, inventory
+from hdcos.party.side_worker import SideWorkers
 from hdcos.party.store import Store
 from hdcos.party.worker import Worker
 
@@ -66,15 +66,15 @@ class Session:
         budget: Budget,
         timeout_s: float,
         failures: Failures,
-        lanes: Lanes,
+        side_workers: SideWorkers,
         gather: Gather = gather_nobody,
     ) -> None:
         self.rank, self._links, self._store, self._batcher = rank, links, store, batcher
         self.engine = engine = Engine(rank, self._connect, source, links.meter, timeout_s, gather)
         allot = partial(MaterialAllotment, ledger=store, engine=engine)
         self.worker = Worker(engine, store, batcher, budget, allot)
-        self._scheduler = Scheduler(self.worker, store, batcher, config, budget, failures, lanes.up)
-        self._lanes, self._crews = lanes, dict[str, list[int]]()
+        self._scheduler = Scheduler(self.worker, store, batcher, config, budget, failures, side_workers.up)
+        self._side_workers, self._crews = side_workers, dict[str, list[int]]()
         """The further workers, and which of them take part in which job."""
         self._failures, self._functions = failures, budget.functions
         self._functions.clear()
@@ -183,7 +183,7 @@ class Session:
 
     def _carry_out_both(self, command: Command) -> None:
         self._tell(command)
-        self._tell_lanes(command)
+        self._tell_side_workers(command)
         self._failures.begin(command)
         if not command.answered:
             self.worker.execute(command)
@@ -207,14 +207,14 @@ class Session:
         if isinstance(command, OpenJob | Publish) and not isinstance(outcome, StorageFull):
             self._carry_out(CloseJob(command.job, "failed", f"{type(outcome).__name__}: {outcome}"))
 
-    def _tell_lanes(self, command: Command) -> None:
+    def _tell_side_workers(self, command: Command) -> None:
         """Have those that take part in a job do what this pair does."""
         if isinstance(command, OpenJob):
             self._crews[command.job] = command.workers[1:]
         if isinstance(command, OpenJob | StepsTogether):
-            self._lanes.tell(self._crews.get(command.job, ()), command)
+            self._side_workers.tell(self._crews.get(command.job, ()), command)
         if isinstance(command, PauseJob | CloseJob):
-            self._lanes.tell(self._crews.pop(command.job, ()), command)
+            self._side_workers.tell(self._crews.pop(command.job, ()), command)
 
     def _together(self, work: Callable[[], T]) -> T | HdcosError:
         """Work that party 1 does too; what it gave, or the error of either party. Then party 1 is told how it went."""

@@ -53,7 +53,7 @@ class _State(Collector):
         yield from families.values()
         workers: dict[str, Any] = {
             "up": GaugeMetricFamily("hdcos_worker_up", "whether a further worker works", labels=["worker"]),
-            "stock": GaugeMetricFamily("hdcos_worker_stock_rows", "rows of material at a worker", labels=["worker"]),
+            "available": GaugeMetricFamily("hdcos_worker_available_rows", "rows of material there", labels=["worker"]),
             "rows": CounterMetricFamily("hdcos_worker_rows", "rows that a worker computed", labels=["worker"]),
             "starts": CounterMetricFamily("hdcos_worker_starts", "how often a worker began", labels=["worker"]),
         }

@@ -42,7 +42,7 @@ from hdcos.link.message import decode_message, encode_message, integer, request
 from hdcos.party.allotment import LEDGER_BLOCK
 from hdcos.party.batcher import Answer, Batcher, Refused, Request
 from hdcos.party.launcher import Address, Launcher, Running
-from hdcos.party.links import PeerListener, dial_lane
+from hdcos.party.links import PeerListener, dial_side_worker
 from hdcos.party.node import Node
 from hdcos.party.opened import Loaded
 from hdcos.party.store import Store, StoredDataset
@@ -92,7 +92,7 @@ class Shared:
     """Whether the first pair is at work: while it is not, it takes what comes, which saves a hop."""
 
 
-class Lane:
+class SideWorker:
     """Worker `index` of this party, and the thread of its node that drives it."""
 
     def __init__(self, index: int, shared: Shared) -> None:
@@ -100,7 +100,7 @@ class Lane:
         self.rank, self._name = int(shared.node.role[-1]), worker_name(shared.node.role, index)
         self.reason = "starting"
         """Why it does not work now."""
-        self.lives = self.rows = self.batches = self.steps = self._stock = 0
+        self.lives = self.rows = self.batches = self.steps = self._available = 0
         self._counted = 0.0
         self._ready: dict[str, _Ready] = {}
         self._asked: deque[Command] = deque()
@@ -144,7 +144,7 @@ class Lane:
             "batches": self.batches,
             "steps": self.steps,
             "models": len(self._ready),
-            "stock": self._stock,
+            "available": self._available,
         }
 
     # ---- one life after another
@@ -197,12 +197,12 @@ class Lane:
         if self.rank == 0:
             while not (dealers := shared.dealers()) and not self._stop.wait(LOOK_S):
                 self.reason = "it waits for the first pair"
-            link, token = shared.listener.lane(self.index, START_S, self._stop)
+            link, token = shared.listener.side_worker(self.index, START_S, self._stop)
             dealer = self.index % max(1, dealers)
             link.send(Kind.REPLY, *encode_message({"dealer": dealer}))
             return link, token, dealer
         token = secrets.token_hex(16)
-        link, answer = dial_lane(shared.node, self.index, token)
+        link, answer = dial_side_worker(shared.node, self.index, token)
         return link, token, integer(answer, "dealer")
 
     def _settings(self, front: Identity, token: str, dealer: int) -> Mapping[str, Any]:
@@ -256,7 +256,7 @@ class Lane:
                 told = time.monotonic()
                 peer.send(Kind.REQUEST, *encode_message(write_command(commands.Idle())))
                 self._look_after()
-                self._count_stock(worker)
+                self._count_material(worker)
             with batcher.changed:
                 batcher.changed.wait_for(
                     lambda: (
@@ -314,7 +314,7 @@ class Lane:
                 self._running = self._shared.batcher.take(command.ids)
             if isinstance(command, commands.Idle):
                 self._look_after()
-                self._count_stock(worker)
+                self._count_material(worker)
             else:
                 self._carry_out(command, worker)
 
@@ -325,11 +325,11 @@ class Lane:
         if self._worker is not None and (died := self._worker.state()):
             raise PeerLost(f"the process of this worker is gone: {died}")
 
-    def _count_stock(self, worker: Link) -> None:
+    def _count_material(self, worker: Link) -> None:
         """How many rows there is material for, now and then."""
         if time.monotonic() - self._counted > COUNT_S:
             counts = [self._ask(worker, commands.CountMaterial(name))[0] for name in self._ready]
-            self._stock, self._counted = sum(int(count["available"]) for count in counts), time.monotonic()
+            self._available, self._counted = sum(int(count["available"]) for count in counts), time.monotonic()
 
     def _carry_out(self, command: Command, worker: Link) -> None:
         match command:
@@ -351,7 +351,7 @@ class Lane:
                 self._ask(worker, command, *left)
             case _:
                 raise InputError(f"further workers do not know the command {type(command).__name__}")
-        self._count_stock(worker)
+        self._count_material(worker)
 
     def _load(self, name: str, version: str, scope: str, ahead: int, command: Command, worker: Link) -> None:
         store = self._shared.store
@@ -421,12 +421,12 @@ class Lane:
         return request(worker, meta, arrays, timeout_s=2 * self._shared.node.timeout_s)
 
 
-class Lanes:
+class SideWorkers:
     """All further workers of a party; as many as its operator wants at the moment, which a file says."""
 
     def __init__(self, shared: Shared, wanted: Path) -> None:
         self._shared, self._wanted = shared, wanted
-        self._lanes: dict[int, Lane] = {}
+        self._side_workers: dict[int, SideWorker] = {}
         self._ended = Event()
 
     def start(self, workers: int) -> None:
@@ -440,40 +440,40 @@ class Lanes:
 
     def resize(self, workers: int) -> None:
         """Have this many workers in all, the first one included."""
-        for index in [index for index in self._lanes if index >= workers]:
-            self._lanes.pop(index).stop()
+        for index in [index for index in self._side_workers if index >= workers]:
+            self._side_workers.pop(index).stop()
         for index in range(1, workers):
-            if index not in self._lanes:
-                self._lanes[index] = Lane(index, self._shared)
+            if index not in self._side_workers:
+                self._side_workers[index] = SideWorker(index, self._shared)
         self._shared.listener.workers = workers
 
     def stop(self, timeout_s: float) -> None:
         self._ended.set()
-        stopped = list(self._lanes.values())
+        stopped = list(self._side_workers.values())
         self.resize(1)
-        for lane in stopped:
-            lane.join(timeout_s)
+        for worker in stopped:
+            worker.join(timeout_s)
 
     def up(self) -> list[int]:
         """The workers that work now."""
-        return [index for index, lane in list(self._lanes.items()) if lane.up]
+        return [index for index, worker in list(self._side_workers.items()) if worker.up]
 
     def tell(self, workers: Sequence[int], command: Command) -> None:
         """Have further workers carry out a command of a job, each when it gets to it."""
         for index in workers:
-            if (lane := self._lanes.get(index)) is not None:
-                lane.tell(command)
+            if (worker := self._side_workers.get(index)) is not None:
+                worker.tell(command)
 
     @property
     def rows(self) -> int:
-        return sum(lane.rows for lane in self._lanes.values())
+        return sum(worker.rows for worker in self._side_workers.values())
 
     @property
     def batches(self) -> int:
-        return sum(lane.batches for lane in self._lanes.values())
+        return sum(worker.batches for worker in self._side_workers.values())
 
     def status(self) -> list[answers.WorkerStatus]:
-        return [lane.status() for lane in self._lanes.values()]
+        return [worker.status() for worker in self._side_workers.values()]
 
 
 def want_workers(file: Path, workers: int) -> None:
