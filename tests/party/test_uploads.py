@@ -73,6 +73,10 @@ def test_an_owner_keeps_no_more_than_allowed_though_nobody_said_how_much_would_c
     assert store.add_bytes(dataset, 0, bytes(16_000), 100_000) == 16_000
     with pytest.raises(PolicyRefused, match=r"may keep 0\.0001 GB"):
         store.add_bytes(dataset, 16_000, bytes(16_000), 100_000)
+    again = StoredDataset("again", "0" * 32, 0, 3, 1, False, "me", None, True)  # a version that "d" has too
+    store.begin_dataset(again, 100_000)
+    with pytest.raises(PolicyRefused):
+        store.add_bytes(again, 0, bytes(16_000), 100_000)
     other = StoredDataset("others", "2" * 32, 0, 3, 1, False, "you", None, True)
     store.begin_dataset(other, 100_000)
     assert store.add_bytes(other, 0, bytes(64_000), 100_000) == 64_000

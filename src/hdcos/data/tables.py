@@ -98,7 +98,7 @@ def _read_pieces(path: Path, kind: str, label: str | int | None, features: str |
     elif kind in (".parquet", ".pq"):
         yield from _read_parquet(path, label, PIECE_ROWS)
     elif kind == ".npy":
-        whole = _read_numpy(path, kind, label, "x", mapped=True)
+        whole = _check_shape(path, _read_numpy(path, kind, label, "x", mapped=True))
         yield from (Table(whole.x[start : start + PIECE_ROWS], None) for start in range(0, len(whole), PIECE_ROWS))
     else:
         yield _read(path, kind, label, features)
@@ -118,11 +118,16 @@ def _read(path: Path, kind: str, label: str | int | None, features: str | None) 
     raise InputError(f"{path} is none of the formats CSV, NPY, NPZ, IDX and Parquet, by its name")
 
 
-def _check(path: Path, table: Table, first: int = 0) -> Table:
-    """Numbers in rows, a label for each if there are labels; else InputError says what the file holds."""
-    x, y = table.x, table.y
+def _check_shape(path: Path, table: Table) -> Table:
+    x = table.x
     if x.ndim < 2 or x.dtype.kind not in "iubf" or not x.size:
         raise InputError(f"{path} is not a table of numbers: it holds {x.dtype} of shape {x.shape}")
+    return table
+
+
+def _check(path: Path, table: Table, first: int = 0) -> Table:
+    """Numbers in rows, a label for each if there are labels; else InputError says what the file holds."""
+    x, y = _check_shape(path, table).x, table.y
     if y is not None and (y.dtype.kind not in "iubf" or y.shape[:1] != x.shape[:1]):
         raise InputError(f"{path}: {len(x)} rows cannot have labels of {y.dtype} and shape {y.shape}")
     for values, what in ((x, "column"), (y, "label")):

@@ -58,6 +58,11 @@ class StoredDataset:
         return self.features + self.outputs
 
     @property
+    def key(self) -> tuple[str, str]:
+        """Versions are drawn by clients, who may draw one for two names."""
+        return self.name, self.version
+
+    @property
     def words(self) -> int:
         return self.rows * self.width
 
@@ -76,8 +81,8 @@ class Uploads(Database):
         self._folders = [self._kept_in, own] if datasets else [own]
         """Also where they were kept before the operator named another place."""
         self._converting = Lock()
-        self._busy: set[str] = set()
-        """Versions that are being completed."""
+        self._busy: set[tuple[str, str]] = set()
+        """Uploads that are being completed."""
 
     def _folder(self, *names: str) -> Path:
         return private_folder(self.folder.joinpath(*names))
@@ -116,7 +121,7 @@ class Uploads(Database):
     def _check_quota(self, dataset: StoredDataset, size: int, most_bytes: float) -> None:
         """PolicyRefused if an owner would keep too much with this many bytes of one data set."""
         others = [known for known in self.datasets() if known.owner == dataset.owner]
-        held = sum(8 * known.words or self.received(known) for known in others if known.version != dataset.version)
+        held = sum(8 * known.words or self.received(known) for known in others if known.key != dataset.key)
         if held + size > most_bytes:
             raise PolicyRefused(f"{dataset.owner} may keep {most_bytes / 1e9:g} GB of data here: forget some first")
 
@@ -131,7 +136,7 @@ class Uploads(Database):
         """The next bytes of an upload; those that are here already may be sent again. Returns how many are here."""
         with self._lock:
             part, here, end = self._part(dataset), self.received(dataset), offset + len(content)
-            if dataset.complete or dataset.version in self._busy or offset > here or not part.exists():
+            if dataset.complete or dataset.key in self._busy or offset > here or not part.exists():
                 raise InputError(f"{here} bytes of {dataset.name} are here: go on from there, not from {offset}")
             if dataset.rows and end > 8 * dataset.words:
                 raise InputError(f"{dataset.name} has {8 * dataset.words} bytes, these would end later")
@@ -160,11 +165,11 @@ class Uploads(Database):
                 if not received or received != 8 * whole.words:
                     wanted = f"{8 * whole.words}" if dataset.rows else f"a multiple of {row}"
                     raise InputError(f"{received} of {wanted} bytes of {dataset.name} are here")
-                self._busy.add(dataset.version)
+                self._busy.add(dataset.key)
             try:
                 self._convert(whole, digest)
             finally:
-                self._busy.discard(dataset.version)
+                self._busy.discard(dataset.key)
 
     def _convert(self, dataset: StoredDataset, digest: str) -> None:
         part, name, version = self._part(dataset), dataset.name, dataset.version
@@ -236,7 +241,7 @@ class Uploads(Database):
         limit = time.time() - (UPLOAD_S if silent_s is None else silent_s)
         with self._lock:
             for dataset in [known for known in self.datasets() if not known.complete]:
-                part, busy = self._part(dataset), dataset.version in self._busy
+                part, busy = self._part(dataset), dataset.key in self._busy
                 if not busy and (not part.exists() or part.stat().st_mtime < limit):
                     self.forget_upload(dataset)
 

@@ -22,8 +22,8 @@ class Datasets(Handlers):
 
     def __init__(self, api: Api) -> None:
         super().__init__(api)
-        self._completing: dict[str, asyncio.Task[None]] = {}
-        """Uploads that are being written as data sets, by version: one thread for each, however often it is asked."""
+        self._completing: dict[tuple[str, str], asyncio.Task[None]] = {}
+        """Uploads that are being written as data sets: one thread for each, however often it is asked."""
 
     @Endpoint("GET", "/v2/datasets", "upload", "all data sets")
     async def all(self, call: Call[None]) -> answers.Datasets:
@@ -72,19 +72,19 @@ class Datasets(Handlers):
     async def complete(self, call: Call[requests.CompleteRequest]) -> answers.Dataset:
         """Check and keep what arrived. A large upload takes its time: until `complete` is true, ask again."""
         dataset, body = self._upload(call), await call.read()
-        task = self._completing.get(dataset.version)
+        task = self._completing.get(dataset.key)
         if task is None:
             work = asyncio.to_thread(self._store.complete_dataset, dataset, body.sha256)
-            self._completing[dataset.version] = task = asyncio.create_task(work)
-            task.add_done_callback(lambda ended: self._completed(dataset.version, ended))
+            self._completing[dataset.key] = task = asyncio.create_task(work)
+            task.add_done_callback(lambda ended: self._completed(dataset.key, ended))
         await asyncio.wait([task], timeout=COMPLETE_S)
         if task.done():
             task.result()
         return self._describe(self._upload(call))
 
-    def _completed(self, version: str, task: asyncio.Task[None]) -> None:
+    def _completed(self, key: tuple[str, str], task: asyncio.Task[None]) -> None:
         """Who still waits is told how it ended; who asks later finds the data set, or has it tried again."""
-        del self._completing[version]
+        del self._completing[key]
         if not task.cancelled():
             task.exception()  # looked at, though perhaps nobody waits any more
 
