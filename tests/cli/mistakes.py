@@ -380,6 +380,7 @@ NODE_CALLS = (
     ("approve", "list"),
     ("quota",),
     ("retry", "m"),
+    ("workers", "2"),
 )
 
 
