@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier, Thread
@@ -16,6 +17,7 @@ from hdcos import nn
 from hdcos.cluster.link_transport import PIECE_ROWS
 from hdcos.errors import HdcosError, InputError, PeerLost, WorkerLost
 from hdcos.link import Kind
+from hdcos.party.checkpoint import Checkpoints
 from hdcos.party.group import ALONE, Group
 from hdcos.testing.pair import memory_pair
 
@@ -218,3 +220,24 @@ def test_only_numbers_of_a_group_are_taken(model) -> None:
     groups[0].add({"w": np.zeros(1, np.uint64)})
     with pytest.raises(WorkerLost, match="FrameError"):
         groups[0].require()
+
+
+def test_the_others_go_on_from_a_checkpoint_without_the_pair_that_led(model, tmp_path: Path) -> None:
+    """The first pair adds momentum and decay: when it is killed, the next one does."""
+    x, y = rows(144)
+    options = {**OPTIONS, "epochs": 60, "checkpoint_every": 6}
+    with hdcos.local(workers=3, timeout_s=5) as three:
+
+        def kill() -> None:
+            while not all(Checkpoints.of(tmp_path, rank).steps() for rank in (0, 1)):
+                time.sleep(0.05)
+            os.kill(three.pids["party1"], signal.SIGKILL)
+
+        killer = Thread(target=kill, daemon=True)
+        killer.start()
+        with pytest.raises((PeerLost, WorkerLost)):
+            three.fit(model, x, y, **options, checkpoint=tmp_path)
+        killer.join()
+        resumed = three.fit(model, x, y, **options, resume=tmp_path).predict(x)
+        with hdcos.local(timeout_s=20) as one:
+            assert np.abs(resumed - one.fit(model, x, y, **options).predict(x)).max() < 0.05

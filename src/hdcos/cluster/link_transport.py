@@ -178,6 +178,9 @@ class LinkTransport:
 
     def living(self) -> list[int]:
         """The pairs that can be asked. Without any there is the first, which says why it cannot be."""
+        for pair in self.pairs:
+            if pair.lost:  # what is left of it has nobody to work with, and must not keep others from its files
+                pair.cancel()
         return [index for index, pair in enumerate(self.pairs) if not pair.lost] or [0]
 
     def masks(self, record: ModelRecord, rows: int) -> Masks:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -36,6 +37,8 @@ from hdcos.ring import Array
 FORMAT = "hdcos-checkpoint"
 VERSION = 1
 KEPT = 3
+LEAVE_S = 2.0
+"""How long a run that has just failed may take to let go of a folder."""
 """Parties may die between writing theirs: the newest that both hold is among the last few."""
 
 
@@ -57,12 +60,16 @@ class Checkpoints:
                 private_folder(self.folder)
         except OSError as error:
             raise CheckpointMismatch(f"checkpoints cannot be written to {self.folder}: {error.strerror}") from error
-        handle = os.open(self.folder / "lock", os.O_WRONLY | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(handle)
-            raise CheckpointMismatch(f"another run is writing its checkpoints to {self.folder}") from None
+        handle, limit = os.open(self.folder / "lock", os.O_WRONLY | os.O_CREAT, 0o600), time.monotonic() + LEAVE_S
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                if time.monotonic() > limit:
+                    os.close(handle)
+                    raise CheckpointMismatch(f"another run is writing its checkpoints to {self.folder}") from None
+                time.sleep(0.05)
         self._lock = handle
 
     def unlock(self) -> None:
