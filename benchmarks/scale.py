@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from threading import Lock
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from benchmarks import scale_kills
 from benchmarks.record import Line, at_least, at_most, exactly
 from benchmarks.streaming import streaming
 from benchmarks.training import Training
-from hdcos import nn
+from hdcos import data, nn
 from hdcos.cluster.cluster import Cluster
 from hdcos.cluster.model import PrivateModel
 from hdcos.link import Emulation
@@ -33,6 +34,7 @@ COUNTS = (1, 2, 4, 5)
 LOAD_S, CLIENTS, BATCH = 8.0, 16, 128
 MNIST_ROWS, HIGGS_ROWS = 4_000, 40_960
 MODELS, RTT_MS = 8, 40.0
+HIGGS_TRAINED, HIGGS_TESTED = 51_200, 20_000
 PLANNED, PLANNED_PART = (1, 2, 4), 0.6
 """Pairs for which the planner is compared with what they do, and the part of their most rows at which latencies are."""
 QUEUE_ROWS, QUEUE_MOST, QUEUE_AHEAD = 8, 8, 512
@@ -125,6 +127,62 @@ def models(seed: int) -> Iterator[Line]:
     yield at_least(line, rates[MODELS] / rates[1], 5.0)
 
 
+# ---- what is learned
+
+
+def learned(seed: int) -> Iterator[Line]:
+    """Four pairs learn what one does: as far from it as another run of one is, and no further."""
+    x, y = data.higgs()
+    order = np.random.default_rng(0).permutation(len(x))
+    x, y = x[order], y[order]
+    rows, test = min(HIGGS_TRAINED, len(x) - HIGGS_TESTED), slice(len(x) - HIGGS_TESTED, None)
+    options = {"epochs": 3, "batch_size": 256, "lr": 0.5, "momentum": 0.9, "watch": 0}
+    yield from _learned("HIGGS", nn.models.higgs_mlp(seed=seed % 1000), x[:rows], y[:rows], x[test], y[test], options)
+    images, digits = data.mnist("train")
+    shown, labels = data.mnist("test")
+    known = (images[:MNIST_ROWS], digits[:MNIST_ROWS], shown, labels)
+    options = {"epochs": 2, "batch_size": 128, "lr": 0.05, "momentum": 0.9, "watch": 0}
+    yield from _learned("MNIST", nn.models.lenet5(seed=seed % 1000), *known, options)
+
+
+def _learned(
+    name: str, model: nn.Sequential, x: np.ndarray, y: np.ndarray, shown: np.ndarray, labels: np.ndarray, options: Any
+) -> Iterator[Line]:
+    found: dict[str, list[float]] = {}
+    for count, seeds in ((1, (1, 2, 3)), (4, (1,))):
+        with hdcos.local(workers=count) as cluster:
+            for seed in seeds:
+                logits = cluster.fit(model, x, y, seed=seed, **options).predict(shown)
+                guessed = (logits[:, 0] > 0) if logits.shape[1] == 1 else logits.argmax(axis=1)
+                found.setdefault(str(count), []).append(100 * float((guessed == labels).mean()))
+        print(name, found, flush=True)
+    one, (four,) = found["1"], found["4"]
+    spread = max(one) - min(one)
+    line = f"{name}: accuracy with four pairs, {four:.2f} %, from that with one, {', '.join(f'{v:.2f}' for v in one)} %"
+    yield at_most(line, abs(four - one[0]), round(max(spread, 0.5), 2))
+
+
+def replicas(seed: int) -> Iterator[Line]:
+    """A thousand steps with momentum and decay: workers compare a hash of their parameters after each epoch."""
+    model = nn.models.mlp([12, 16, 3], "cos", "hadamard", seed=seed % 1000)
+    x = np.random.default_rng(seed).uniform(-1, 1, (192, 12))
+    y, options = (
+        x[:, :3].argmax(axis=1),
+        {"batch_size": 48, "lr": 0.05, "momentum": 0.9, "weight_decay": 1e-4, "watch": 0},
+    )
+    with hdcos.local(workers=4) as cluster:
+        trained = cluster.fit(model, x, y, epochs=250, seed=1, **options)
+        four = trained.predict(x)
+    with hdcos.local() as cluster:
+        one = cluster.fit(model, x, y, epochs=250, seed=1, **options).predict(x)
+    yield exactly(
+        "epochs of four steps whose replicas had equal hashes, of 250", len(trained.history or range(250)), 250
+    )
+    yield at_most(
+        "largest difference of an output to one pair's, after 1,000 steps", float(np.abs(four - one).max()), 0.1
+    )
+
+
 # ---- the planner against measurement
 
 
@@ -207,6 +265,8 @@ def _close(name: str, planned: float, measured: float, unit: str) -> Line:
 PARTS = {
     "pairs": pairs,
     "models": models,
+    "learned": learned,
+    "replicas": replicas,
     "planner": planner,
     "streaming": streaming,
     "kills": scale_kills.plain,
