@@ -13,7 +13,10 @@ from hdcos.api.cost import Cost
 from hdcos.cluster.cluster import Cluster
 from hdcos.cluster.model import PrivateModel
 from hdcos.errors import DataMissing, HdcosWarning, InputError, ModelError, PeerLost, RangeError
+from hdcos.secure.compile import compile_network
 from hdcos.secure.estimate import estimate, total
+from hdcos.secure.program import plan_inference
+from hdcos.testing.bounds import error_bound
 
 MODEL = nn.models.mlp([6, 8, 3])
 ROWS = np.random.default_rng(0).uniform(-1, 1, (20, 6))
@@ -269,6 +272,28 @@ def test_intervals_are_calibrated_here_and_assumed_with_a_warning(cluster) -> No
     private = cluster.share(model, "calibrated", calibrate=ROWS)
     assert private.calibration is not None
     assert np.abs(private.predict(ROWS) - model(ROWS)).max() < 0.05
+
+
+def test_a_network_that_compares_predicts_at_its_planned_price(cluster) -> None:
+    layers = [
+        nn.Conv2d(1, 2, 3),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Dense(18, 8),
+        nn.LeakyReLU(),
+        nn.Dense(8, 3),
+    ]
+    model = nn.Sequential(layers, input_shape=(1, 8, 8), seed=1)
+    rows = np.random.default_rng(0).uniform(-1, 1, (5, 1, 8, 8))
+    private = cluster.share(model, "comparing")
+    private.prepare(10)
+    planned = plan_inference(compile_network(model))
+    for mode, more in (("masked", 0), ("shares", 1)):
+        cluster.reset_cost()
+        assert (np.abs(private.predict(rows, mode=mode) - model(rows)) <= error_bound(model, rows)).all()
+        assert cluster.cost.online.rounds == planned.rounds + more
+    assert planned.rounds == 3 + 6 + 1 + 3 + 1
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hdcos.errors import InputError, MaterialReused, ModelError
-from hdcos.offline import RandomBit, SignKeys, SignTables, limits
+from hdcos.errors import InputError, MaterialExhausted, MaterialReused, ModelError
+from hdcos.offline import Dealer, MaterialPool, RandomBit, SignKeys, SignTables, limits
 from hdcos.protocol import argmax, relu, sign
 from hdcos.protocol.catalogue import FUNCTIONS, Call, find
 from hdcos.protocol.plan import blank_share, plan
@@ -117,6 +117,36 @@ def test_a_comparison_in_plaintext_gives_the_same_and_sees_what_is_out_of_range(
         call.program, *(Share(words(np.full((5, 6), s * 2**24)), 16) for s in (1, -1)[:count]), counter=counter
     )
     assert (counter.out_of_range > 0) == (name not in ("max", "argmax")), "equal numbers differ by nothing"
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("program", "shape", "meaning"),
+    [
+        (relu.relu, (1, 10), lambda x: np.maximum(x, 0)),
+        (argmax.argmax, (1, 10), lambda x: x.argmax(1)),
+        (argmax.argmax, (1, 40), lambda x: x.argmax(1)),
+        (relu.largest, (1, 3, 4), lambda x: x.max(-1)),
+    ],
+)
+def test_material_is_dealt_per_row_in_any_chunks_and_any_batches_consume_it(program, shape, meaning, way) -> None:
+    planned = [plan(program, blank_share(shape, 0), drop=0, way=way, rank=rank) for rank in (0, 1)]
+    dealer, material = Dealer(), planned[0].material
+    pools = [
+        MaterialPool("work", material, rank, dealer.open("work", material, rank), planned[rank].precompute)
+        for rank in (0, 1)
+    ]
+    for rank, chunks in ((0, (2, 7)), (1, (2, 7))):
+        for executions in chunks:
+            pool = pools[rank]
+            pool.fill(pool.filled, executions, dealer.deal("work", pool.filled, executions, rank))
+    for rows in (1, 6, 2):
+        values = np.random.default_rng(rows).integers(-50, 50, (rows, *shape[1:]))
+        allocations = tuple(pool.begin(rows) for pool in pools)
+        shares, _ = simulate(program, share_pair(words(values), 0), allocations=allocations, drop=0, way=way)
+        assert (joined(shares) == meaning(values)).all()
+    with pytest.raises(MaterialExhausted):
+        pools[0].begin(1)
 
 
 def test_material_is_used_once_and_for_what_was_planned() -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import chi_square
-from hdcos.offline import Allocation, Kind
+from hdcos.offline import Allocation, Kind, RandomBit, SignTables
 from hdcos.protocol.plan import plan
 from hdcos.testing.pair import Opened, deal, share_pair, simulate
 from protocol_cases import CASES, Case
@@ -149,6 +149,24 @@ def test_a_broken_mask_is_caught(case: Case) -> None:
     observed = openings(case, SECRETS["1"], runs_needed(case), broken)
     masked_parts = [sample for sample in singles(observed) if not _is_seed(sample)]
     assert least_p(masked_parts) < LEAST_P
+
+
+@pytest.mark.parametrize(("broken_kind", "opening"), [(SignTables, 1), (RandomBit, 2)])
+def test_a_broken_mask_of_bits_is_caught_in_the_opening_that_it_masks(broken_kind: type[Kind], opening: int) -> None:
+    """Every other mask is as it should be: what it masks alone must look wrong."""
+    (case,) = [case for case in CASES if case.name == "relu of 20 bits by tables"]
+
+    class Unmasked(_Passing):
+        def take(self, kind: Kind, units: int, precompute=None):
+            first, *others = self.allocation.take(kind, units, precompute)
+            return (np.zeros_like(first) if type(kind) is broken_kind else first, *others)
+
+    def allocating(case: Case, shares: list) -> tuple[Allocation, Allocation]:
+        zero, one = fresh(case, shares)
+        return Unmasked(zero), Unmasked(one)
+
+    observed = singles(openings(case, SECRETS["1"], runs_needed(case), allocating))
+    assert [least_p([sample]) < LEAST_P for sample in observed] == [place == opening for place in range(3)]
 
 
 @pytest.mark.parametrize("case", SECRET_CASES, ids=lambda case: case.name)

@@ -47,6 +47,10 @@ CALLS = [
         ring.trig_combine,
         (np.ones(4, U16), np.ones((4, 2), U64), np.ones((4, 2), U64), 16, 14, *np.ones((3, 2), np.int64)),
     ),
+    (ring.sign_combine, (*np.ones((2, 4), np.uint8), np.ones(4, U16), np.ones(4, np.uint8), ring.sign_rules(4), True)),
+    (ring.dcf_words, (np.ones((3, 2), U64), np.ones((3, 2), U64), np.ones(3, np.uint32), 20)),
+    (ring.dcf_share, (np.ones((3, 2), U64), np.ones((3, 13, 2), U64), np.ones(3, np.uint32), 20, True)),
+    (ring.pick, (np.ones((2, 3, 4), U64), np.ones((2, 3), np.uint8))),
     (ring.encode, (np.ones((2, 3)), 16)),
     (ring.decode, (np.ones((2, 3), U64), 16)),
 ]

@@ -14,7 +14,11 @@ def calls(words):
     wide = words(3, 16, bits=24).astype(np.uint32)
     series = [np.arange(1, 6, dtype=np.int64) for _ in range(3)]
     weight = [words(8), rows, rows]
+    small = [words(3, 8, bits=6).astype(np.uint8) for _ in range(3)]
+    tables = [words(3, 8, bits=32).astype(np.uint32) for _ in range(3)] + [short]
     return {
+        "sign_lookup": [words(3, 8, bits=20).astype(np.uint32), tables, small[0], 20, True],
+        "sign_combine": [small[0], small[1], short, small[2], ring.sign_rules(4).copy(), True],
         "walsh_hadamard": [rows],
         "round_open": [rows, short, 20, 16],
         "unpack_sum": [words(45, bits=8).astype(np.uint8), words(3, 6, bits=20).astype(np.uint32), 20],

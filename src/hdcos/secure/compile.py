@@ -126,7 +126,8 @@ class _Compiler(Reader):
             elif isinstance(layer, PUBLIC):
                 self._public(layer)
             elif isinstance(layer, nn.MaxPool2d):
-                self._largest(layer)
+                self._largest(self.position)
+                self.position += 1
             else:
                 self._linear(self.position)
         return CompiledNetwork(self.front, start, self.input_bits, tuple(self.made), self.shapes[-1], self.gain)
@@ -268,13 +269,14 @@ class _Compiler(Reader):
                 return isinstance(layer, Activation | nn.MaxPool2d)
         return True
 
-    def _largest(self, layer: nn.MaxPool2d) -> None:
+    def _largest(self, index: int) -> None:
         """The largest of squares: differences need one bit more than values. What gain there is goes on."""
+        layer = self.layers[index]
+        assert isinstance(layer, nn.MaxPool2d)
         drop = max(0, self.scale - COMPARED_SCALE + 1)
         kept = min(self.scale - drop + RANGE_BITS + 3, self.bits - drop)
-        self.made.append(Largest(name=f"{self.position} {layer.kind}", window=layer.size, drop=drop, bits=kept))
+        self.made.append(Largest(name=f"{index} {layer.kind}", window=layer.size, drop=drop, bits=kept))
         self.masked = False
-        self.position += 1
 
     # ---- activations
 
@@ -291,12 +293,23 @@ class _Compiler(Reader):
         self.masked = self.turns = False
         if periodic and self._fuse():
             return
+        pooled = self._grows(layer) and isinstance(self._next(), nn.MaxPool2d)
+        if pooled:  # the largest first: what follows then has fewer numbers to compare, and the result is the same
+            self._largest(self.position + 1)
         stage = activation_stage(layer, name, self.scale, self.bits, turns, self._precision(layer), SQUARE_SCALE)
         self.made.append(stage)
         self.scale, self.bits = stage.result_scale(self.scale), 64
         if isinstance(layer, nn.GrowingCos):
             self.gain = 2 * pi if turns else 1.0
-        self.position += 1
+        self.position += 2 if pooled else 1
+
+    def _next(self) -> Layer | None:
+        return self.layers[self.position + 1] if self.position + 1 < len(self.layers) else None
+
+    @staticmethod
+    def _grows(layer: Activation) -> bool:
+        """Whether an activation that compares leaves larger numbers larger."""
+        return isinstance(layer, nn.ReLU) or (isinstance(layer, nn.LeakyReLU) and layer.slope >= 0)
 
     def _fuse(self) -> bool:
         """Compute the cosine here and a Hadamard-Diagonal layer behind it as one stage, if one comes next."""
