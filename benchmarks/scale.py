@@ -172,7 +172,7 @@ def replicas(seed: int) -> Iterator[Line]:
         four = cluster.fit(model, x, y, epochs=250, seed=1, **options).predict(x)
     with hdcos.local() as cluster:
         one = cluster.fit(model, x, y, epochs=250, seed=1, **options).predict(x)
-    line = "four replicas, hashes equal after each of 250 epochs, 1,000 steps: largest difference of an output to one pair's"
+    line = "four replicas, hashes equal after each of 250 epochs (1,000 steps): an output differs from one pair's by"
     yield at_most(line, float(np.abs(four - one).max()), 0.1)
 
 
