@@ -3,7 +3,9 @@
 node         a process: reads its configuration, makes its links, serves
 engine       a party's link to its peer, its material, and programs run with both
 worker       what a party does, command by command, over one pair of links
-group        the workers of one party that train together
+side_worker  a further worker of a party, as its node drives it; launcher, ray_launcher and relay, how it is started
+             and reached; dealers, those of the dealer
+group        the workers of one party that train together; gathering, where the first waits for the others
 opened       models and functions that are open: how a batch runs, and what leaves
 training     a run of training at a party; dataset, checkpoint
 rows         rows of shares, taken by number from wherever they lie: mapped files, spools of a local cluster
@@ -17,6 +19,5 @@ links        the links between the parties; session, one life of them
 service      sessions one after another, for as long as the process lives
 store        models, jobs and records on disk; uploads, data sets; database, its tables and room
 budget       what an operator gives; config, where that is said; failures, what is not tried again
-doctor       what is wrong with a cluster, seen from a node
 http         the HTTPS interface, which needs the extra hdcos[server]
 """
