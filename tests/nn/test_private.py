@@ -290,10 +290,31 @@ def test_networks_with_relu_are_within_their_bound(name: str, masked: bool) -> N
 def test_a_relu_lenet5_takes_three_rounds_for_each_comparison_and_says_what_its_answers_tell() -> None:
     model = nn.models.lenet5(activation="relu", structure="dense")
     largest = [nn.MaxPool2d(2) if isinstance(layer, nn.AvgPool2d) else layer for layer in model.layers]
-    for network, rounds in ((model, 4 * 3 + 4), (nn.Sequential(largest, input_shape=(1, 28, 28)), 4 * 3 + 4 + 2 * 6)):
+    pooled = nn.Sequential(largest, input_shape=(1, 28, 28))
+    for network, rounds, queries in ((model, 4 * 3 + 4, 3e5), (pooled, 4 * 3 + 4 + 2 * 6, 7e4)):
         chosen = compile_network(network)
         assert plan_inference(chosen).rounds == rounds
-        assert stated_queries(chosen) == 1e7
+        assert stated_queries(chosen) == queries * 25 / 10  # units of the first layer over outputs
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [
+        ([nn.Dense(4, 4), nn.Tanh(), nn.Dense(4, 4), nn.ReLU(), nn.Dense(4, 2)], "no room for values"),
+        (
+            [nn.Conv2d(1, 2, 3), nn.Tanh(), nn.Conv2d(2, 2, 3), nn.MaxPool2d(2), nn.Flatten(), nn.Dense(8, 2)],
+            "no room for differences",
+        ),
+        (
+            [nn.Conv2d(1, 1, 1), nn.ReLU(), nn.AvgPool2d(2), nn.MaxPool2d(2), nn.Flatten(), nn.Dense(4, 2)],
+            "put a linear layer between them",
+        ),
+    ],
+)
+def test_comparisons_that_would_wrap_are_refused_by_name(layers, message: str) -> None:
+    shape = (4,) if isinstance(layers[0], nn.Dense) else (1, 8, 8)
+    with pytest.raises(ModelError, match=message):
+        compile_network(nn.Sequential(layers, input_shape=shape))
 
 
 def test_weights_too_large_for_the_scale_are_refused_by_name() -> None:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from threading import Thread
 from typing import Any
 
+from hdcos.errors import HdcosError
 from hdcos.link import Doorman, worker_name
 from hdcos.party.launcher import Launcher, Running, choose_launcher
 from hdcos.party.node import Node, run_dealer
@@ -35,10 +36,14 @@ def serve_with_workers(node: Node, workers: int, ray: str) -> None:
 def _keep_running(node: Node, index: int, launcher: Launcher) -> None:
     name, pause = worker_name(node.role, index), LOOK_S
     while True:
-        began, worker = time.monotonic(), launcher.start(name, _settings(node, name, index))
-        log.info("worker %d begins", index)
-        died = _await_end(worker)
-        worker.stop()
+        began = time.monotonic()
+        try:
+            worker = launcher.start(name, _settings(node, name, index))
+            log.info("worker %d begins", index)
+            died = _await_end(worker)
+            worker.stop()
+        except (OSError, HdcosError) as error:
+            died = f"{type(error).__name__}: {error}"
         log.warning("worker %d does not work: %s", index, died)
         pause = LOOK_S if time.monotonic() - began > 10.0 else min(2 * pause, 10.0)
         time.sleep(pause)

@@ -57,6 +57,7 @@ SLICE_S, BUSY_SLICE_S = 0.4, 0.05
 """How long training may keep predictions waiting: when none came lately, and when some did."""
 INTERIM_ROWS = 512
 """Rows of material for the model of an epoch, which is looked at once."""
+ALONE_S = 60.0
 LEAST_PART = 16
 """Rows of a batch that are worth a pair of their own."""
 TIDY_S = 5.0
@@ -120,6 +121,8 @@ class Scheduler:
         self._tidied, self._turn = time.monotonic(), 0
         self._predicted = 0.0
         self._step_s: dict[str, float] = {}
+        self._alone: dict[str, float] = {}
+        """Jobs that the first pair trains by itself, and until when."""
 
     def hear(self, theirs: Inventory) -> None:
         """Party 1 holds this now."""
@@ -130,9 +133,15 @@ class Scheduler:
         """Party 1 was asked for these functions."""
         self._functions_there, self._functions_seen = theirs, -1
 
-    def look_again(self) -> None:
-        """Something that was being done is not any more."""
-        self._fresh = True
+    def pause(self, job: str, alone: bool = False) -> None:
+        """A job is about to be let go of: it goes on when party 1 has said which checkpoints it holds then.
+
+        One that others did not come for in time is trained by the first pair `alone` for a while.
+        """
+        if self._theirs is not None:
+            self._theirs["jobs"] = [known for known in self._theirs["jobs"] if known[0] != job]
+        if alone:
+            self._alone[job] = time.monotonic() + ALONE_S
 
     @property
     def informed(self) -> bool:
@@ -332,11 +341,13 @@ class Scheduler:
             yield CloseJob(job.id, "failed", f"{MOST_ATTEMPTS} attempts in a row did not reach a checkpoint")
             return
         resume = None if newest_step is None else newest_step[0]
-        yield OpenJob(job.id, _scope("training", job.id), chosen, attempt, resume, self._crew(job.spec["batch_size"]))
+        yield OpenJob(
+            job.id, _scope("training", job.id), chosen, attempt, resume, self._crew(job.id, job.spec["batch_size"])
+        )
 
-    def _crew(self, batch: int) -> list[int]:
+    def _crew(self, job: str, batch: int) -> list[int]:
         """The pairs that take the steps of a job: as many as there are and its batch can be divided among."""
-        pairs = [0, *self._further()]
+        pairs = [0] if time.monotonic() < self._alone.get(job, 0.0) else [0, *self._further()]
         most = max(n for n in range(1, len(pairs) + 1) if batch % n == 0 and (n == 1 or batch >= n * LEAST_PART))
         return pairs[:most] if most > 1 else []
 
@@ -359,14 +370,16 @@ class Scheduler:
             self._fresh = True  # the next job may begin
             return
         together = progress.training.group.size
-        if progress.saved and together < len(self._crew(progress.training.settings.batch)):
-            yield PauseJob(job)  # and go on at once with those that have come meanwhile
-            self._fresh = True
+        if progress.saved and together < len(self._crew(job, progress.training.settings.batch)):
+            self.pause(job)
+            yield PauseJob(job)  # and go on with those that have come meanwhile
             return
         busy = time.monotonic() - self._predicted < 1.0
         at_once = max(1, int((BUSY_SLICE_S if busy else SLICE_S) / self._step_s.get(job, SLICE_S)))
         epoch, done = divmod(progress.step, progress.steps_per_epoch)
         steps = min(at_once, progress.steps_per_epoch - done)
+        if together > 1:  # if a worker is lost, neither party has written a checkpoint that the other has not
+            steps = min(steps, progress.to_checkpoint)
         started = time.monotonic()
         yield (Steps if together == 1 else StepsTogether)(job, progress.step, steps, progress.rates[epoch])
         if job not in self._worker.jobs:  # a worker was lost

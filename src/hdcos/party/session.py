@@ -189,7 +189,8 @@ class Session:
             self.worker.execute(command)
             self._failures.end()
             return
-        outcome: object = self._together(lambda: self.worker.begin(command))
+        spared = WorkerLost if isinstance(command, StepsTogether) else HdcosError
+        outcome: object = self._together(lambda: self.worker.begin(command), spared)
         if callable(outcome):
             outcome = self._together(outcome)
         if not isinstance(outcome, HdcosError):
@@ -198,8 +199,8 @@ class Session:
         if isinstance(outcome, WorkerLost) and isinstance(command, OpenJob | StepsTogether):
             log.warning("job %s goes on from its last checkpoint: %s", command.job, outcome)
             self._failures.end()
+            self._scheduler.pause(command.job, alone=isinstance(command, OpenJob))
             self._carry_out_both(PauseJob(command.job))
-            self._scheduler.look_again()
             return
         self._failures.fail(outcome)
         if isinstance(command, OpenFunction):
@@ -216,14 +217,17 @@ class Session:
         if isinstance(command, PauseJob | CloseJob):
             self._side_workers.tell(self._crews.pop(command.job, ()), command)
 
-    def _together(self, work: Callable[[], T]) -> T | HdcosError:
-        """Work that party 1 does too; what it gave, or the error of either party. Then party 1 is told how it went."""
+    def _together(self, work: Callable[[], T], spared: type[HdcosError] = HdcosError) -> T | HdcosError:
+        """Work that party 1 does too; what it gave, or the error of either party. Then party 1 is told how it went.
+
+        Errors that are not `spared` end the session: in the middle of steps the other party waits for the next round.
+        """
         result: T | HdcosError
         commands = self._links.commands
         try:
             result = work()
         except HdcosError as error:
-            if isinstance(error, PeerLost) or self._links.rounds.closed:
+            if isinstance(error, PeerLost) or self._links.rounds.closed or not isinstance(error, spared):
                 raise
             result = error
         try:
@@ -270,18 +274,19 @@ class Session:
         if not command.answered:
             self.worker.execute(command)
         else:
-            rest = self._answering(lambda: self.worker.begin(command))
+            spared = WorkerLost if isinstance(command, StepsTogether) else HdcosError
+            rest = self._answering(lambda: self.worker.begin(command), spared)
             if rest is not None:
                 self._answering(rest)
         self._failures.end()
 
-    def _answering(self, work: Callable[[], T]) -> T | None:
+    def _answering(self, work: Callable[[], T], spared: type[HdcosError] = HdcosError) -> T | None:
         """Work that party 0 does too; what it gave, if both succeeded."""
         commands, result = self._links.commands, None
         try:
             result = work()
         except HdcosError as error:
-            if isinstance(error, PeerLost) or self._links.rounds.closed:
+            if isinstance(error, PeerLost) or self._links.rounds.closed or not isinstance(error, spared):
                 raise
             if not isinstance(error, WorkerLost):  # which is no mistake of the job
                 self._failures.fail(error)

@@ -12,8 +12,9 @@ never has a past: names of scopes, masks and links are new with every life.
 Security  a worker holds what its party may hold: shares of rows, models and material. It knows its node by a
           certificate made for this life, the other party's worker by a certificate that the other node issued for its
           number, and by a token that the two nodes agreed on for this life, which both say when they meet
-          (`Hello.run`): a worker of another life or another pair is refused. Executions of its material are reserved
-          in this party's ledger before they are used.
+          (`Hello.run`): a worker of another life or another pair is refused. Executions of its material for
+          predictions are reserved in this party's ledger before they are used; material of steps is named by the
+          attempt of the job, which the first pair notes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import logging
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain
@@ -34,7 +35,7 @@ import numpy as np
 
 from hdcos.api import answers, commands
 from hdcos.api.commands import Command, read_command, write_command
-from hdcos.errors import DataMissing, HdcosError, InputError, PeerLost, WorkerLost
+from hdcos.errors import DataMissing, HdcosError, InputError, PeerLost
 from hdcos.files import write_whole
 from hdcos.link import Hello, Identity, Kind, Link, connect, handshake, worker_name
 from hdcos.link.handshake import SOFTWARE
@@ -49,7 +50,7 @@ from hdcos.party.store import Store, StoredDataset
 from hdcos.ring import Array, table_hash
 
 log = logging.getLogger("hdcos")
-START_S, LOOK_S, HEARTBEAT_S, COUNT_S = 30.0, 1.0, 1.0, 2.0
+START_S, LOOK_S, HEARTBEAT_S, COUNT_S, LONGEST_S = 30.0, 1.0, 1.0, 2.0, 120.0
 PIECE_WORDS = 1 << 20
 """Of a data set, in one message to a worker that cannot read its file."""
 WANTED_FILE = "workers"
@@ -130,9 +131,10 @@ class SideWorker:
     def tell(self, command: Command) -> None:
         """Have a command of a job carried out next; for party 0 alone."""
         batcher = self._shared.batcher
-        with batcher.changed:
-            self._asked.append(command)
-            batcher.changed.notify_all()
+        if self.up:
+            with batcher.changed:
+                self._asked.append(command)
+                batcher.changed.notify_all()
 
     def status(self) -> answers.WorkerStatus:
         return {
@@ -189,7 +191,10 @@ class SideWorker:
             self.lives, self.reason = self.lives + 1, ""
             log.info("worker %d begins", self.index)
             work = self._lead if self.rank == 0 else self._follow
-            work(peer, link)
+            try:
+                work(peer, link)
+            finally:  # before its process is waited for: nobody may count on it from here on
+                self.reason = "it is ending"
 
     def _meet(self) -> tuple[Link, str, int]:
         """The other node's link for this pair, the token of this life, and which dealer works for this pair."""
@@ -245,9 +250,10 @@ class SideWorker:
     def _lead(self, peer: Link, worker: Link) -> None:
         batcher, told = self._shared.batcher, 0.0
         while not self._stop.is_set():
-            for command in (*self._wanted_of_jobs(), *self._changes()):
+            if command := self._next_of_jobs() or next(iter(self._changes()), None):
                 told = time.monotonic()
                 self._do(command, peer, worker)
+                continue
             if self._shared.occupied() and (requests := batcher.batch(self._most_rows)):
                 told, self._running = time.monotonic(), requests
                 self._do(self._batch(requests), peer, worker)
@@ -267,12 +273,13 @@ class SideWorker:
                     HEARTBEAT_S / 4,
                 )
 
-    def _wanted_of_jobs(self) -> Iterator[Command]:
-        """What the first pair asked for; of jobs that a former life of this one took part in, nothing."""
+    def _next_of_jobs(self) -> Command | None:
+        """What the first pair asked for; of jobs that this one does not take part in, nothing."""
         while self._asked:
             command = self._asked.popleft()
             if isinstance(command, commands.OpenJob) or getattr(command, "job", None) in self._jobs:
-                yield command
+                return command
+        return None
 
     def _changes(self) -> Sequence[Command]:
         """What makes this pair ready for what the first one is ready for."""
@@ -308,7 +315,7 @@ class SideWorker:
 
     def _follow(self, peer: Link, worker: Link) -> None:
         while not self._stop.is_set():
-            _, payload = peer.receive(Kind.REQUEST, timeout_s=self._shared.node.timeout_s)
+            _, payload = peer.receive(Kind.REQUEST, timeout_s=LONGEST_S)  # party 0 may be busy with what was over here
             command = read_command(decode_message(payload)[0])
             if isinstance(command, commands.Infer):
                 self._running = self._shared.batcher.take(command.ids)
@@ -386,11 +393,13 @@ class SideWorker:
             self._ask(worker, commands.EndData(*known, item.rows))
 
     def _ask_group(self, worker: Link, *asked: Command) -> None:
-        """If another worker of the group is lost, the first pair says what becomes of the job."""
+        """What fails concerns the job alone, and the first pair says what becomes of it."""
         try:
             self._ask(worker, *asked)
-        except WorkerLost as error:
-            log.info("worker %d: %s", self.index, error)
+        except HdcosError as error:
+            if isinstance(error, PeerLost) or worker.closed:
+                raise
+            log.info("worker %d: %s: %s", self.index, type(error).__name__, error)
 
     def _infer(self, command: commands.Infer, worker: Link) -> None:
         requests, ready = self._running, self._ready[command.model]
@@ -435,11 +444,15 @@ class SideWorkers:
 
     def _keep(self) -> None:
         while not self._ended.is_set():
-            self.resize(read_wanted(self._wanted))
+            try:
+                self.resize(read_wanted(self._wanted))
+            except (OSError, HdcosError) as error:
+                log.warning("the number of workers stays as it is: %s", error)
             self._ended.wait(LOOK_S)
 
     def resize(self, workers: int) -> None:
-        """Have this many workers in all, the first one included."""
+        """Have this many workers in all, the first one included; none besides it once they were stopped."""
+        workers = 1 if self._ended.is_set() else workers
         for index in [index for index in self._side_workers if index >= workers]:
             self._side_workers.pop(index).stop()
         for index in range(1, workers):
@@ -466,14 +479,14 @@ class SideWorkers:
 
     @property
     def rows(self) -> int:
-        return sum(worker.rows for worker in self._side_workers.values())
+        return sum(worker.rows for worker in list(self._side_workers.values()))
 
     @property
     def batches(self) -> int:
-        return sum(worker.batches for worker in self._side_workers.values())
+        return sum(worker.batches for worker in list(self._side_workers.values()))
 
     def status(self) -> list[answers.WorkerStatus]:
-        return [worker.status() for worker in self._side_workers.values()]
+        return [worker.status() for worker in list(self._side_workers.values())]
 
 
 def want_workers(file: Path, workers: int) -> None:

@@ -391,6 +391,12 @@ class Progress:
         return self.training.settings.total_steps
 
     @property
+    def to_checkpoint(self) -> int:
+        """Steps until the next checkpoint is written."""
+        every = self.training.every or self.total_steps
+        return every - self.step % every
+
+    @property
     def saved(self) -> bool:
         """Whether it could go on from here: its last step is on disk, and is not the one that it began with."""
         training = self.training

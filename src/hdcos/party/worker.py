@@ -368,6 +368,8 @@ class Worker(Generic[A]):
         progress = self.jobs.pop(command.job, None)
         if progress is not None:
             progress.training.close()
+            # Heard: the other party must know of the checkpoints that were written since it heard of this job.
+            self._store.note_job(command.job, heard=True, step=progress.step, report=progress.report())
 
     # ---- the rest
 

@@ -75,7 +75,10 @@ def activation_stage(
         )
     if isinstance(layer, nn.ReLU | nn.LeakyReLU):
         drop, slope = max(0, scale - COMPARED_SCALE), layer.slope if isinstance(layer, nn.LeakyReLU) else None
-        return Rectified(name=name, slope=slope, drop=drop, bits=min(scale - drop + RANGE_BITS + 2, bits - drop))
+        kept = scale - drop + RANGE_BITS + 2
+        if kept > bits - drop:
+            raise ModelError(f"{name} has no room for values up to 2**{RANGE_BITS} behind what comes before it")
+        return Rectified(name=name, slope=slope, drop=drop, bits=kept)
     raise ModelError(f"{layer.kind} cannot be computed on shares")
 
 

@@ -273,8 +273,15 @@ class _Compiler(Reader):
         """The largest of squares: differences need one bit more than values. What gain there is goes on."""
         layer = self.layers[index]
         assert isinstance(layer, nn.MaxPool2d)
+        if self.gain != 1.0:
+            raise ModelError(
+                f"layer {index}, {layer.kind}, follows an activation and a scaling layer, whose sums would not fit: "
+                f"put a linear layer between them"
+            )
         drop = max(0, self.scale - COMPARED_SCALE + 1)
-        kept = min(self.scale - drop + RANGE_BITS + 3, self.bits - drop)
+        kept = self.scale - drop + RANGE_BITS + 3
+        if kept > self.bits - drop:
+            raise ModelError(f"layer {index}, {layer.kind}, has no room for differences of up to 2**{RANGE_BITS + 1}")
         self.made.append(Largest(name=f"{index} {layer.kind}", window=layer.size, drop=drop, bits=kept))
         self.masked = False
 
