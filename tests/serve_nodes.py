@@ -89,7 +89,7 @@ def starting(folder: Path) -> Iterator[Callable[..., Nodes]]:
 
         def start(party0: int, party1: int, dealer: int = 1, init: tuple[str, ...] = (), ray: bool = False) -> Nodes:
             assert command("init", folder / "c", "--single-machine", *init)[0] == 0
-            options = ("--ray", "local") if ray else ()
+            options = ("--timeout-s", "30", *(("--ray", "local") if ray else ()))  # machines may be slow
             wanted = {"dealer": dealer, "party0": party0, "party1": party1}
             return Nodes(
                 folder / "c",

@@ -20,7 +20,10 @@ KNOWN = (
     commands.Infer("fraud", "shares", ["a", "b"], 7, 12),
     commands.OpenJob("j", "training 1", [["rows", "v"]], 2, None),
     commands.OpenJob("j", "training 1", [["rows", "v"]], 2, 40),
+    commands.OpenJob("j", "training 1", [["rows", "v"]], 2, 40, [0, 2]),
     commands.Steps("j", 40, 5, 0.25),
+    commands.StepsTogether("j", 40, 5, 0.25),
+    commands.PauseJob("j"),
     commands.Publish("j", "1" * 32, "job 1", interim=True),
     commands.CloseJob("j", "failed", "InputError: no"),
     commands.Release("r"),
@@ -32,6 +35,7 @@ KNOWN = (
     commands.KeepData("rows", "v", 2, 1, ["a", "b"]),
     commands.AddRows("rows", "v"),
     commands.EndData("rows", "v", 3),
+    commands.FindData("rows", "v", 3, 2, 1, None, ["/var/lib/hdcos"]),
     commands.ForgetData("rows", "v"),
     commands.KeepJob("j", {"rates": [0.1], "seed": None}),
     commands.KeepReveal("r", "fraud", "0" * 32),
@@ -44,7 +48,7 @@ KNOWN = (
 
 
 def test_every_command_is_here() -> None:
-    assert {type(command) for command in KNOWN} == set(Command.__subclasses__())
+    assert {type(command) for command in KNOWN} == {*Command.__subclasses__(), commands.StepsTogether}
 
 
 @pytest.mark.parametrize("command", KNOWN, ids=lambda command: type(command).__name__)

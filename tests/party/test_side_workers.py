@@ -17,6 +17,7 @@ from hdcos import nn
 from tests.serve_nodes import Nodes, await_that, command, starting
 
 ROLES = ("dealer", "party0", "party1")
+pytestmark = pytest.mark.timeout(300)
 MODEL = nn.models.mlp([12, 16, 3], "cos", "hadamard", seed=2)
 OPTIONS = {"epochs": 3, "batch_size": 48, "lr": 0.1, "momentum": 0.9, "seed": 3, "watch": 0}
 
