@@ -89,12 +89,16 @@ def starting(folder: Path) -> Iterator[Callable[..., Nodes]]:
 
         def start(party0: int, party1: int, dealer: int = 1, init: tuple[str, ...] = (), ray: bool = False) -> Nodes:
             assert command("init", folder / "c", "--single-machine", *init)[0] == 0
-            options = ("--timeout-s", "30", *(("--ray", "local") if ray else ()))  # machines may be slow
+            slow = ("--timeout-s", "30")  # as machines may be
+            options = {
+                "dealer": slow,
+                **dict.fromkeys(("party0", "party1"), (*slow, *(("--ray", "local") if ray else ()))),
+            }
             wanted = {"dealer": dealer, "party0": party0, "party1": party1}
             return Nodes(
                 folder / "c",
                 {
-                    role: stack.enter_context(running(folder / "c", role, "--workers", str(count), *options))
+                    role: stack.enter_context(running(folder / "c", role, "--workers", str(count), *options[role]))
                     for role, count in wanted.items()
                     if count
                 },

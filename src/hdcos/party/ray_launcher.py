@@ -31,7 +31,7 @@ from hdcos.party.launcher import Address
 from hdcos.party.relay import Relay
 
 LOCAL = "local"
-ASK_S, START_S = 5.0, 60.0
+ASK_S, START_S, ATTEMPTS = 5.0, 60.0, 3
 
 
 class _Host:
@@ -91,15 +91,23 @@ class RayLauncher:
 
     def __init__(self, address: str, doorman: Doorman) -> None:
         self._doorman = doorman
+        for left in reversed(range(ATTEMPTS if address == LOCAL else 1)):
+            try:
+                self._begin(address)
+                return
+            except (OSError, ValueError, RuntimeError, RayError) as error:  # a port was taken meanwhile, for instance
+                ray.shutdown()
+                if not left:
+                    why = f"{type(error).__name__}: {error}"
+                    raise InputError(f"no Ray cluster answers at {address} ({why})") from None
+
+    def _begin(self, address: str) -> None:
         known = {"logging_level": logging.WARNING, "log_to_driver": True}
-        try:
-            if address == LOCAL:
-                folder = tempfile.mkdtemp(prefix="hdcos-ray-", dir=Path("/tmp"))  # its sockets' names must be short
-                ray.init(address=LOCAL, include_dashboard=False, _temp_dir=folder, **known)
-            else:
-                ray.init(address=address, **known)
-        except (ConnectionError, ValueError, RayError) as error:
-            raise InputError(f"no Ray cluster answers at {address} ({type(error).__name__}): {error}") from None
+        if address == LOCAL:
+            folder = tempfile.mkdtemp(prefix="hdcos-ray-", dir=Path("/tmp"))  # its sockets' names must be short
+            ray.init(address=LOCAL, include_dashboard=False, _temp_dir=folder, **known)
+        else:
+            ray.init(address=address, **known)
 
     @property
     def host(self) -> str:
