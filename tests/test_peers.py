@@ -53,7 +53,7 @@ def row(table: str, *starts: str) -> list[str]:
 def test_the_table_has_every_record_and_says_what_hdcos_has_not(recorded: dict[str, Any]) -> None:
     table = report.table(recorded)
     assert sum(line.startswith("| ") for line in table.splitlines()) == 1 + len(recorded["records"]) + 1
-    assert row(table, "ReLU of 128 x 1024", "hdcos")[2] == "has none yet"
+    assert row(table, "ReLU of 128 x 1024", "hdcos")[2] == "not measured yet"
     assert row(table, "LeNet-5, batch 128", "hdcos", "Hadamard") == [
         *("LeNet-5, batch 128", "hdcos", "Hadamard-diagonal, cosine", "500 ms", "12.3 ms", "**2 MB**", "-", "**4**"),
         *("3.0e-03", "dealer with a party"),

@@ -89,7 +89,7 @@ def table(results: Results) -> str:
         records = of_work(results, work)
         best = {name: _best(records, name) for name in COMPARED}
         if not any(record["system"] == "hdcos" for record in records):
-            found.append(f"| {work} | hdcos | has none yet |{' - |' * len(COLUMNS)} - |")
+            found.append(f"| {work} | hdcos | not measured yet |{' - |' * len(COLUMNS)} - |")
         for record in records:
             shown = [
                 f"**{cell}**" if record is best.get(name) else cell

@@ -6,4 +6,5 @@ requests what a client may send over HTTPS, with its limits; the settings of a r
 answers  what a party answers over HTTPS
 cost     what a piece of work cost, read off the meters
 commands what a party's worker is told to do
+process  the process of a node or a worker: started, told who it is, ended
 """

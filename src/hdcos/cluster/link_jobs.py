@@ -162,7 +162,7 @@ class LinkJob:
         kept = KeepJob(self.id, {**spec, "model": self._last_name})
         scope = f"training {secrets.token_hex(16)}"
         datasets, pairs = [list(item) for item in self._datasets], self._links.living()
-        opened = OpenJob(self.id, scope, datasets, attempt, resume, list(pairs) if len(pairs) > 1 else [])
+        opened = OpenJob(self.id, scope, datasets, attempt, resume, pairs if len(pairs) > 1 else [])
         facts, _ = self._links.ask(kept, opened, arrays=self._shares)[0]
         self.total_steps, self._steps_per_epoch = facts["total_steps"], facts["steps_per_epoch"]
         self.step = resume or 0

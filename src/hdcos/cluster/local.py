@@ -7,13 +7,10 @@ The processes talk over loopback with mutual TLS and certificates made for this 
 
 from __future__ import annotations
 
-import json
-import os
 import secrets
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -21,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from hdcos.api.process import end_process, start_process
 from hdcos.checks import check_whole
 from hdcos.cluster.cluster import Cluster
 from hdcos.cluster.link_transport import LinkTransport
@@ -33,7 +31,7 @@ from hdcos.ring.backend import implementation
 from hdcos.secure.compile import choose_bits
 
 ROLES = ("dealer", "party0", "party1")
-START_S, STOP_S = 30.0, 5.0
+START_S = 30.0
 
 
 @contextmanager
@@ -86,7 +84,6 @@ def local(
                         for name, identity in {**place.identities, "client": client}.items()
                     },
                     "addresses": place.addresses,
-                    "listener_fd": place.listeners[role].fileno(),
                     "run": run.hex(),
                     "timeout_s": timeout_s,
                     "emulation": {"rtt_ms": rtt_ms, "mbps": mbps} if emulation else None,
@@ -96,7 +93,9 @@ def local(
                     "others": others,
                 }
                 name = f"{role}.{index}" if index else role
-                processes.append(stack.enter_context(_start_process(name, config, folder / f"{name}.log")))
+                processes.append(
+                    stack.enter_context(_start_process(name, config, place.listeners[role], folder / f"{name}.log"))
+                )
         pairs = []
         for place in places:
             links = []
@@ -141,30 +140,14 @@ class _Process:
 
 
 @contextmanager
-def _start_process(role: str, config: Mapping[str, Any], log: Path) -> Iterator[_Process]:
+def _start_process(role: str, settings: Mapping[str, Any], listener: socket.socket, log: Path) -> Iterator[_Process]:
     """A node process that does not outlive the block, nor the calling process."""
     with log.open("wb") as errors:
-        popen = subprocess.Popen(
-            [sys.executable, "-m", "hdcos.party"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=errors,
-            pass_fds=[config["listener_fd"]],
-            start_new_session=True,
-            env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
-        )
-    assert popen.stdin is not None
+        popen = start_process(settings, listener, errors)
     try:
-        popen.stdin.write(json.dumps(config).encode() + b"\n")
-        popen.stdin.flush()
         yield _Process(role, popen, log)
     finally:
-        popen.stdin.close()
-        try:
-            popen.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            popen.kill()
-            popen.wait()
+        end_process(popen)
 
 
 def _explain(error: PeerLost, processes: Sequence[_Process]) -> PeerLost:

@@ -19,15 +19,11 @@ def main() -> None:
     threading.Thread(target=_end_with_input, daemon=True).start()
     try:
         if node.role == "dealer":
-            run_dealer(node, _to_stderr if node.identity.worker else None)
+            run_dealer(node)
         else:
             run_party(node, int(node.role[-1]))
     except (HandshakeError, PeerLost) as error:
         sys.exit(f"{node.role}: {error}")
-
-
-def _to_stderr(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def _end_with_input() -> None:

@@ -83,6 +83,20 @@ class Request:
         return [self.model, self.version, self.mode, self.rows, [list(run) for run in self.runs], opened]
 
 
+def join_rows(requests: Sequence[Request]) -> Array:
+    """The rows of requests that run together, one after another."""
+    return requests[0].words if len(requests) == 1 else np.concatenate([request.words for request in requests])
+
+
+def divide_answer(requests: Sequence[Request], words: Array, scale: int, bits: int) -> list[tuple[Request, Answer]]:
+    """The answers to requests that ran together: each has as many rows of the result as it brought."""
+    answers, first = [], 0
+    for request in requests:
+        answers.append((request, Answer(words[first : first + request.rows], scale, bits)))
+        first += request.rows
+    return answers
+
+
 class RecentIds:
     """Request ids that were used lately, in memory that never grows.
 

@@ -36,9 +36,9 @@ from hdcos.ring import Array
 
 FORMAT = "hdcos-checkpoint"
 VERSION = 1
-KEPT = 3
 LEAVE_S = 2.0
 """How long a run that has just failed may take to let go of a folder."""
+KEPT = 3
 """Parties may die between writing theirs: the newest that both hold is among the last few."""
 
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from threading import Thread
-from typing import Any
 
 from hdcos.errors import HdcosError
 from hdcos.link import Doorman, worker_name
@@ -38,7 +36,7 @@ def _keep_running(node: Node, index: int, launcher: Launcher) -> None:
     while True:
         began = time.monotonic()
         try:
-            worker = launcher.start(name, _settings(node, name, index))
+            worker = launcher.start(name, node.settings_of(index))
             log.info("worker %d begins", index)
             died = _await_end(worker)
             worker.stop()
@@ -53,22 +51,3 @@ def _await_end(worker: Running) -> str:
     while not (died := worker.state()):
         time.sleep(LOOK_S)
     return died
-
-
-def _settings(node: Node, name: str, index: int) -> Mapping[str, Any]:
-    own = node.identity.issue(name)
-    return {
-        "role": node.role,
-        "name": name,
-        "key": own.key_pem.decode(),
-        "certificate": own.certificate.pem,
-        "certificates": {role: known.pem for role, (known, *_) in node.certificates.items()},
-        "addresses": node.addresses,
-        "run": node.run.hex(),
-        "pair": "",
-        "dealer": 0,
-        "timeout_s": node.timeout_s,
-        "emulation": None,
-        "worker": index,
-        "others": {},
-    }

@@ -1,24 +1,19 @@
 """Starting workers: processes that end with the one that started them, whatever ends it.
 
-A worker is told who it is and whom it works with by one line of JSON (`Node.from_json`). On one machine it has no port
-of its own: others ask the node's port for its name, and the doorman hands it their connections. Workers may be started
-elsewhere: a launcher is anything with `start`.
+On one machine a worker has no port of its own: others ask the node's port for its name, and the doorman hands it their
+connections. Workers may be started elsewhere: a launcher is anything with `start`.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import socket
-import subprocess
-import sys
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from hdcos.api.process import end_process, how_it_ended, start_process
 from hdcos.errors import InputError
 from hdcos.link import Doorman
 
-STOP_S = 5.0
 Address = tuple[str, int]
 
 
@@ -50,44 +45,14 @@ class WorkerProcess:
     def __init__(self, doorman: Doorman, address: Address, name: str, settings: Mapping[str, Any]) -> None:
         self._doorman, self._name, self.address = doorman, name, address
         with doorman.serve(name) as listener:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "hdcos.party"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[listener.fileno()],
-                start_new_session=True,
-                env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
-            )
-            assert self._process.stdin is not None
-            told = {**settings, "listener_fd": listener.fileno()}
-            try:
-                self._process.stdin.write(json.dumps(told).encode() + b"\n")
-                self._process.stdin.flush()
-            except BrokenPipeError:  # it ended at once: `state` says how
-                return
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
+            self._process = start_process(settings, listener)
 
     def state(self) -> str:
-        status = self._process.poll()
-        if status is None:
-            return ""
-        return "it was killed" if status == -9 else f"it ended with status {status}"
+        return how_it_ended(self._process)
 
     def stop(self) -> None:
-        assert self._process.stdin is not None
         self._doorman.forget(self._name)
-        try:
-            self._process.stdin.close()
-        except BrokenPipeError:
-            self._process.kill()
-        try:
-            self._process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        end_process(self._process)
 
 
 class ProcessLauncher:

@@ -166,7 +166,7 @@ class PeerListener:
             link.abort(error)  # a visitor that makes no sense is nobody's problem but its own
 
     def _keep_side_worker(self, link: Link, index: int, token: str) -> None:
-        """It is answered when this party's own worker was started; one that there is no worker for is refused."""
+        """It is answered when this party's own worker is to be started; one that there is no worker for is refused."""
         if not 0 < index < self.workers:
             raise PolicyRefused(
                 f"party 0 has {self.workers} workers and party 1 asks for worker {index}: "

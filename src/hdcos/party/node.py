@@ -117,6 +117,26 @@ class Node:
             None,
         )
 
+    def settings_of(self, worker: int, dealer: int = 0, **more: Any) -> dict[str, Any]:
+        """What `from_json` makes a worker of this node of: with a key of its own, and whom else it knows."""
+        own = self.identity.issue(worker_name(self.role, worker))
+        return {
+            "role": self.role,
+            "name": own.name,
+            "key": own.key_pem.decode(),
+            "certificate": own.certificate.pem,
+            "certificates": {role: known.pem for role, (known, *_) in self.certificates.items()},
+            "addresses": self.addresses,
+            "run": self.run.hex(),
+            "pair": "",
+            "dealer": dealer,
+            "timeout_s": self.timeout_s,
+            "emulation": None,
+            "worker": worker,
+            "others": {},
+            **more,
+        }
+
     @property
     def has_dealer(self) -> bool:
         """Whether this cluster has a dealer."""
@@ -186,8 +206,8 @@ def _name(role: str, worker: int) -> str:
 def run_dealer(node: Node, say: Callable[[str], None] | None = None, workers: int = 1) -> None:
     """Serve whichever party connects, each connection in a thread of its own, for as long as the process lives.
 
-    With `say`, as a node of its own: a party's material ends with its connection, since parties begin again then. It
-    may be one of several `workers`.
+    With `say`, or as one of several `workers`, it is not that of a local cluster: a party's material ends with its
+    connection, since parties begin again then.
     """
     dealer = Dealer()
     with node.listen("party0", "party1", workers=range(MAX_WORKERS)) as listener:
@@ -204,7 +224,7 @@ def _to_stderr(text: str) -> None:
 def _deal_until_goodbye(
     node: Node, dealer: Dealer, link: Link, say: Callable[[str], None] | None, workers: int
 ) -> None:
-    closing = say is not None
+    closing = say is not None or bool(node.identity.worker)
     try:
         node.greet(link)
         serve_dealer(dealer, link, int(split_name(link.peer)[0] == "party1"), closing, workers)

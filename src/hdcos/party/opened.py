@@ -16,7 +16,7 @@ import numpy as np
 from hdcos.errors import InputError
 from hdcos.nn import Sequential
 from hdcos.party.allotment import A, MaterialAllotment
-from hdcos.party.batcher import Request
+from hdcos.party.batcher import Request, join_rows
 from hdcos.party.engine import Engine, fingerprint
 from hdcos.party.store import StoredModel
 from hdcos.protocol.catalogue import Call
@@ -137,7 +137,7 @@ class OpenedModel(Opened[A]):
         return pieces(executions)
 
     def program(self, parties: Sequence[Party], requests: Sequence[Request]) -> Rounds[Share]:
-        words = requests[0].words if len(requests) == 1 else np.concatenate([request.words for request in requests])
+        words = join_rows(requests)
         parts: list[Array] = np.split(words, np.cumsum(pieces(len(words)))[:-1])
         values: list[Share | Array] = list(parts)
         if requests[0].mode == "shares":

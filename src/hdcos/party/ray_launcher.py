@@ -11,12 +11,8 @@ Security  anybody who reaches Ray's ports runs code on the party's machines. The
 
 from __future__ import annotations
 
-import json
 import logging
-import os
 import socket
-import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,6 +21,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
+from hdcos.api.process import how_it_ended, start_process
 from hdcos.errors import InputError, PeerLost
 from hdcos.link import Doorman
 from hdcos.party.launcher import Address
@@ -40,26 +37,12 @@ class _Host:
     def start(self, settings: Mapping[str, Any]) -> Address:
         host = ray.util.get_node_ip_address()
         with socket.create_server((host, 0)) as listener:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "hdcos.party"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[listener.fileno()],
-                env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
-            )
-            assert self._process.stdin is not None
-            told = {**settings, "listener_fd": listener.fileno()}
-            self._process.stdin.write(json.dumps(told).encode() + b"\n")
-            self._process.stdin.flush()
+            self._process = start_process(settings, listener)
             address: Address = listener.getsockname()[:2]
         return address
 
     def state(self) -> str:
-        status = self._process.poll()
-        return "" if status is None else f"it ended with status {status}"
-
-    def pid(self) -> int:
-        return self._process.pid
+        return how_it_ended(self._process)
 
 
 class RayWorker:

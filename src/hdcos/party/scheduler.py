@@ -44,7 +44,7 @@ from hdcos.party.engine import fingerprint
 from hdcos.party.failures import Failures
 from hdcos.party.functions import open_command
 from hdcos.party.opened import Opened, OpenedFunction
-from hdcos.party.store import ENDED, KEEP, Store, StoredJob, StoredModel
+from hdcos.party.store import ENDED, KEEP, Store, StoredJob, StoredModel, interim_name
 from hdcos.party.worker import Worker
 from hdcos.secure import compile_network
 from hdcos.secure.estimate import ot_traffic
@@ -58,6 +58,7 @@ SLICE_S, BUSY_SLICE_S = 0.4, 0.05
 INTERIM_ROWS = 512
 """Rows of material for the model of an epoch, which is looked at once."""
 ALONE_S = 60.0
+"""How long the first pair trains a job by itself that others did not come for."""
 LEAST_PART = 16
 """Rows of a batch that are worth a pair of their own."""
 TIDY_S = 5.0
@@ -290,7 +291,7 @@ class Scheduler:
         if not self._has_dealer:
             # Two parties without a dealer say far more to each other than they keep: what they say is what counts.
             rows = min(rows, max(LEAST_AHEAD, int(megabytes * 1e6 / ot_traffic(chosen).bytes)))
-        if model.name in {self._store.job(job).interim for job in self._worker.jobs}:
+        if model.name in map(interim_name, self._worker.jobs):
             rows = min(rows, INTERIM_ROWS)
         rows_masked = max(1, int(MASKED_PART * rows))
         ahead = {"shares": rows - rows_masked or 1, "masked": rows_masked}

@@ -31,7 +31,7 @@ from hdcos.party.node import Node
 from hdcos.party.opened import Loaded
 from hdcos.party.session import Session
 from hdcos.party.side_worker import WANTED_FILE, Shared, SideWorkers
-from hdcos.party.store import ENDED, Store, StoredJob
+from hdcos.party.store import ENDED, Store, StoredJob, interim_name
 from hdcos.party.training import Progress
 from hdcos.party.worker import Worker
 
@@ -202,7 +202,7 @@ class Service:
         session = self.session
         if session is None:
             return {}
-        passing = {self.store.job(job).interim for job in list(session.worker.jobs)}
+        passing = {interim_name(job) for job in list(session.worker.jobs)}
         return {name: loaded for name, loaded in session.worker.models.items() if name not in passing}
 
     @property

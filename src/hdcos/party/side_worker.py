@@ -23,7 +23,7 @@ import logging
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain
@@ -41,7 +41,7 @@ from hdcos.link import Hello, Identity, Kind, Link, connect, handshake, worker_n
 from hdcos.link.handshake import SOFTWARE
 from hdcos.link.message import decode_message, encode_message, integer, request
 from hdcos.party.allotment import LEDGER_BLOCK
-from hdcos.party.batcher import Answer, Batcher, Refused, Request
+from hdcos.party.batcher import Batcher, Refused, Request, divide_answer, join_rows
 from hdcos.party.launcher import Address, Launcher, Running
 from hdcos.party.links import PeerListener, dial_side_worker
 from hdcos.party.node import Node
@@ -211,24 +211,9 @@ class SideWorker:
         return link, token, integer(answer, "dealer")
 
     def _settings(self, front: Identity, token: str, dealer: int) -> Mapping[str, Any]:
-        node = self._shared.node
-        own = node.identity.issue(self._name)
-        certificates = {role: known.pem for role, (known, *_) in node.certificates.items()}
-        return {
-            "role": node.role,
-            "name": self._name,
-            "key": own.key_pem.decode(),
-            "certificate": own.certificate.pem,
-            "certificates": {**certificates, "client": front.certificate.pem},
-            "addresses": node.addresses,
-            "dealer": dealer,
-            "run": node.run.hex(),
-            "pair": token,
-            "timeout_s": node.timeout_s,
-            "emulation": None,
-            "worker": self.index,
-            "others": {"0": [certificates[node.role], self._shared.first]},
-        }
+        known = self._shared.node.settings_of(self.index, dealer, pair=token)
+        known["certificates"]["client"] = front.certificate.pem
+        return {**known, "others": {"0": [known["certificates"][known["role"]], self._shared.first]}}
 
     def _greet(self, front: Identity, worker: Running) -> Link:
         """A link to the worker, as soon as it listens; one that has ended is not waited for."""
@@ -250,7 +235,7 @@ class SideWorker:
     def _lead(self, peer: Link, worker: Link) -> None:
         batcher, told = self._shared.batcher, 0.0
         while not self._stop.is_set():
-            if command := self._next_of_jobs() or next(iter(self._changes()), None):
+            if command := self._next_of_jobs() or next(self._changes(), None):
                 told = time.monotonic()
                 self._do(command, peer, worker)
                 continue
@@ -281,17 +266,16 @@ class SideWorker:
                 return command
         return None
 
-    def _changes(self) -> Sequence[Command]:
+    def _changes(self) -> Iterator[Command]:
         """What makes this pair ready for what the first one is ready for."""
         wanted = self._shared.models()
-        found: list[Command] = [commands.Unload(name) for name in self._ready if name not in wanted]
+        yield from (commands.Unload(name) for name in self._ready if name not in wanted)
         for name, loaded in wanted.items():
             ready = self._ready.get(name)
             if ready is None or ready.version != loaded.version:
                 scope = f"model {name} {secrets.token_hex(16)}"
                 ahead = loaded.allotment("shares").most_rows
-                found.append(commands.Load(name, loaded.version, scope, {"shares": ahead}))
-        return found
+                yield commands.Load(name, loaded.version, scope, {"shares": ahead})
 
     def _most_rows(self, wanted: Request) -> int:
         """Rows of a batch that begins with a request; none if this pair cannot run it."""
@@ -410,18 +394,11 @@ class SideWorker:
             ready.reserved += count
         for wanted in requests:
             wanted.begun = True
-        words = [wanted.words for wanted in requests]
         numbered = commands.Infer(command.model, command.mode, [str(command.start)], command.start, command.ordered)
-        inputs = {"input": words[0] if len(words) == 1 else np.concatenate(words)}
-        facts, found = self._ask(worker, numbered, arrays=inputs)
-        given, first = [], 0
-        for wanted in requests:
-            part = found["words"][first : first + wanted.rows]
-            given.append((wanted, Answer(part, facts["scale"], facts["bits"])))
-            first += wanted.rows
+        facts, found = self._ask(worker, numbered, arrays={"input": join_rows(requests)})
         self._running = []
         self.batches, self.rows = self.batches + 1, self.rows + rows
-        self._shared.batcher.settle(given)
+        self._shared.batcher.settle(divide_answer(requests, found["words"], facts["scale"], facts["bits"]))
 
     def _ask(
         self, worker: Link, *asked: Command, arrays: Mapping[str, Array] | None = None

@@ -66,6 +66,11 @@ class StoredModel:
     """The version of the arithmetic whose scales its shares have."""
 
 
+def interim_name(job: str) -> str:
+    """What the model of a job is called as it is after each epoch."""
+    return f"job-{job}"
+
+
 @dataclass(frozen=True)
 class StoredJob:
     id: str
@@ -86,7 +91,7 @@ class StoredJob:
     @property
     def interim(self) -> str:
         """The name of its model as it is after each epoch, for clients that watch it."""
-        return f"job-{self.id}"
+        return interim_name(self.id)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from hdcos.errors import HdcosError, InputError, ModelError, PolicyRefused
 from hdcos.nn import Sequential
 from hdcos.offline import MaterialPool
 from hdcos.party.allotment import A, split_runs
-from hdcos.party.batcher import Answer, Request
+from hdcos.party.batcher import Answer, Request, divide_answer
 from hdcos.party.checkpoint import Checkpoints
 from hdcos.party.dataset import Dataset, join_datasets
 from hdcos.party.engine import Engine, fingerprint
@@ -283,14 +283,10 @@ class Worker(Generic[A]):
             result = engine.run(agreed, opened.program(parties, requests), allocations)
         address = f"{allotment.pool.name} {runs[0]} {rows}"
         scale, bits, words = opened.refresh_for_client(result, engine, address)
-        answers, first = [], 0
-        for request in requests:
-            answers.append((request, Answer(words[first : first + request.rows], scale, bits)))
-            first += request.rows
         self.batches += 1
         self.rows += rows
         opened.rows += rows
-        self._requests.settle(answers)
+        self._requests.settle(divide_answer(requests, words, scale, bits))
         return {"seconds": engine.online_s - started_s}
 
     # ---- training
