@@ -16,8 +16,8 @@ from statistics import median, quantiles
 from typing import Any
 
 HERE = Path(__file__).resolve().parent.parent
-CLUSTERS, TURNS = 6, 6
-STEPS = {"higgs": 200, "lenet5": 8}
+CLUSTERS, TURNS = 16, 4
+STEPS = {"higgs": 150, "lenet5": 6}
 
 
 class Side:

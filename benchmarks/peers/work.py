@@ -65,9 +65,10 @@ def steps_of(work: Work, way: Way) -> int:
 def ways(work: Work) -> list[Way]:
     """Every way that is measured. Peers take the cosine, which costs them more than ReLU, only where it is quick."""
     if work.kind == "function":
-        systems = SYSTEMS if work.key == "cos" else SYSTEMS[1:]
-        return [Way(system, work.key) for system in systems]
+        return [Way(system, work.key) for system in SYSTEMS]
     mine = [Way("hdcos", "cos", "hadamard"), Way("hdcos", "cos", "dense")]
+    if work.kind == "predict":
+        mine.append(Way("hdcos", "relu", "dense"))
     peers = [Way(system, "relu", "dense") for system in SYSTEMS[1:]]
     if work.rows == 1 or work.key == "higgs-step":
         peers += [Way(system, "cos", "dense") for system in SYSTEMS[1:]]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -21,12 +22,24 @@ from hdcos.testing.pair import Opened, deal, share_pair, simulate
 from protocol_cases import CASES, Case
 
 SAMPLES = 20_000
+FEWEST_RUNS = 4
 BINS_BITS = 5
 LEAST_P = 1e-9
 """A uniform value fails a test once in a billion; thousands of tests are made."""
 
 SECRETS = {"0": 0, "1": 1, "-1": 2**64 - 1, "large": 2**62 + 987654321}
-SECRET_CASES = [case for case in CASES if case.name != "reveal"]
+
+
+def _in_large_batches(case: Case) -> Case:
+    """The case on more rows, where all its inputs are rows: as many samples in fewer runs."""
+    (rows, *others), size = case.shapes[0], prod(case.shapes[0])
+    if any(shape != case.shapes[0] for shape in case.shapes):
+        return case
+    times = max(1, SAMPLES // FEWEST_RUNS // size)
+    return replace(case, shapes=((rows * times, *others),) * len(case.shapes))
+
+
+SECRET_CASES = [_in_large_batches(case) for case in CASES if case.name != "reveal"]
 
 Allocating = Callable[[Case, list], tuple[Allocation, Allocation]]
 Runs = list[list[Opened]]
@@ -90,7 +103,7 @@ def openings(case: Case, word: int, runs: int, allocating: Allocating = fresh) -
 
 
 def runs_needed(case: Case) -> int:
-    return max(2, -(-SAMPLES // prod(case.shapes[0])))
+    return max(FEWEST_RUNS, -(-SAMPLES // prod(case.shapes[0])))
 
 
 def p_value(values: np.ndarray, bits: int) -> float:

@@ -242,7 +242,8 @@ class Training:
 
     def _take(self, rows: Array, moves: Array | None) -> tuple[Share, Share]:
         """These rows and their targets, wherever the data set lies."""
-        x, targets = map(np.ascontiguousarray, np.split(self.data.rows.take(rows), [self.data.features], axis=1))
+        words, features = self.data.rows.take(rows), self.data.features
+        x, targets = np.ascontiguousarray(words[:, :features]), np.ascontiguousarray(words[:, features:])
         if self.augment is not None and moves is not None:
             x = self.augment.move(x, moves)
         return Share(x, INPUT_SCALE), Share(targets, TARGET_SCALE).raised(self.plan.target_scale)

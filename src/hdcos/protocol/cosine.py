@@ -130,7 +130,7 @@ def open_angle(
     return d, cos_r.astype(np.uint64, copy=False), sin_r.astype(np.uint64, copy=False)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Phase:
     """An opened phase d = y - r with this party's shares of cos r and sin r, both at `scale`."""
 
@@ -157,7 +157,7 @@ class Phase:
         return words
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class FusedPhase(Phase):
     """A phase with this party's shares of m_w cos r and m_w sin r, for the mask m_w of the next layer's weight."""
 

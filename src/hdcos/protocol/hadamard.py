@@ -50,7 +50,7 @@ from hdcos.ring.types import Pool
 from hdcos.sharing import Share
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class HadamardCosine:
     """The result of a fused layer, not computed yet: opening it or taking its share does the work in one pass."""
 

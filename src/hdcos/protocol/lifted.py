@@ -33,7 +33,7 @@ from hdcos.ring import Array, compact_dtype, lifted_product, lifted_sums, lifted
 from hdcos.sharing import Share
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Lifted:
     """x = E - m + t b in the whole ring; E and t follow from D, which was opened, and m and b are shared."""
 
@@ -124,7 +124,7 @@ def summed_product(party: Party, x: Lifted, w: Masked) -> tuple[Share, Share]:
     return Share(total, x.scale), Share(sums, x.scale + w.scale)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class LiftedRows:
     """A lifted value of which m is known in sums over rows only: x = E - m + t b, and the total of m."""
 
@@ -156,7 +156,7 @@ def _take_products(party: Party, x: Lifted, w: Masked, pool: Shape = (), ring: i
     return m_w.astype(np.uint64, copy=False), b_w.astype(np.uint64, copy=False)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class TrigProduct:
     """[x cos r] and [x sin r]: from here x times any a cos y + b sin y is local."""
 

@@ -32,7 +32,7 @@ from hdcos.ring import Array, compact_dtype, modulo, packed_size
 from hdcos.sharing import Public, Share
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Masked:
     """x with D = x + m known to both parties and m shared; `reference` is the mask's address."""
 

@@ -12,7 +12,9 @@ Security  the order depends on the seed, the epoch and sizes, which are public: 
 
 from __future__ import annotations
 
+from bisect import bisect
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import numpy as np
 
@@ -63,9 +65,9 @@ class Epoch:
             self._windows = [order[start : start + MIXED] for start in range(0, count, MIXED)]
             short = count * self.block - self.rows
             lengths = [self.block * len(blocks) - short * bool((blocks == count - 1).any()) for blocks in self._windows]
-            self._starts = np.cumsum([0, *lengths])
+            self._starts = list(accumulate(lengths, initial=0))
         else:
-            self._windows, self._starts = [np.zeros(1, np.int64)], np.array([0, self.rows])
+            self._windows, self._starts = [np.zeros(1, np.int64)], [0, self.rows]
 
     @property
     def steps(self) -> int:
@@ -74,7 +76,7 @@ class Epoch:
     def take(self, step: int) -> Array:
         """The rows of a step."""
         first, last = step * self.batch, (step + 1) * self.batch
-        begin, end = (int(np.searchsorted(self._starts, place, "right")) - 1 for place in (first, last - 1))
+        begin, end = bisect(self._starts, first) - 1, bisect(self._starts, last - 1) - 1
         parts = [
             self._window(index)[max(0, first - self._starts[index]) : last - self._starts[index]]
             for index in range(begin, end + 1)
