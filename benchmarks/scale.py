@@ -197,7 +197,7 @@ def planner(seed: int) -> Iterator[Line]:
             done = _arrivals(private, count, np.zeros(1 + int(3 * LOAD_S * full.rows_per_s / QUEUE_ROWS)), LOAD_S)
             rows_per_s = done.rows / done.seconds
             rate = PLANNED_PART * rows_per_s / QUEUE_ROWS
-            gaps = np.random.default_rng(seed).exponential(1 / rate, int(rate * LOAD_S))
+            gaps = np.random.default_rng(seed).exponential(1 / rate, int(rate * 4 * LOAD_S))
             seen = _arrivals(private, count, np.cumsum(gaps))
         load = Load(rate, QUEUE_ROWS)
         told = Serving(costs, machines, Emulation(), load, batches=4000, seed=seed).run()
