@@ -3,7 +3,7 @@
 LeNet-5 with cosine and Hadamard-Diagonal layers is trained on shares for ten epochs, the same run in floating point and
 in fixed point beside it (`training.accuracy`); with a dense output layer too.
 Rates are those at which plaintext training did well; diagonals learn at sqrt(n) times them. Parts may run at once, each
-in a process of its own, except `steps`, which measures time.
+in a process of its own, except `steps` and `before`, which measure time.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ from statistics import fmean, median
 from typing import Any
 
 import hdcos
-from benchmarks import inference, training
+from benchmarks import against, inference, training
 from benchmarks.record import Line, at_least, at_most
 from benchmarks.training_runs import Run, floating
 from hdcos import data, nn
 
 READY = Path("results/ready.jsonl")
 TURNS = 7
+BEFORE = "be54426"
+"""The last commit without rates of their own for diagonals."""
 IMAGES: dict[str, tuple[str, bool, float, float, str, bool]] = {
     "mnist": ("mnist", False, 98.6, 0.05, "logistic", False),
     "mnist-dense": ("mnist", True, 98.8, 0.05, "logistic", False),
@@ -104,10 +106,24 @@ def steps(seed: int) -> Iterator[Line]:
         )
 
 
+def against_before(seed: int) -> Iterator[Line]:
+    """Whether training as accurate as this costs time: steps here and at the commit before it, in turns."""
+    for name in against.STEPS:
+        found = against.compare(against.checkout(BEFORE), name)
+        low, high = found["quartiles"]
+        yield at_most(
+            f"{name}: time of a step, {found['here_ms']:.2f} ms, over that of commit {BEFORE}, "
+            f"{found['there_ms']:.2f} ms (half of the turns gave {low:.2f} to {high:.2f})",
+            found["ratio"],
+            1.03,
+        )
+
+
 PARTS: dict[str, Callable[[int], Iterator[Line]]] = {
     **{name: partial(trained, name) for name in IMAGES},
     "ready": ready,
     "steps": steps,
+    "before": against_before,
 }
 
 
