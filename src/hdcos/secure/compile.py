@@ -95,7 +95,7 @@ the table takes what the ring has left. Without a dealer each party rounds its o
 """
 
 
-def compile_network(model: nn.Sequential, phase_bits: int = PHASE_BITS, dealer: bool = True) -> CompiledNetwork:
+def compile_network(model: nn.Network, phase_bits: int = PHASE_BITS, dealer: bool = True) -> CompiledNetwork:
     """Choose the stages and scales of a network; ModelError names a layer that cannot be computed on shares.
 
     `phase_bits` of each turn are opened, or all of them for WHOLE_TURN. Without a `dealer` no rounding is secret, and
@@ -107,7 +107,7 @@ def compile_network(model: nn.Sequential, phase_bits: int = PHASE_BITS, dealer: 
 class _Compiler(Reader):
     """Walks the layers and keeps track of the value: its scale, ring, gain, and whether it is in turns."""
 
-    def __init__(self, model: nn.Sequential, phase_bits: int, dealer: bool) -> None:
+    def __init__(self, model: nn.Network, phase_bits: int, dealer: bool) -> None:
         super().__init__(model)
         if not dealer:
             self.refuse_comparisons("takes comparisons, which need a dealer: start one with `hdcos dealer`")

@@ -12,7 +12,7 @@ from hdcos import nn
 from hdcos.link import Emulation
 from hdcos.link.tls import wire_bytes
 from hdcos.nn.layer import Layer
-from hdcos.nn.sequential import Sequential
+from hdcos.nn.network import Network
 from hdcos.offline import Plan
 from hdcos.offline.ot import Traffic, traffic
 from hdcos.protocol.plan import Planner, blank_share
@@ -56,7 +56,7 @@ class LayerCost:
 
 
 def estimate(
-    model: Sequential,
+    model: Network,
     batch: int = 1,
     phase_bits: int = PHASE_BITS,
     network: Emulation | None = None,
@@ -94,7 +94,7 @@ def _layer_cost(
     return LayerCost(name, multiplications, online, Cost(0, dealt, dealt, dealt * DEALT_BYTE_S))
 
 
-def _multiplications(stage: Stage, model: Sequential, batch: int) -> int:
+def _multiplications(stage: Stage, model: Network, batch: int) -> int:
     """Products of two secrets, counted once per layer: on the stage that holds its last weight."""
     number = stage.name.split()[0]
     if not stage.tensors() or not number.isdigit() or stage.name.endswith(" right") or " block " in stage.name:
@@ -115,7 +115,7 @@ def ot_traffic(chosen: CompiledNetwork, rows: int = 1) -> Traffic:
     return traffic(plan_inference(chosen).material, rows, {MODEL: plan_weights(chosen)})
 
 
-def densify(model: Sequential) -> Sequential:
+def densify(model: Network) -> Network:
     """The same network with every structured layer dense."""
 
     def dense(layer: Layer) -> Layer:
@@ -123,4 +123,6 @@ def densify(model: Sequential) -> Sequential:
             return nn.Dense(layer.in_features, layer.out_features)
         return layer
 
-    return Sequential([dense(layer) for layer in model.layers], input_shape=model.input_shape)
+    return Network.from_architecture(
+        {**model.architecture(), "layers": [dense(layer).to_json() for layer in model.layers]}
+    )

@@ -84,7 +84,7 @@ def apply_front(front: tuple[Layer, ...], x: Array) -> Array:
 class Reader:
     """The layers of a network, from the first that is not public on."""
 
-    def __init__(self, model: nn.Sequential) -> None:
+    def __init__(self, model: nn.Network) -> None:
         self.layers, self.shapes = model.layers, model.shapes
         secret = (index for index, layer in enumerate(self.layers) if not isinstance(layer, FRONT))
         self.position = next(secret, len(self.layers))

@@ -15,7 +15,7 @@ import numpy as np
 from hdcos import nn
 from hdcos.nn.activations import Activation, SeriesActivation
 from hdcos.nn.layer import Layer
-from hdcos.nn.sequential import Sequential
+from hdcos.nn.network import Network
 from hdcos.protocol import fit, fourier, relu
 from hdcos.protocol.cosine import Precision
 from hdcos.ring import Array
@@ -25,7 +25,7 @@ from hdcos.secure.compile import OPENED_SCALE, PHASE_BITS, SQUARE_SCALE, Compile
 from hdcos.secure.stages import Tensor
 
 
-def error_bound(model: Sequential, x: Array, phase_bits: int = PHASE_BITS, dealer: bool = True) -> Array:
+def error_bound(model: Network, x: Array, phase_bits: int = PHASE_BITS, dealer: bool = True) -> Array:
     """The largest possible |private output - model(x)|, for each output of each row."""
     chosen = compile_network(model, phase_bits, dealer)
     value = model.rows(x)

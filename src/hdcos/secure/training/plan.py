@@ -163,7 +163,7 @@ class TrainingPlan:
         lifted = self.blocks[0].weight if self.blocks[0].diagonal else None
         return tuple(WeightRow(*opened, tuple(weights), weights[0] is lifted) for opened, weights in rows.items())
 
-    def words(self, model: nn.Sequential) -> dict[str, Array]:
+    def words(self, model: nn.Network) -> dict[str, Array]:
         """A model's parameters as words; ModelError if one does not fit."""
         state = model.state()
         return {tensor.name: tensor.words(state[tensor.name]) for tensor in self.tensors}
@@ -172,7 +172,7 @@ class TrainingPlan:
         """Words as one party holds them, each in its ring."""
         return {tensor.name: Share(words[tensor.name], tensor.scale, tensor.bits) for tensor in self.tensors}
 
-    def decode(self, model: nn.Sequential, words: Mapping[str, Array]) -> nn.Sequential:
+    def decode(self, model: nn.Network, words: Mapping[str, Array]) -> nn.Network:
         """The model with the parameters that joined words stand for."""
         return model.with_state({tensor.name: tensor.parameter(words[tensor.name]) for tensor in self.tensors})
 
@@ -193,7 +193,7 @@ class TrainingPlan:
         return DIAGONAL_OUTPUT if self.loss == "squared" and self.blocks[-1].diagonal else TARGET_SCALE
 
 
-def training_plan(model: nn.Sequential, loss: str = "logistic") -> TrainingPlan:
+def training_plan(model: nn.Network, loss: str = "logistic") -> TrainingPlan:
     """How a network is trained; ModelError names the layer that cannot be trained on shares."""
     if loss not in LOSSES:
         raise InputError(f"no loss is called {loss!r}: choose from {', '.join(LOSSES)}")
@@ -217,7 +217,7 @@ def training_plan(model: nn.Sequential, loss: str = "logistic") -> TrainingPlan:
 class _Planner(Reader):
     """Reads layers in groups: a linear one, an activation, pooling."""
 
-    def __init__(self, model: nn.Sequential, loss: str) -> None:
+    def __init__(self, model: nn.Network, loss: str) -> None:
         super().__init__(model)
         self.refuse_comparisons("cannot be trained on shares")
         self.loss = loss
