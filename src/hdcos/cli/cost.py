@@ -101,7 +101,7 @@ def cost(
         show_model_cost(name, model, batch, network, as_json, measure)
 
 
-def find_model(name: str, activation: str, structure: str) -> nn.Sequential:
+def find_model(name: str, activation: str, structure: str) -> nn.Network:
     """A ready model by name, or a saved one by its file."""
     if name in nn.models.READY:
         return nn.models.READY[name](activation=activation, structure=structure)
@@ -215,7 +215,7 @@ class Measured:
     offline: Cost
 
 
-def measure_model(model: nn.Sequential, batch: int, network: Emulation, dealer: bool = True) -> Measured:
+def measure_model(model: nn.Network, batch: int, network: Emulation, dealer: bool = True) -> Measured:
     """Run a batch for real on three processes, or two without a dealer; times are medians."""
     x = np.random.default_rng(0).uniform(0, 1, (batch, *model.input_shape))
     with local(dealer, rtt_ms=network.rtt_ms, mbps=network.mbps) as cluster:
@@ -246,7 +246,7 @@ def _amount(phase: PhaseCost, seconds: float) -> Cost:
 
 
 def show_model_cost(
-    name: str, model: nn.Sequential, batch: int, network: Emulation, as_json: bool = False, measured: bool = False
+    name: str, model: nn.Network, batch: int, network: Emulation, as_json: bool = False, measured: bool = False
 ) -> None:
     """What inference costs, layer by layer, beside the same network with dense layers, and its material."""
     layers, (series, _) = estimate(model, batch, network=network), intervals(model)
@@ -325,7 +325,7 @@ def from_parties(made: Traffic, network: Emulation) -> SourceCost:
     )
 
 
-def inference_sources(model: nn.Sequential, rows: int, network: Emulation) -> list[SourceCost]:
+def inference_sources(model: nn.Network, rows: int, network: Emulation) -> list[SourceCost]:
     """The material of some rows of inference."""
     material = plan_inference(compile_network(model)).material
     made = ot_traffic(compile_network(model, dealer=False), rows)
@@ -339,9 +339,7 @@ def show_sources(title: str, costs: list[SourceCost]) -> None:
     show(table)
 
 
-def show_training_cost(
-    name: str, model: nn.Sequential, batch: int, rows: int, network: Emulation, as_json: bool
-) -> None:
+def show_training_cost(name: str, model: nn.Network, batch: int, rows: int, network: Emulation, as_json: bool) -> None:
     """One step of training and one epoch: online, and the material from either source."""
     planned = plan_step(model, batch)
     steps, material = rows // batch, planned.material

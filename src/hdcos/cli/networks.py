@@ -40,7 +40,7 @@ class NetworkCost:
     """From the dealer."""
 
 
-def networks() -> dict[str, nn.Sequential]:
+def networks() -> dict[str, nn.Network]:
     """The ready networks, the digits that the tutorial classifies, and two to compare them with."""
     ready = {name: make() for name, make in (*nn.models.READY.items(), (KERNEL, nn.models.kernel_machine))}
     inputs, features = 784, 4096
@@ -49,12 +49,12 @@ def networks() -> dict[str, nn.Sequential]:
     return {**ready, "digits": nn.models.digits(), **beside}
 
 
-def row_bytes(model: nn.Sequential) -> int:
+def row_bytes(model: nn.Network) -> int:
     """What the owner of a row sends to each party: a word for every number behind the layers that it computes."""
     return WORD_BYTES * prod(compile_network(model).input_shape)
 
 
-def network_cost(name: str, model: nn.Sequential) -> NetworkCost:
+def network_cost(name: str, model: nn.Network) -> NetworkCost:
     whole = total(estimate(model))
     online, offline = whole.online, whole.offline
     return NetworkCost(

@@ -127,7 +127,7 @@ def _option(name: str) -> str:
     return "--train" if name == "train_rows" else f"--{name.replace('_', '-')}"
 
 
-def _measure(name: str, network: nn.Sequential, path: Path) -> Figures:
+def _measure(name: str, network: nn.Network, path: Path) -> Figures:
     """Measure a network and keep its figures in a file, beside those of others that it has."""
     check_output(path)
     check_machine()

@@ -119,7 +119,7 @@ def _next_steps(config: Path, kept: Path | None, cluster: str | None) -> str:
     return f"Go on from the last checkpoint with `hdcos train {config} --resume`."
 
 
-def _rows(model: nn.Sequential, name: str, table: data.Table) -> tuple[np.ndarray, np.ndarray]:
+def _rows(model: nn.Network, name: str, table: data.Table) -> tuple[np.ndarray, np.ndarray]:
     """A file's rows as the network takes them, columns by their names, and its labels, which it must have."""
     if table.y is None:
         raise InputError(f"{name} has no labels: `label` in [data] says where they are")
@@ -155,7 +155,7 @@ def read_config(path: Path) -> dict[str, dict[str, Any]]:
     return sections
 
 
-def build_model(section: dict[str, Any], folder: Path) -> nn.Sequential:
+def build_model(section: dict[str, Any], folder: Path) -> nn.Network:
     """A ready model, an MLP of given sizes, or a saved one."""
     kinds = [key for key in ("ready", "sizes", "file") if key in section]
     if len(kinds) != 1:

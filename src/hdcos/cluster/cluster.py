@@ -20,7 +20,7 @@ from hdcos.cluster.model import PrivateModel
 from hdcos.cluster.pieces import Uploaded, encode_stream
 from hdcos.cluster.transport import ModelRecord, Transport, split_words
 from hdcos.errors import InputError, PolicyRefused
-from hdcos.nn import Sequential
+from hdcos.nn import Network
 from hdcos.protocol import catalogue
 from hdcos.protocol.catalogue import Call
 from hdcos.ring import Array
@@ -60,7 +60,7 @@ class Cluster:
     # ---- models
 
     def share(
-        self, model: Sequential, name: str | None = None, calibrate: ArrayLike | None = None, ahead: int = 0
+        self, model: Network, name: str | None = None, calibrate: ArrayLike | None = None, ahead: int = 0
     ) -> PrivateModel:
         """Share a model: its weights are split here, and no party ever holds them. A name in use gets a new version.
 
@@ -140,16 +140,16 @@ class Cluster:
 
     @overload
     def fit(
-        self, model: Sequential, x: Data, y: Labels = None, *, wait: Literal[True] = True, **options: Unpack[Options]
+        self, model: Network, x: Data, y: Labels = None, *, wait: Literal[True] = True, **options: Unpack[Options]
     ) -> PrivateModel: ...
 
     @overload
     def fit(
-        self, model: Sequential, x: Data, y: Labels = None, *, wait: Literal[False], **options: Unpack[Options]
+        self, model: Network, x: Data, y: Labels = None, *, wait: Literal[False], **options: Unpack[Options]
     ) -> Job: ...
 
     def fit(
-        self, model: Sequential, x: Data, y: Labels = None, *, wait: bool = True, **options: Unpack[Options]
+        self, model: Network, x: Data, y: Labels = None, *, wait: bool = True, **options: Unpack[Options]
     ) -> PrivateModel | Job:
         """Train a model on rows and labels that no party sees; `Options` lists the options.
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from hdcos.checks import check_name, check_whole
 from hdcos.errors import InputError
-from hdcos.nn import Sequential
+from hdcos.nn import Network
 from hdcos.nn.columns import Rows, column_names
 from hdcos.ring import Array
 from hdcos.secure.training import training_plan
@@ -70,7 +70,7 @@ class Run:
 
 
 def check_run(
-    model: Sequential,
+    model: Network,
     x: Data,
     y: Labels,
     phase_bits: int,

@@ -17,7 +17,7 @@ from hdcos.api.cost import add_side_by_side, counts_to_json
 from hdcos.cluster.transport import ENDED, ModelRecord, Shares, Status
 from hdcos.errors import CheckpointMismatch, HdcosError
 from hdcos.link import Count
-from hdcos.nn import Sequential
+from hdcos.nn import Network
 
 if TYPE_CHECKING:
     from hdcos.cluster.link_transport import LinkTransport
@@ -57,7 +57,7 @@ class LinkJob:
         self._available: int | None = None
         self._reports = [{"cost": counts_to_json({"online": Count(), "offline": Count()}), "ended": []}] * 2
         self._cancelled = self._keep = False
-        self._model = Sequential.outline(spec["architecture"])
+        self._model = Network.outline(spec["architecture"])
         self._last_version = secrets.token_hex(16)
         self._last_name = f"{spec['model']} {self._last_version}"
         """What the parties call the model that the job ends with."""

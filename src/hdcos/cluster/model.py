@@ -15,7 +15,7 @@ from hdcos.api.cost import Cost
 from hdcos.checks import check_id, check_whole
 from hdcos.cluster.transport import ModelRecord, Reply, RetryableError, Transport, ask_again, split_words
 from hdcos.errors import HandshakeError, HdcosError, InputError, MaterialReused
-from hdcos.nn import Sequential
+from hdcos.nn import Network
 from hdcos.nn.columns import Rows
 from hdcos.ring import Array, decode, encode, modulo
 from hdcos.secure import compile_network
@@ -59,7 +59,7 @@ class PrivateModel:
     def _take(self, record: ModelRecord) -> None:
         """Use what the parties say of the model now."""
         self._record = record
-        self._outline = Sequential.outline(record.architecture)
+        self._outline = Network.outline(record.architecture)
         self.network = compile_network(self._outline, record.phase_bits, self._transport.has_dealer)
         if record.input_scale not in (None, (self.network.input_scale, self.network.input_bits)):
             raise HandshakeError("the parties compute this network with other scales: install the same hdcos version")
@@ -134,7 +134,7 @@ class PrivateModel:
         joined = np.concatenate(outputs) if outputs else np.empty(0)
         return joined.reshape(len(rows), *self.network.output_shape) * self.network.output_gain
 
-    def reveal(self, wait_s: float = 5.0, request: str | None = None) -> Sequential:
+    def reveal(self, wait_s: float = 5.0, request: str | None = None) -> Network:
         """The model itself, joined from both shares: weights as they were rounded when they were shared.
 
         Both operators must agree; a cluster on this machine does. `request` goes on with one that was asked for before.

@@ -4,11 +4,15 @@ layer         what a layer is, and what a linear one is made of; the registry of
 hadamard      layers around the orthonormal transform: Hadamard-Diagonal, P H D, random projection and features
 dense         dense, low-rank and circulant layers
 convolution   convolution, pooling, flattening
+affine        a weight and a bias for each channel
 activations   elementwise functions and their names
 public        public random numbers that every host derives alike
 columns       tables with named columns, and their order
 limits        how large a network from outside may be
-sequential    a network and its parameters, also from PyTorch
+joins         layers that read several values: sums, one after the other
+passing       layers that leave every number as it is
+network       a network and its parameters: a chain of layers, or a graph
+sequential    networks from PyTorch
 storage       model files
 models        ready and trained networks
 torch_modules networks as PyTorch modules and back, and the layers that PyTorch lacks (extra: torch)
@@ -26,6 +30,8 @@ from hdcos.nn.activations import Sin as Sin
 from hdcos.nn.activations import Square as Square
 from hdcos.nn.activations import Tanh as Tanh
 from hdcos.nn.activations import activation as activation
+from hdcos.nn.affine import Affine as Affine
+from hdcos.nn.convolution import AdaptiveAvgPool2d as AdaptiveAvgPool2d
 from hdcos.nn.convolution import AvgPool2d as AvgPool2d
 from hdcos.nn.convolution import Conv2d as Conv2d
 from hdcos.nn.convolution import Flatten as Flatten
@@ -37,9 +43,16 @@ from hdcos.nn.hadamard import PHD as PHD
 from hdcos.nn.hadamard import HadamardDiagonal as HadamardDiagonal
 from hdcos.nn.hadamard import RandomFeatures as RandomFeatures
 from hdcos.nn.hadamard import RandomProjection as RandomProjection
+from hdcos.nn.joins import Add as Add
+from hdcos.nn.joins import Concat as Concat
 from hdcos.nn.layer import Layer as Layer
 from hdcos.nn.layer import layer_from_json as layer_from_json
-from hdcos.nn.sequential import Sequential as Sequential
+from hdcos.nn.network import Graph as Graph
+from hdcos.nn.network import Network as Network
+from hdcos.nn.network import Sequential as Sequential
+from hdcos.nn.passing import Dropout as Dropout
+from hdcos.nn.passing import Identity as Identity
+from hdcos.nn.passing import Reshape as Reshape
 from hdcos.nn.sequential import from_torch as from_torch
 from hdcos.nn.sequential import parameter_groups as parameter_groups
 from hdcos.nn.storage import load as load

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from hdcos.errors import ModelError
-from hdcos.nn.sequential import Sequential
+from hdcos.nn.network import Network
 from hdcos.ring import Array
 
 FORMAT = "hdcos-model"
@@ -26,7 +26,7 @@ TORCH_MAGIC = b"\x8a\x0al\xfcF\x9cF\xf9 j\xa8P\x19"
 FROM_TORCH = "Load it in Python and save it for hdcos: `hdcos.nn.from_torch(module).save('model.safetensors')`"
 
 
-def save(model: Sequential, path: str | os.PathLike[str]) -> None:
+def save(model: Network, path: str | os.PathLike[str]) -> None:
     """Write the model beside the path first, then put it in its place in one step."""
     from safetensors.numpy import save as to_bytes
 
@@ -47,7 +47,7 @@ def save(model: Sequential, path: str | os.PathLike[str]) -> None:
             temporary.unlink()
 
 
-def load(path: str | os.PathLike[str]) -> Sequential:
+def load(path: str | os.PathLike[str]) -> Network:
     """The model that `save` wrote; ModelError says what is wrong with any other file."""
     from safetensors import SafetensorError, safe_open
 
@@ -68,7 +68,7 @@ def load(path: str | os.PathLike[str]) -> Sequential:
             else f"{path} is truncated, damaged or not a model file ({error}). Copy it again, or save the model again."
         ) from error
     try:
-        return Sequential.from_architecture(architecture, state=state)
+        return Network.from_architecture(architecture, state=state)
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from error
 

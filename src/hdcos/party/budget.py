@@ -17,7 +17,7 @@ from typing import Any
 
 from hdcos.api.commands import OpenFunction
 from hdcos.errors import PolicyRefused
-from hdcos.nn import Sequential
+from hdcos.nn import Network
 from hdcos.nn.limits import Size
 from hdcos.offline import MaterialPool, Plan, limits
 from hdcos.party.allotment import LEAST_AHEAD, MOST_AHEAD
@@ -52,9 +52,9 @@ class Demand:
     rows: int
 
     @classmethod
-    def of(cls, model: Sequential, material: Plan, megabytes: float) -> Demand:
+    def of(cls, model: Network, material: Plan, megabytes: float) -> Demand:
         """With material for as many rows as these megabytes hold, and as can be computed in some seconds."""
-        size = Size.of(model.layers, model.shapes)
+        size = Size.of(model.layers, model.shapes, model.inputs)
         row = 8 * (material.words + COPIES * size.row)
         quick = limits.MOST_MULTIPLICATIONS // max(1, size.multiplications)
         rows = min(MOST_AHEAD, quick, max(LEAST_AHEAD, int(megabytes * 1e6 / row)))
@@ -74,7 +74,7 @@ class Budget:
         self._known: dict[tuple[str, str], Demand] = {}
         self.functions = Functions(config, has_dealer)
 
-    def model(self, model: Sequential, chosen: CompiledNetwork) -> Demand:
+    def model(self, model: Network, chosen: CompiledNetwork) -> Demand:
         """What a network takes; PolicyRefused if that is more than one model may."""
         material = plan_inference(chosen).material
         limits.check(material)
@@ -82,7 +82,7 @@ class Budget:
         self._check_model(demand.bytes)
         return demand
 
-    def load(self, model: Sequential, network: CompiledNetwork, rows: int) -> int:
+    def load(self, model: Network, network: CompiledNetwork, rows: int) -> int:
         """Bytes of each row that material is kept for; PolicyRefused if that many rows are too much for one model."""
         demand = self.model(model, network)
         self._check_model(demand.fixed + rows * demand.row)
@@ -131,21 +131,21 @@ class Budget:
         return {name: demand for (name, _), demand in self._known.items()}
 
     def _measure(self, stored: StoredModel) -> Demand:
-        model = Sequential.outline(stored.architecture)
+        model = Network.outline(stored.architecture)
         return Demand.of(
             model,
             plan_inference(compile_network(model, stored.phase_bits, self._has_dealer)).material,
             self._material_mb,
         )
 
-    def job(self, model: Sequential, spec: dict[str, Any], data_words: int, rows: int) -> None:
+    def job(self, model: Network, spec: dict[str, Any], data_words: int, rows: int) -> None:
         """PolicyRefused if a job takes more than one may: its parameters, the material ahead, a step, and of its rows
         what is in memory at once, and their order."""
         scaled = spec.get("scale_diagonals", False)  # jobs that are older than the choice
         rule = Rule(min(spec["rates"]), spec["momentum"], spec["weight_decay"], scale_diagonals=scaled)
         step = plan_rule(model, spec["batch_size"], spec["loss"], rule).material
         limits.check(step)
-        size = Size.of(model.layers, model.shapes)
+        size = Size.of(model.layers, model.shapes, model.inputs)
         words = data_words + COPIES * (size.parameters + size.matrices)
         words += steps_ahead(step) * step.words + step.work.words
         words += order_words(rows, spec.get("shuffle", "rows"), bool(spec.get("flip") or spec.get("shift")))

@@ -23,7 +23,7 @@ from hdcos.api.cost import counts_to_json
 from hdcos.errors import DataMissing, HdcosError, InputError
 from hdcos.link import Kind, Link
 from hdcos.link.message import decode_message, encode_message, reply_error
-from hdcos.nn import Sequential
+from hdcos.nn import Network
 from hdcos.nn.columns import check_names
 from hdcos.offline import MaterialPool
 from hdcos.party.allotment import CallerAllotment
@@ -166,7 +166,7 @@ class MemoryStore:
 class OwnMemory:
     """The caller owns the machine: what is made ahead must fit it, and nothing else is limited."""
 
-    def load(self, model: Sequential, network: CompiledNetwork, rows: int) -> int:
+    def load(self, model: Network, network: CompiledNetwork, rows: int) -> int:
         return 0
 
     def function(self, command: commands.OpenFunction) -> None:
@@ -183,7 +183,7 @@ class OwnMemory:
                 f"{MAX_POOL_BYTES / 2**30:.0f} GiB a party keeps: prepare fewer at a time"
             )
 
-    def job(self, model: Sequential, spec: dict[str, Any], data_words: int, rows: int) -> None:
+    def job(self, model: Network, spec: dict[str, Any], data_words: int, rows: int) -> None:
         """Its rows are here already."""
 
     def queries(self, network: CompiledNetwork) -> int:

@@ -14,7 +14,7 @@ from typing import Generic
 import numpy as np
 
 from hdcos.errors import InputError
-from hdcos.nn import Sequential
+from hdcos.nn import Network
 from hdcos.party.allotment import A, MaterialAllotment
 from hdcos.party.batcher import Request, join_rows
 from hdcos.party.engine import Engine, fingerprint
@@ -153,7 +153,7 @@ Loaded = OpenedModel[MaterialAllotment]
 
 
 def open_model(
-    engine: Engine, scope: str, model: Sequential, network: CompiledNetwork, shares: Mapping[str, Share]
+    engine: Engine, scope: str, model: Network, network: CompiledNetwork, shares: Mapping[str, Share]
 ) -> tuple[Parameters, Planned, bytes]:
     """Open a model's weights under masks, once, and plan the inference of a row whose input comes masked.
 

@@ -34,7 +34,7 @@ from hdcos.api.commands import (
     Unload,
 )
 from hdcos.errors import HdcosError, InputError
-from hdcos.nn import Sequential
+from hdcos.nn import Network
 from hdcos.party.allotment import LEAST_AHEAD, MaterialAllotment
 from hdcos.party.batcher import Batcher, Refused, Request
 from hdcos.party.budget import Budget, Demand
@@ -284,7 +284,7 @@ class Scheduler:
                 yield Drop(name, dropped)
 
     def _load(self, model: StoredModel) -> Command:
-        network = Sequential.outline(model.architecture)
+        network = Network.outline(model.architecture)
         chosen = compile_network(network, model.phase_bits, self._has_dealer)
         megabytes = self._config.stock.megabytes
         rows = Demand.of(network, plan_inference(chosen).material, megabytes).rows

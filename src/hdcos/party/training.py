@@ -16,7 +16,7 @@ from hdcos.api.commands import OpenJob
 from hdcos.api.cost import counts_to_json
 from hdcos.errors import CheckpointMismatch, InputError, MaterialReused
 from hdcos.link import Count
-from hdcos.nn import Sequential
+from hdcos.nn import Network
 from hdcos.nn.columns import Names
 from hdcos.offline import MaterialPool, Plan, limits
 from hdcos.party.checkpoint import Checkpoints
@@ -111,7 +111,7 @@ class Training:
         engine: Engine,
         command: OpenJob,
         spec: Mapping[str, Any],
-        model: Sequential,
+        model: Network,
         data: Dataset,
         words: Mapping[str, Array],
     ) -> Self:

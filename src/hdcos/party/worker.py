@@ -20,7 +20,7 @@ from hdcos.api import commands
 from hdcos.api.commands import Command
 from hdcos.api.cost import counts_from_json
 from hdcos.errors import HdcosError, InputError, ModelError, PolicyRefused
-from hdcos.nn import Sequential
+from hdcos.nn import Network
 from hdcos.offline import MaterialPool
 from hdcos.party.allotment import A, split_runs
 from hdcos.party.batcher import Answer, Request, divide_answer
@@ -81,7 +81,7 @@ class Requests(Protocol):
 class Limits(Protocol):
     """What an operator gives to models and jobs."""
 
-    def load(self, model: Sequential, network: CompiledNetwork, rows: int) -> int:
+    def load(self, model: Network, network: CompiledNetwork, rows: int) -> int:
         """Memory for each row that material is kept for; PolicyRefused if these rows take too much."""
 
     def function(self, command: commands.OpenFunction) -> None:
@@ -91,7 +91,7 @@ class Limits(Protocol):
         """What was open under this name takes nothing any more."""
 
     def order(self, pool: MaterialPool, executions: int) -> None: ...
-    def job(self, model: Sequential, spec: dict[str, Any], data_words: int, rows: int) -> None:
+    def job(self, model: Network, spec: dict[str, Any], data_words: int, rows: int) -> None:
         """Refuse a job that takes too much; `data_words` of its rows are in memory at once."""
 
     def queries(self, network: CompiledNetwork) -> int:
@@ -167,14 +167,14 @@ class Worker(Generic[A]):
 
     # ---- models and functions
 
-    def _compile(self, stored: StoredModel) -> tuple[Sequential, CompiledNetwork]:
+    def _compile(self, stored: StoredModel) -> tuple[Network, CompiledNetwork]:
         """A stored model and its scales; ModelError if its shares have others."""
         if stored.arithmetic != ARITHMETIC:
             raise ModelError(
                 f"{stored.name} was shared by an earlier version of hdcos, which computed with other scales: "
                 f"share it again"
             )
-        model = Sequential.outline(stored.architecture)
+        model = Network.outline(stored.architecture)
         return model, compile_network(model, stored.phase_bits, self.engine.dealer.has_dealer)
 
     def _read_shares(self, stored: StoredModel, network: CompiledNetwork) -> dict[str, Share]:
@@ -293,7 +293,7 @@ class Worker(Generic[A]):
 
     def _open_job(self, command: commands.OpenJob) -> Facts:
         job = self._store.job(command.job)
-        spec, model = job.spec, Sequential.outline(job.spec["architecture"])
+        spec, model = job.spec, Network.outline(job.spec["architecture"])
         datasets = {
             f"{item.name} {item.version}": Dataset(self._store.dataset_rows(item), item.features, item.columns)
             for item in self._store.job_data(job, command.datasets)
@@ -334,7 +334,7 @@ class Worker(Generic[A]):
 
     def _publish(self, command: commands.Publish) -> Rest:
         job, training = self._store.job(command.job), self.jobs[command.job].training
-        model = Sequential.outline(job.spec["architecture"]).remembering(training.columns)
+        model = Network.outline(job.spec["architecture"]).remembering(training.columns)
         network = compile_network(model, job.spec["phase_bits"], self.engine.dealer.has_dealer)
         name = job.interim if command.interim else job.spec["model"]
         self._store.check_owner(name, job.owner)

@@ -94,7 +94,7 @@ def _between(small: float, large: float) -> Work:
     return Work(max(0.0, small - row * SIZES[0]), row)
 
 
-def serving_costs(model: nn.Sequential, figures: NetworkFigures, config: Config | None = None) -> ServingCosts:
+def serving_costs(model: nn.Network, figures: NetworkFigures, config: Config | None = None) -> ServingCosts:
     """A batch of predictions at parties with these settings, or with the settings that parties have by default."""
     config, chosen = config or Config(), compile_network(model)
     costs = [total(estimate(model, rows, masked=False)).online for rows in SIZES]
@@ -114,7 +114,7 @@ def serving_costs(model: nn.Sequential, figures: NetworkFigures, config: Config 
     )
 
 
-def training_costs(model: nn.Sequential, figures: NetworkFigures, part: int) -> StepCosts:
+def training_costs(model: nn.Network, figures: NetworkFigures, part: int) -> StepCosts:
     """A step on a part of a batch, at one pair."""
     if figures.training is None:
         raise ModelError(f"{figures.name} cannot be trained on shares, so nothing was measured of its steps")

@@ -17,7 +17,7 @@ from msgspec import Meta, Struct
 from hdcos.api.bodies import explain
 from hdcos.errors import InputError, ModelError
 from hdcos.files import read_bytes, write_whole
-from hdcos.nn import Sequential
+from hdcos.nn import Network
 
 Amount = Annotated[float, Meta(ge=0, lt=1e9)]
 COMES_WITH = "figures.json"
@@ -75,7 +75,7 @@ class Figures(Table, frozen=True):
     networks: dict[str, NetworkFigures]
     """By the fingerprints of their architectures."""
 
-    def of(self, model: Sequential) -> NetworkFigures:
+    def of(self, model: Network) -> NetworkFigures:
         found = self.networks.get(model.fingerprint)
         if found is None:
             known = ", ".join(sorted(network.name for network in self.networks.values()))
@@ -84,7 +84,7 @@ class Figures(Table, frozen=True):
             )
         return found
 
-    def with_network(self, model: Sequential, measured: NetworkFigures) -> Figures:
+    def with_network(self, model: Network, measured: NetworkFigures) -> Figures:
         return msgspec.structs.replace(self, networks={**self.networks, model.fingerprint: measured})
 
     def write(self, path: Path) -> None:

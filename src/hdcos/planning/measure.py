@@ -109,7 +109,7 @@ def describe_machine() -> str:
 
 
 def measure_network(
-    name: str, model: nn.Sequential, say: Callable[[str], None] = lambda text: None, steps: bool = True
+    name: str, model: nn.Network, say: Callable[[str], None] = lambda text: None, steps: bool = True
 ) -> NetworkFigures:
     """Predictions with a network and, if it can be trained on shares and `steps` are wanted, steps of training."""
     check_machine()
@@ -166,7 +166,7 @@ def _measured(found: Mapping[int, Spent]) -> Measured:
     )
 
 
-def _measure_inference(cluster: Cluster, model: nn.Sequential) -> Measured:
+def _measure_inference(cluster: Cluster, model: nn.Network) -> Measured:
     """Batches that come one after another, with as much material made meanwhile as they take."""
     private = cluster.share(state_intervals(model))  # nobody looks at the answers
 
@@ -196,7 +196,7 @@ def _rows_in(sizes: range, seconds: float, middle: Spent) -> int:
 # ---- training
 
 
-def _can_be_trained(model: nn.Sequential) -> bool:
+def _can_be_trained(model: nn.Network) -> bool:
     try:
         training_plan(model, "logistic")
     except ModelError:
@@ -204,7 +204,7 @@ def _can_be_trained(model: nn.Sequential) -> bool:
     return True
 
 
-def _measure_training(model: nn.Sequential) -> tuple[Measured, float]:
+def _measure_training(model: nn.Network) -> tuple[Measured, float]:
     """Steps at one pair, and what it takes to add the changes of a second one."""
     with local() as cluster:
         few, middle = _steps(cluster, model, FEW), _steps(cluster, model, MIDDLE)
@@ -215,7 +215,7 @@ def _measure_training(model: nn.Sequential) -> tuple[Measured, float]:
     return measured, max(0.0, float((together.online - few.online).max()))
 
 
-def _steps(cluster: Cluster, model: nn.Sequential, batch: int) -> Spent:
+def _steps(cluster: Cluster, model: nn.Network, batch: int) -> Spent:
     """What one of some steps takes; of the first two only the material counts, which is made for all of them then."""
     generator, outputs = np.random.default_rng(0), model.output_shape[0]
     x = generator.uniform(0, 1, (batch * STEPS, *model.input_shape))

@@ -11,7 +11,7 @@ from math import ceil, inf, prod
 
 from hdcos.errors import InputError
 from hdcos.link import Emulation
-from hdcos.nn import Sequential
+from hdcos.nn import Network
 from hdcos.planning.costs import serving_costs
 from hdcos.planning.figures import Figures
 from hdcos.planning.machines import Machines
@@ -57,7 +57,7 @@ class ServingPlan:
 
 
 def plan_serving(
-    model: Sequential,
+    model: Network,
     figures: Figures,
     load: Load,
     network: Emulation,
@@ -72,7 +72,7 @@ def plan_serving(
 class _Sizing:
     """Clusters of different sizes under one load."""
 
-    def __init__(self, model: Sequential, figures: Figures, load: Load, network: Emulation) -> None:
+    def __init__(self, model: Network, figures: Figures, load: Load, network: Emulation) -> None:
         self._model, self._load, self._network = model, load, network
         self._figures = figures.of(model)
         self._costs = serving_costs(model, self._figures)

@@ -11,7 +11,7 @@ from math import ceil, prod
 
 from hdcos.errors import InputError
 from hdcos.link import Emulation
-from hdcos.nn import Sequential
+from hdcos.nn import Network
 from hdcos.planning.costs import StepCosts, training_costs
 from hdcos.planning.figures import Figures
 from hdcos.planning.machines import Machines
@@ -63,7 +63,7 @@ class TrainingPlan:
 
 
 def plan_training(
-    model: Sequential,
+    model: Network,
     figures: Figures,
     run: Run,
     network: Emulation,
@@ -80,7 +80,7 @@ def plan_training(
 class _Sizing:
     """Clusters of different sizes that train one network."""
 
-    def __init__(self, model: Sequential, figures: Figures, run: Run, network: Emulation) -> None:
+    def __init__(self, model: Network, figures: Figures, run: Run, network: Emulation) -> None:
         self._model, self._run, self._network = model, run, network
         self._figures = figures.of(model)
 

@@ -19,13 +19,14 @@ from hdcos import nn
 from hdcos.errors import HdcosWarning, InputError, ModelError, RangeError
 from hdcos.nn.activations import SeriesActivation
 from hdcos.nn.layer import Layer
-from hdcos.nn.sequential import Sequential
+from hdcos.nn.network import Network
 from hdcos.offline import Plan, TrigPair
 from hdcos.ring import Array
 from hdcos.secure.activations import RANGE_BITS
 from hdcos.secure.compile import compile_network
 from hdcos.secure.program import PIECE_ROWS, plan_inference
 from hdcos.secure.reader import PUBLIC
+from hdcos.secure.wiring import Chain, cut
 
 MARGIN = 1.5
 """Rows are a sample: an interval is chosen for this many times the largest value they bring."""
@@ -58,7 +59,7 @@ class Interval:
 class Calibration:
     """A network with the intervals that its rows need, and what they were chosen by."""
 
-    model: Sequential
+    model: Network
     rows: int
     reached: tuple[Reach, ...]
     """What came to each series."""
@@ -79,7 +80,7 @@ class Calibration:
         return "\n".join(lines)
 
 
-def calibrate(model: Sequential, rows: ArrayLike, stacklevel: int = 2) -> Calibration:
+def calibrate(model: Network, rows: ArrayLike, stacklevel: int = 2) -> Calibration:
     """Choose the interval of every series by what reaches it; warn where values leave little room.
 
     RangeError names a layer that is reached by values for which there is no series.
@@ -88,14 +89,14 @@ def calibrate(model: Sequential, rows: ArrayLike, stacklevel: int = 2) -> Calibr
     if not len(x):
         raise InputError("calibration needs rows to measure with, and got none")
     reached = _measure(model, x)
-    fitted = _with_intervals(model, {index: _choose(index, layer, reached[index]) for index, layer in _series(model)})
+    before = {index: reached[model.inputs[index][0]] for index, _ in _series(model)}
+    fitted = _with_intervals(model, {index: _choose(index, layer, before[index]) for index, layer in _series(model)})
     for doubt in _doubts(model, reached):
         warnings.warn(doubt, HdcosWarning, stacklevel + 1)
-    measured = tuple(reached[index] for index, _ in _series(model))
-    return Calibration(fitted, len(x), measured, *intervals(model), *intervals(fitted))
+    return Calibration(fitted, len(x), tuple(before.values()), *intervals(model), *intervals(fitted))
 
 
-def intervals(model: Sequential) -> tuple[tuple[Interval, ...], int]:
+def intervals(model: Network) -> tuple[tuple[Interval, ...], int]:
     """The series of a network, each with its cost, and the material of a row in all."""
     material = plan_inference(compile_network(model)).material
     pairs = [(need, len(need.kind.harmonics)) for need in material.needs if isinstance(need.kind, TrigPair)]
@@ -107,14 +108,14 @@ def intervals(model: Sequential) -> tuple[tuple[Interval, ...], int]:
     return tuple(made), material.packed_bytes(1)
 
 
-def make_shareable(model: Sequential, rows: ArrayLike | None) -> tuple[Sequential, Calibration | None]:
+def make_shareable(model: Network, rows: ArrayLike | None) -> tuple[Network, Calibration | None]:
     """A network as `share` takes it: calibrated on rows, or with a warning that says which intervals are assumed.
 
     What calibration chose, and its cost, is shown on a terminal.
     """
-    if not isinstance(model, Sequential):
+    if not isinstance(model, Network):
         raise ModelError(
-            f"share takes an hdcos.nn.Sequential, got {type(model).__name__}: "
+            f"share takes an hdcos.nn.Sequential or an hdcos.nn.Graph, got {type(model).__name__}: "
             f"hdcos.nn.from_torch(module) and hdcos.nn.load(path) make one"
         )
     if rows is None:
@@ -126,7 +127,7 @@ def make_shareable(model: Sequential, rows: ArrayLike | None) -> tuple[Sequentia
     return made.model, made
 
 
-def warn_of_assumed(model: Sequential, stacklevel: int = 2) -> None:
+def warn_of_assumed(model: Network, stacklevel: int = 2) -> None:
     """Say which intervals nobody chose."""
     assumed = [f"|x| <= {layer.reach} in layer {index} ({layer.kind})" for index, layer in _series(model, assumed=True)]
     if assumed:
@@ -138,34 +139,31 @@ def warn_of_assumed(model: Sequential, stacklevel: int = 2) -> None:
         )
 
 
-def state_intervals(model: Sequential) -> Sequential:
+def state_intervals(model: Network) -> Network:
     """The network with the intervals that would be assumed, for those who know what they assume."""
     return _with_intervals(model, {index: layer.reach for index, layer in _series(model)})
 
 
-def _with_intervals(model: Sequential, chosen: dict[int, int]) -> Sequential:
+def _with_intervals(model: Network, chosen: dict[int, int]) -> Network:
     layers: list[Layer] = list(model.layers)
     for index, layer in _series(model):
         layers[index] = replace(layer, interval=chosen[index])
-    return Sequential._assemble(layers, model.input_shape, model.state(), model.feature_names)
+    return model.with_layers(layers)
 
 
-def _series(model: Sequential, assumed: bool = False) -> Iterator[tuple[int, SeriesActivation]]:
+def _series(model: Network, assumed: bool = False) -> Iterator[tuple[int, SeriesActivation]]:
     for index, layer in enumerate(model.layers):
         if isinstance(layer, SeriesActivation) and not (assumed and layer.interval):
             yield index, layer
 
 
-def _measure(model: Sequential, x: Array) -> list[Reach]:
-    """The values before each layer, and those of the output."""
+def _measure(model: Network, x: Array) -> list[Reach]:
+    """Of each value of the network: the rows, and what each layer gives."""
     low, high = np.full(len(model.layers) + 1, np.inf), np.full(len(model.layers) + 1, -np.inf)
     with np.errstate(over="ignore", invalid="ignore"):  # what is infinite is out of range, and told as such
         for start in range(0, len(x), PIECE_ROWS):
-            value = x[start : start + PIECE_ROWS]
-            for index in range(len(model.layers) + 1):
-                low[index], high[index] = np.minimum(low[index], value.min()), np.maximum(high[index], value.max())
-                if index < len(model.layers):
-                    value = model.layers[index].forward(model.parameters(index), value)
+            for number, value in enumerate(model.values(x[start : start + PIECE_ROWS])):
+                low[number], high[number] = np.minimum(low[number], value.min()), np.maximum(high[number], value.max())
     return list(zip(low.tolist(), high.tolist(), strict=True))
 
 
@@ -180,18 +178,24 @@ def _choose(index: int, layer: SeriesActivation, reached: Reach) -> int:
     return next((each for each in layer.intervals if MARGIN * largest <= each), layer.intervals[-1])
 
 
-def _doubts(model: Sequential, reached: list[Reach]) -> Iterable[str]:
+def _doubts(model: Network, reached: list[Reach]) -> Iterable[str]:
     """Where other rows may leave an interval after all, or the range that networks on shares are compiled for."""
     for index, series in _series(model):
         widest = series.intervals[-1]
-        if MARGIN * _largest(reached[index]) > widest:
+        before = reached[model.inputs[index][0]]
+        if MARGIN * _largest(before) > widest:
             yield (
-                f"layer {index}, {series.kind}, is reached by {_span(reached[index])}, and its widest series ends at "
+                f"layer {index}, {series.kind}, is reached by {_span(before)}, and its widest series ends at "
                 f"{widest}: rows that bring larger values will be computed wrong"
             )
+    chains = [piece.layers for piece in cut(model) if isinstance(piece, Chain)]
+    following = {number: chain[place + 1 :] for chain in chains for place, number in enumerate(chain)}
     for index, layer in enumerate(model.layers):
-        after = next((each for each in model.layers[index + 1 :] if not isinstance(each, PUBLIC)), None)
-        periodic = isinstance(after, nn.Cos | nn.Sin | SeriesActivation)  # they take values modulo a period
+        if isinstance(layer, nn.Identity):
+            continue  # what it gives was told where it was made
+        after = (model.layers[number] for number in following.get(index, ()))
+        reader = next((each for each in after if not isinstance(each, PUBLIC)), None)
+        periodic = isinstance(reader, nn.Cos | nn.Sin | SeriesActivation)  # they take values modulo a period
         if not periodic and not MARGIN * _largest(reached[index + 1]) < 2**RANGE_BITS:
             yield (
                 f"layer {index}, {layer.kind}, gives {_span(reached[index + 1])}: with a margin of {MARGIN:g} that "

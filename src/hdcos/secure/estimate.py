@@ -12,7 +12,7 @@ from hdcos import nn
 from hdcos.link import Emulation
 from hdcos.link.tls import wire_bytes
 from hdcos.nn.layer import Layer
-from hdcos.nn.sequential import Sequential
+from hdcos.nn.network import Network
 from hdcos.offline import Plan
 from hdcos.offline.ot import Traffic, traffic
 from hdcos.protocol.plan import Planner, blank_share
@@ -20,7 +20,8 @@ from hdcos.protocol.rounds import together
 from hdcos.ring import Blank
 from hdcos.secure.compile import PHASE_BITS, CompiledNetwork, compile_network
 from hdcos.secure.program import MODEL, blank_parameters, mask_input, pieces, plan_inference, plan_weights
-from hdcos.secure.stages import Stage
+from hdcos.secure.stages import Stage, run_stage
+from hdcos.secure.wiring import Values
 
 ROUND_S = 150e-6
 """One exchange of little between two processes on one machine, with the work around it."""
@@ -56,7 +57,7 @@ class LayerCost:
 
 
 def estimate(
-    model: Sequential,
+    model: Network,
     batch: int = 1,
     phase_bits: int = PHASE_BITS,
     network: Emulation | None = None,
@@ -71,9 +72,12 @@ def estimate(
     rows = [Blank(shape) if masked else blank_share(shape, chosen.input_scale) for shape in shapes]
     values = planner.drive(together(*(mask_input(planner.party, chosen, x) for x in rows)))  # type: ignore[arg-type]
     made = [] if masked else [_layer_cost("input", 0, planner, (0, 0), link)]
-    for stage in chosen.stages:
+    known = Values(len(chosen.stages), chosen.reads, values)
+    for index, stage in enumerate(chosen.stages):
         before = (len(planner.frames), len(planner.needs))
-        values = planner.drive(together(*(stage.run(planner.party, value, parameters) for value in values)))
+        parts = zip(*known.read(index), strict=True)
+        made_values = planner.drive(together(*(run_stage(planner.party, stage, part, parameters) for part in parts)))
+        known.keep(index, made_values)
         cost = _layer_cost(stage.name, _multiplications(stage, model, batch), planner, before, link)
         if cost.online.seconds or cost.offline.bytes_sent or cost.multiplications:
             made.append(cost)
@@ -94,13 +98,13 @@ def _layer_cost(
     return LayerCost(name, multiplications, online, Cost(0, dealt, dealt, dealt * DEALT_BYTE_S))
 
 
-def _multiplications(stage: Stage, model: Sequential, batch: int) -> int:
+def _multiplications(stage: Stage, model: Network, batch: int) -> int:
     """Products of two secrets, counted once per layer: on the stage that holds its last weight."""
     number = stage.name.split()[0]
     if not stage.tensors() or not number.isdigit() or stage.name.endswith(" right") or " block " in stage.name:
         return 0
     index = int(number)
-    return batch * model.layers[index].multiplications(model.shapes[index])
+    return batch * model.layers[index].multiplications(model.shape_before(index))
 
 
 def total(layers: list[LayerCost]) -> LayerCost:
@@ -115,7 +119,7 @@ def ot_traffic(chosen: CompiledNetwork, rows: int = 1) -> Traffic:
     return traffic(plan_inference(chosen).material, rows, {MODEL: plan_weights(chosen)})
 
 
-def densify(model: Sequential) -> Sequential:
+def densify(model: Network) -> Network:
     """The same network with every structured layer dense."""
 
     def dense(layer: Layer) -> Layer:
@@ -123,4 +127,6 @@ def densify(model: Sequential) -> Sequential:
             return nn.Dense(layer.in_features, layer.out_features)
         return layer
 
-    return Sequential([dense(layer) for layer in model.layers], input_shape=model.input_shape)
+    return Network.from_architecture(
+        {**model.architecture(), "layers": [dense(layer).to_json() for layer in model.layers]}
+    )

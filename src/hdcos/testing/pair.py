@@ -24,7 +24,7 @@ from hdcos.errors import HandshakeError
 from hdcos.generators import lockstep
 from hdcos.link.base import Link, LostError, SilentError
 from hdcos.link.frame import Buffer
-from hdcos.nn.sequential import Sequential
+from hdcos.nn.network import Network
 from hdcos.offline import Allocation, Dealer, MaterialPool, Plan
 from hdcos.offline.material import Precompute
 from hdcos.protocol.party import Party
@@ -128,14 +128,14 @@ def drive_pair(protocol0: Rounds[Any], protocol1: Rounds[Any]) -> tuple[tuple[An
 # ---- a whole network on shares
 
 
-def simulate_private(model: Sequential, x: Array, phase_bits: int = PHASE_BITS, *, masked: bool = True) -> Array:
+def simulate_private(model: Network, x: Array, phase_bits: int = PHASE_BITS, *, masked: bool = True) -> Array:
     """The outputs that two parties would give for rows x."""
     outputs, _ = simulate_transcript(model, x, phase_bits, masked=masked)
     return outputs
 
 
 def simulate_transcript(
-    model: Sequential, x: Array, phase_bits: int = PHASE_BITS, *, masked: bool = True
+    model: Network, x: Array, phase_bits: int = PHASE_BITS, *, masked: bool = True
 ) -> tuple[Array, Transcript]:
     """The outputs and everything the parties said to each other for these rows."""
     chosen = compile_network(model, phase_bits)
@@ -165,7 +165,7 @@ def simulate_transcript(
     return result.reshape(len(rows), *chosen.output_shape), transcript
 
 
-def _load(model: Sequential, chosen: CompiledNetwork, dealer: Dealer, scope: str) -> list[Parameters]:
+def _load(model: Network, chosen: CompiledNetwork, dealer: Dealer, scope: str) -> list[Parameters]:
     """Share a model's parameters and open its weights."""
     state = model.state()
     pairs = {tensor.name: share_pair(tensor.words(state[tensor.name]), tensor.scale) for tensor in chosen.tensors}

@@ -14,7 +14,7 @@ from hdcos.api import answers, requests
 from hdcos.api.answers import AnswerScale, Inferred, ModelDetails, ModelState, OutputScale, TensorShape
 from hdcos.checks import check_id, check_name
 from hdcos.errors import DataMissing, InputError, ModelError
-from hdcos.nn import Sequential
+from hdcos.nn import Network
 from hdcos.party.allotment import Run, runs_of
 from hdcos.party.batcher import Refused, Request
 from hdcos.party.http.api import Call, Endpoint, Handlers, Tensors
@@ -29,10 +29,10 @@ ONE = "/v2/models/{name}"
 VERSION = "/v2/models/{name}/versions/{version}"
 
 
-def outline_network(architecture: Any) -> Sequential:
+def outline_network(architecture: Any) -> Network:
     """The network that an architecture describes; whatever is wrong with it is a ModelError."""
     try:
-        return Sequential.outline(architecture)
+        return Network.outline(architecture)
     except (ModelError, InputError):
         raise
     except (TypeError, ValueError, KeyError, AttributeError, OverflowError, RecursionError, MemoryError) as error:

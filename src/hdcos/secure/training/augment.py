@@ -18,7 +18,7 @@ import numpy as np
 
 from hdcos.checks import check_whole
 from hdcos.errors import InputError, ModelError
-from hdcos.nn import AvgPool2d, Flatten, Sequential
+from hdcos.nn import AvgPool2d, Flatten, Network
 from hdcos.nn.layer import Layer
 from hdcos.ring import Array
 
@@ -35,7 +35,7 @@ class Augment:
     """Channels, height, width."""
 
     @classmethod
-    def of(cls, model: Sequential, front: tuple[Layer, ...], flip: bool, shift: int) -> Augment | None:
+    def of(cls, model: Network, front: tuple[Layer, ...], flip: bool, shift: int) -> Augment | None:
         """As wanted for the rows that a network is trained on, if it is; they must be images when they are shared."""
         if not isinstance(flip, bool):
             raise InputError(f"flip is True or False, got {flip!r}")

@@ -19,7 +19,7 @@ from hdcos.secure.training.shuffle import batches, block_rows
 
 
 def plain_fit(
-    model: nn.Sequential,
+    model: nn.Network,
     x: Array,
     targets: Array,
     epochs: int,
@@ -32,7 +32,7 @@ def plain_fit(
     shift: int = 0,
     average: int = 0,
     shuffle: str = "rows",
-) -> nn.Sequential:
+) -> nn.Network:
     """The model after SGD on rows and one-hot targets, drawn, moved and averaged as `cluster.fit` does it."""
     for layer in model.layers:
         known = isinstance(layer, nn.HadamardDiagonal | nn.Dense | nn.Cos | nn.Flatten)
@@ -56,7 +56,7 @@ def plain_fit(
     return model.with_state({name: np.mean([each[name] for each in seen], 0) for name in state} if seen else state)
 
 
-def _gradients(model: nn.Sequential, state: dict[str, Array], x: Array, targets: Array) -> dict[str, Array]:
+def _gradients(model: nn.Network, state: dict[str, Array], x: Array, targets: Array) -> dict[str, Array]:
     """Of the logistic loss, one against all, summed over the rows."""
     inputs = [x]
     for index, layer in enumerate(model.layers):

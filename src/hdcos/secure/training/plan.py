@@ -163,7 +163,7 @@ class TrainingPlan:
         lifted = self.blocks[0].weight if self.blocks[0].diagonal else None
         return tuple(WeightRow(*opened, tuple(weights), weights[0] is lifted) for opened, weights in rows.items())
 
-    def words(self, model: nn.Sequential) -> dict[str, Array]:
+    def words(self, model: nn.Network) -> dict[str, Array]:
         """A model's parameters as words; ModelError if one does not fit."""
         state = model.state()
         return {tensor.name: tensor.words(state[tensor.name]) for tensor in self.tensors}
@@ -172,7 +172,7 @@ class TrainingPlan:
         """Words as one party holds them, each in its ring."""
         return {tensor.name: Share(words[tensor.name], tensor.scale, tensor.bits) for tensor in self.tensors}
 
-    def decode(self, model: nn.Sequential, words: Mapping[str, Array]) -> nn.Sequential:
+    def decode(self, model: nn.Network, words: Mapping[str, Array]) -> nn.Network:
         """The model with the parameters that joined words stand for."""
         return model.with_state({tensor.name: tensor.parameter(words[tensor.name]) for tensor in self.tensors})
 
@@ -193,8 +193,13 @@ class TrainingPlan:
         return DIAGONAL_OUTPUT if self.loss == "squared" and self.blocks[-1].diagonal else TARGET_SCALE
 
 
-def training_plan(model: nn.Sequential, loss: str = "logistic") -> TrainingPlan:
+def training_plan(model: nn.Network, loss: str = "logistic") -> TrainingPlan:
     """How a network is trained; ModelError names the layer that cannot be trained on shares."""
+    if not isinstance(model, nn.Sequential):
+        raise ModelError(
+            "training on shares takes a chain of layers, an hdcos.nn.Sequential, and this is a Graph: train it in "
+            "plaintext and share what comes out"
+        )
     if loss not in LOSSES:
         raise InputError(f"no loss is called {loss!r}: choose from {', '.join(LOSSES)}")
     if len(model.output_shape) != 1:
@@ -217,8 +222,17 @@ def training_plan(model: nn.Sequential, loss: str = "logistic") -> TrainingPlan:
 class _Planner(Reader):
     """Reads layers in groups: a linear one, an activation, pooling."""
 
-    def __init__(self, model: nn.Sequential, loss: str) -> None:
+    def __init__(self, model: nn.Network, loss: str) -> None:
         super().__init__(model)
+        for index, layer in enumerate(self.layers):
+            grouped = isinstance(layer, nn.Conv2d) and (layer.groups, layer.dilation) != (1, 1)
+            overlapping = isinstance(layer, nn.AvgPool2d | nn.MaxPool2d) and not layer.plain
+            if grouped or overlapping or isinstance(layer, nn.Affine | nn.Identity | nn.Reshape):
+                what = "with groups or a dilation, " if grouped else "with a stride or padding, " if overlapping else ""
+                raise ModelError(
+                    f"layer {index}, {layer.kind}, {what}cannot be trained on shares: leave it out, or train in "
+                    f"plaintext"
+                )
         self.refuse_comparisons("cannot be trained on shares")
         self.loss = loss
 

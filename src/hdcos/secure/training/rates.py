@@ -13,7 +13,7 @@ from math import cos, isfinite, pi
 
 from hdcos.checks import check_whole
 from hdcos.errors import InputError, RateRaised
-from hdcos.nn import Sequential
+from hdcos.nn import Network
 from hdcos.secure.training.rule import LEAST_AMPLITUDE, LEAST_FACTOR, Rule
 from hdcos.secure.training.step import plan_rule
 
@@ -28,7 +28,7 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 
 
 def epoch_rates(
-    model: Sequential,
+    model: Network,
     loss: str,
     batch: int,
     lr: Rate,
@@ -89,7 +89,7 @@ def _rate(lr: Rate, factor: float, epoch: int) -> float:
 
 
 def least_rate(
-    model: Sequential,
+    model: Network,
     batch: int,
     loss: str,
     momentum: float = 0.0,

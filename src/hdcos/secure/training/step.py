@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from math import prod
 
-from hdcos.nn.sequential import Sequential
+from hdcos.nn.network import Network
 from hdcos.protocol.party import Party
 from hdcos.protocol.plan import Planned, blank_share
 from hdcos.protocol.plan import plan as plan_program
@@ -59,13 +59,13 @@ def step_changes(
 
 
 def plan_step(
-    model: Sequential, batch: int, loss: str = "logistic", rate: float = 0.1, momentum: float = 0.0, decay: float = 0.0
+    model: Network, batch: int, loss: str = "logistic", rate: float = 0.1, momentum: float = 0.0, decay: float = 0.0
 ) -> Planned:
     """Drive one step on a batch of rows over shapes: what it will cost, before anything runs."""
     return plan_rule(model, batch, loss, Rule(rate, momentum, decay))
 
 
-def plan_rule(model: Sequential, batch: int, loss: str, rule: Rule) -> Planned:
+def plan_rule(model: Network, batch: int, loss: str, rule: Rule) -> Planned:
     """The same with a rule of the caller's own."""
     plan = training_plan(model, loss)
     x = blank_share((batch, prod(plan.input_shape)), INPUT_SCALE)

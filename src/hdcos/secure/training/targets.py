@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hdcos.errors import InputError
-from hdcos.nn import Flatten, Sequential
+from hdcos.nn import Flatten, Network
 from hdcos.nn.columns import Rows
 from hdcos.ring import Array, encode
 from hdcos.secure.reader import apply_front
@@ -83,7 +83,7 @@ class OwnRows:
     targets: Array
 
 
-def own_rows(plan: TrainingPlan, model: Sequential, x: Rows, y: ArrayLike | None, loss: str) -> OwnRows:
+def own_rows(plan: TrainingPlan, model: Network, x: Rows, y: ArrayLike | None, loss: str) -> OwnRows:
     if y is None:
         if isinstance(x, list | tuple) and not x:
             raise InputError("no data set is named: give rows, or names of uploaded data sets")

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hdcos.errors import InputError, RangeError
-from hdcos.nn import Sequential
+from hdcos.nn import Network
 from hdcos.nn.columns import Rows
 from hdcos.ring import Array
 from hdcos.secure.training.loss import LARGEST_LOGIT
@@ -57,7 +57,7 @@ class Watch:
     """The loss before training."""
 
     @classmethod
-    def validation(cls, model: Sequential, loss: str, given: tuple[Rows, ArrayLike]) -> Watch:
+    def validation(cls, model: Network, loss: str, given: tuple[Rows, ArrayLike]) -> Watch:
         """Rows that are not trained on, checked before training starts."""
         rows, targets = model.rows(given[0]), one_hot(given[1], model.output_shape[0], loss)
         if len(rows) != len(targets):
@@ -65,7 +65,7 @@ class Watch:
         return cls(rows, targets, "validation rows", loss, mean_loss(model(rows), targets, loss))
 
     @classmethod
-    def sample(cls, model: Sequential, loss: str, rows: Array, targets: Array, most: int) -> Watch | None:
+    def sample(cls, model: Network, loss: str, rows: Array, targets: Array, most: int) -> Watch | None:
         """Some of the rows that are trained on; None if none are wanted."""
         if isinstance(most, bool) or not isinstance(most, int | np.integer) or most < 0:
             raise InputError(f"watch is the number of your rows that are predicted after each epoch, got {most!r}")
