@@ -83,6 +83,16 @@ def test_material_is_planned_from_both_sources_side_by_side() -> None:
     assert command("cost", "lenet5", "--train", "--measure")[0] == 2
 
 
+def test_labels_are_planned_too_and_only_a_dealer_makes_their_material() -> None:
+    logits, labels = (json.loads(command("cost", "lenet5", *more, "--json")[1]) for more in ((), ("--label",)))
+    assert labels["total"]["online"]["rounds"] == logits["total"]["online"]["rounds"] + 3
+    assert labels["layers"][-1]["name"] == "label"
+    (dealer,) = labels["sources"]
+    assert dealer["bytes"] > logits["sources"][0]["bytes"]
+    assert dealer["source"] == "a dealer"
+    assert command("cost", "lenet5", "--train", "--label")[0] == 2
+
+
 def test_the_series_of_a_network_are_listed_with_their_intervals_and_cost(tmp_path) -> None:
     assumed = nn.models.mlp([12, 8, 2], "tanh")
     wide = nn.Sequential([nn.Dense(12, 8), nn.Tanh(interval=60), nn.Dense(8, 2)])

@@ -47,6 +47,20 @@ def test_comparisons_are_refused_before_anything_is_sent(cluster) -> None:
     assert cluster.cost.online.bytes_sent == cluster.cost.offline.bytes_sent == (0, 0)
 
 
+def test_labels_are_refused_before_anything_is_sent_and_probabilities_are_not(cluster) -> None:
+    private = cluster.share(nn.models.mlp([6, 8, 3]), "unlabelled")
+    cluster.reset_cost()
+    for use in (
+        lambda: private.predict(np.zeros((2, 6)), output="label"),
+        lambda: private.prepare(2, output="label"),
+        lambda: private.label_rounds,
+    ):
+        with pytest.raises(ModelError, match="needs a dealer: start one with `hdcos dealer`, or ask for logits"):
+            use()
+    assert cluster.cost.online.bytes_sent == cluster.cost.offline.bytes_sent == (0, 0)
+    assert private.predict(np.zeros((2, 6)), output="proba").sum() == pytest.approx(2)
+
+
 def test_private_inference_is_plain_inference_and_costs_what_was_planned(cluster) -> None:
     model = nn.Sequential(
         [

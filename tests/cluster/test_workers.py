@@ -67,6 +67,19 @@ def test_a_batch_is_spread_over_all_pairs_for_the_rounds_and_bytes_of_one(cluste
     assert min(used) >= PIECE_ROWS
 
 
+@pytest.mark.parametrize("mode", ["shares", "masked"])
+def test_labels_are_found_by_all_pairs_each_with_material_of_its_own(cluster, model, mode: str) -> None:
+    private, x = cluster.share(model, "labels"), 6 * rows(ROWS)[0]
+    best = np.sort(model(x), axis=1)
+    clear = best[:, -1] - best[:, -2] > 0.02
+    assert (private.predict(x, mode=mode, output="label") == model(x).argmax(1))[clear].all()
+    assert clear.mean() > 0.8
+    scopes = cluster.transport._held["labels"].scopes
+    assert sum(scope.labels for scope in scopes) == ROWS
+    assert min(scope.labels for scope in scopes) >= PIECE_ROWS
+    assert [scope.count("label")[0]["used"] for scope in scopes] == [scope.labels for scope in scopes]
+
+
 def test_clients_at_the_same_time_use_different_pairs(cluster, model) -> None:
     private, (x, _) = cluster.share(model, "many"), rows(60, seed=1)
     with ThreadPoolExecutor(6) as pool:

@@ -166,6 +166,9 @@ def cases() -> Iterator[tuple[str, Callable[[], Transcript]]]:
     for masked in (True, False):
         mode = "masked" if masked else "shares"
         yield f"infer largest {mode}", lambda masked=masked: _inference(_compared(), masked=masked)
+    for classes in (1, 2, 10, 40):
+        model = models.mlp([12, 16, classes], "cos", "dense")
+        yield f"label {classes}", lambda model=model: _inference(model, output="label")
     exact = models.mlp([12, 16, 16, 3])
     yield "infer exact", lambda: _inference(exact, phase_bits=WHOLE_TURN)
     for masked in (True, False):

@@ -23,9 +23,9 @@ def loop():
     loop.close()
 
 
-def made(loop, number, model="m", mode="shares", rows=1):
+def made(loop, number, model="m", mode="shares", rows=1, output="logits"):
     future = asyncio.run_coroutine_threadsafe(_future(), loop).result()
-    return Request(number, model, "v", mode, (), np.zeros((rows, 2), np.uint64), future)
+    return Request(number, model, "v", mode, (), np.zeros((rows, 2), np.uint64), future, output=output)
 
 
 async def _future():
@@ -67,6 +67,20 @@ def test_matched_requests_of_one_model_and_mode_become_one_batch(loop) -> None:
     assert outcome(loop, batch[0]).scale == 1
     assert [request.id for request in zero.batch(lambda request: 10)] == ["b"]
     assert not zero.busy
+
+
+def test_labels_and_logits_do_not_share_a_batch_and_both_parties_must_be_asked_for_the_same(loop) -> None:
+    zero = batcher_of(loop, 0)
+    for name, output in (("a", "logits"), ("b", "label"), ("c", "logits"), ("d", "label")):
+        zero.add(made(loop, name, output=output))
+        zero.hear([[name, made(loop, name, output=output).said]])
+    assert [[request.id for request in zero.batch(lambda request: 10)] for _ in range(2)] == [["a", "c"], ["b", "d"]]
+    asked = made(loop, "e", output="label")
+    zero.add(asked)
+    zero.hear([["e", made(loop, "e").said]])
+    refused = outcome(loop, asked)
+    assert (type(refused.error), refused.status) == (InputError, 409)
+    assert "differ in model, version, mode, output" in str(refused)
 
 
 def test_a_batch_has_no_more_rows_than_allowed_unless_one_request_has(loop) -> None:

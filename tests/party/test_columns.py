@@ -144,7 +144,7 @@ def test_commands_find_columns_by_name(home, tmp_path, monkeypatch) -> None:
     assert code == 1
     assert "short.csv" in output
     assert "lacks ['age']" in output.replace("\n", " ")
-    assert command("predict", "sick", tmp_path / "whole.csv", "--label", "sick")[0] == 0
+    assert command("predict", "sick", tmp_path / "whole.csv", "--leave-out", "sick")[0] == 0
     assert command("upload", tmp_path / "whole.csv", "--name", "patients", "--label", "sick")[0] == 0
     with connected(home) as cluster:
         kept = next(item for item in cluster.datasets() if item["name"] == "patients")

@@ -24,7 +24,7 @@ def ask(home, monkeypatch):
 
 def test_share_predict_and_look(ask, tmp_path) -> None:
     model = nn.models.mlp([6, 8, 3])
-    rows = np.random.default_rng(0).uniform(-1, 1, (4, 6))
+    rows = np.random.default_rng(0).uniform(-6, 6, (4, 6))
     model.save(tmp_path / "model.safetensors")
     np.save(tmp_path / "rows.npy", rows)
     np.savetxt(tmp_path / "rows.csv", rows, delimiter=",")
@@ -40,6 +40,14 @@ def test_share_predict_and_look(ask, tmp_path) -> None:
     assert np.abs(np.load(tmp_path / "out.npy") - model(rows)).max() < 1e-2
     assert ask("predict", "tiny", tmp_path / "rows.npy", "--output", tmp_path / "out.csv")[0] == 0
     assert len((tmp_path / "out.csv").read_text().splitlines()) == 4
+    code, output = ask("predict", "tiny", tmp_path / "rows.csv", "--label")
+    assert (code, output.split()) == (0, [str(label) for label in model(rows).argmax(axis=1)]), output
+    assert ask("predict", "tiny", tmp_path / "rows.npy", "--label", "--output", tmp_path / "out.npy")[0] == 0
+    assert (np.load(tmp_path / "out.npy") == model(rows).argmax(axis=1)).all()
+    code, output = ask("predict", "tiny", tmp_path / "rows.csv", "--proba")
+    shown = np.array([[float(cell) for cell in line.split(",")] for line in output.splitlines()])
+    assert np.abs(shown - np.exp(model(rows)) / np.exp(model(rows)).sum(axis=1, keepdims=True)).max() < 1e-2
+    assert ask("predict", "tiny", tmp_path / "rows.csv", "--label", "--proba")[0] == 2
     assert "material for" in ask("deal", "tiny", "--rows", "5")[1]
     assert [item["name"] for item in json.loads(ask("models", "--json")[1])] == ["tiny"]
     assert "tiny" in ask("models")[1]

@@ -120,6 +120,19 @@ def test_two_triton_clients_with_a_share_each_get_the_models_predictions(parties
     assert np.abs(joined(answers) - MODEL(ROWS)).max() < 1e-2
 
 
+def test_two_triton_clients_get_labels_by_a_parameter_of_the_request(parties, version) -> None:
+    scale_bits = parties[0][0].get_model_metadata("tiny", "", parties[0][1])["parameters"]["scale_bits"]
+    number, waiting, wanted = secrets.token_hex(16), [], {"output": "label"}
+    for (client, headers), share in zip(parties, split(6 * ROWS, scale_bits), strict=True):
+        tensor = InferInput("input", list(share.shape), "UINT64")
+        tensor.set_data_from_numpy(share)
+        known = {"request_id": number, "headers": headers, "parameters": wanted}
+        waiting.append(client.async_infer("tiny", [tensor], **known))
+    answers = [each.get_result(timeout=20) for each in waiting]
+    assert all(answer.as_numpy("output").shape == (5,) for answer in answers)
+    assert (joined(answers) == MODEL(6 * ROWS).argmax(axis=1)).all()
+
+
 def test_a_version_that_is_not_there_is_not_found(parties, version) -> None:
     client, headers = parties[0]
     for other in ("1", secrets.token_hex(16)):

@@ -147,6 +147,40 @@ def test_shares_by_hand(raw, private) -> None:
     assert np.abs(logits - MODEL(ROWS)).max() < 1e-2
 
 
+def test_labels_by_hand(raw, private) -> None:
+    """What docs/http.md says: the label is all that both answers together hold."""
+    rows = 6 * ROWS
+    told = [raw(rank, "GET", "/v2/models/tiny")[1]["parameters"]["labels"] for rank in (0, 1)]
+    assert told[0] == told[1]
+    assert told[0]["rounds"] == 3
+    number, (zero, one) = fresh(), split_words({"input": encode(rows, 16)})
+    calls = [
+        (lambda r=rank, words=side["input"]: infer(raw, r, words, number, output="label"),)
+        for rank, side in enumerate((zero, one))
+    ]
+    answers = together(*calls)
+    assert [status for status, _, _ in answers] == [200, 200]
+    assert [said["parameters"] for _, said, _ in answers] == [{"scale_bits": 0, "bits": 3, "gain": 1.0}] * 2
+    shares = [tensors["output"] for _, _, tensors in answers]
+    assert all(share.shape == (20,) and int(share.max()) < 8 for share in shares)
+    best = np.sort(MODEL(rows), axis=1)
+    clear = best[:, -1] - best[:, -2] > 2e-2
+    assert (((shares[0] + shares[1]) % 8) == MODEL(rows).argmax(1))[clear].all()
+
+
+def test_parties_that_are_asked_for_different_outputs_answer_neither(raw, private) -> None:
+    number, words = fresh(), encode(ROWS, 16)
+    calls = [(lambda r=rank: infer(raw, r, words, number, output=("label", "logits")[r]),) for rank in (0, 1)]
+    answers = together(*calls)
+    assert [(status, meta["name"]) for status, meta, _ in answers] == [(409, "InputError")] * 2
+    assert "differ in model, version, mode, output" in answers[0][1]["error"]
+    for output in ("proba", "scores", 7):
+        status, said, _ = infer(raw, 0, words, fresh(), output=output)
+        assert (status, said["name"]) == (400, "InputError")
+    status, said, _ = raw(0, "POST", "/v2/models/tiny/prepare", {"rows": 1 << 30, "output": "label"})
+    assert (status, "prepare fewer at a time" in said["error"]) == (400, True)
+
+
 def test_what_differs_between_the_parties_is_refused_by_both(raw, private) -> None:
     words = encode(ROWS, 16)
     number = fresh()

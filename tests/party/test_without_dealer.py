@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from hdcos import nn
-from hdcos.errors import HdcosError, InputError, MaterialExhausted
+from hdcos.cluster.transport import split_words
+from hdcos.errors import HdcosError, InputError, MaterialExhausted, ModelError
 from hdcos.link.cluster_file import ClusterFile, NodeCard
 from party.conftest import command, connected, running, running_all
 
@@ -34,6 +35,14 @@ def test_two_parties_serve_train_and_recover_without_a_dealer(tmp_path) -> None:
             private = cluster.share(model, "tiny")
             assert np.abs(private.predict(x) - model(x)).max() < 1e-2
             assert np.abs(private.predict(x, mode="masked") - model(x)).max() < 1e-2
+            parties, record = cluster.transport, private._record
+            for ask in (
+                lambda: private.predict(x, output="label"),
+                lambda: parties.infer(record, split_words({"input": np.zeros((4, 6), np.uint64)}), None, "label"),
+                lambda: parties.prepare(record, 4, False, "label"),
+            ):
+                with pytest.raises(ModelError, match="needs a dealer"):
+                    ask()
             trained = cluster.fit(model, x, [0, 1, 2, 0], epochs=2, batch_size=2, lr=0.1)
             assert trained.predict(x).shape == (4, 3)
             cos = cluster.function("cos", (2, 6))

@@ -92,8 +92,15 @@ class OutputScale(TypedDict):
     gain: float
 
 
+class LabelDetails(TypedDict):
+    """What labels take: rounds more than logits, and the rows of one request at most."""
+
+    rounds: int
+    most_rows: int
+
+
 class ModelDetails(TypedDict):
-    """What a client must know to use a model."""
+    """What a client must know to use a model. Without a dealer, or classes, there are no labels."""
 
     party: int
     phase_bits: int
@@ -106,6 +113,7 @@ class ModelDetails(TypedDict):
     rounds: dict[str, int]
     stock: dict[str, int]
     output: OutputScale
+    labels: LabelDetails | None
 
 
 class ModelMetadata(TypedDict):

@@ -78,6 +78,7 @@ class Order(Command, frozen=True):
 
     model: str
     mode: str
+    """In which rows come, or "label": what finds the label of a row is material of its own."""
     ordered: Whole
     wait: bool = False
 
@@ -98,6 +99,11 @@ class Infer(Command, frozen=True):
     ids: list[str]
     start: Whole
     ordered: Whole
+    output: str = "logits"
+    """What leaves: the logits, or the label alone."""
+    label_start: Whole = 0
+    label_ordered: Whole = 0
+    """The same of the material that labels take."""
 
 
 # ---- training
@@ -271,6 +277,7 @@ class CountMaterial(Command, frozen=True):
     """Executions of a model or function that were used, are available and were ordered."""
 
     model: str
+    mode: str = "shares"
 
 
 class FindCheckpoints(Command, frozen=True):

@@ -21,6 +21,7 @@ Id = Annotated[str, Meta(pattern=ID, description=ID_WORDS)]
 Name = Annotated[str, Meta(pattern=NAME, description=NAME_WORDS)]
 Client = Annotated[str, Meta(min_length=1, max_length=100)]
 Mode = Literal["shares", "masked"]
+Output = Literal["logits", "label"]
 Rows = Annotated[int, Meta(ge=1, le=1 << 40)]
 Columns = Annotated[int, Meta(ge=1, le=1 << 24)]
 Epoch = Annotated[int, Meta(ge=1, le=MOST_EPOCHS)]
@@ -42,13 +43,14 @@ class Request(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class InferParameters(Struct, frozen=True):
-    """How the rows come. `mode` masked needs `mask_ids`, one for each row."""
+    """How the rows come, and what is wanted of them. `mode` masked needs `mask_ids`, one for each row."""
 
     request_id: Id | UnsetType = UNSET
     mode: Mode = "shares"
     mask_ids: MaskIds | UnsetType = UNSET
     scale_bits: Annotated[int, Meta(ge=0, le=64)] | UnsetType = UNSET
     version: Id | UnsetType = UNSET
+    output: Output = "logits"
 
 
 class InferRequest(Struct, frozen=True):
@@ -68,10 +70,11 @@ class MasksRequest(Request, frozen=True):
 
 
 class PrepareRequest(Request, frozen=True):
-    """Rows to keep material for."""
+    """Rows to keep material for; with `output` label, that of their labels as well."""
 
     rows: Rows
     mode: Mode = "masked"
+    output: Output = "logits"
 
 
 class ModelParameters(Request, frozen=True):

@@ -33,6 +33,7 @@ from hdcos.protocol.catalogue import ACTIVATIONS, find
 from hdcos.secure.calibrate import intervals, state_intervals
 from hdcos.secure.compile import compile_network
 from hdcos.secure.estimate import DEALT_BYTE_S, ROUND_S, Cost, LayerCost, densify, estimate, ot_traffic, total
+from hdcos.secure.labels import LABEL, LOGITS, plan_label
 from hdcos.secure.program import plan_inference
 from hdcos.secure.training.step import plan_step
 
@@ -51,6 +52,7 @@ TRANSFER_BYTE_S = 4e-9
 @click.option("--batch", type=click.IntRange(1, 65536), default=1, show_default=True, help="Rows of a batch.")
 @click.option("--train", is_flag=True, help="Plan training instead: a step on a batch, and an epoch.")
 @click.option("--rows", type=click.IntRange(1), default=60_000, show_default=True, help="Rows of an epoch of training.")
+@click.option("--label", is_flag=True, help="Of labels, found on shares, instead of logits.")
 @click.option("--measure", is_flag=True, help="Run it, too, and print what the meters saw.")
 @json_option
 @click.option("--rtt-ms", type=click.FloatRange(min=0), default=0.0, help="Emulate this round-trip time.")
@@ -62,6 +64,7 @@ def cost(
     batch: int,
     train: bool,
     rows: int,
+    label: bool,
     measure: bool,
     as_json: bool,
     rtt_ms: float,
@@ -75,7 +78,7 @@ def cost(
     context = click.get_current_context()
     given = [
         f"--{option}"
-        for option in ("activation", "structure", "batch", "train", "rows", "measure")
+        for option in ("activation", "structure", "batch", "train", "rows", "label", "measure")
         if context.get_parameter_source(option) is not ParameterSource.DEFAULT
     ]
     fixed = [option for option in given if option in ("--activation", "--structure")]
@@ -85,6 +88,8 @@ def cost(
         raise click.UsageError(f"{', '.join(fixed)} only apply to ready models: {', '.join(nn.models.READY)}")
     if train and measure:
         raise click.UsageError("--train plans, it does not --measure")
+    if train and label:
+        raise click.UsageError("--label is about predictions: use it without --train")
     if "--rows" in given and not train:
         raise click.UsageError("--rows are those of an epoch: use it with --train")
     network = Emulation(rtt_ms, mbps)
@@ -98,7 +103,7 @@ def cost(
     if train:
         show_training_cost(name, model, batch, rows, network, as_json)
     else:
-        show_model_cost(name, model, batch, network, as_json, measure)
+        show_model_cost(name, model, batch, network, as_json, measure, LABEL if label else LOGITS)
 
 
 def find_model(name: str, activation: str, structure: str) -> nn.Network:
@@ -215,18 +220,20 @@ class Measured:
     offline: Cost
 
 
-def measure_model(model: nn.Network, batch: int, network: Emulation, dealer: bool = True) -> Measured:
+def measure_model(
+    model: nn.Network, batch: int, network: Emulation, dealer: bool = True, output: str = LOGITS
+) -> Measured:
     """Run a batch for real on three processes, or two without a dealer; times are medians."""
     x = np.random.default_rng(0).uniform(0, 1, (batch, *model.input_shape))
     with local(dealer, rtt_ms=network.rtt_ms, mbps=network.mbps) as cluster:
         private = cluster.share(state_intervals(model))  # nobody looks at the results
         cluster.reset_cost()
-        private.prepare(batch * REPEATS)
+        private.prepare(batch * REPEATS, output=output)
         offline = cluster.cost.offline
         costs = []
         for _ in range(REPEATS):
             cluster.reset_cost()
-            private.predict(x, batch_rows=batch, mode="masked")
+            private.predict(x, batch_rows=batch, mode="masked", output=output)
             costs.append(cluster.cost)
     last = costs[-1]
     steps = {
@@ -246,12 +253,18 @@ def _amount(phase: PhaseCost, seconds: float) -> Cost:
 
 
 def show_model_cost(
-    name: str, model: nn.Network, batch: int, network: Emulation, as_json: bool = False, measured: bool = False
+    name: str,
+    model: nn.Network,
+    batch: int,
+    network: Emulation,
+    as_json: bool = False,
+    measured: bool = False,
+    output: str = LOGITS,
 ) -> None:
     """What inference costs, layer by layer, beside the same network with dense layers, and its material."""
-    layers, (series, _) = estimate(model, batch, network=network), intervals(model)
-    seen = measure_model(model, batch, network) if measured else None
-    sources, whole = inference_sources(model, batch, network), total(layers)
+    layers, (series, _) = estimate(model, batch, network=network, output=output), intervals(model)
+    seen = measure_model(model, batch, network, output=output) if measured else None
+    sources, whole = inference_sources(model, batch, network, output), total(layers)
     if as_json:
         record: dict[str, Any] = {
             "layers": [asdict(layer) for layer in layers],
@@ -261,7 +274,7 @@ def show_model_cost(
         }
         click.echo(json.dumps(record if seen is None else {**record, "measured": asdict(seen)}, indent=1))
         return
-    dense = total(estimate(densify(model), batch, network=network))
+    dense = total(estimate(densify(model), batch, network=network, output=output))
     _print_layers(f"{name}, batch of {batch}, {model.parameter_count:,} parameters", [*layers, whole], dense)
     click.echo(f"Its owner sends a row to each party in {row_bytes(model):,} bytes.")
     if seen is not None:
@@ -269,7 +282,7 @@ def show_model_cost(
     for each in series:
         click.echo(f"Series of {each}.")
     show_sources(f"Material of {batch} row{'s' if batch > 1 else ''}", sources)
-    if measured:
+    if measured and output == LOGITS:
         made = measure_model(model, batch, network, dealer=False).offline
         several = inference_sources(model, REPEATS * batch, network)[1].bytes // REPEATS
         click.echo(
@@ -325,9 +338,12 @@ def from_parties(made: Traffic, network: Emulation) -> SourceCost:
     )
 
 
-def inference_sources(model: nn.Network, rows: int, network: Emulation) -> list[SourceCost]:
-    """The material of some rows of inference."""
-    material = plan_inference(compile_network(model)).material
+def inference_sources(model: nn.Network, rows: int, network: Emulation, output: str = LOGITS) -> list[SourceCost]:
+    """The material of some rows of inference; only a dealer makes that of labels."""
+    planned = plan_inference(compile_network(model))
+    material = planned.material
+    if output == LABEL and (compared := plan_label(planned.result, has_dealer=True)) is not None:
+        return [from_dealer(material.dealt_bytes(rows) + compared.material.dealt_bytes(rows), network)]
     made = ot_traffic(compile_network(model, dealer=False), rows)
     return [from_dealer(material.dealt_bytes(rows), network), from_parties(made, network)]
 

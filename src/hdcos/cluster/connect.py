@@ -37,6 +37,7 @@ from hdcos.errors import DataMissing, HandshakeError, HdcosError, InputError, Pe
 from hdcos.files import read_toml
 from hdcos.protocol.catalogue import Call
 from hdcos.secure.compile import choose_bits
+from hdcos.secure.labels import LOGITS
 
 WAIT_S = 0.2
 LOAD_S = 0.1
@@ -159,6 +160,7 @@ class HttpsTransport:
             known["phase_bits"],
             int(known["most_rows"]),
             (known["scale_bits"], known["input_bits"]),
+            int((known.get("labels") or {"most_rows": 0})["most_rows"]),
         )
 
     def _read_agreed(self, name: str) -> dict[str, Any]:
@@ -174,15 +176,15 @@ class HttpsTransport:
     def delete_model(self, name: str) -> None:
         self.ask("DELETE", f"/v2/models/{name}")
 
-    def order(self, record: ModelRecord, rows: int) -> None:
+    def order(self, record: ModelRecord, rows: int, output: str) -> None:
         """The parties keep material available by themselves, and have what is missing made when rows come."""
 
-    def prepare(self, record: ModelRecord, rows: int, wait: bool, mode: str = "masked") -> None:
-        self.ask("POST", f"{_path(record)}/prepare", {"rows": rows, "mode": mode})
+    def prepare(self, record: ModelRecord, rows: int, wait: bool, output: str, mode: str = "masked") -> None:
+        self.ask("POST", f"{_path(record)}/prepare", {"rows": rows, "mode": mode, "output": output})
 
     def keep_ahead(self, record: ModelRecord, rows: int) -> None:
         for mode in ("shares", "masked"):
-            self.prepare(record, rows, False, mode)
+            self.prepare(record, rows, False, LOGITS, mode)
 
     def masks(self, record: ModelRecord, rows: int) -> Masks:
         """Party 0 allots masks, party 1 gives its share of those."""
@@ -192,8 +194,9 @@ class HttpsTransport:
         shares = (first.tensors["mask"], second.tensors["mask"])
         return Masks(first.meta["mask_ids"], shares, float(first.meta["expires_s"]))
 
-    def infer(self, record: ModelRecord, inputs: Shares, mask_ids: Sequence[Any] | None) -> list[Reply]:
+    def infer(self, record: ModelRecord, inputs: Shares, mask_ids: Sequence[Any] | None, output: str) -> list[Reply]:
         parameters: dict[str, Any] = {"request_id": secrets.token_hex(16), "mode": "shares", "version": record.version}
+        parameters["output"] = output
         if mask_ids is not None:
             parameters |= {"mode": "masked", "mask_ids": mask_ids}
         answers = self.ask("POST", f"{_path(record)}/infer", {"parameters": parameters}, inputs)

@@ -27,6 +27,7 @@ from hdcos.cluster.transport import OVER, Masks, ModelRecord, Reply, RetryableEr
 from hdcos.errors import DataMissing, HdcosError, InputError, MaterialReused, PeerLost, PolicyRefused
 from hdcos.protocol.catalogue import Call
 from hdcos.ring import Array
+from hdcos.secure.labels import LABEL
 
 PIECE_ROWS = 64
 """Rows that go to one pair: fewer would not be worth the rounds of another."""
@@ -154,13 +155,15 @@ class LinkTransport:
         self._forget_model(self._found(name))
         del self._held[name]
 
-    def order(self, record: ModelRecord, rows: int) -> None:
+    def order(self, record: ModelRecord, rows: int, output: str) -> None:
         for scope, part in self._divide(self._current(record), rows):
             scope.order(scope.next + part)
+            if output == LABEL:
+                scope.order_labels(part)
 
-    def prepare(self, record: ModelRecord, rows: int, wait: bool) -> None:
+    def prepare(self, record: ModelRecord, rows: int, wait: bool, output: str) -> None:
         parts = self._divide(self._current(record), rows)
-        self._together([partial(scope.prepare, part, wait) for scope, part in parts])
+        self._together([partial(scope.prepare, part, wait, output) for scope, part in parts])
 
     def keep_ahead(self, record: ModelRecord, rows: int) -> None:
         for scope, part in self._divide(self._current(record), rows):
@@ -197,7 +200,7 @@ class LinkTransport:
                     mine.append(theirs[piece])
         return Masks(ids, (np.concatenate(shares[0]), np.concatenate(shares[1])))
 
-    def infer(self, record: ModelRecord, inputs: Shares, mask_ids: Sequence[Any] | None) -> list[Reply]:
+    def infer(self, record: ModelRecord, inputs: Shares, mask_ids: Sequence[Any] | None, output: str) -> list[Reply]:
         """A batch, in parts that run at the same time: masked rows where their masks are, others wherever is room."""
         held, rows = self._current(record), len(inputs[0]["input"])
         parts = self._spread(rows) if mask_ids is None else _by_pair(mask_ids)
@@ -205,7 +208,8 @@ class LinkTransport:
             for index, places in parts.items():
                 self._busy[index] += len(places)
         try:
-            works = [partial(_run, held.scopes[index], inputs, places, mask_ids) for index, places in parts.items()]
+            known = (inputs, mask_ids, output)
+            works = [partial(_run, held.scopes[index], places, *known) for index, places in parts.items()]
             answered = self._together(works)
         except PeerLost as error:
             lost = [pair.lost for pair in self.pairs]
@@ -349,16 +353,18 @@ def _by_pair(mask_ids: Sequence[tuple[int, int]]) -> dict[int, Array]:
     return {int(index): np.flatnonzero(owners == index) for index in dict.fromkeys(owners)}
 
 
-def _run(scope: Scope, inputs: Shares, places: Array, mask_ids: Sequence[tuple[int, int]] | None) -> list[Reply]:
+def _run(
+    scope: Scope, places: Array, inputs: Shares, mask_ids: Sequence[tuple[int, int]] | None, output: str
+) -> list[Reply]:
     """Some rows of a batch, at one pair."""
     whole = len(places) == len(inputs[0]["input"])
     part = inputs if whole else [{name: array[places] for name, array in side.items()} for side in inputs]
     if mask_ids is None:
-        return scope.run(part, len(places))
+        return scope.run(part, len(places), output=output)
     numbers = [mask_ids[place][1] for place in places]
     if numbers != list(range(numbers[0], numbers[0] + len(numbers))):
         raise MaterialReused("masks of rows that do not follow one another: some were passed over")
-    return scope.run(part, len(places), numbers[0], mode="masked")
+    return scope.run(part, len(places), numbers[0], mode="masked", output=output)
 
 
 def _joined(replies: Sequence[Reply], places: Sequence[Array], rows: int) -> Reply:

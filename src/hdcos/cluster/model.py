@@ -14,11 +14,12 @@ import numpy as np
 from hdcos.api.cost import Cost
 from hdcos.checks import check_id, check_whole
 from hdcos.cluster.transport import ModelRecord, Reply, RetryableError, Transport, ask_again, split_words
-from hdcos.errors import HandshakeError, HdcosError, InputError, MaterialReused
+from hdcos.errors import HandshakeError, HdcosError, InputError, MaterialReused, ModelError
 from hdcos.nn import Network
 from hdcos.nn.columns import Rows
 from hdcos.ring import Array, decode, encode, modulo
 from hdcos.secure import compile_network
+from hdcos.secure.labels import LABEL, LOGITS, PROBA, check_output, plan_label, probabilities
 from hdcos.secure.program import plan_inference
 from hdcos.sharing import join
 
@@ -96,14 +97,24 @@ class PrivateModel:
         """Rows that both parties have material for."""
         return self._transport.stock(self._record)
 
-    def prepare(self, rows: int, wait: bool = True) -> None:
+    @property
+    def label_rounds(self) -> int:
+        """Rounds that labels take besides those of logits; ModelError if this model gives no labels."""
+        self._check_output(LABEL)
+        planned = plan_label(plan_inference(self.network).result, self._transport.has_dealer)
+        assert planned is not None
+        return planned.rounds
+
+    def prepare(self, rows: int, wait: bool = True, output: str = LOGITS) -> None:
         """Have material for these rows made, and fetch their input masks: predictions then take a round less.
 
-        Without `wait` the material is made in the background, and no masks are fetched.
+        Without `wait` the material is made in the background, and no masks are fetched. Labels take material of their
+        own, which is made along with it for `output="label"`.
         """
         rows = check_whole(rows, "rows")
+        self._check_output(output)
         with self._lock:
-            self._transport.prepare(self._record, rows, wait)
+            self._transport.prepare(self._record, rows, wait, LABEL if output == LABEL else LOGITS)
             if wait:
                 ask_again(lambda: self._fetch_masks(rows), self._transport.timeout_s)
 
@@ -111,28 +122,52 @@ class PrivateModel:
         """Have material for this many rows kept available from now on."""
         self._transport.keep_ahead(self._record, check_whole(rows, "rows"))
 
-    def predict(self, x: Rows, progress: bool = False, batch_rows: int = BATCH_ROWS, mode: str | None = None) -> Array:
+    def predict(
+        self,
+        x: Rows,
+        progress: bool = False,
+        batch_rows: int = BATCH_ROWS,
+        mode: str | None = None,
+        output: str = LOGITS,
+    ) -> Array:
         """The network's outputs (logits) for rows x, which no party sees; nor does any see the outputs.
+
+        With `output="label"` the parties go on and find the largest output of each row on shares, in a few rounds more
+        (`label_rounds`): what is returned is one whole number for each row, the first of the largest, or for a network
+        of one output whether it is above 0. Nobody sees a logit, not even this caller; it needs a dealer. With
+        `output="proba"` this caller makes probabilities of the logits: softmax, or for one output the sigmoid.
 
         In mode "masked" rows travel masked, by masks of their own; in mode "shares" as two shares, for one round more.
         By default masks are used where `prepare` fetched them. `batch_rows` rows share their rounds; `progress` shows a
         bar on a terminal. Material that was not prepared is made on the way, and a batch that was lost on the way is
         sent again, split freshly.
         """
+        self._check_output(output)
         rows = self._outline.rows(x)
         if mode not in (None, "masked", "shares"):
             raise InputError(f"inputs go out masked or as shares, not {mode!r}")
         check_whole(batch_rows, "batch_rows")
         words = encode(self.network.apply_front(rows), self.network.input_scale)  # all of them, before any is sent
-        size = min(batch_rows, self._record.most_rows)
+        asked, size = LOGITS, min(batch_rows, self._record.most_rows)
+        if output == LABEL:
+            asked, size = LABEL, min(size, self._record.label_rows)
         if len(rows) > size:
-            self._transport.order(self._record, len(rows))
+            self._transport.order(self._record, len(rows), asked)
         outputs = [
-            self._batch(rows[start : start + size], words[start : start + size], mode)
+            self._batch(rows[start : start + size], words[start : start + size], mode, asked)
             for start in _track(range(0, len(rows), size), progress)
         ]
         joined = np.concatenate(outputs) if outputs else np.empty(0)
-        return joined.reshape(len(rows), *self.network.output_shape) * self.network.output_gain
+        if output == LABEL:
+            return joined.reshape(len(rows)).astype(np.int64)
+        logits = joined.reshape(len(rows), *self.network.output_shape) * self.network.output_gain
+        return probabilities(logits) if output == PROBA else logits
+
+    def _check_output(self, output: str) -> None:
+        """Refuse what this model does not answer, before anything is sent."""
+        check_output(output, self.network, self._transport.has_dealer)
+        if output == LABEL and not self._record.label_rows:
+            raise ModelError(f"the parties of this cluster give no labels of {self.name}: they need a newer hdcos")
 
     def reveal(self, wait_s: float = 5.0, request: str | None = None) -> Network:
         """The model itself, joined from both shares: weights as they were rounded when they were shared.
@@ -164,7 +199,7 @@ class PrivateModel:
 
     # ---- one batch
 
-    def _batch(self, rows: Array, words: Array, mode: str | None) -> Array:
+    def _batch(self, rows: Array, words: Array, mode: str | None, output: str) -> Array:
         """Rows sent and answers joined; whatever may be asked again is asked again, with fresh randomness."""
         record = self._record
 
@@ -173,31 +208,35 @@ class PrivateModel:
             if self._record != record:  # replaced meanwhile, perhaps by a network that takes its rows otherwise
                 sent = encode(self.network.apply_front(rows), self.network.input_scale)
             try:
-                return join_replies(self._send(sent, mode)).reshape(len(rows), -1)
+                replies = self._send(sent, mode, output)
+                if output == LABEL and replies[0].scale:
+                    raise HdcosError("the parties answered with something else than labels")
+                return join_replies(replies).reshape(len(rows), -1)
             except RetryableError:
-                self._read_again(rows)
+                self._read_again(rows, output)
                 raise
 
         return ask_again(once, self._transport.timeout_s)
 
-    def _read_again(self, rows: Array) -> None:
+    def _read_again(self, rows: Array, output: str) -> None:
         """Take over the version that the parties serve now, if that is another one."""
         now = self._transport.model(self.name)
         if now.version != self.version:
             names = self._outline.feature_names
             self._take(now)
             self._outline.rows(rows)  # a network that takes other rows is no replacement
+            self._check_output(output)
             if self._outline.feature_names != names:
                 raise InputError(f"{self.name} was replaced by a network of other columns: ask again")
 
-    def _send(self, words: Array, mode: str | None) -> list[Reply]:
+    def _send(self, words: Array, mode: str | None, output: str) -> list[Reply]:
         taken = None if mode == "shares" else self._take_masks(len(words), fetch=mode == "masked")
         if taken is None:
-            return self._transport.infer(self._record, split_words({"input": words}), None)
+            return self._transport.infer(self._record, split_words({"input": words}), None, output)
         mask_ids, masks = taken
         opened = modulo(words + masks, self.network.input_bits)
         try:
-            return self._transport.infer(self._record, [{"input": opened}] * 2, mask_ids)
+            return self._transport.infer(self._record, [{"input": opened}] * 2, mask_ids, output)
         except MaterialReused as error:
             # The masks belong to rows that were passed over, or to an earlier session: all that are left do.
             self._drop_masks()

@@ -19,6 +19,7 @@ from hdcos.errors import HdcosError, PeerLost
 from hdcos.link import Link
 from hdcos.link.message import request
 from hdcos.ring import Array
+from hdcos.secure.labels import LABEL, LOGITS
 
 GRACE_S = 2.0
 NOTHING: Shares = ({}, {})
@@ -85,10 +86,14 @@ class Scope:
         """The first execution that was not run, and the first whose input mask was not handed out."""
         self._ordered = self._ahead = 0
         """Executions that material was ordered for in all, and those that it is kept available for."""
+        self.labels = self._labels_ordered = 0
+        """Of labels, the first that was not found, and those that material was ordered for."""
         self._lock = RLock()
 
-    def prepare(self, executions: int, wait: bool) -> None:
+    def prepare(self, executions: int, wait: bool, output: str = LOGITS) -> None:
         with self._lock:
+            if output == LABEL:
+                self._order_labels(self._labels_ordered + executions, wait)
             self._order(self._ordered + executions, wait)
 
     def order(self, last: int) -> None:
@@ -97,18 +102,28 @@ class Scope:
             if last > self._ordered:
                 self._order(last, wait=False)
 
+    def order_labels(self, rows: int) -> None:
+        """See that material was ordered for the labels of the next rows."""
+        with self._lock:
+            if self.labels + rows > self._labels_ordered:
+                self._order_labels(self.labels + rows, wait=False)
+
     def _order(self, ordered: int, wait: bool) -> None:
         self.pair.ask(commands.Order(self.name, "shares", ordered, wait))
         self._ordered = ordered
+
+    def _order_labels(self, ordered: int, wait: bool) -> None:
+        self.pair.ask(commands.Order(self.name, LABEL, ordered, wait))
+        self._labels_ordered = ordered
 
     def keep_ahead(self, executions: int) -> None:
         with self._lock:
             self._ahead, self._refills = executions, True
             self.order(self.next + executions)
 
-    def count(self) -> list[dict[str, Any]]:
+    def count(self, mode: str = "shares") -> list[dict[str, Any]]:
         """What each party has used, has available and expects."""
-        return [facts for facts, _ in self.pair.ask(commands.CountMaterial(self.name))]
+        return [facts for facts, _ in self.pair.ask(commands.CountMaterial(self.name, mode))]
 
     def stock(self) -> int:
         return min(int(facts["available"]) for facts in self.count())
@@ -124,7 +139,14 @@ class Scope:
             self.issued = start + rows
         return Masks(range(start, start + rows), (zero["masks"], one["masks"]))
 
-    def run(self, inputs: Shares, executions: int, start: int | None = None, mode: str = "shares") -> list[Reply]:
+    def run(
+        self,
+        inputs: Shares,
+        executions: int,
+        start: int | None = None,
+        mode: str = "shares",
+        output: str = LOGITS,
+    ) -> list[Reply]:
         """Run executions that begin at `start`, or the next ones.
 
         Rows whose masks were handed out cannot come as shares: they are passed over.
@@ -132,16 +154,28 @@ class Scope:
         with self._lock:
             first = max(self.next, self.issued) if start is None else start
             wanted = first + executions + self._ahead if self._refills else 0
-            ordered = max(self._ordered, wanted)
+            ordered, labels, labels_ordered = max(self._ordered, wanted), self.labels, self._labels_ordered
+            if output == LABEL:
+                labels, labels_ordered = labels + executions, max(labels_ordered, labels + executions)
+            asked = commands.Infer(self.name, mode, [str(first)], first, ordered, output, self.labels, labels_ordered)
             try:
-                answers = self.pair.ask(commands.Infer(self.name, mode, [str(first)], first, ordered), arrays=inputs)
+                answers = self.pair.ask(asked, arrays=inputs)
             except HdcosError:
                 with suppress(PeerLost):
-                    counts = self.count()
-                    self.next = max(int(facts["used"]) for facts in counts)
-                    self._ordered = max(int(facts["expected"]) for facts in counts)
+                    self._recount(output)
                 raise
             self.next, self._ordered = first + executions, ordered
+            self.labels, self._labels_ordered = labels, labels_ordered
         # The online phase starts when both parties hold the input: the party that started last saw all of it.
         self.pair.online_s += min(said["seconds"] for said, _ in answers)
         return [Reply(shares["words"], said["scale"], said["bits"]) for said, shares in answers]
+
+    def _recount(self, output: str) -> None:
+        """What a run that failed left: the next one begins behind the later of the two parties."""
+        counts = self.count()
+        self.next = max(int(facts["used"]) for facts in counts)
+        self._ordered = max(int(facts["expected"]) for facts in counts)
+        if output == LABEL:
+            counts = self.count(LABEL)
+            self.labels = max(int(facts["used"]) for facts in counts)
+            self._labels_ordered = max(int(facts["expected"]) for facts in counts)

@@ -70,6 +70,8 @@ class ModelRecord:
     """Rows of one request."""
     input_scale: tuple[int, int] | None = None
     """The fraction bits and the bits of its input, where the parties state them."""
+    label_rows: int = 1 << 24
+    """Rows of one request for labels; none where the parties give no labels."""
 
 
 @dataclass(frozen=True)
@@ -116,16 +118,17 @@ class Transport(Protocol):
 
     def models(self) -> list[dict[str, Any]]: ...
     def delete_model(self, name: str) -> None: ...
-    def order(self, record: ModelRecord, rows: int) -> None:
+    def order(self, record: ModelRecord, rows: int, output: str) -> None:
         """Rows are about to come: material that is missing may be made from now on."""
 
-    def prepare(self, record: ModelRecord, rows: int, wait: bool) -> None: ...
+    def prepare(self, record: ModelRecord, rows: int, wait: bool, output: str) -> None: ...
     def keep_ahead(self, record: ModelRecord, rows: int) -> None:
         """Have material for this many rows kept available, in whichever mode rows come."""
 
     def masks(self, record: ModelRecord, rows: int) -> Masks: ...
-    def infer(self, record: ModelRecord, inputs: Shares, mask_ids: Sequence[Any] | None) -> list[Reply]:
-        """Each party's share of the outputs for rows that come as shares, or masked by the masks that are named."""
+    def infer(self, record: ModelRecord, inputs: Shares, mask_ids: Sequence[Any] | None, output: str) -> list[Reply]:
+        """Each party's share of the logits, or of the labels alone, of rows that come as shares, or masked by the masks
+        that are named."""
 
     def stock(self, record: ModelRecord) -> int:
         """Rows that both parties have material for."""

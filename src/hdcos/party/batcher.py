@@ -1,8 +1,8 @@
 """Requests of clients at one party: matched with those at the other party, then merged into batches.
 
 A client sends the same request id to both parties. Party 1 reports what arrived there; party 0 starts a request when it
-has both shares, so a batch never waits for a client. What both must agree on (model, version, mode, rows, masks) is
-compared first: a request that is not the same on both sides is refused on both, and touches no material.
+has both shares, so a batch never waits for a client. What both must agree on (model, version, mode, output, rows,
+masks) is compared first: a request that is not the same on both sides is refused on both, and touches no material.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import numpy as np
 from hdcos.errors import HdcosError, InputError, MaterialReused, PeerLost
 from hdcos.party.allotment import Run
 from hdcos.ring import Array
+from hdcos.secure.labels import LOGITS
 
 if TYPE_CHECKING:
     import asyncio
@@ -65,22 +66,25 @@ class Request:
     """Whether it comes from the one caller of this machine, who sends both parties the same rows."""
     begun: bool = False
     """Whether it is or was computed: from then on its rows count as answered."""
+    output: str = LOGITS
+    """What the client gets: logits, or labels alone."""
 
     @property
     def rows(self) -> int:
         return len(self.words)
 
     @property
-    def kind(self) -> tuple[str, str, str]:
+    def kind(self) -> tuple[str, str, str, str]:
         """Requests of one kind can run together."""
-        return self.model, self.version, self.mode
+        return self.model, self.version, self.mode, self.output
 
     @cached_property
     def said(self) -> list[Any]:
         """What must be the same at both parties: of masked rows, which both know, the rows themselves."""
         hashed = self.mode == "masked" and not self.own
         opened = hashlib.sha256(np.ascontiguousarray(self.words).data).hexdigest() if hashed else ""
-        return [self.model, self.version, self.mode, self.rows, [list(run) for run in self.runs], opened]
+        runs = [list(run) for run in self.runs]
+        return [self.model, self.version, self.mode, self.output, self.rows, runs, opened]
 
 
 def join_rows(requests: Sequence[Request]) -> Array:
@@ -233,13 +237,13 @@ class Batcher:
             self._matched[number] = None
             return
         del self._mine[number]
-        what = "model, version, mode, rows, masks or masked rows"
+        what = "model, version, mode, output, rows, masks or masked rows"
         reason = f"the shares of request {number} differ in {what}: send both the same"
         self._refusals.append([number, reason])
         self.refuse([mine], Refused(InputError(reason), 409, retryable=True))
 
     def batch(self, most_rows: Callable[[Request], int]) -> list[Request]:
-        """The next requests to run together: those of one model, version and mode, oldest first.
+        """The next requests to run together: those of one model, version, mode and output, oldest first.
 
         `most_rows` says how many rows a batch may have that begins with a request; one that asks for a batch and cannot
         run it says none.

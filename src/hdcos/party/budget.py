@@ -38,6 +38,8 @@ and what lies between."""
 BLOCK, LEAST_BLOCKS = 1024, 16
 """Rows that are set aside on disk at once, and a quota's least number of such blocks: what a crash leaves of a block
 counts as answered."""
+LABEL_BYTES = 64_000_000
+"""Of material that finds labels, for each model that was asked for some, besides its other material."""
 PART = 1000
 """Of the queries that an attack takes, as docs/security.md states them, this part is answered by default."""
 
@@ -100,6 +102,10 @@ class Budget:
     def queries(self, network: CompiledNetwork) -> int:
         """Rows of a model that are answered in all."""
         return allowed_queries(network, self._configured)
+
+    def label_rows(self, material: Plan) -> int:
+        """The same at both parties, whatever their operators give: party 0 makes batches for both."""
+        return min(MOST_AHEAD, max(LEAST_AHEAD, LABEL_BYTES // (8 * material.words)))
 
     def _check_model(self, size: int) -> None:
         if size > self._limits.model_mb * 1e6:

@@ -25,7 +25,7 @@ from hdcos.link import Kind, Link
 from hdcos.link.message import decode_message, encode_message, reply_error
 from hdcos.nn import Network
 from hdcos.nn.columns import check_names
-from hdcos.offline import MaterialPool
+from hdcos.offline import MaterialPool, Plan
 from hdcos.party.allotment import CallerAllotment
 from hdcos.party.batcher import Answer, Request
 from hdcos.party.checkpoint import Checkpoints
@@ -189,6 +189,9 @@ class OwnMemory:
     def queries(self, network: CompiledNetwork) -> int:
         return sys.maxsize
 
+    def label_rows(self, material: Plan) -> int:
+        return sys.maxsize
+
 
 class LocalFront:
     """Answers one caller, and holds the inputs of the batch that is run next."""
@@ -257,8 +260,8 @@ class LocalFront:
                 return {}, store.released.pop(reveal)
             case commands.IssueMasks(model, start, rows):
                 return {}, {"masks": worker.find(model).allotment("masked").issue(start, rows)}
-            case commands.CountMaterial(model):
-                pool = worker.find(model).allotment("shares").pool
+            case commands.CountMaterial(model, mode):
+                pool = worker.material(worker.find(model), mode).pool
                 return {"used": pool.used, "available": pool.available, "expected": pool.expected}, {}
             case commands.FindCheckpoints(folder):
                 return _list_checkpoints(Checkpoints.of(folder, self._engine.rank)), {}
@@ -284,7 +287,8 @@ class LocalFront:
         if found != opened.input_shapes(executions) or any(array.dtype != np.uint64 for array in words):
             raise InputError(f"inputs of shapes {opened.input_shapes(executions)} in uint64 expected, got {found}")
         runs = ((command.start, executions),) if mode == "masked" else ()
-        return [Request(ids[0], command.model, "", mode, runs, words[0], more=tuple(words[1:]), own=True)]
+        known: Facts = {"more": tuple(words[1:]), "own": True, "output": command.output}
+        return [Request(ids[0], command.model, "", mode, runs, words[0], **known)]
 
     def settle(self, answers: Sequence[tuple[Request, Answer]]) -> None:
         ((_, self._result),) = answers

@@ -2,7 +2,8 @@
 
 Security  weights are opened once per scope, each under a mask of its own; loading a model again takes a new scope and
           so new masks. What leaves is refreshed with a sharing of zero and rounded; answers of models have noise
-          besides (`secure.answers`).
+          besides (`secure.answers`). Of a label nothing else leaves: its sharing, modulo a small power of two
+          (`secure.labels`), is as uniform as any.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ from hdcos.protocol.party import Party
 from hdcos.protocol.plan import Planned, plan
 from hdcos.protocol.rounds import Rounds
 from hdcos.ring import Array, Blank
-from hdcos.secure import CompiledNetwork, infer, infer_pieces, open_weights, pieces
+from hdcos.secure import CompiledNetwork, infer, join_pieces, open_weights, pieces
 from hdcos.secure.answers import answer, round_answer
+from hdcos.secure.labels import LABEL, check_output, infer_label
 from hdcos.secure.stages import Parameters
 from hdcos.sharing import Share, refresh
 
@@ -64,17 +66,19 @@ class Opened(Generic[A]):
         """How executions are divided into pieces with material of their own; the same at both parties."""
         return [executions]
 
-    def program(self, parties: Sequence[Party], requests: Sequence[Request]) -> Rounds[Share]:
-        """A batch of requests that come in the same mode."""
+    def program(
+        self, parties: Sequence[Party], requests: Sequence[Request], label_parties: Sequence[Party]
+    ) -> Rounds[Share]:
+        """A batch of requests that come in the same mode, piece by piece; with material for labels, the labels."""
         raise NotImplementedError
 
-    def round_answer(self, result: Share, rank: int) -> tuple[int, int, Array]:
+    def round_answer(self, result: Share, rank: int, output: str) -> tuple[int, int, Array]:
         """The scale, the bits and the words of this party's share of a result as the client gets it."""
         raise NotImplementedError
 
-    def refresh_for_client(self, result: Share, engine: Engine, address: str) -> tuple[int, int, Array]:
+    def refresh_for_client(self, result: Share, engine: Engine, address: str, output: str) -> tuple[int, int, Array]:
         """A result as it leaves for clients; an address is used once, and is the same at both parties."""
-        return self.round_answer(refresh(result, engine.rank, engine.pair_seed, address), engine.rank)
+        return self.round_answer(refresh(result, engine.rank, engine.pair_seed, address), engine.rank, output)
 
 
 @dataclass
@@ -91,12 +95,14 @@ class OpenedFunction(Opened[A]):
     def executions(self, rows: int) -> int:
         return rows // self.shapes[0][0]
 
-    def program(self, parties: Sequence[Party], requests: Sequence[Request]) -> Rounds[Share]:
+    def program(
+        self, parties: Sequence[Party], requests: Sequence[Request], label_parties: Sequence[Party]
+    ) -> Rounds[Share]:
         ((party,), (request,)) = parties, requests
         inputs = zip((request.words, *request.more), self.scales, strict=True)
         return self.call.program(party, *(Share(words, scale) for words, scale in inputs))
 
-    def round_answer(self, result: Share, rank: int) -> tuple[int, int, Array]:
+    def round_answer(self, result: Share, rank: int, output: str) -> tuple[int, int, Array]:
         """Rounded far above the noise of the evaluation, which would depend on the masks."""
         return round_answer(result, self.call.output_scale, rank)
 
@@ -116,8 +122,16 @@ class OpenedModel(Opened[A]):
     """The model whose quota its answers count for."""
     allowed: int
     """Rows that are answered in all."""
+    label_plan: Planned | None
+    """What the label of a row takes besides; None where there are no labels: `require_labels` says why."""
+    label_rows: int
+    """Rows of a batch of labels, and rows whose labels material is kept for, at most."""
     forgotten: bool = False
     """A client had it forgotten: no new requests, while party 0 gets round to unloading it."""
+    labels: A | None = None
+    """The material of labels: there is none until somebody asks for one."""
+    labels_asked: int = 0
+    """Rows whose labels a client wants to have prepared, until party 0 gets round to it."""
 
     @property
     def version(self) -> str:
@@ -126,6 +140,17 @@ class OpenedModel(Opened[A]):
     @property
     def rounds(self) -> dict[str, int]:
         return {"masked": self.masked_rounds, "shares": self.masked_rounds + 1}
+
+    @property
+    def label_bytes(self) -> int:
+        """Memory for each row whose label material is kept for."""
+        return 0 if self.label_plan is None else 8 * self.label_plan.material.words
+
+    def require_labels(self, has_dealer: bool) -> Planned:
+        """What a label takes; ModelError if this model gives none."""
+        check_output(LABEL, self.network, has_dealer)
+        assert self.label_plan is not None
+        return self.label_plan
 
     def input_shapes(self, executions: int) -> list[Shape]:
         return [(executions, *self.network.input_shape)]
@@ -136,16 +161,22 @@ class OpenedModel(Opened[A]):
     def pieces(self, executions: int) -> list[int]:
         return pieces(executions)
 
-    def program(self, parties: Sequence[Party], requests: Sequence[Request]) -> Rounds[Share]:
+    def program(
+        self, parties: Sequence[Party], requests: Sequence[Request], label_parties: Sequence[Party]
+    ) -> Rounds[Share]:
         words = join_rows(requests)
         parts: list[Array] = np.split(words, np.cumsum(pieces(len(words)))[:-1])
         values: list[Share | Array] = list(parts)
         if requests[0].mode == "shares":
             values = [Share(part, self.network.input_scale) for part in parts]
-        return infer_pieces(parties, self.network, self.parameters, values)
+        known = (self.network, self.parameters)
+        if label_parties:
+            taking = zip(parties, label_parties, values, strict=True)
+            return join_pieces([infer_label(party, labels, *known, value) for party, labels, value in taking])
+        return join_pieces([infer(party, *known, value) for party, value in zip(parties, values, strict=True)])
 
-    def round_answer(self, result: Share, rank: int) -> tuple[int, int, Array]:
-        return answer(result, rank)
+    def round_answer(self, result: Share, rank: int, output: str) -> tuple[int, int, Array]:
+        return round_answer(result, 0, rank) if output == LABEL else answer(result, rank)
 
 
 Loaded = OpenedModel[MaterialAllotment]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 from hdcos.api.commands import (
@@ -43,11 +43,12 @@ from hdcos.party.config import Config
 from hdcos.party.engine import fingerprint
 from hdcos.party.failures import Failures
 from hdcos.party.functions import open_command
-from hdcos.party.opened import Opened, OpenedFunction
+from hdcos.party.opened import Opened, OpenedFunction, OpenedModel
 from hdcos.party.store import ENDED, KEEP, Store, StoredJob, StoredModel, interim_name
 from hdcos.party.worker import Worker
 from hdcos.secure import compile_network
 from hdcos.secure.estimate import ot_traffic
+from hdcos.secure.labels import LABEL
 from hdcos.secure.program import plan_inference
 
 Inventory = dict[str, Any]
@@ -174,7 +175,7 @@ class Scheduler:
         requests = self._batcher.batch(self._most_rows)
         if not requests:
             return
-        name, version, mode = requests[0].kind
+        name, version, mode, output = requests[0].kind
         opened = self._worker.opened.get(name)
         ids = [request.id for request in requests]
         retryable = True
@@ -189,20 +190,37 @@ class Scheduler:
                 allotment.pool.check(allotment.allotted, executions)
             elif mode == "shares" and allotment.allotted + executions > allotment.pool.expected:
                 yield Order(name, mode, allotment.allotted + executions + allotment.ahead // 2)
+            found = (0, 0)
+            if output == LABEL and isinstance(opened, OpenedModel):
+                labels = yield from self._keep_labels(name, opened, executions, 2 * executions)
+                found = labels.allot(executions), labels.wanted()
             start = allotment.allot(executions) if mode == "shares" else 0
         except HdcosError as error:
             self._batcher.refuse(requests, Refused(error, 503 if retryable else 409, retryable))
             yield Refuse([[number, str(error)] for number in ids])
             return
         self._predicted = time.monotonic()
-        yield Infer(name, mode, ids, start, allotment.wanted())
+        yield Infer(name, mode, ids, start, allotment.wanted(), output, *found)
 
     def _most_rows(self, request: Request) -> int:
         """Of a batch; calls of a function run one by one."""
         opened, most = self._worker.opened.get(request.model), self._config.limits.rows
         if opened is None or isinstance(opened, OpenedFunction):
             return most if opened is None else 1
-        return min(most, opened.allotment(request.mode).most_rows)
+        most = min(most, opened.allotment(request.mode).most_rows)
+        return min(most, opened.label_rows) if isinstance(opened, OpenedModel) and request.output == LABEL else most
+
+    def _keep_labels(
+        self, name: str, opened: OpenedModel[MaterialAllotment], rows: int, ahead: int
+    ) -> Generator[Command, None, MaterialAllotment]:
+        """Material for the labels of these rows; some is kept ahead for a while."""
+        allotted = 0 if opened.labels is None else opened.labels.allotted
+        if opened.labels is None or allotted + rows > opened.labels.pool.expected:
+            yield Order(name, LABEL, allotted + rows)
+        labels = opened.labels
+        assert labels is not None  # by the order, at the latest
+        labels.boost(max(labels.boosted, min(ahead, opened.label_rows)))
+        return labels
 
     # ---- single functions
 
@@ -241,6 +259,11 @@ class Scheduler:
                     yield Order(name, mode, allotment.wanted())
                 if tidy:
                     yield Burn(name, mode, allotment.expired_before())
+            asked, loaded.labels_asked = loaded.labels_asked, 0
+            if asked:
+                yield from self._keep_labels(name, loaded, asked, asked)
+            if loaded.labels is not None and loaded.labels.wanted() > loaded.labels.pool.expected:
+                yield Order(name, LABEL, loaded.labels.wanted())
         if tidy:
             self._tidied = time.monotonic()
 

@@ -214,7 +214,10 @@ class Service:
         """Bytes of the models' memory that are left: for the first who asks. One allotment may be left out."""
         models = [] if self.session is None else list(self.session.worker.models.values())
         more = ((item, allotment) for item in models for allotment in item.allotments.values() if allotment is not but)
-        return max(0, self.budget.free() - sum(item.row_bytes * allotment.boosted for item, allotment in more))
+        taken = sum(item.row_bytes * allotment.boosted for item, allotment in more)
+        labels = ((item, item.labels) for item in models if item.labels is not None and item.labels is not but)
+        taken += sum(item.label_bytes * allotment.boosted for item, allotment in labels)
+        return max(0, self.budget.free() - taken)
 
     def progress(self, job: str) -> Progress | None:
         """How far a job is, if this session works on it."""

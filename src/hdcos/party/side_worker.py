@@ -32,6 +32,7 @@ from threading import Event, Thread
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from hdcos.api import answers, commands
 from hdcos.api.commands import Command, read_command, write_command
@@ -47,7 +48,9 @@ from hdcos.party.links import PeerListener, dial_side_worker
 from hdcos.party.node import Node
 from hdcos.party.opened import Loaded
 from hdcos.party.store import Store, StoredDataset
+from hdcos.party.worker import labels_scope
 from hdcos.ring import Array, table_hash
+from hdcos.secure.labels import LABEL
 
 log = logging.getLogger("hdcos")
 START_S, LOOK_S, HEARTBEAT_S, COUNT_S, LONGEST_S = 30.0, 1.0, 1.0, 2.0, 120.0
@@ -70,6 +73,10 @@ class _Ready:
     ordered: int = 0
     reserved: int = 0
     """Rows that were run, that material was ordered for, and that the ledger knows of."""
+    labels_used: int = 0
+    labels_ordered: int = 0
+    labels_reserved: int = 0
+    """The same of rows whose labels were asked for."""
 
 
 @dataclass(frozen=True)
@@ -282,14 +289,23 @@ class SideWorker:
         ready = self._ready.get(wanted.model)
         if ready is None or ready.version != wanted.version or wanted.mode != "shares":
             return 0
-        return min(self._shared.most_rows, ready.ahead)
+        most = min(self._shared.most_rows, ready.ahead)
+        loaded = self._shared.models().get(wanted.model) if wanted.output == LABEL else None
+        return most if loaded is None else min(most, loaded.label_rows)
 
     def _batch(self, requests: Sequence[Request]) -> commands.Infer:
         ready, rows = self._ready[requests[0].model], sum(wanted.rows for wanted in requests)
         start, ready.used = ready.used, ready.used + rows
         if ready.ordered - ready.used < ready.ahead // 2:
             ready.ordered = ready.used + ready.ahead
-        return commands.Infer(requests[0].model, "shares", [wanted.id for wanted in requests], start, ready.ordered)
+        numbers, output = [wanted.id for wanted in requests], requests[0].output
+        labels = (0, 0)
+        if output == LABEL:
+            labels_start, ready.labels_used = ready.labels_used, ready.labels_used + rows
+            if ready.labels_ordered - ready.labels_used < rows:
+                ready.labels_ordered = ready.labels_used + 2 * rows
+            labels = (labels_start, ready.labels_ordered)
+        return commands.Infer(requests[0].model, "shares", numbers, start, ready.ordered, output, *labels)
 
     def _do(self, command: Command, peer: Link, worker: Link) -> None:
         peer.send(Kind.REQUEST, *encode_message(write_command(command)))
@@ -387,18 +403,28 @@ class SideWorker:
 
     def _infer(self, command: commands.Infer, worker: Link) -> None:
         requests, ready = self._running, self._ready[command.model]
+        if any(wanted.output != command.output for wanted in requests):
+            raise InputError("party 0 wants another output than the clients of these requests asked for")
         rows = sum(wanted.rows for wanted in requests)
-        if (end := command.start + rows) > ready.reserved:
-            count = max(LEDGER_BLOCK, end - ready.reserved)
-            self._shared.store.reserve(ready.scope, ready.reserved, count)
-            ready.reserved += count
+        ready.reserved = self._reserve(ready.scope, ready.reserved, command.start + rows)
+        if command.output == LABEL:
+            end = command.label_start + rows
+            ready.labels_reserved = self._reserve(labels_scope(ready.scope), ready.labels_reserved, end)
         for wanted in requests:
             wanted.begun = True
-        numbered = commands.Infer(command.model, command.mode, [str(command.start)], command.start, command.ordered)
+        numbered = replace(command, ids=[str(command.start)])
         facts, found = self._ask(worker, numbered, arrays={"input": join_rows(requests)})
         self._running = []
         self.batches, self.rows = self.batches + 1, self.rows + rows
         self._shared.batcher.settle(divide_answer(requests, found["words"], facts["scale"], facts["bits"]))
+
+    def _reserve(self, scope: str, reserved: int, end: int) -> int:
+        """Have the ledger know of executions before `end`; returns how many it knows of then."""
+        if end <= reserved:
+            return reserved
+        count = max(LEDGER_BLOCK, end - reserved)
+        self._shared.store.reserve(scope, reserved, count)
+        return reserved + count
 
     def _ask(
         self, worker: Link, *asked: Command, arrays: Mapping[str, Array] | None = None

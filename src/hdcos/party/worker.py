@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from math import prod
 from typing import Any, Generic, Protocol
 
@@ -21,7 +22,7 @@ from hdcos.api.commands import Command
 from hdcos.api.cost import counts_from_json
 from hdcos.errors import HdcosError, InputError, ModelError, PolicyRefused
 from hdcos.nn import Network
-from hdcos.offline import MaterialPool
+from hdcos.offline import Allocation, MaterialPool, Plan
 from hdcos.party.allotment import A, split_runs
 from hdcos.party.batcher import Answer, Request, divide_answer
 from hdcos.party.checkpoint import Checkpoints
@@ -37,6 +38,7 @@ from hdcos.protocol.plan import blank_share, plan
 from hdcos.ring import Array
 from hdcos.secure import CompiledNetwork, compile_network
 from hdcos.secure.compile import ARITHMETIC
+from hdcos.secure.labels import LABEL, plan_label
 from hdcos.sharing import Share, refresh
 
 NOTE_S = 5.0
@@ -96,6 +98,9 @@ class Limits(Protocol):
 
     def queries(self, network: CompiledNetwork) -> int:
         """Rows of a model that are answered in all."""
+
+    def label_rows(self, material: Plan) -> int:
+        """Rows whose labels material is kept for, at most, each of which takes this."""
 
 
 class Worker(Generic[A]):
@@ -191,6 +196,7 @@ class Worker(Generic[A]):
 
         def rest() -> None:
             parameters, planned, agreed = open_model(self.engine, command.scope, model, network, shares)
+            label_plan = plan_label(planned.result, self.engine.dealer.has_dealer)
             scopes = {"shares": command.scope, "masked": f"{command.scope} masked"}
             allotments = {
                 mode: self._allot(self.engine.open(scopes[mode], planned), ahead)
@@ -201,6 +207,8 @@ class Worker(Generic[A]):
                 *(allotments, agreed, stored, network, parameters, planned.rounds, row_bytes),
                 counted=self._store.counted_as(command.model),
                 allowed=self._limits.queries(network),
+                label_plan=label_plan,
+                label_rows=0 if label_plan is None else self._limits.label_rows(label_plan.material),
             )
             for mode, ahead in command.ahead.items():
                 self.engine.order(allotments[mode].pool, ahead)
@@ -244,20 +252,43 @@ class Worker(Generic[A]):
         if opened is not None:
             for allotment in opened.allotments.values():
                 self.engine.close(allotment.pool)
+            if isinstance(opened, OpenedModel) and opened.labels is not None:
+                self.engine.close(opened.labels.pool)
             if isinstance(opened, OpenedFunction):  # they come and go: the ledger must not grow with them
                 self._store.forget_scope(opened.allotment("shares").pool.name)
 
     def _drop(self, command: commands.Drop) -> None:
         self._store.forget_model(command.model, command.versions)
 
-    def _order(self, command: commands.Order | commands.Infer) -> None:
-        pool = self.find(command.model).allotment(command.mode).pool
-        missing = command.ordered - pool.expected
-        if missing > 0:
-            self._limits.order(pool, missing)
-            filling = self.engine.order(pool, missing)
-            if isinstance(command, commands.Order) and command.wait:
-                filling.result()
+    def material(self, opened: Opened[A], mode: str) -> A:
+        """For rows that come in a mode, or for labels: a pool that is opened when the first label is asked for."""
+        if mode != LABEL:
+            return opened.allotment(mode)
+        if not isinstance(opened, OpenedModel):
+            raise InputError("labels are of models: functions have results of their own")
+        if opened.labels is None:
+            planned = opened.require_labels(self.engine.dealer.has_dealer)
+            opened.labels = self._allot(
+                self.engine.open(labels_scope(opened.allotment("shares").pool.name), planned), 0
+            )
+        return opened.labels
+
+    def _order(self, command: commands.Order) -> None:
+        opened = self.find(command.model)
+        filling = self._fill(opened, command.mode, command.ordered)
+        if filling is not None and command.wait:
+            filling.result()
+
+    def _fill(self, opened: Opened[A], mode: str, ordered: int) -> Future[None] | None:
+        """Have what is missing of these executions made, if any is."""
+        pool = self.material(opened, mode).pool
+        missing = ordered - pool.expected
+        if missing <= 0:
+            return None
+        if isinstance(opened, OpenedModel) and mode == LABEL and ordered - pool.used > 2 * opened.label_rows:
+            raise PolicyRefused(f"this party keeps no material for the labels of {ordered - pool.used} rows")
+        self._limits.order(pool, missing)
+        return self.engine.order(pool, missing)
 
     def _burn(self, command: commands.Burn) -> None:
         opened = self.opened.get(command.model)
@@ -268,26 +299,44 @@ class Worker(Generic[A]):
         opened, engine = self.find(command.model), self.engine
         allotment, started_s = opened.allotment(command.mode), engine.online_s
         with engine.attempt("online"):
-            self._order(command)
+            self._fill(opened, command.mode, command.ordered)
             requests = self._requests.take(command.ids)
+            if any(request.output != command.output for request in requests):
+                raise InputError("party 0 wants another output than the clients of these requests asked for")
             rows = sum(request.rows for request in requests)
             for request in requests:
                 request.begun = True
             runs = [run for request in requests for run in request.runs] or [(command.start, opened.executions(rows))]
             allotment.reserve(runs, command.mode)
-            said = [request.said for request in requests]
-            agreed = fingerprint(opened.agreed.hex(), allotment.pool.name, command.ids, said, runs)
             sizes = opened.pieces(sum(count for _, count in runs))
+            said = [request.said for request in requests]
+            label_allocations, labels_meant = self._take_labels(opened, command, rows, sizes)
+            agreed = fingerprint(opened.agreed.hex(), allotment.pool.name, command.ids, said, runs, labels_meant)
             allocations = [allotment.take(part) for part in split_runs(runs, sizes)]
-            parties = [Party(self.rank, allocation) for allocation in allocations]
-            result = engine.run(agreed, opened.program(parties, requests), allocations)
+            parties, label_parties = (
+                [Party(self.rank, allocation) for allocation in taken] for taken in (allocations, label_allocations)
+            )
+            program = opened.program(parties, requests, label_parties)
+            result = engine.run(agreed, program, allocations + label_allocations)
         address = f"{allotment.pool.name} {runs[0]} {rows}"
-        scale, bits, words = opened.refresh_for_client(result, engine, address)
+        scale, bits, words = opened.refresh_for_client(result, engine, address, command.output)
         self.batches += 1
         self.rows += rows
         opened.rows += rows
         self._requests.settle(divide_answer(requests, words, scale, bits))
         return {"seconds": engine.online_s - started_s}
+
+    def _take_labels(
+        self, opened: Opened[A], command: commands.Infer, rows: int, sizes: Sequence[int]
+    ) -> tuple[list[Allocation], list[Any]]:
+        """The material of the labels of a batch, piece by piece, and what both parties must mean by it."""
+        if command.output != LABEL:
+            return [], []
+        self._fill(opened, LABEL, command.label_ordered)
+        labels, runs = self.material(opened, LABEL), [(command.label_start, rows)]
+        labels.reserve(runs, "shares")
+        taken = [labels.take(part) for part in split_runs(runs, sizes)]
+        return taken, [labels.pool.name, labels.pool.plan.fingerprint.hex(), runs]
 
     # ---- training
 
@@ -394,6 +443,11 @@ class Worker(Generic[A]):
         for progress in self.jobs.values():
             progress.training.release()
         self.engine.stop()
+
+
+def labels_scope(scope: str) -> str:
+    """The name under which the labels of a model have their material."""
+    return f"{scope} labels"
 
 
 def _do_nothing() -> None:

@@ -12,6 +12,9 @@ How many queries of one row that takes is stated by `stated_queries`. The number
 measured by `make prove SUITE=hardening PART=leakage` and rounded down, with the law that holds between them: four times
 as many for each bit, and fewer in proportion as a network has more outputs for each hidden unit. They are for a
 correlation of one half with a hidden activation or a weight.
+
+They are stated for labels too. A label is computed from logits with this noise and this rounding (`labels`): it tells
+at most what the logits would have told, and no more than log2(classes) bits. How much less is not counted on.
 """
 
 from __future__ import annotations
@@ -44,8 +47,12 @@ one fewer, which makes a quarter of it."""
 
 def answer(result: Share, rank: int) -> tuple[int, int, Array]:
     """The scale, the bits and the words of this party's share of a result, with noise of its own, rounded."""
-    noisy = Share(result.words + noise(result.shape, result.scale), result.scale, result.bits)
-    return round_answer(noisy, OUTPUT_SCALE, rank)
+    return round_answer(add_noise(result), OUTPUT_SCALE, rank)
+
+
+def add_noise(result: Share) -> Share:
+    """This party's share of a result with fresh noise that it alone knows."""
+    return Share(result.words + noise(result.shape, result.scale), result.scale, result.bits)
 
 
 def round_answer(result: Share, scale: int, rank: int) -> tuple[int, int, Array]:

@@ -19,8 +19,9 @@ from hdcos.protocol.plan import Planner, blank_share
 from hdcos.protocol.rounds import together
 from hdcos.ring import Blank
 from hdcos.secure.compile import PHASE_BITS, CompiledNetwork, compile_network
+from hdcos.secure.labels import LABEL, LOGITS, check_output, label
 from hdcos.secure.program import MODEL, blank_parameters, mask_input, pieces, plan_inference, plan_weights
-from hdcos.secure.stages import Stage, run_stage
+from hdcos.secure.stages import Stage, as_share, run_stage
 from hdcos.secure.wiring import Values
 
 ROUND_S = 150e-6
@@ -63,9 +64,11 @@ def estimate(
     network: Emulation | None = None,
     *,
     masked: bool = True,
+    output: str = LOGITS,
 ) -> list[LayerCost]:
     """The cost of each step of a batch, in the order in which they run; steps without cost are left out."""
     chosen, link = compile_network(model, phase_bits), network or Emulation()
+    check_output(output, chosen, has_dealer=True)
     parameters = blank_parameters(chosen)
     planner = Planner()
     shapes = [(size, *chosen.input_shape) for size in pieces(batch)]
@@ -81,6 +84,10 @@ def estimate(
         cost = _layer_cost(stage.name, _multiplications(stage, model, batch), planner, before, link)
         if cost.online.seconds or cost.offline.bytes_sent or cost.multiplications:
             made.append(cost)
+    if output == LABEL:
+        before = (len(planner.frames), len(planner.needs))
+        planner.drive(together(*(label(planner.party, as_share(planner.party, value)) for value in known.newest)))
+        made.append(_layer_cost(LABEL, 0, planner, before, link))
     return made
 
 

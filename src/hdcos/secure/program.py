@@ -44,13 +44,9 @@ def pieces(rows: int) -> list[int]:
     return [min(PIECE_ROWS, rows - start) for start in range(0, rows, PIECE_ROWS)]
 
 
-def infer_pieces(
-    parties: Sequence[Party], network: CompiledNetwork, parameters: Parameters, values: Sequence[Share | Array]
-) -> Rounds[Share]:
-    """A batch in pieces, each with its own material, all in the same rounds."""
-    results = yield from together(
-        *(infer(party, network, parameters, value) for party, value in zip(parties, values, strict=True))
-    )
+def join_pieces(programs: Sequence[Rounds[Share]]) -> Rounds[Share]:
+    """The pieces of a batch, each with its own material, in the same rounds; their results one after another."""
+    results = yield from together(*programs)
     if len(results) == 1:
         only: Share = results[0]
         return only

@@ -33,6 +33,7 @@ from hdcos.protocol.rounds import Message, Reply, Rounds, cut_reply, pack_parts
 from hdcos.ring import Array, decode, encode, modulo
 from hdcos.secure.answers import answer
 from hdcos.secure.compile import PHASE_BITS, CompiledNetwork, compile_network
+from hdcos.secure.labels import LABEL, LOGITS, infer_label
 from hdcos.secure.program import infer, open_weights
 from hdcos.secure.stages import Parameters
 from hdcos.sharing import Share, Stream, join, split
@@ -135,9 +136,9 @@ def simulate_private(model: Network, x: Array, phase_bits: int = PHASE_BITS, *, 
 
 
 def simulate_transcript(
-    model: Network, x: Array, phase_bits: int = PHASE_BITS, *, masked: bool = True
+    model: Network, x: Array, phase_bits: int = PHASE_BITS, *, masked: bool = True, output: str = LOGITS
 ) -> tuple[Array, Transcript]:
-    """The outputs and everything the parties said to each other for these rows."""
+    """The logits, or the labels, and everything the parties said to each other for these rows."""
     chosen = compile_network(model, phase_bits)
     dealer, scope = Dealer(), f"model {secrets.token_hex(8)}"
     parameters = _load(model, chosen, dealer, scope)
@@ -146,6 +147,8 @@ def simulate_transcript(
     pair = share_pair(words, chosen.input_scale)
 
     def program(party: Party, rank: int, value: Share | Array):  # type: ignore[no-untyped-def]
+        if output == LABEL:
+            return (yield from infer_label(party, party, chosen, parameters[rank], value))
         return (yield from infer(party, chosen, parameters[rank], value))
 
     planned = [plan(program, rank, pair[rank] if not masked else words, rank=rank) for rank in (0, 1)]
@@ -160,6 +163,9 @@ def simulate_transcript(
     (share0, share1), transcript = drive_pair(protocols[0], protocols[1])
     for allocation in allocations:
         allocation.finish()
+    if output == LABEL:
+        labels: Array = join(share0.words, share1.words, share0.bits).astype(np.int64)
+        return labels, transcript
     (scale, bits, words0), (_, _, words1) = (answer(share, rank) for rank, share in enumerate((share0, share1)))
     result = decode(join(words0, words1, bits), scale, bits) * chosen.output_gain
     return result.reshape(len(rows), *chosen.output_shape), transcript

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import UNSET
 
 from hdcos.api import answers, requests
-from hdcos.api.answers import AnswerScale, Inferred, ModelDetails, ModelState, OutputScale, TensorShape
+from hdcos.api.answers import AnswerScale, Inferred, LabelDetails, ModelDetails, ModelState, OutputScale, TensorShape
 from hdcos.checks import check_id, check_name
 from hdcos.errors import DataMissing, InputError, ModelError
 from hdcos.nn import Network
@@ -22,6 +22,7 @@ from hdcos.party.opened import Loaded, check_shares
 from hdcos.ring import Array
 from hdcos.secure import compile_network
 from hdcos.secure.compile import OUTPUT_SCALE
+from hdcos.secure.labels import LABEL
 
 ANSWER_COPIES = 2
 """An answer is there as it was computed and as it is sent."""
@@ -81,6 +82,7 @@ class Models(Handlers):
                 rounds=loaded.rounds,
                 stock={mode: allotment.free for mode, allotment in allotments.items()},
                 output=OutputScale(scale_bits=OUTPUT_SCALE, gain=chosen.output_gain),
+                labels=self._labels(loaded),
             ),
         }
 
@@ -114,10 +116,24 @@ class Models(Handlers):
                 service.quota.give_back(name, rows)
         service.latencies.append(time.perf_counter() - started)
         self._api.metrics.latency.observe(time.perf_counter() - started)
-        scale = AnswerScale(scale_bits=answer.scale, bits=answer.bits, gain=loaded.network.output_gain)
+        gain = 1.0 if wanted.output == LABEL else loaded.network.output_gain
+        scale = AnswerScale(scale_bits=answer.scale, bits=answer.bits, gain=gain)
         stored = loaded.stored
         head = Inferred(model_name=stored.name, model_version=stored.version, id=wanted.id, parameters=scale)
         return head, {"output": answer.words}
+
+    def _labels(self, loaded: Loaded) -> LabelDetails | None:
+        if loaded.label_plan is None:
+            return None
+        return LabelDetails(rounds=loaded.label_plan.rounds, most_rows=loaded.label_rows)
+
+    def _most_rows(self, loaded: Loaded, mode: str, output: str) -> int:
+        """Of one request."""
+        most = min(self._api.limits.rows, loaded.allotments[mode].most_rows)
+        if output == LABEL:
+            loaded.require_labels(self._service.node.has_dealer)
+            return min(most, loaded.label_rows)
+        return most
 
     def _wanted(self, loaded: Loaded, body: requests.InferRequest, tensors: dict[str, Array]) -> Request:
         """What a body asks for, checked. Nothing else of it is kept: JSON takes far more memory than its text."""
@@ -126,7 +142,7 @@ class Models(Handlers):
         allotment = loaded.allotments[asked.mode]
         if asked.version not in (UNSET, stored.version):
             raise Refused(InputError(f"{stored.name} has another version now: ask for it again"), 409, retryable=True)
-        words = self._rows(loaded, tensors, min(self._api.limits.rows, allotment.most_rows))
+        words = self._rows(loaded, tensors, self._most_rows(loaded, asked.mode, asked.output))
         if asked.scale_bits not in (UNSET, scale):
             raise InputError(f"rows come with {scale} fraction bits, not {asked.scale_bits}")
         runs: tuple[Run, ...] = ()
@@ -136,7 +152,7 @@ class Models(Handlers):
                 raise InputError(f"{len(words)} rows need as many masks, got {len(numbers)}")
             runs = runs_of(numbers)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        return Request(number, stored.name, stored.version, asked.mode, runs, words, future)
+        return Request(number, stored.name, stored.version, asked.mode, runs, words, future, output=asked.output)
 
     @staticmethod
     def _rows(loaded: Loaded, tensors: dict[str, Array], most: int) -> Array:
@@ -185,9 +201,15 @@ class Models(Handlers):
         allotment = loaded.allotments[body.mode]
         room = await asyncio.to_thread(self._service.room, allotment)
         most = allotment.most_rows + room // loaded.row_bytes
+        if body.output == LABEL:
+            loaded.require_labels(self._service.node.has_dealer)
+            most = min(most, loaded.label_rows, room // loaded.label_bytes)
         if body.rows > most:
             raise InputError(f"this party keeps material for at most {most} rows: prepare fewer at a time")
         allotment.boost(body.rows)
+        if body.output == LABEL:
+            loaded.labels_asked = body.rows
+            self._service.wake()
         return {"stock": allotment.free, "ahead": allotment.ahead}
 
     @Endpoint("PUT", ONE, "upload", "share a model", status=201)
