@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,13 +33,16 @@ class Nodes:
     """How many a party may have."""
     options: Sequence[str] = ()
     """Of the commands, for all nodes."""
+    own_options: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Of the commands, for single nodes."""
 
     def start(self, role: str) -> None:
         kind = "dealer" if role == "dealer" else "party"
         place = ["--node", str(self.folder / role), "--cluster", str(self.folder / "cluster.toml")]
         with open(self.folder / f"{role}.log", "ab") as log:
+            options = [*self.options, *self.own_options.get(role, ())]
             self.processes[role] = subprocess.Popen(
-                [*HDCOS, kind, *place, "--timeout-s", str(self.timeout_s), *self.options],
+                [*HDCOS, kind, *place, "--timeout-s", str(self.timeout_s), *options],
                 stdout=log,
                 stderr=log,
                 preexec_fn=self._limit if kind == "party" and self.descriptors else None,
@@ -57,16 +60,7 @@ class Nodes:
 
     def worker_pids(self, role: str) -> list[int]:
         """The processes that a node, or a Ray cluster that it started, runs for its workers."""
-        found, seen = [], [self.processes[role].pid]
-        while seen:
-            tasks = Path(f"/proc/{seen.pop()}/task")
-            for task in tasks.iterdir() if tasks.exists() else ():
-                with suppress(OSError):  # one that has just ended
-                    for pid in (task / "children").read_text().split():
-                        seen.append(int(pid))
-                        if "hdcos.party" in Path(f"/proc/{pid}/cmdline").read_text():
-                            found.append(int(pid))
-        return found
+        return workers_below(self.processes[role].pid)
 
     def workers(self, rank: int) -> list[dict[str, Any]]:
         """The further workers of a party, as it describes them."""
@@ -99,6 +93,7 @@ def cluster_of_nodes(
     prepare: Callable[[Path], None] = lambda folder: None,
     descriptors: int | None = None,
     options: Sequence[str] = (),
+    own_options: Mapping[str, Sequence[str]] | None = None,
 ) -> Iterator[Nodes]:
     """Three running nodes; `changes` are made to node.toml of both parties first, then the folder is prepared.
 
@@ -114,7 +109,7 @@ def cluster_of_nodes(
             text = text.replace(old, new)
         path.write_text(text)
     prepare(folder)
-    nodes = Nodes(folder, descriptors=descriptors, options=options)
+    nodes = Nodes(folder, descriptors=descriptors, options=options, own_options=own_options or {})
     try:
         for role in ROLES:
             nodes.start(role)
@@ -127,6 +122,20 @@ def cluster_of_nodes(
                 process.wait(20)
             except subprocess.TimeoutExpired:
                 process.kill()
+
+
+def workers_below(process: int) -> list[int]:
+    """The processes of workers that a process started, or that those did which it started."""
+    found, seen = [], [process]
+    while seen:
+        tasks = Path(f"/proc/{seen.pop()}/task")
+        for task in tasks.iterdir() if tasks.exists() else ():
+            with suppress(OSError):  # one that has just ended
+                for pid in (task / "children").read_text().split():
+                    seen.append(int(pid))
+                    if "hdcos.party" in Path(f"/proc/{pid}/cmdline").read_text():
+                        found.append(int(pid))
+    return found
 
 
 def wait_until_ready(cluster: Cluster, within_s: float = 60.0) -> float:

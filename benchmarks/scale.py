@@ -264,4 +264,5 @@ PARTS = {
     "streaming": streaming,
     "kills": scale_kills.plain,
     "kills-ray": scale_kills.with_ray,
+    "kills-node": scale_kills.machines_of_ray,
 }

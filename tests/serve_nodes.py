@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -24,39 +24,48 @@ def command(*arguments: object) -> tuple[int, str]:
 
 
 @contextmanager
-def running(folder: Path, role: str, *options: str) -> Iterator[subprocess.Popen[str]]:
-    """A node of a folder made by `hdcos init --single-machine`; ready when it says that it listens."""
-    kind = "dealer" if role == "dealer" else "party"
-    node, cluster = str(folder / role), str(folder / "cluster.toml")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "hdcos", kind, "--node", node, "--cluster", cluster, "--timeout-s", "10", *options],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stderr is not None
+def running_all(folder: Path, options: Mapping[str, Sequence[str]]) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
+    """Nodes of a folder made by `hdcos init --single-machine`, started and stopped at once; ready when all listen."""
+    processes = {}
+    for role, more in options.items():
+        kind = "dealer" if role == "dealer" else "party"
+        place = ("--node", folder / role, "--cluster", folder / "cluster.toml", "--timeout-s", "10")
+        with (folder / f"{role}.log").open("wb") as log:
+            processes[role] = subprocess.Popen([sys.executable, "-m", "hdcos", kind, *place, *more], stderr=log)
     try:
-        said = process.stderr.readline()
-        while "listening on" not in said:  # others may say something first
-            assert said, "it ended before it listened"
-            said = process.stderr.readline()
-        yield process
+        for role, process in processes.items():
+            await_that(lambda: process.poll() is not None or "listening on" in _said(folder, role), 60.0, 0.02)  # noqa: B023
+            assert process.poll() is None, _said(folder, role)
+        yield processes
     finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(10)
-        process.stderr.close()
+        for process in processes.values():
+            process.send_signal(signal.SIGTERM)
+        for process in processes.values():
+            process.wait(20)
 
 
-def await_that(what: Callable[[], object], within_s: float = 40.0) -> None:
+def _said(folder: Path, role: str) -> str:
+    return (folder / f"{role}.log").read_text()
+
+
+@contextmanager
+def running(folder: Path, role: str, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+    """One such node."""
+    with running_all(folder, {role: options}) as processes:
+        yield processes[role]
+
+
+def await_that(what: Callable[[], object], within_s: float = 40.0, every_s: float = 0.1) -> None:
     limit = time.monotonic() + within_s
     while not what():
         assert time.monotonic() < limit, "it did not come to that"
-        time.sleep(0.1)
+        time.sleep(every_s)
 
 
 class Nodes:
     """A cluster of one machine and a client of it."""
 
-    def __init__(self, folder: Path, processes: dict[str, subprocess.Popen[str]]) -> None:
+    def __init__(self, folder: Path, processes: dict[str, subprocess.Popen[bytes]]) -> None:
         self.folder, self.processes = folder, processes
         self.cluster = self.connect()
 
@@ -94,14 +103,8 @@ def starting(folder: Path) -> Iterator[Callable[..., Nodes]]:
                 "dealer": slow,
                 **dict.fromkeys(("party0", "party1"), (*slow, *(("--ray", "local") if ray else ()))),
             }
-            wanted = {"dealer": dealer, "party0": party0, "party1": party1}
-            return Nodes(
-                folder / "c",
-                {
-                    role: stack.enter_context(running(folder / "c", role, "--workers", str(count), *options[role]))
-                    for role, count in wanted.items()
-                    if count
-                },
-            )
+            counts = {"dealer": dealer, "party0": party0, "party1": party1}
+            wanted = {role: ("--workers", str(count), *options[role]) for role, count in counts.items() if count}
+            return Nodes(folder / "c", stack.enter_context(running_all(folder / "c", wanted)))
 
         yield start

@@ -23,6 +23,8 @@ What may well be right and deserves a look is an HdcosWarning.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class HdcosError(Exception):
     """Base of all errors that hdcos raises on purpose."""
@@ -66,6 +68,11 @@ class PeerLost(HdcosError, ConnectionError):
 
 class WorkerLost(HdcosError):
     """One of the workers of a party that train together is gone: training goes on from the last checkpoint."""
+
+    def __init__(self, message: str, workers: Sequence[int] = ()) -> None:
+        super().__init__(message)
+        self.workers = tuple(workers)
+        """Their numbers, where they are known."""
 
 
 class FrameError(HdcosError):

@@ -12,8 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import hdcos
 from hdcos import nn
+from hdcos.party.checkpoint import Checkpoints
+from hdcos.secure.training.plain import plain_fit
+from hdcos.secure.training.targets import one_hot
 from tests.serve_nodes import Nodes, await_that, command, starting
 
 ROLES = ("dealer", "party0", "party1")
@@ -25,6 +27,18 @@ OPTIONS = {"epochs": 3, "batch_size": 48, "lr": 0.1, "momentum": 0.9, "seed": 3,
 def rows(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     x = np.random.default_rng(seed).uniform(-1, 1, (count, 12))
     return x, x[:, :3].argmax(axis=1)
+
+
+def trained_plain(x: np.ndarray, y: np.ndarray, epochs: int, batch: int = 48) -> nn.Sequential:
+    """What the same training gives on plain numbers."""
+    return plain_fit(MODEL, x, one_hot(y, 3), epochs, batch, lambda epoch: 0.1, 3, momentum=0.9)
+
+
+def last_attempt(node: Path, job: str, rank: int, total: int) -> tuple[int, int]:
+    """The step that the last attempt at a job began with, by the ledger, and its number."""
+    ledger = Checkpoints.of(node / "state" / "jobs" / job, rank)
+    last = ledger.attempt
+    return total - sum(entry["count"] for entry in ledger.reserved() if entry["attempt"] == last), last
 
 
 @pytest.fixture
@@ -40,17 +54,22 @@ def test_batches_and_steps_are_spread_over_all_pairs_and_outlive_kills(nodes) ->
     await_that(lambda: all(worker["models"] == 1 for rank in (0, 1) for worker in there.workers(rank)))
 
     def ask(number: int) -> float:
-        part, served = 6 * rows(16, number)[0], there.connect().model("spread")
+        part = 6 * rows(16, number)[0]
         if number % 4 == 3:
             best = np.sort(MODEL(part), axis=1)
             clear = best[:, -1] - best[:, -2] > 0.04
-            return float((served.predict(part, mode="shares", output="label") != MODEL(part).argmax(1))[clear].any())
-        return float(np.abs(served.predict(part, mode="shares") - MODEL(part)).max())
+            return float((private.predict(part, mode="shares", output="label") != MODEL(part).argmax(1))[clear].any())
+        return float(np.abs(private.predict(part, mode="shares") - MODEL(part)).max())
 
     killed = []
 
-    def kill(role: str) -> None:
-        time.sleep(0.5)
+    def kill_in_training(there: Nodes) -> None:
+        folders = [there.folder / role / "state" / "jobs" for role in ROLES[1:]]
+        await_that(lambda: all(list(folder.rglob("step-*.safetensors")) for folder in folders), every_s=0.01)
+        kill("party1", 0.0)
+
+    def kill(role: str, after_s: float = 0.5) -> None:
+        time.sleep(after_s)
         killed.append(there.worker_pids(role)[0])
         os.kill(killed[-1], signal.SIGKILL)
 
@@ -66,12 +85,15 @@ def test_batches_and_steps_are_spread_over_all_pairs_and_outlive_kills(nodes) ->
     assert max(worker["starts"] for worker in there.workers(0)) > 1
 
     with ThreadPoolExecutor(1) as pool:
-        kills = [pool.submit(kill, "party1")]
+        kills = [pool.submit(kill_in_training, there)]
         trained = there.cluster.fit(MODEL, x, y, **{**OPTIONS, "epochs": 40}, checkpoint_every=4)
         kills[0].result()
-    with hdcos.local() as one:
-        alone = one.fit(MODEL, x, y, **{**OPTIONS, "epochs": 40})
-        assert np.abs(trained.predict(x) - alone.predict(x)).max() < 0.05
+    for rank in (0, 1):
+        resumed, attempts = last_attempt(there.folder / f"party{rank}", there.cluster.jobs()[-1]["id"], rank, 80)
+        assert attempts > 1
+        assert resumed > 0, "from a checkpoint, not from the start"
+        assert resumed % 4 == 0
+    assert np.abs(trained.predict(x) - trained_plain(x, y, 40)(x)).max() < 0.05
     assert private.predict(x[:2]).shape == (2, 3)
     assert not there.reused()
 
@@ -103,9 +125,7 @@ def test_without_a_dealer_each_pair_makes_its_own_material(nodes) -> None:
     await_that(lambda: there.all_up(1))
     x, y = rows(96)
     trained = there.cluster.fit(MODEL, x, y, **{**OPTIONS, "epochs": 1, "batch_size": 32})
-    with hdcos.local() as one:
-        alone = one.fit(MODEL, x, y, **{**OPTIONS, "epochs": 1, "batch_size": 32})
-        assert np.abs(trained.predict(x) - alone.predict(x)).max() < 0.05
+    assert np.abs(trained.predict(x) - trained_plain(x, y, 1, 32)(x)).max() < 0.05
 
 
 def test_workers_of_two_ray_clusters_serve_and_train(nodes) -> None:
@@ -114,15 +134,13 @@ def test_workers_of_two_ray_clusters_serve_and_train(nodes) -> None:
     there = nodes(2, 2, 1, ray=True)
     await_that(lambda: there.all_up(1), 90)
     x, y = rows(96)
-    with hdcos.local() as one:
-        alone = one.fit(MODEL, x, y, **OPTIONS)
-        trained = there.cluster.fit(MODEL, x, y, **OPTIONS)
-        assert np.abs(trained.predict(x) - alone.predict(x)).max() < 0.05
+    trained = there.cluster.fit(MODEL, x, y, **OPTIONS)
+    assert np.abs(trained.predict(x) - trained_plain(x, y, 3)(x)).max() < 0.05
     assert all(worker["steps"] > 0 for rank in (0, 1) for worker in there.workers(rank))
     with ThreadPoolExecutor(6) as pool:
         parts = [rows(16, number)[0] for number in range(24)]
-        there.cluster.share(MODEL, "spread")
+        spread = there.cluster.share(MODEL, "spread")
         await_that(lambda: all(worker["models"] == 2 for rank in (0, 1) for worker in there.workers(rank)))
-        answers = pool.map(lambda part: there.connect().model("spread").predict(part, mode="shares"), parts)
+        answers = pool.map(lambda part: spread.predict(part, mode="shares"), parts)
         assert max(np.abs(answer - MODEL(part)).max() for answer, part in zip(answers, parts, strict=True)) < 0.02
     assert not there.reused()

@@ -10,7 +10,23 @@ import numpy as np
 import pytest
 
 from hdcos import nn
-from hdcos.api.commands import CountMaterial, Idle, Infer, KeepModel, Load, OpenFunction, Order, Unload
+from hdcos.api.commands import (
+    AddRows,
+    CountMaterial,
+    EndData,
+    Idle,
+    Infer,
+    KeepData,
+    KeepJob,
+    KeepModel,
+    Load,
+    OpenFunction,
+    OpenJob,
+    Order,
+    Steps,
+    Unload,
+)
+from hdcos.cluster.fit import check_run
 from hdcos.cluster.transport import split_words
 from hdcos.errors import DataMissing, HandshakeError, HdcosError, InputError, MaterialReused
 from hdcos.link import Meter
@@ -28,7 +44,7 @@ class Pair:
     """Worker i of party 0 and worker i of party 1, with a dealer in threads of this process."""
 
     def __init__(self, dealer: Dealer) -> None:
-        self._dealer = dealer
+        self.dealer = dealer
         self._links = memory_pair(timeout_s=10.0)
         self.fronts = [LocalFront(self._engine(rank)) for rank in (0, 1)]
         self._pool = ThreadPoolExecutor(2)
@@ -44,7 +60,7 @@ class Pair:
 
     def _deal(self, link, rank: int) -> None:
         with suppress(HdcosError):
-            serve_dealer(self._dealer, link, rank)
+            serve_dealer(self.dealer, link, rank)
 
     def do(self, *commands, arrays=({}, {})):
         """Both parties execute the same commands; a tuple has one for each party."""
@@ -125,3 +141,16 @@ def test_what_makes_no_sense_is_refused_by_name(pairs, command, error, words) ->
     with pytest.raises(error, match=words):
         pairs[0].do(command)
     pairs[0].do(Unload("none"))
+
+
+def test_a_job_that_is_opened_again_takes_the_place_of_an_attempt_that_nobody_ended(pairs) -> None:
+    pair, x = pairs[0], np.random.default_rng(0).uniform(-1, 1, (32, 6))
+    run = check_run(nn.models.mlp([6, 8, 3]), x, np.arange(32) % 3, 26, epochs=1, batch_size=16, lr=0.1, seed=1)
+    rows = split_words({"rows": np.zeros((32, 9), np.uint64)})
+    pair.do(KeepData("d", "v", 6, 3), AddRows("d", "v"), EndData("d", "v", 32), arrays=rows)
+    pair.do(KeepJob("j", run.spec), OpenJob("j", "first", [["d", "v"]], 1, None), arrays=split_words(run.words))
+    pair.do(Steps("j", 0, 1, 0.1))
+    pair.do(OpenJob("j", "second", [["d", "v"]], 2, None))
+    assert set(pair.dealer._scopes) == {"second"}, "its material is let go of"
+    pair.do(Steps("j", 0, 2, 0.1))
+    assert [front._worker.jobs["j"].step for front in pair.fronts] == [2, 2]

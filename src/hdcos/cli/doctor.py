@@ -170,7 +170,7 @@ def _workers(role: str, workers: list[dict[str, Any]]) -> Iterator[Finding]:
     """The workers of a party besides the first, which is the party itself."""
     for worker in workers:
         text = f"it works with that of the other party: {worker['rows']} rows, material for {worker['available']}"
-        yield Finding(f"worker {worker['index']} of {role}", worker["up"], text if worker["up"] else worker["reason"])
+        yield Finding(f"worker {worker['index']} of {role}", worker["up"], worker["reason"] or text)
 
 
 def _reach_party(party: Party, cluster: str, what: str) -> Iterator[Finding]:

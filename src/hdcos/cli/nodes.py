@@ -23,7 +23,7 @@ from hdcos.link.cluster_file import CARD_FILE, PARTIES, SERVERS, ClusterFile, No
 from hdcos.party import config
 from hdcos.party.dealers import serve_with_workers
 from hdcos.party.node import Node, log_to_stderr, tune_process
-from hdcos.party.side_worker import WANTED_FILE, want_workers
+from hdcos.party.side_workers import WANTED_FILE, want_workers
 from hdcos.party.store import Store, state
 
 MOST_WORKERS = 256

@@ -24,6 +24,11 @@ from hdcos.link.frame import HEADER_BYTES, MAX_ABORT, MAX_PAYLOAD, Buffer, Frame
 from hdcos.link.meter import Meter
 
 LINGER_S = 1.0
+MOST_BYTES = 1 << 38
+"""That a link carries either way, 275 GB: what AES-GCM should encrypt under one key (`link.tls`). No record is shorter
+than its overhead, so this bounds their number too."""
+WORN = 15 / 16
+"""The part of it from which on those who can make a new link between two pieces of work do."""
 _LINK: Any = object()  # "the link's own timeout"
 
 Bytes = NDArray[np.uint8]
@@ -213,6 +218,11 @@ class Link:
     def closed(self) -> bool:
         return self._ended is not None
 
+    @property
+    def worn(self) -> bool:
+        """Whether it has carried nearly as much as one key should encrypt. After a round both ends say the same."""
+        return max(self._wire_sent, self._wire_received) > WORN * MOST_BYTES
+
     def os_counters(self) -> tuple[int, int] | None:
         """Bytes sent and received on this socket as the kernel counts them, if it does."""
         return self._transport.os_counters()
@@ -315,6 +325,8 @@ class Link:
         more_sent, more_received = wire_sent - self._wire_sent, wire_received - self._wire_received
         self._wire_sent, self._wire_received = wire_sent, wire_received
         self.meter.record(steps, rounds, sent, received, more_sent, more_received, seconds)
+        if (wire_sent > MOST_BYTES or wire_received > MOST_BYTES) and self._ended is None:
+            self._end("it has carried as much as one key should encrypt, and a new one has to be made", Kind.BYE)
 
 
 class _RemoteError(Exception):

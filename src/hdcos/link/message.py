@@ -103,11 +103,16 @@ def decode_reply(payload: NDArray[np.uint8]) -> tuple[dict[str, Any], dict[str, 
     """A reply's message; the error that it reports is raised."""
     meta, arrays = decode_message(payload)
     if "error" in meta:
-        raise errors.remote(str(meta["error"]), str(meta.get("message", "")))
+        error = errors.remote(str(meta["error"]), str(meta.get("message", "")))
+        if isinstance(error, errors.WorkerLost):
+            named = meta.get("workers")
+            error.workers = tuple(number for number in named if type(number) is int) if isinstance(named, list) else ()
+        raise error
     return meta, arrays
 
 
 def reply_error(link: Link, error: BaseException) -> None:
     """Report an error by name; the message of an unforeseen one stays here, since it might quote data."""
     name, message = frames.report(error)
-    link.send(Kind.REPLY, *encode_message({"error": name, "message": message}))
+    more = {"workers": error.workers} if isinstance(error, errors.WorkerLost) else {}
+    link.send(Kind.REPLY, *encode_message({"error": name, "message": message, **more}))

@@ -7,9 +7,8 @@ returns.
 
 Security  only TLS 1.3, both sides show a certificate, and only pinned certificates are accepted. No session
           tickets, so nothing is ever resumed. An eavesdropper sees the name that was asked for, sizes and times of
-          records. AES-GCM keys
-          are good for about 2**24.5 full records (380 GB each way) per connection; open a new link before
-          that.
+          records. AES-GCM keys are good for about 2**24.5 full records (380 GB each way) per connection: every
+          link ends before that (`link.base`, MOST_BYTES).
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ class TlsTransport:
         server_name: str = "",
     ) -> None:
         sock.setblocking(False)
-        _tune(sock)
+        keep_alive(sock)
         self.spin = spin
         self._vain = 0
         self._patience: float | None = None  # how long the socket itself waits
@@ -310,7 +309,7 @@ def _timeval(seconds: float | None) -> bytes:
     return struct.pack("@ll", *divmod(microseconds, 1_000_000))
 
 
-def _tune(sock: socket.socket) -> None:
+def keep_alive(sock: socket.socket) -> None:
     """Send small frames at once, and ask a silent peer from time to time whether it is there."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -109,6 +109,8 @@ class DealerClient:
 
     @property
     def link(self) -> Link:
+        if self._link.worn:
+            self._link.close()
         if self._link.closed:
             self._link = self._dial(self.meter)
         return self._link
@@ -165,8 +167,8 @@ class DealerClient:
         try:
             decode_reply(payload)  # raises what the dealer reports; nothing is on its way then
         except DataMissing as error:
-            # This party opened the scope, so it was another process that knew it: the run is lost, not wrong.
-            raise PeerLost(f"the dealer was started again and has forgotten what it dealt ({error})") from error
+            # This party opened the scope, so it was another process, or another link: the run is lost, not wrong.
+            raise PeerLost(f"the dealer or the link to it began again: what it dealt is forgotten ({error})") from error
         lie = FrameError("the dealer answered with something else than material")
         link.abort(lie)
         raise lie

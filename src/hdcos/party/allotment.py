@@ -217,7 +217,7 @@ class MaterialAllotment:
 
     def __init__(self, pool: MaterialPool, ahead: int, ledger: Store, engine: Engine) -> None:
         self.pool, self._ahead = pool, ahead
-        self.executions = Executions(pool, engine.timeout_s)
+        self.executions = Executions(pool, engine.material_s)
         self._ledger, self._lock = ledger, Lock()
         self._reserved = self._allotted = 0
         self._issued = Numbers()

@@ -22,6 +22,7 @@ from hdcos.offline import Allocation, MaterialPool
 from hdcos.offline.dealer import REMEMBERED
 from hdcos.offline.source import MaterialSource
 from hdcos.party.group import Gather, gather_nobody
+from hdcos.party.patience import MATERIAL
 from hdcos.protocol.party import Party
 from hdcos.protocol.plan import Planned
 from hdcos.protocol.rounds import Rounds, run
@@ -46,8 +47,9 @@ class Engine:
         timeout_s: float = 30.0,
         gather: Gather = gather_nobody,
     ) -> None:
-        self.rank, self.meter, self.timeout_s = rank, meter, timeout_s
+        self.rank, self.meter, self.material_s = rank, meter, MATERIAL * timeout_s
         self.dealer, self.gather = dealer, gather
+        """Where from material comes, who trains with this worker, and how long programs wait for material."""
         self.online_s = self.offline_s = 0.0
         self.shortage: HdcosError | None = None
         """Why material stopped coming, if it did."""
@@ -131,9 +133,11 @@ class Engine:
         """Around all that leads to a program and the program itself.
 
         Whatever fails, before the first round or in any, is told to the peer, which must not wait for a round that
-        will not come. Both sides then make a new link for the next program.
+        will not come. Both sides then make a new link for the next program, as they do when one has carried enough.
         """
         with self.meter.section(section):
+            if self._connection is not None and self._connection[0].worn:
+                self._connection[0].close()
             peer = self.peer
             try:
                 yield

@@ -17,12 +17,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
+from time import monotonic
 
 import numpy as np
 
 from hdcos._version import __version__
 from hdcos.errors import FrameError, HdcosError, WorkerLost
-from hdcos.link import Kind, Link
+from hdcos.link import Kind, Link, split_name
 from hdcos.ring import Array
 
 GROUP = hashlib.sha256(f"hdcos {__version__} workers of one party".encode()).digest()
@@ -30,6 +32,7 @@ GROUP = hashlib.sha256(f"hdcos {__version__} workers of one party".encode()).dig
 
 
 WORKER = "worker"
+LEAST_S = 0.01
 
 
 def name_worker(index: int | str) -> str:
@@ -51,6 +54,8 @@ class Group:
     """Makes the links: of the first worker to all others, of another one to the first."""
     lost: str = ""
     """Why nothing can be added any more."""
+    missing: tuple[int, ...] = ()
+    """The workers that it was lost with, where they are known."""
     _links: Sequence[Link] = field(default=(), repr=False)
 
     @property
@@ -63,12 +68,16 @@ class Group:
         if self.size == 1 or self.lost:
             return dict(arrays)
         try:
+            if any(link.worn for link in self._links):  # all of them have carried the same
+                self.close()
             self._links = self._links or self.connect()
             total = self._exchange(np.concatenate([array.ravel() for array in arrays.values()]))
         except BaseException as error:
             for link in self._links:
                 link.abort(error)
             self.lost = f"{type(error).__name__}: {error}"
+            if isinstance(error, WorkerLost):
+                self.lost, self.missing = str(error), error.workers
             if not isinstance(error, HdcosError):
                 raise
             return dict(arrays)
@@ -88,17 +97,22 @@ class Group:
 
     def _exchange(self, words: Array) -> Array:
         if not self.leads:
-            self._links[0].send(Kind.REQUEST, words)
-            return self._receive(self._links[0], len(words))
-        total = words
+            (first,) = self._links
+            first.send(Kind.REQUEST, words)
+            return self._receive(first, len(words), first.timeout_s)
+        total, limit = words, monotonic() + (self._links[0].timeout_s or inf)
         for link in self._links:
-            total = total + self._receive(link, len(words))
+            try:
+                total = total + self._receive(link, len(words), max(LEAST_S, limit - monotonic()))
+            except HdcosError as error:
+                _, number = split_name(link.peer)
+                raise WorkerLost(f"{type(error).__name__}: {error}", [number] if number else []) from error
         for link in self._links:
             link.send(Kind.REQUEST, total)
         return total
 
-    def _receive(self, link: Link, size: int) -> Array:
-        _, payload = link.receive(Kind.REQUEST, limit=8 * size)
+    def _receive(self, link: Link, size: int, timeout_s: float | None) -> Array:
+        _, payload = link.receive(Kind.REQUEST, limit=8 * size, timeout_s=timeout_s)
         if payload.nbytes != 8 * size:
             raise FrameError(f"{link.peer} has {payload.nbytes} bytes to add, not {8 * size}")
         return payload.view(np.uint64)
@@ -106,11 +120,12 @@ class Group:
     def require(self) -> None:
         """WorkerLost if something could not be added."""
         if self.lost:
-            raise WorkerLost(f"a worker of this party that trained with others was lost: {self.lost}")
+            raise WorkerLost(f"a worker of this party that trained with others was lost: {self.lost}", self.missing)
 
     def close(self) -> None:
         for link in self._links:
             link.close()
+        self._links = ()
 
 
 ALONE = Group()

@@ -37,6 +37,11 @@ class Links:
     """Known to the two parties alone."""
     meter: Meter
 
+    @property
+    def worn(self) -> bool:
+        """Whether one of them has carried nearly as much as it may."""
+        return any(link.worn for link in (self.rounds, self.commands, self.arrivals))
+
     def close(self, error: BaseException | None, but_arrivals: bool = False) -> None:
         for link in (self.rounds, self.commands, *(() if but_arrivals else (self.arrivals,))):
             if error is None:
@@ -109,7 +114,8 @@ class PeerListener:
     def links(self, meter: Meter, timeout_s: float) -> Links:
         """The links of the next session that party 1 began."""
         with self._changed:
-            if not self._changed.wait_for(lambda: len(self._waiting) == len(PURPOSES), timeout_s):
+            self._changed.wait_for(lambda: self.closing or len(self._waiting) == len(PURPOSES), timeout_s)
+            if len(self._waiting) < len(PURPOSES):
                 raise PeerLost(f"party 1 did not connect within {timeout_s:g} s")
             taken, self._waiting, self._session = self._waiting, {}, ""
         rounds, seed = taken["rounds"]
@@ -134,6 +140,12 @@ class PeerListener:
                 if stop.is_set() or time.monotonic() > limit:
                     raise PeerLost(f"party 1 has not asked for worker {index} yet: it may have fewer")
             return self._side_workers.pop(index)
+
+    def close(self) -> None:
+        """The node is being stopped: nobody waits for party 1 any more."""
+        with self._changed:
+            self.closing = True
+            self._changed.notify_all()
 
     def _accept(self) -> None:
         while True:

@@ -200,7 +200,7 @@ class LocalFront:
         self._engine, self._store = engine, MemoryStore()
         self._worker = Worker(
             *(engine, self._store, self, OwnMemory()),
-            allot=lambda pool, ahead: CallerAllotment(pool, engine.timeout_s),
+            allot=lambda pool, ahead: CallerAllotment(pool, engine.material_s),
         )
         self._inputs: tuple[commands.Infer, Words] | None = None
         self._result: Answer | None = None

@@ -44,6 +44,7 @@ from hdcos.offline.source import DealerClient, MaterialSource, serve_dealer
 from hdcos.party.engine import Engine
 from hdcos.party.group import ALONE, GROUP, WORKER, Group, meaning, name_worker
 from hdcos.party.local_front import LocalFront
+from hdcos.party.patience import DEALER, SUM, join_s
 from hdcos.ring import keep_memory, table_hash
 
 TRANSFERS = hashlib.sha256(f"hdcos {__version__} material without a dealer".encode()).digest()
@@ -194,6 +195,7 @@ class Node:
 
     def dial_dealer(self, meter: Meter, within_s: float | None = None) -> Link:
         link = self.dial("dealer", meter, within_s, self.dealer)
+        link.timeout_s = DEALER * self.timeout_s
         self.greet(link)
         return link
 
@@ -263,9 +265,12 @@ def run_party(node: Node, rank: int) -> None:
             def connect_group() -> list[Link]:
                 first, *more = (name_worker(index) for index in workers)
                 mine = name_worker(node.worker)
-                links = [accept(name) for name in more] if mine == first else [node.dial(first)]
+                # Where the first one is in a node it waits for a moment, otherwise for as long as the caller does.
+                within_s = 1.5 * join_s(node.timeout_s) if node.pair else None
+                links = [accept(name) for name in more] if mine == first else [node.dial(first, within_s=within_s)]
                 for link in links:  # a worker whose certificate has a name goes by that
                     node.greet(link, GROUP, "" if node.identity.worker else mine, meaning(scope))
+                    link.timeout_s = (SUM if mine == first else 1.0) * node.timeout_s
                 return links
 
             return Group(workers.index(node.worker), len(workers), connect_group) if len(workers) > 1 else ALONE

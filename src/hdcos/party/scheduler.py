@@ -58,8 +58,6 @@ SLICE_S, BUSY_SLICE_S = 0.4, 0.05
 """How long training may keep predictions waiting: when none came lately, and when some did."""
 INTERIM_ROWS = 512
 """Rows of material for the model of an epoch, which is looked at once."""
-ALONE_S = 60.0
-"""How long the first pair trains a job by itself that others did not come for."""
 LEAST_PART = 16
 """Rows of a batch that are worth a pair of their own."""
 TIDY_S = 5.0
@@ -112,7 +110,7 @@ class Scheduler:
         self._has_dealer = worker.engine.dealer.has_dealer
         self._failures, self._functions = failures, budget.functions
         self._further = further
-        """The workers besides this one that work now."""
+        """The workers besides this one that jobs can count on now."""
         self._functions_there: dict[str, list[Any]] = {}
         """Functions that clients asked party 1 for: what was said, and executions to prepare, by id."""
         self._functions_seen = -1
@@ -123,8 +121,6 @@ class Scheduler:
         self._tidied, self._turn = time.monotonic(), 0
         self._predicted = 0.0
         self._step_s: dict[str, float] = {}
-        self._alone: dict[str, float] = {}
-        """Jobs that the first pair trains by itself, and until when."""
 
     def hear(self, theirs: Inventory) -> None:
         """Party 1 holds this now."""
@@ -135,15 +131,10 @@ class Scheduler:
         """Party 1 was asked for these functions."""
         self._functions_there, self._functions_seen = theirs, -1
 
-    def pause(self, job: str, alone: bool = False) -> None:
-        """A job is about to be let go of: it goes on when party 1 has said which checkpoints it holds then.
-
-        One that others did not come for in time is trained by the first pair `alone` for a while.
-        """
+    def pause(self, job: str) -> None:
+        """A job is about to be let go of: it goes on when party 1 has said which checkpoints it holds then."""
         if self._theirs is not None:
             self._theirs["jobs"] = [known for known in self._theirs["jobs"] if known[0] != job]
-        if alone:
-            self._alone[job] = time.monotonic() + ALONE_S
 
     @property
     def informed(self) -> bool:
@@ -343,35 +334,48 @@ class Scheduler:
             elif why := own["why"] or other["why"]:
                 yield CloseJob(job.id, "failed", why)
             elif cancelled := job.cancelled or other["cancelled"]:
-                progress = self._worker.jobs.get(job.id)
-                if cancelled == KEEP and progress is not None and progress.step:
-                    yield _publish(job.id)
-                yield CloseJob(job.id, "cancelled")
+                yield from self._cancel(job, own, other, cancelled == KEEP)
             elif self._failures.waits("job", job.id):
                 continue
             elif job.id not in self._worker.jobs and len(self._worker.jobs) < JOBS_AT_ONCE:
                 yield from self._begin(job, own, other)
 
-    def _begin(self, job: StoredJob, own: dict[str, Any], other: dict[str, Any]) -> Iterator[Command]:
+    def _cancel(self, job: StoredJob, own: dict[str, Any], other: dict[str, Any], keep: bool) -> Iterator[Command]:
+        """End a job. Its model is kept as it is, or, if the job is paused, as it was at its last checkpoint."""
+        why = ""
+        if keep and job.id not in self._worker.jobs and _common_checkpoints(own, other):
+            if self._failures.waits("job", job.id):
+                return
+            yield from self._begin(job, own, other, alone=True)
+            if self._store.job(job.id).state in ENDED or self._failures.waits("job", job.id):
+                return
+            why = "" if job.id in self._worker.jobs else "its model could not be kept: its data sets are gone"
+        progress = self._worker.jobs.get(job.id)
+        if keep and progress is not None and progress.step:
+            yield _publish(job.id)
+        yield CloseJob(job.id, "cancelled", why)
+
+    def _begin(
+        self, job: StoredJob, own: dict[str, Any], other: dict[str, Any], alone: bool = False
+    ) -> Iterator[Command]:
         common = self._common("datasets")
         newest = {dataset.name: dataset.version for dataset in self._store.datasets() if dataset.complete}
         chosen = job.data or [[name, newest.get(name, "")] for name in job.spec["datasets"]]
         if not all((name, version) in common for name, version in chosen):
             return
-        held = [item for item in own.get("checkpoints", []) if item in other.get("checkpoints", [])]
+        held = _common_checkpoints(own, other)
         newest_step = max(held, key=lambda item: (item[2], item[0]), default=None)
         attempt = 1 + max(own.get("attempt", 0), other.get("attempt", 0))
-        if attempt - (0 if newest_step is None else newest_step[2]) > MOST_ATTEMPTS:
+        if not alone and attempt - (0 if newest_step is None else newest_step[2]) > MOST_ATTEMPTS:
             yield CloseJob(job.id, "failed", f"{MOST_ATTEMPTS} attempts in a row did not reach a checkpoint")
             return
         resume = None if newest_step is None else newest_step[0]
-        yield OpenJob(
-            job.id, _scope("training", job.id), chosen, attempt, resume, self._crew(job.id, job.spec["batch_size"])
-        )
+        crew = [] if alone else self._crew(job.spec["batch_size"])
+        yield OpenJob(job.id, _scope("training", job.id), chosen, attempt, resume, crew)
 
-    def _crew(self, job: str, batch: int) -> list[int]:
+    def _crew(self, batch: int) -> list[int]:
         """The pairs that take the steps of a job: as many as there are and its batch can be divided among."""
-        pairs = [0] if time.monotonic() < self._alone.get(job, 0.0) else [0, *self._further()]
+        pairs = [0, *self._further()]
         most = max(n for n in range(1, len(pairs) + 1) if batch % n == 0 and (n == 1 or batch >= n * LEAST_PART))
         return pairs[:most] if most > 1 else []
 
@@ -394,7 +398,7 @@ class Scheduler:
             self._fresh = True  # the next job may begin
             return
         together = progress.training.group.size
-        if progress.saved and together < len(self._crew(job, progress.training.settings.batch)):
+        if progress.saved and together < len(self._crew(progress.training.settings.batch)):
             self.pause(job)
             yield PauseJob(job)  # and go on with those that have come meanwhile
             return
@@ -420,6 +424,11 @@ class Scheduler:
         """Whether a job can go on now."""
         jobs = self._worker.jobs.items()
         return any(not progress.viewing.waits and not self._failures.waits("job", job) for job, progress in jobs)
+
+
+def _common_checkpoints(own: dict[str, Any], other: dict[str, Any]) -> list[Any]:
+    """The checkpoints of a job that both parties hold: step, run and attempt of each."""
+    return [item for item in own.get("checkpoints", []) if item in other.get("checkpoints", [])]
 
 
 def _scope(what: str, name: str) -> str:

@@ -30,7 +30,8 @@ from hdcos.party.links import DIAL_S, PeerListener, dial, dial_transfers
 from hdcos.party.node import Node
 from hdcos.party.opened import Loaded
 from hdcos.party.session import Session
-from hdcos.party.side_worker import WANTED_FILE, Shared, SideWorkers
+from hdcos.party.side_worker import Shared
+from hdcos.party.side_workers import WANTED_FILE, SideWorkers
 from hdcos.party.store import ENDED, Store, StoredJob, interim_name
 from hdcos.party.training import Progress
 from hdcos.party.worker import Worker
@@ -38,6 +39,7 @@ from hdcos.party.worker import Worker
 log = logging.getLogger("hdcos")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
 LASTING_S = 10.0
+STOP_S = 0.5
 
 
 class Service:
@@ -76,6 +78,7 @@ class Service:
             Shared(
                 node=node,
                 store=store,
+                budget=self.budget,
                 batcher=self.batcher,
                 launcher=launcher,
                 listener=self._listener,
@@ -97,14 +100,14 @@ class Service:
     def stop(self, timeout_s: float = 5.0) -> None:
         """End in good order: what runs is finished, what waits is refused."""
         self._stop.set()
+        self._listener.close()
         session = self.session
         if session is not None:
             session.stop()
         self.side_workers.stop(timeout_s)
         self._gathering.close()
-        self._listener.closing = True
         self._doorman.close()
-        self._life.join(timeout_s)
+        self._life.join(STOP_S if session is None else timeout_s)  # one that looks for the others has begun nothing
         self.quota.close()
         self.store.close()
 
@@ -134,10 +137,13 @@ class Service:
         meter = Meter()
         links = self._listener.links(meter, DIAL_S) if self.rank == 0 else dial(self.node, meter)
         try:
+            source = self._source()
+            if self._stop.is_set():
+                raise PeerLost("this node is being stopped")
             session = Session(
                 self.rank,
                 links,
-                self._source(),
+                source,
                 self.store,
                 self.batcher,
                 self.config,

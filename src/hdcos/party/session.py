@@ -39,8 +39,9 @@ from hdcos.party.engine import Engine
 from hdcos.party.failures import Failures
 from hdcos.party.group import Gather, gather_nobody
 from hdcos.party.links import Links
+from hdcos.party.patience import ANSWER
 from hdcos.party.scheduler import Scheduler, inventory
-from hdcos.party.side_worker import SideWorkers
+from hdcos.party.side_workers import SideWorkers
 from hdcos.party.store import Store
 from hdcos.party.worker import Worker
 
@@ -48,8 +49,6 @@ T = TypeVar("T")
 log = logging.getLogger("hdcos")
 HEARTBEAT_S = 1.0
 LOOK_S = 2.0
-MOST_BYTES = 1 << 38
-"""On one TLS connection: AES-GCM should not encrypt much more than that, 275 GB, under one key."""
 
 
 class Session:
@@ -73,12 +72,12 @@ class Session:
         self.engine = engine = Engine(rank, self._connect, source, links.meter, timeout_s, gather)
         allot = partial(MaterialAllotment, ledger=store, engine=engine)
         self.worker = Worker(engine, store, batcher, budget, allot)
-        self._scheduler = Scheduler(self.worker, store, batcher, config, budget, failures, side_workers.up)
+        self._scheduler = Scheduler(self.worker, store, batcher, config, budget, failures, side_workers.joining)
         self._side_workers, self._crews = side_workers, dict[str, list[int]]()
         """The further workers, and which of them take part in which job."""
         self._failures, self._functions = failures, budget.functions
         self._functions.clear()
-        self._timeout_s = timeout_s
+        self._timeout_s, self._answer_s = timeout_s, ANSWER * timeout_s
         self._ended = Event()
         self._failure: BaseException | None = None
         self.occupied = False
@@ -107,6 +106,8 @@ class Session:
         finally:
             self._ended.set()
             self._batcher.close("The connection to the other party or the dealer was lost on the way.")
+            for job, crew in self._crews.items():  # the next session opens them again, if they are not over by then
+                self._side_workers.tell(crew, PauseJob(job))
             self._say_why(helper)
             self.worker.stop()
         if self._failure is not None:
@@ -199,7 +200,9 @@ class Session:
         if isinstance(outcome, WorkerLost) and isinstance(command, OpenJob | StepsTogether):
             log.warning("job %s goes on from its last checkpoint: %s", command.job, outcome)
             self._failures.end()
-            self._scheduler.pause(command.job, alone=isinstance(command, OpenJob))
+            nobody_named = self._crews[command.job] if isinstance(command, OpenJob) else ()
+            self._side_workers.excuse(outcome.workers or nobody_named, f"job {command.job}: {outcome}")
+            self._scheduler.pause(command.job)
             self._carry_out_both(PauseJob(command.job))
             return
         self._failures.fail(outcome)
@@ -214,8 +217,11 @@ class Session:
             self._crews[command.job] = command.workers[1:]
         if isinstance(command, OpenJob | StepsTogether):
             self._side_workers.tell(self._crews.get(command.job, ()), command)
-        if isinstance(command, PauseJob | CloseJob):
+        if isinstance(command, PauseJob):
             self._side_workers.tell(self._crews.pop(command.job, ()), command)
+        if isinstance(command, CloseJob):  # others may still have its rows
+            self._crews.pop(command.job, None)
+            self._side_workers.tell(self._side_workers.up(), command)
 
     def _together(self, work: Callable[[], T], spared: type[HdcosError] = HdcosError) -> T | HdcosError:
         """Work that party 1 does too; what it gave, or the error of either party. Then party 1 is told how it went.
@@ -231,7 +237,7 @@ class Session:
                 raise
             result = error
         try:
-            answer(commands, self._timeout_s)
+            answer(commands, self._answer_s)
         except HdcosError as error:
             if commands.closed:
                 raise
@@ -259,7 +265,7 @@ class Session:
     def _follow(self) -> None:
         commands = self._links.commands
         while not self._ended.is_set():
-            _, payload = commands.receive(Kind.REQUEST, timeout_s=self._timeout_s)
+            _, payload = commands.receive(Kind.REQUEST, timeout_s=self._answer_s)
             command = read_command(decode_message(payload)[0])
             if not isinstance(command, Idle):
                 held = self._store.changes
@@ -293,7 +299,7 @@ class Session:
             reply_error(commands, error)
         else:
             commands.send(Kind.REPLY, *encode_message({}))
-        _, payload = commands.receive(Kind.REQUEST, timeout_s=self._timeout_s)
+        _, payload = commands.receive(Kind.REQUEST, timeout_s=self._answer_s)
         return result if decode_message(payload)[0].get("go") else None
 
     def _report(self) -> None:
@@ -323,11 +329,6 @@ class Session:
 
     # ---- both
 
-    def _count_bytes(self) -> list[int]:
-        """Bytes on the links that carry much, each way."""
-        totals = [self.engine.meter.snapshot().total, self.engine.dealer.meter.snapshot().total]
-        return [size for total in totals for size in (total.wire_bytes_sent, total.wire_bytes_received)]
-
     def _look_after(self) -> None:
         """Whether the dealer is there and material keeps coming; what operators decided meanwhile."""
         if self.engine.shortage is not None:
@@ -335,7 +336,7 @@ class Session:
         now = time.monotonic()
         if now - self._looked > LOOK_S:
             self._looked = now
-            if max(self._count_bytes()) > MOST_BYTES:
+            if self._links.worn:
                 raise PeerLost("the links have carried as much as one key should encrypt: they are made again")
             self._store.poll()
             self._batcher.expire()

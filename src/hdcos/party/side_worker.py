@@ -5,14 +5,22 @@ others take batches while it is busy, and their parts of training steps. Worker 
 party 1 over links, material and masks of their own: the same weights are opened under independent masks on every pair.
 
 What happens to a pair is decided by party 0's node and told to party 1's over a link of their own, one command after
-another. Whatever fails, at either party, ends the life of this pair and of nothing else: both nodes stop their worker,
-what it was computing is refused as one that may be asked again, and both begin again with new processes. So a worker
-never has a past: names of scopes, masks and links are new with every life.
+another. What one of them lacks for a command, as a version of a model that is just being replaced, is told before
+either's worker hears of it, and concerns that command alone. Whatever else fails, at either party, ends the life of
+this pair and of nothing else: both nodes stop their worker, what it was computing is refused as one that may be asked
+again, and both begin again with new processes. So a worker never has a past: names of scopes, masks and links are new
+with every life.
+
+A worker that does not come to train, or stops while it does, is excused: jobs go on without it for a while, or until it
+begins again, and its status says why.
 
 Security  a worker holds what its party may hold: shares of rows, models and material. It knows its node by a
           certificate made for this life, the other party's worker by a certificate that the other node issued for its
           number, and by a token that the two nodes agreed on for this life, which both say when they meet
-          (`Hello.run`): a worker of another life or another pair is refused. Executions of its material for
+          (`Hello.run`): a worker of another life or another pair is refused. The frames of a batch carry a hash of
+          its requests' ids, of what was said of each, and of scope and executions, which belong to this life of this
+          pair: a command that came twice, or to another pair, finds no such request waiting or its material used, and
+          two workers that were given different batches stop at the first frame. Executions of its material for
           predictions are reserved in this party's ledger before they are used; material of steps is named by the
           attempt of the job, which the first pair notes.
 """
@@ -26,38 +34,43 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import chain
-from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
-import numpy as np
 from msgspec.structs import replace
 
 from hdcos.api import answers, commands
 from hdcos.api.commands import Command, read_command, write_command
-from hdcos.errors import DataMissing, HdcosError, InputError, PeerLost
-from hdcos.files import write_whole
+from hdcos.errors import HdcosError, InputError, PeerLost
 from hdcos.link import Hello, Identity, Kind, Link, connect, handshake, worker_name
 from hdcos.link.handshake import SOFTWARE
-from hdcos.link.message import decode_message, encode_message, integer, request
+from hdcos.link.message import answer, decode_message, encode_message, integer, reply_error
 from hdcos.party.allotment import LEDGER_BLOCK
 from hdcos.party.batcher import Batcher, Refused, Request, divide_answer, join_rows
+from hdcos.party.budget import Budget
+from hdcos.party.engine import fingerprint
 from hdcos.party.launcher import Address, Launcher, Running
 from hdcos.party.links import PeerListener, dial_side_worker
 from hdcos.party.node import Node
 from hdcos.party.opened import Loaded
-from hdcos.party.store import Store, StoredDataset
+from hdcos.party.patience import COMMAND
+from hdcos.party.side_link import Prepared, SideLink
+from hdcos.party.store import Store
 from hdcos.party.worker import labels_scope
-from hdcos.ring import Array, table_hash
+from hdcos.ring import table_hash
 from hdcos.secure.labels import LABEL
 
 log = logging.getLogger("hdcos")
-START_S, LOOK_S, HEARTBEAT_S, COUNT_S, LONGEST_S = 30.0, 1.0, 1.0, 2.0, 120.0
-PIECE_WORDS = 1 << 20
-"""Of a data set, in one message to a worker that cannot read its file."""
-WANTED_FILE = "workers"
-"""In the folder of a party's state: how many workers its operator wants at the moment."""
+START_S, LOOK_S, HEARTBEAT_S, COUNT_S = 30.0, 1.0, 1.0, 2.0
+BEGIN_S, LONGEST_S = 100.0, 120.0
+"""Until the other party's worker has begun, which Ray may have to start; until its node says something. Each is longer
+than what it may wait for."""
+PREPARE_S = 600.0
+"""Until the other party has what a command needs: a worker on another machine may have to be sent the rows of a job."""
+AWAY_S, LONGEST_AWAY_S = 60.0, 960.0
+"""How long jobs do without a worker that did not come, the first time and at most."""
+AGAIN_S = 10.0
+"""Until a model is loaded again that a party could not give to its worker."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
 
 
@@ -85,6 +98,8 @@ class Shared:
 
     node: Node
     store: Store
+    budget: Budget
+    """What each worker may take: limits of memory are those of one."""
     batcher: Batcher
     launcher: Launcher
     listener: PeerListener
@@ -113,13 +128,17 @@ class SideWorker:
         self._ready: dict[str, _Ready] = {}
         self._asked: deque[Command] = deque()
         """What the first pair wants of this one."""
-        self._jobs: dict[str, list[list[str]]] = {}
-        """Jobs that this pair takes part in, and the data sets of each."""
+        self._put_off: dict[str, tuple[str, float]] = {}
+        """Versions of models that a party could not give to its worker, and when that is tried again."""
+        self._absent, self._absences, self._absent_until = "", 0, 0.0
+        """Why jobs do without it, how often that was so in this life, and until when."""
         self._stop = Event()
         self._running: list[Request] = []
         self._worker: Running | None = None
         self._links: list[Link] = []
         self._thread = Thread(target=self._live, name=f"worker {index}", daemon=True)
+
+    def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
@@ -135,6 +154,18 @@ class SideWorker:
     def up(self) -> bool:
         return not self.reason
 
+    @property
+    def joins(self) -> bool:
+        """Whether jobs can count on it."""
+        return self.up and time.monotonic() >= self._absent_until
+
+    def excuse(self, why: str) -> None:
+        """Have jobs do without it for a while, longer each time, or until it begins again."""
+        pause_s = min(AWAY_S * 2**self._absences, LONGEST_AWAY_S)
+        self._absent, self._absences = f"jobs do without it for {pause_s:g} s: {why}", self._absences + 1
+        self._absent_until = time.monotonic() + pause_s
+        log.warning("worker %d: %s", self.index, self._absent)
+
     def tell(self, command: Command) -> None:
         """Have a command of a job carried out next; for party 0 alone."""
         batcher = self._shared.batcher
@@ -147,7 +178,7 @@ class SideWorker:
         return {
             "index": self.index,
             "up": self.up,
-            "reason": self.reason,
+            "reason": self.reason or ("" if self.joins else self._absent),
             "starts": self.lives,
             "rows": self.rows,
             "batches": self.batches,
@@ -171,7 +202,7 @@ class SideWorker:
                 reason = f"internal error ({type(error).__name__})"  # its message might quote data
                 log.exception("worker %d", self.index)
             self._refuse_running()
-            for known in (self._ready, self._jobs, self._asked):
+            for known in (self._ready, self._asked, self._put_off):
                 known.clear()
             if reason != self.reason and not self._stop.is_set():
                 log.warning("worker %d does not work: %s", self.index, reason)
@@ -195,11 +226,16 @@ class SideWorker:
             link = self._greet(front, worker)
             stack.callback(link.close)
             self._links = [peer, link]
+            if self.rank == 0:
+                answer(peer, BEGIN_S)  # or its worker would wait in a round for one that is still being started
+            else:
+                peer.send(Kind.REPLY, *encode_message({}))
+            self._absences, self._absent_until = 0, 0.0
             self.lives, self.reason = self.lives + 1, ""
             log.info("worker %d begins", self.index)
             work = self._lead if self.rank == 0 else self._follow
             try:
-                work(peer, link)
+                work(peer, SideLink(link, self._shared.node, self._shared.store, self._shared.budget))
             finally:  # before its process is waited for: nobody may count on it from here on
                 self.reason = "it is ending"
 
@@ -239,10 +275,10 @@ class SideWorker:
 
     # ---- party 0 decides
 
-    def _lead(self, peer: Link, worker: Link) -> None:
+    def _lead(self, peer: Link, worker: SideLink) -> None:
         batcher, told = self._shared.batcher, 0.0
         while not self._stop.is_set():
-            if command := self._next_of_jobs() or next(self._changes(), None):
+            if command := self._next_of_jobs(worker) or next(self._changes(), None):
                 told = time.monotonic()
                 self._do(command, peer, worker)
                 continue
@@ -265,11 +301,11 @@ class SideWorker:
                     HEARTBEAT_S / 4,
                 )
 
-    def _next_of_jobs(self) -> Command | None:
+    def _next_of_jobs(self, worker: SideLink) -> Command | None:
         """What the first pair asked for; of jobs that this one does not take part in, nothing."""
         while self._asked:
             command = self._asked.popleft()
-            if isinstance(command, commands.OpenJob) or getattr(command, "job", None) in self._jobs:
+            if isinstance(command, commands.OpenJob) or getattr(command, "job", None) in worker.jobs:
                 return command
         return None
 
@@ -278,7 +314,9 @@ class SideWorker:
         wanted = self._shared.models()
         yield from (commands.Unload(name) for name in self._ready if name not in wanted)
         for name, loaded in wanted.items():
-            ready = self._ready.get(name)
+            ready, (put_off, until) = self._ready.get(name), self._put_off.get(name, ("", 0.0))
+            if put_off == loaded.version and time.monotonic() < until:
+                continue
             if ready is None or ready.version != loaded.version:
                 scope = f"model {name} {secrets.token_hex(16)}"
                 ahead = loaded.allotment("shares").most_rows
@@ -307,23 +345,76 @@ class SideWorker:
             labels = (labels_start, ready.labels_ordered)
         return commands.Infer(requests[0].model, "shares", numbers, start, ready.ordered, output, *labels)
 
-    def _do(self, command: Command, peer: Link, worker: Link) -> None:
+    def _do(self, command: Command, peer: Link, worker: SideLink) -> None:
         peer.send(Kind.REQUEST, *encode_message(write_command(command)))
-        self._carry_out(command, worker)
+        if isinstance(command, Prepared):
+            self._do_prepared(command, peer, worker)
+        else:
+            self._carry_out(command, worker)
+
+    def _do_prepared(self, command: Prepared, peer: Link, worker: SideLink) -> None:
+        """Do what both parties must have something for; if either has not, nothing is done, and that is no failure."""
+        refusal: HdcosError | None = None
+        try:
+            worker.prepare(command)
+        except HdcosError as error:
+            if worker.closed:
+                raise
+            refusal = error
+        try:
+            answer(peer, PREPARE_S)
+        except HdcosError as error:
+            if peer.closed:
+                raise
+            refusal = refusal or error
+        go = refusal is None and not self._overtaken(command)
+        peer.send(Kind.REQUEST, *encode_message({"go": go}))
+        if go:
+            self._carry_out(command, worker)
+            return
+        worker.put_aside(command)
+        if isinstance(command, commands.Load):
+            self._put_off[command.model] = (command.version, time.monotonic() + AGAIN_S)
+        if refusal is not None:
+            what = f"job {command.job}" if isinstance(command, commands.OpenJob) else f"model {command.model}"
+            log.warning("worker %d does without %s: %s: %s", self.index, what, type(refusal).__name__, refusal)
+
+    def _overtaken(self, command: Command) -> bool:
+        """Whether the first pair has given up meanwhile what it asked for."""
+        with self._shared.batcher.changed:
+            later = [each.job for each in self._asked if isinstance(each, commands.PauseJob | commands.CloseJob)]
+        return getattr(command, "job", None) in later
 
     # ---- party 1 follows
 
-    def _follow(self, peer: Link, worker: Link) -> None:
+    def _follow(self, peer: Link, worker: SideLink) -> None:
         while not self._stop.is_set():
-            _, payload = peer.receive(Kind.REQUEST, timeout_s=LONGEST_S)  # party 0 may be busy with what was over here
+            # Party 0 may be busy with what was over here.
+            _, payload = peer.receive(Kind.REQUEST, timeout_s=max(LONGEST_S, COMMAND * self._shared.node.timeout_s))
             command = read_command(decode_message(payload)[0])
             if isinstance(command, commands.Infer):
                 self._running = self._shared.batcher.take(command.ids)
             if isinstance(command, commands.Idle):
                 self._look_after()
                 self._count_material(worker)
-            else:
+            elif not isinstance(command, Prepared) or self._agree(command, peer, worker):
                 self._carry_out(command, worker)
+
+    def _agree(self, command: Prepared, peer: Link, worker: SideLink) -> bool:
+        """Tell party 0 whether this party has what a command needs; whether both have."""
+        try:
+            worker.prepare(command)
+        except HdcosError as error:
+            if worker.closed:
+                raise
+            reply_error(peer, error)
+        else:
+            peer.send(Kind.REPLY, *encode_message({}))
+        _, payload = peer.receive(Kind.REQUEST, timeout_s=PREPARE_S)
+        go = bool(decode_message(payload)[0].get("go"))
+        if not go:
+            worker.put_aside(command)
+        return go
 
     # ---- both
 
@@ -332,76 +423,49 @@ class SideWorker:
         if self._worker is not None and (died := self._worker.state()):
             raise PeerLost(f"the process of this worker is gone: {died}")
 
-    def _count_material(self, worker: Link) -> None:
+    def _count_material(self, worker: SideLink) -> None:
         """How many rows there is material for, now and then."""
         if time.monotonic() - self._counted > COUNT_S:
-            counts = [self._ask(worker, commands.CountMaterial(name))[0] for name in self._ready]
+            counts = [worker.ask(commands.CountMaterial(name))[0] for name in self._ready]
             self._available, self._counted = sum(int(count["available"]) for count in counts), time.monotonic()
 
-    def _carry_out(self, command: Command, worker: Link) -> None:
+    def _carry_out(self, command: Command, worker: SideLink) -> None:
         match command:
-            case commands.Load(name, version, scope, ahead):
-                self._load(name, version, scope, ahead["shares"], command, worker)
+            case commands.Load():
+                self._load(command, worker)
             case commands.Unload(name):
-                self._ask(worker, command)
+                worker.ask(command)
                 del self._ready[name]
             case commands.Infer():
                 self._infer(command, worker)
             case commands.OpenJob(job):
-                self._open_job(job, command, worker)
+                self._ask_group(worker, commands.KeepJob(job, self._shared.store.job(job).spec), command)
             case commands.StepsTogether():
                 self._ask_group(worker, command)
                 self.steps += command.steps
-            case commands.PauseJob(job) | commands.CloseJob(job):
-                datasets = self._jobs.pop(job)
-                left = [commands.ForgetData(*known) for known in datasets if known not in chain(*self._jobs.values())]
-                self._ask(worker, command, *left)
+            case commands.PauseJob():  # its rows are kept: it may well go on
+                worker.ask(command)
+            case commands.CloseJob(job):
+                worker.close_job(job, command)
             case _:
                 raise InputError(f"further workers do not know the command {type(command).__name__}")
         self._count_material(worker)
 
-    def _load(self, name: str, version: str, scope: str, ahead: int, command: Command, worker: Link) -> None:
-        store = self._shared.store
-        stored = store.model(name, version)
-        kept = commands.KeepModel(name, version, stored.architecture, stored.phase_bits)
-        self._ask(worker, kept, command, commands.Drop(name, [version]), arrays=store.model_words(name, version))
-        self._ready[name] = _Ready(version, scope, ahead, ordered=ahead)
+    def _load(self, command: commands.Load, worker: SideLink) -> None:
+        name, version, ahead = command.model, command.version, command.ahead["shares"]
+        worker.ask(command, commands.Drop(name, [version]))
+        self._ready[name] = _Ready(version, command.scope, ahead, ordered=ahead)
 
-    def _open_job(self, number: str, command: commands.OpenJob, worker: Link) -> None:
-        store = self._shared.store
-        job, there = store.job(number), list(chain(*self._jobs.values()))
-        for item in store.job_data(job, command.datasets):
-            if [item.name, item.version] not in there:
-                self._give_data(item, worker)
-        self._jobs[number] = command.datasets
-        self._ask_group(worker, commands.KeepJob(number, job.spec), command)
-
-    def _give_data(self, item: StoredDataset, worker: Link) -> None:
-        """Let a worker read a data set where it lies; one on a machine that cannot gets its rows from here."""
-        store, names = self._shared.store, None if item.columns is None else list(item.columns)
-        known = (item.name, item.version)
-        try:
-            where = store.dataset_places()
-            self._ask(worker, commands.FindData(*known, item.rows, item.features, item.outputs, names, where))
-        except DataMissing:
-            rows = store.dataset_rows(item)
-            self._ask(worker, commands.KeepData(*known, item.features, item.outputs, names))
-            at_once = max(1, PIECE_WORDS // rows.shape[1])
-            for first in range(0, item.rows, at_once):
-                taken = rows.take(np.arange(first, min(item.rows, first + at_once)))
-                self._ask(worker, commands.AddRows(*known), arrays={"rows": taken})
-            self._ask(worker, commands.EndData(*known, item.rows))
-
-    def _ask_group(self, worker: Link, *asked: Command) -> None:
+    def _ask_group(self, worker: SideLink, *asked: Command) -> None:
         """What fails concerns the job alone, and the first pair says what becomes of it."""
         try:
-            self._ask(worker, *asked)
+            worker.ask(*asked)
         except HdcosError as error:
             if isinstance(error, PeerLost) or worker.closed:
                 raise
             log.info("worker %d: %s: %s", self.index, type(error).__name__, error)
 
-    def _infer(self, command: commands.Infer, worker: Link) -> None:
+    def _infer(self, command: commands.Infer, worker: SideLink) -> None:
         requests, ready = self._running, self._ready[command.model]
         if any(wanted.output != command.output for wanted in requests):
             raise InputError("party 0 wants another output than the clients of these requests asked for")
@@ -412,8 +476,9 @@ class SideWorker:
             ready.labels_reserved = self._reserve(labels_scope(ready.scope), ready.labels_reserved, end)
         for wanted in requests:
             wanted.begun = True
-        numbered = replace(command, ids=[str(command.start)])
-        facts, found = self._ask(worker, numbered, arrays={"input": join_rows(requests)})
+        meant = fingerprint(command.ids, [wanted.said for wanted in requests]).hex()
+        numbered = replace(command, ids=[meant])
+        facts, found = worker.ask(numbered, arrays={"input": join_rows(requests)})
         self._running = []
         self.batches, self.rows = self.batches + 1, self.rows + rows
         self._shared.batcher.settle(divide_answer(requests, found["words"], facts["scale"], facts["bits"]))
@@ -425,79 +490,3 @@ class SideWorker:
         count = max(LEDGER_BLOCK, end - reserved)
         self._shared.store.reserve(scope, reserved, count)
         return reserved + count
-
-    def _ask(
-        self, worker: Link, *asked: Command, arrays: Mapping[str, Array] | None = None
-    ) -> tuple[dict[str, Any], dict[str, Array]]:
-        meta = {"commands": [write_command(command) for command in asked]}
-        return request(worker, meta, arrays, timeout_s=2 * self._shared.node.timeout_s)
-
-
-class SideWorkers:
-    """All further workers of a party; as many as its operator wants at the moment, which a file says."""
-
-    def __init__(self, shared: Shared, wanted: Path) -> None:
-        self._shared, self._wanted = shared, wanted
-        self._side_workers: dict[int, SideWorker] = {}
-        self._ended = Event()
-
-    def start(self, workers: int) -> None:
-        want_workers(self._wanted, workers)
-        Thread(target=self._keep, name="workers", daemon=True).start()
-
-    def _keep(self) -> None:
-        while not self._ended.is_set():
-            try:
-                self.resize(read_wanted(self._wanted))
-            except (OSError, HdcosError) as error:
-                log.warning("the number of workers stays as it is: %s", error)
-            self._ended.wait(LOOK_S)
-
-    def resize(self, workers: int) -> None:
-        """Have this many workers in all, the first one included; none besides it once they were stopped."""
-        workers = 1 if self._ended.is_set() else workers
-        for index in [index for index in self._side_workers if index >= workers]:
-            self._side_workers.pop(index).stop()
-        for index in range(1, workers):
-            if index not in self._side_workers:
-                self._side_workers[index] = SideWorker(index, self._shared)
-        self._shared.listener.workers = workers
-
-    def stop(self, timeout_s: float) -> None:
-        self._ended.set()
-        stopped = list(self._side_workers.values())
-        self.resize(1)
-        for worker in stopped:
-            worker.join(timeout_s)
-
-    def up(self) -> list[int]:
-        """The workers that work now."""
-        return [index for index, worker in list(self._side_workers.items()) if worker.up]
-
-    def tell(self, workers: Sequence[int], command: Command) -> None:
-        """Have further workers carry out a command of a job, each when it gets to it."""
-        for index in workers:
-            if (worker := self._side_workers.get(index)) is not None:
-                worker.tell(command)
-
-    @property
-    def rows(self) -> int:
-        return sum(worker.rows for worker in list(self._side_workers.values()))
-
-    @property
-    def batches(self) -> int:
-        return sum(worker.batches for worker in list(self._side_workers.values()))
-
-    def status(self) -> list[answers.WorkerStatus]:
-        return [worker.status() for worker in list(self._side_workers.values())]
-
-
-def want_workers(file: Path, workers: int) -> None:
-    """Have a party, which may be running, use this many workers."""
-    write_whole(file, f"{workers}\n".encode())
-
-
-def read_wanted(file: Path) -> int:
-    """How many workers a party should have."""
-    text = file.read_text().strip() if file.exists() else "1"
-    return max(1, int(text)) if text.isdecimal() else 1

@@ -233,7 +233,7 @@ class Training:
             rule = self._divided(self.settings.rule(rate, self.last_rate, self.step))
             rows, moves = self.rows(self.step)
             with engine.attempt("online"):
-                allocation = pool.begin(1, execution, engine.timeout_s)
+                allocation = pool.begin(1, execution, engine.material_s)
                 x, targets = self._take(rows, moves)
                 program = step_changes(Party(engine.rank, allocation), self.plan, self.state, x, targets, rule)
                 added, copies = engine.run(self._agreed(execution, rows, moves, rule), program, [allocation])

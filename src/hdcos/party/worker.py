@@ -341,6 +341,8 @@ class Worker(Generic[A]):
     # ---- training
 
     def _open_job(self, command: commands.OpenJob) -> Facts:
+        if (earlier := self.jobs.pop(command.job, None)) is not None:  # an attempt that nobody ended
+            earlier.training.close()
         job = self._store.job(command.job)
         spec, model = job.spec, Network.outline(job.spec["architecture"])
         datasets = {
