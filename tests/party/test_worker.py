@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from threading import Thread
 
 import numpy as np
@@ -95,15 +96,19 @@ def result(answers):
     return decode(join(words0["words"], words1["words"], zero["bits"]), zero["scale"], zero["bits"])
 
 
-def test_two_pairs_serve_one_model_side_by_side_with_material_of_their_own(pairs) -> None:
-    model = nn.models.mlp([6, 8, 3])
-    network = compile_network(model, 26)
-    state, rows = model.state(), np.random.default_rng(0).uniform(-1, 1, (4, 6))
+def load(pairs, model, rows):
+    """Have pairs hold a model as "m", with material for eight rows; returns its scales, and rows as words."""
+    network, state = compile_network(model, 26), model.state()
     shares = split_words({tensor.name: tensor.words(state[tensor.name]) for tensor in network.tensors})
-    words = encode(network.apply_front(rows), network.input_scale)
     for number, pair in enumerate(pairs):
         kept = KeepModel("m", "v", model.architecture(), 26)
         pair.do(kept, Load("m", "v", f"model m {number}", {"shares": 8}), arrays=shares)
+    return network, encode(network.apply_front(rows), network.input_scale)
+
+
+def test_two_pairs_serve_one_model_side_by_side_with_material_of_their_own(pairs) -> None:
+    model, rows = nn.models.mlp([6, 8, 3]), np.random.default_rng(0).uniform(-1, 1, (4, 6))
+    network, words = load(pairs, model, rows)
     with ThreadPoolExecutor(2) as pool:
 
         def predict(pair):
@@ -116,6 +121,37 @@ def test_two_pairs_serve_one_model_side_by_side_with_material_of_their_own(pairs
         assert [facts["used"] for facts, _ in pair.do(CountMaterial("m"))] == [4, 4]
         with pytest.raises(MaterialReused, match="are used already"):
             pair.do(Infer("m", "shares", ["x"], 3, 8), arrays=split_words({"input": words}))
+
+
+def test_material_of_labels_is_used_once_and_only_where_labels_are_asked_for(pairs) -> None:
+    pair, model = pairs[0], nn.models.mlp([6, 8, 3])
+    rows = np.random.default_rng(0).uniform(-6, 6, (2, 6))
+    _, words = load([pair], model, rows)
+    worker = pair.fronts[0]._worker
+    pair.do(Infer("m", "shares", ["x"], 0, 8), arrays=split_words({"input": words}))
+    assert worker.opened["m"].labels is None
+    found = result(pair.do(Infer("m", "shares", ["x"], 2, 8, "label", 0, 5), arrays=split_words({"input": words})))
+    assert (found == model(rows).argmax(axis=1)).all()
+    assert [facts["used"] for facts, _ in pair.do(CountMaterial("m", "label"))] == [2, 2]
+    with pytest.raises(MaterialReused, match="are used already"):
+        pair.do(Infer("m", "shares", ["x"], 4, 8, "label", 1, 5), arrays=split_words({"input": words}))
+
+
+def test_parties_that_are_told_different_outputs_open_nothing(pairs) -> None:
+    pair = pairs[0]
+    _, words = load([pair], nn.models.mlp([6, 8, 3]), np.zeros((2, 6)))
+    told = (Infer("m", "shares", ["x"], 0, 8, "label", 0, 2), Infer("m", "shares", ["x"], 0, 8))
+    with pytest.raises(HandshakeError, match="another program"):
+        pair.do(told, arrays=split_words({"input": words}))
+
+
+def test_a_party_does_not_give_logits_to_a_client_that_asked_it_for_labels(pairs) -> None:
+    pair = pairs[0]
+    _, words = load([pair], nn.models.mlp([6, 8, 3]), np.zeros((2, 6)))
+    for front in pair.fronts:
+        front.take = lambda ids, take=front.take: [replace(request, output="label") for request in take(ids)]
+    with pytest.raises(InputError, match="another output than the clients of these requests asked for"):
+        pair.do(Infer("m", "shares", ["x"], 0, 8), arrays=split_words({"input": words}))
 
 
 def test_parties_that_were_told_differently_stop_at_the_first_frame(pairs) -> None:
