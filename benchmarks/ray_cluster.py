@@ -33,6 +33,8 @@ NOTICING = {
     "RAY_health_check_failure_threshold": "3",
 }
 """How soon Ray notices that a machine is gone: docs/operations.md."""
+OPEN = {"RAY_AUTH_MODE": "disabled"}
+"""Newer versions of Ray want a token of everybody, which machines of an organisation share; here it is one machine."""
 
 
 class RayCluster:
@@ -71,7 +73,7 @@ class RayCluster:
 
     def _start(self, index: int) -> None:
         head = ["--head", "--port", self.address.split(":")[1], "--temp-dir", str(self._folder), "--num-cpus", "0"]
-        head += ["--include-dashboard", "false", "--ray-client-server-port", str(_free_port())]
+        head += ["--include-dashboard", "false"]
         other = ["--address", self.address, "--num-cpus", str(CORES)]
         ports = ["--dashboard-agent-listen-port", str(_free_port())]
         log = self._folder / f"machine{next(self._numbers)}.log"
@@ -82,7 +84,7 @@ class RayCluster:
                 stdout=said,
                 stderr=said,
                 start_new_session=True,
-                env={**os.environ, **NOTICING},
+                env={**os.environ, **NOTICING, **OPEN},
             )
         self._stack.callback(_kill, machine)
         self._machines[index] = machine

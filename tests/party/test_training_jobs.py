@@ -311,6 +311,28 @@ def test_everything_survives_killed_nodes(folder, digits) -> None:
         store.close()
 
 
+def test_a_job_that_is_cancelled_while_it_is_paused_keeps_the_model_of_its_last_checkpoint(folder, digits) -> None:
+    x, y = digits
+    options = {"epochs": 2000, "batch_size": 20, "lr": 0.3, "name": "kept", "checkpoint_every": 10, "watch": 0}
+    with ExitStack() as stack:
+        nodes = stack.enter_context(running_all(folder, timeout_s=5))
+        with connected(folder, timeout_s=40) as cluster:
+            job = cluster.fit(network(), x, y, wait=False, **options)
+            while job.step < 20:
+                time.sleep(0.02)
+            os.kill(nodes["dealer"].pid, signal.SIGKILL)  # without it the parties take no step
+            nodes["dealer"].wait()
+            while any(status["state"] != "waiting" for status in cluster.transport.job(job.id)):
+                time.sleep(0.02)
+            job.cancel()
+            stack.enter_context(running(folder, "dealer", 5))
+            assert job.wait(40)
+            kept = job.result()
+            assert (job.state, kept.name, job.step % 10) == ("cancelled", "kept", 0)
+            assert job.step >= 20
+            assert np.abs(kept.predict(x[:5]) - network()(x[:5])).max() > 0.05, "it has learnt"
+
+
 def test_requests_under_way_when_a_party_dies_fail_retryably(folder) -> None:
     model = nn.models.mlp([6, 8, 3])
     row = np.ones((1, 6))

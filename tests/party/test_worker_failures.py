@@ -14,6 +14,7 @@ from threading import Condition, Thread
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -28,7 +29,7 @@ from hdcos.offline.source import DealerClient, serve_dealer
 from hdcos.party import patience, relay, side_worker
 from hdcos.party.batcher import Request
 from hdcos.party.budget import Budget
-from hdcos.party.config import Config, Limits, StockRules
+from hdcos.party.config import Config
 from hdcos.party.engine import Engine
 from hdcos.party.gathering import Gathering
 from hdcos.party.group import GROUP, Group, meaning
@@ -155,17 +156,17 @@ LOAD = commands.Load("net", "v1", "model net 1", {"shares": 8})
 @pytest.mark.parametrize("lacking", [0, 1])
 def test_a_model_that_one_party_lacks_is_put_off_and_the_pair_lives_on(lacking: int, monkeypatch) -> None:
     workers = [FakeWorker(DataMissing("version v1 of net is not here") if rank == lacking else None) for rank in (0, 1)]
-    leader, follower = carry_out(LOAD, *workers)
+    zero_side, one_side = carry_out(LOAD, *workers)
     assert [worker.asked for worker in workers] == [["without Load"]] * 2, "neither worker may wait for the other"
-    assert [leader._ready, follower._ready] == [{}, {}]
+    assert [zero_side._ready, one_side._ready] == [{}, {}]
     loaded = SimpleNamespace(version="v1", allotment=lambda mode: SimpleNamespace(most_rows=8))
-    leader._shared = SimpleNamespace(models=lambda: {"net": loaded})  # type: ignore[assignment]
-    assert list(leader._changes()) == []
+    zero_side._shared = SimpleNamespace(models=lambda: {"net": loaded})  # type: ignore[assignment]
+    assert list(zero_side._changes()) == []
     later = time.monotonic() + side_worker.AGAIN_S
     monkeypatch.setattr(side_worker.time, "monotonic", lambda: later)
-    assert [type(command) for command in leader._changes()] == [commands.Load]
+    assert [type(command) for command in zero_side._changes()] == [commands.Load]
     loaded.version = "v2"
-    assert [command.version for command in leader._changes()] == ["v2"]  # type: ignore[attr-defined]
+    assert [command.version for command in zero_side._changes()] == ["v2"]  # type: ignore[attr-defined]
 
 
 def test_a_model_that_both_have_is_loaded_by_both() -> None:
@@ -176,10 +177,10 @@ def test_a_model_that_both_have_is_loaded_by_both() -> None:
 
 def test_what_the_first_pair_has_given_up_meanwhile_is_not_begun() -> None:
     opened = commands.OpenJob("j", "s", [], 1, None, [0, 1])
-    leader = side(0)
-    assert not leader._overtaken(opened)
-    leader._asked += [commands.PauseJob("other"), commands.PauseJob("j")]
-    assert leader._overtaken(opened)
+    zero_side = side(0)
+    assert not zero_side._overtaken(opened)
+    zero_side._asked += [commands.PauseJob("other"), commands.PauseJob("j")]
+    assert zero_side._overtaken(opened)
 
 
 def test_one_that_did_not_come_is_done_without_for_a_while_longer_each_time_and_says_why(monkeypatch) -> None:
@@ -252,7 +253,7 @@ def test_a_worker_keeps_no_more_than_its_own_party_allows_whatever_the_other_ask
     model = nn.models.mlp([6, 8, 3])
     stored = SimpleNamespace(name="net", version="v1", architecture=model.architecture(), phase_bits=26)
     store = SimpleNamespace(model=lambda *known: stored, model_words=lambda *known: {}, models=list)
-    config = Config(limits=Limits(model_mb=2.0), stock=StockRules(megabytes=1.0))
+    config = msgspec.convert({"limits": {"model_mb": 2.0}, "stock": {"megabytes": 1.0}}, Config)
     budget = Budget(config, store, True)  # type: ignore[arg-type]
     link = NotingLink(store, budget)
     link.prepare(LOAD)

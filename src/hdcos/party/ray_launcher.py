@@ -12,7 +12,6 @@ Security  anybody who reaches Ray's ports runs code on the party's machines. The
 from __future__ import annotations
 
 import logging
-import socket
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,35 +20,21 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from hdcos.api.process import how_it_ended, start_process
 from hdcos.errors import InputError, PeerLost
 from hdcos.link import Doorman
 from hdcos.party.launcher import Address
+from hdcos.party.ray_host import RayHost
 from hdcos.party.relay import Relay
 
 LOCAL = "local"
 ASK_S, START_S, ATTEMPTS = 5.0, 60.0, 3
 
 
-class _Host:
-    """What runs on the machine of a worker: starts its process, and looks after it."""
-
-    def start(self, settings: Mapping[str, Any]) -> Address:
-        host = ray.util.get_node_ip_address()
-        with socket.create_server((host, 0)) as listener:
-            self._process = start_process(settings, listener)
-            address: Address = listener.getsockname()[:2]
-        return address
-
-    def state(self) -> str:
-        return how_it_ended(self._process)
-
-
 class RayWorker:
     """A worker that Ray placed somewhere."""
 
     def __init__(self, doorman: Doorman, name: str, settings: Mapping[str, Any]) -> None:
-        self._actor: Any = ray.remote(num_cpus=1, scheduling_strategy="SPREAD")(_Host).remote()
+        self._actor: Any = ray.remote(num_cpus=1, scheduling_strategy="SPREAD")(RayHost).remote()
         try:
             host, port = ray.get(self._actor.start.remote(settings), timeout=START_S)
         except RayError as error:
@@ -88,7 +73,9 @@ class RayLauncher:
         known = {"logging_level": logging.WARNING, "log_to_driver": True}
         if address == LOCAL:
             folder = tempfile.mkdtemp(prefix="hdcos-ray-", dir=Path("/tmp"))  # its sockets' names must be short
-            ray.init(address=LOCAL, include_dashboard=False, _temp_dir=folder, **known)
+            # Workers are few: Ray need not have a process ready for each core.
+            few = {"enable_worker_prestart": False, "prestart_worker_first_driver": False}
+            ray.init(address=LOCAL, include_dashboard=False, _temp_dir=folder, _system_config=few, **known)
         else:
             ray.init(address=address, **known)
 
