@@ -141,6 +141,21 @@ class Training:
         """Take this many steps; returns the seconds they took."""
         return self._job._train(count, 0.1)
 
+    @property
+    def rounds_per_step(self) -> int:
+        """As metered."""
+        return self._online["rounds"] // self._job.step
+
+    @property
+    def bytes_per_step(self) -> int:
+        """That a party sent, as metered."""
+        return self._online["bytes_sent"] // self._job.step
+
+    @property
+    def _online(self) -> dict[str, int]:
+        counted: dict[str, int] = self._job.statuses()[0]["report"]["cost"]["online"]
+        return counted
+
 
 def _resident_bytes(pid: int) -> int:
     with open(f"/proc/{pid}/statm") as file:

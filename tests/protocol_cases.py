@@ -22,6 +22,7 @@ from hdcos.protocol import (
     opening,
     polynomial,
     relu,
+    selection,
     sign,
 )
 from hdcos.protocol.cosine import Precision, even
@@ -199,6 +200,20 @@ def _compared(
     return [case(way) for way in ways]
 
 
+def _positive(party: Party, x: Share, drop: int, bits: int, way: str, ring: int) -> Rounds[tuple[Share, ...]]:
+    above, whole, b = yield from selection.positive(party, party.round(x, drop), bits, way, ring)
+    return above, whole, b.share(party)
+
+
+def _winners(party: Party, x: Share, drop: int, bits: int, way: str) -> Rounds[tuple[Share, ...]]:
+    largest, won = yield from selection.winners(party, party.round(x, drop), bits, way)
+    return largest, (yield from sign.open_bit(party, won, 8)).share(party)
+
+
+def _first_largest(x: Array) -> Array:
+    return np.arange(x.shape[-1]) == x.argmax(-1)[..., None]
+
+
 _PAIR = (SHAPE, SHAPE)
 _COMPARISONS = [
     *_compared("sign", sign.sign, lambda x: np.where(x >= 0, 1, -1), sign.price),
@@ -217,6 +232,20 @@ _COMPARISONS = [
     *_compared("rounded maximum", relu.maximum, np.maximum, relu.price, _PAIR, drop=3, ways=("tables",)),
     *_compared("minimum", relu.minimum, np.minimum, relu.price, _PAIR, ways=("tables",)),
     *_compared("largest of 7", relu.largest, lambda x: x.max(-1), relu.largest_price, ((16, 5, 7),)),
+    *_compared(
+        "whether positive",
+        _positive,
+        lambda x: (np.maximum(x, 0), x, x > 0),
+        lambda shape, bits, way: selection.positive_price(shape, bits, way, 48),
+        ring=48,
+    ),
+    *_compared(
+        "which is the largest of 8",
+        _winners,
+        lambda x: (x.max(-1, keepdims=True), _first_largest(x)),
+        lambda shape, bits, way: selection.winners_price(shape, bits, way) + sign.bit_price(shape, 8),
+        ((16, 5, 8),),
+    ),
     *_compared("argmax of 10", argmax.argmax, lambda x: x.argmax(1), argmax.price, ((16, 10),)),
     *_compared("argmax of 37", argmax.argmax, lambda x: x.argmax(1), argmax.price, ((16, 37),)),
 ]

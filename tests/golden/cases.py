@@ -143,6 +143,12 @@ def _branches() -> nn.Graph:
     return nn.Graph(layers, [[0], [1], [2], [3, 0], [4], [5]])
 
 
+def _pooled() -> nn.Sequential:
+    """A network of pictures that is trained through comparisons of every kind."""
+    front = [nn.Conv2d(1, 2, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(2, 3, 3, padding=1), nn.MaxPool2d(2)]
+    return nn.Sequential([*front, nn.LeakyReLU(0.125), nn.Flatten(), nn.Dense(12, 3)], input_shape=(1, 8, 8))
+
+
 def cases() -> Iterator[tuple[str, Callable[[], Transcript]]]:
     models = nn.models
     for name in FUNCTIONS:
@@ -182,6 +188,10 @@ def cases() -> Iterator[tuple[str, Callable[[], Transcript]]]:
         for loss in LOSSES:
             model = models.mlp([12, 16, 3], "cos", structure)
             yield f"step {structure} {loss}", lambda model=model, loss=loss: _step(model, loss)
+    for structure in ("dense", "hadamard"):
+        model = models.mlp([12, 16, 16, 3], "relu", structure)
+        yield f"step {structure} relu", lambda model=model: _step(model, "logistic")
+    yield "step largest", lambda: _step(_pooled(), "softmax")
     yield "step lenet5", lambda: _step(models.lenet5(), "softmax")
     yield "step higgs_mlp", lambda: _step(models.higgs_mlp(), "logistic")
 

@@ -11,7 +11,6 @@ from hdcos.secure.answers import stated_queries
 from hdcos.secure.compile import compile_network
 from hdcos.secure.estimate import estimate
 from hdcos.secure.program import plan_inference
-from hdcos.secure.training import training_plan
 from hdcos.testing.bounds import error_bound
 from hdcos.testing.pair import simulate_private, simulate_transcript
 
@@ -235,15 +234,10 @@ def test_large_weights_of_a_cosine_layer_wrap_harmlessly() -> None:
     assert np.abs(outputs - model.with_state(state)(x)).max() < 5e-3
 
 
-def test_relu_without_a_dealer_and_in_training_is_refused_with_advice() -> None:
+def test_relu_without_a_dealer_is_refused_with_advice() -> None:
     model = nn.models.mlp([4, 4, 2], "relu", "dense")
     with pytest.raises(ModelError, match=r"layer 1, ReLU.*hdcos dealer.*Cos"):
         compile_network(model, dealer=False)
-    with pytest.raises(ModelError, match=r"layer 1, ReLU, cannot be trained on shares: use Cos"):
-        training_plan(model, "softmax")
-    pooled = nn.Sequential([nn.Conv2d(1, 2, 3), nn.MaxPool2d(2), nn.Flatten(), nn.Dense(18, 2)], input_shape=(1, 8, 8))
-    with pytest.raises(ModelError, match=r"layer 1, MaxPool2d, cannot be trained on shares: use AvgPool2d"):
-        training_plan(pooled, "softmax")
 
 
 RELU_NETWORKS = {

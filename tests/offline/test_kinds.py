@@ -10,6 +10,7 @@ import pytest
 from chi_square import p_value
 from hdcos.errors import InputError
 from hdcos.offline import (
+    BitProduct,
     BitTimesMask,
     CountTable,
     Dealer,
@@ -76,6 +77,10 @@ PLAN = Plan(
         Need(BitTimesMask((4,), Reference(31), Reference(33), 7, lifted=False), ROWS),
         Need(RandomBit((4,), 5), ROWS),
         Need(CountTable((4,), 4, 9, 6), ROWS),
+        Need(RandomBit((8,), 1), ROWS),
+        Need(BitProduct((8,), Reference(37), Reference(31)), ROWS),
+        Need(RandomBit((8,), 40), ROWS),
+        Need(BitTimesMask((8,), Reference(39), Reference(17), 24, ring=40), ROWS),
     )
 )
 
@@ -215,6 +220,11 @@ def test_what_comparisons_take_is_made_of_the_mask_of_the_opening() -> None:
     assert (r_m == r * m).all()
     assert (r_a == r * (m >> np.uint64(23))).all()
     assert (r_narrow == r * narrow).all()
+    (several,), (both,), (many,), (served, served_top) = values[37:41]
+    twice, m_twice = np.repeat(r, 2, axis=1), np.repeat(m, 2, axis=1)
+    assert (both == (several & twice)).all()
+    assert (served == many * m_twice).all()
+    assert (served_top == many * (m_twice >> np.uint64(23))).all()
     count, table = values[36]
     for x in range(16):
         right = (np.uint64(x) - count) & np.uint64(15) == 9

@@ -274,6 +274,17 @@ def test_a_trained_model_takes_the_place_of_one_of_its_name(cluster, rows) -> No
     assert close(older, plain())
 
 
+def test_a_network_of_relus_is_trained_as_in_plaintext_for_what_was_planned(cluster, rows) -> None:
+    rectified = nn.models.mlp([6, 8, 8, 3], "relu", "dense", seed=1)
+    trained = cluster.fit(rectified, rows, momentum=0.5, **{**OPTIONS, "lr": 0.2})
+    expected = plain_fit(rectified, X, one_hot(Y, 3), 2, 20, lambda epoch: 0.2, 3, momentum=0.5)
+    assert close(trained, expected)
+    planned = plan_step(rectified, 20, rate=0.2, momentum=0.5)
+    assert trained.cost.online.rounds == STEPS * planned.rounds
+    assert trained.cost.online.bytes_sent == (STEPS * planned.online_bytes,) * 2
+    assert trained.cost.offline.bytes_sent[1] >= planned.material.packed_bytes(STEPS)
+
+
 def test_training_knows_its_own_cost(cluster, rows) -> None:
     trained = cluster.fit(model(), rows, **OPTIONS)
     planned = plan_step(model(), 20)
@@ -332,7 +343,7 @@ def test_a_run_is_resumed_or_that_is_refused_by_name(cluster, rows, tmp_path) ->
         ({"seed": 1.5}, InputError, "seed must be a whole number"),
         ({"checkpoint_every": 0}, InputError, "checkpoint_every must be a whole number"),
         ({"validation": (X[:3], Y[:2])}, InputError, "3 validation rows and 2 labels"),
-        ({"model": nn.models.mlp([6, 8, 3], "relu", "dense")}, ModelError, "ReLU"),
+        ({"model": nn.Sequential([nn.ReLU(), nn.Dense(6, 3)], input_shape=(6,))}, ModelError, "layer 0, ReLU"),
     ],
 )
 @pytest.mark.parametrize("wait", [True, False])

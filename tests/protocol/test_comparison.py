@@ -7,7 +7,7 @@ import pytest
 
 from hdcos.errors import InputError, MaterialExhausted, MaterialReused, ModelError
 from hdcos.offline import Dealer, MaterialPool, RandomBit, SignKeys, SignTables, limits
-from hdcos.protocol import argmax, relu, sign
+from hdcos.protocol import argmax, relu, selection, sign
 from hdcos.protocol.catalogue import FUNCTIONS, Call, find
 from hdcos.protocol.plan import blank_share, plan
 from hdcos.ring import decode
@@ -99,6 +99,47 @@ def test_close_scores_always_have_a_winner(way: str) -> None:
 def test_the_largest_of_any_number_along_the_last_axis(n: int) -> None:
     values = np.random.default_rng(n).integers(-1000, 1000, (4, 3, n))
     assert (run(relu.largest, words(values), drop=0, bits=16) == values.max(-1)).all()
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("n", [2, 4, 8, 16])
+def test_of_equal_numbers_the_first_is_the_largest(way: str, n: int) -> None:
+    values = np.random.default_rng(n).integers(-2, 3, (40, 3, n))
+    values[:3] = 0
+
+    def program(party, x):
+        largest, won = yield from selection.winners(party, x, 16, way)
+        return largest, (yield from sign.open_bit(party, won)).share(party)
+
+    (zero, one), _ = simulate(program, share_pair(words(values), 0))
+    largest, won = (joined(pair) for pair in zip(zero, one, strict=True))
+    assert (largest[..., 0] == values.max(-1)).all()
+    assert (won == (np.arange(n) == values.argmax(-1)[..., None])).all()
+    plain = run_plaintext(program, Share(words(values), 0))
+    assert (plain[0].words.view(np.int64)[..., 0] == values.max(-1)).all()
+    assert (plain[1].words == won).all()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_zero_is_not_positive(way: str) -> None:
+    """And all others of few bits are what they are, under many masks."""
+    values = np.tile(np.arange(-63, 65), (64, 1))
+
+    def program(party, x):
+        above, whole, b = yield from selection.positive(party, x, 8, way, 12)
+        return above, whole, b.share(party)
+
+    (zero, one), _ = simulate(program, share_pair(words(values), 0))
+    above, whole, b = (joined(pair) for pair in zip(zero, one, strict=True))
+    assert (above == np.maximum(values, 0)).all()
+    assert (whole == values).all()
+    assert (b == (values > 0)).all()
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (4, 1), (8,)])
+def test_the_largest_is_chosen_among_powers_of_two(shape: tuple[int, ...]) -> None:
+    with pytest.raises(InputError, match="2, 4, 8 and so on"):
+        plan(selection.winners, blank_share(shape, 0), bits=16)
 
 
 @pytest.mark.parametrize("name", COMPARING)

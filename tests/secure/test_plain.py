@@ -9,11 +9,12 @@ from hdcos.errors import ModelError
 from hdcos.secure.training.plain import plain_fit
 
 LAYERS = [nn.HadamardDiagonal(6, 8), nn.Cos(), nn.HadamardDiagonal(8, 4), nn.Cos(), nn.Dense(4, 3)]
+RECTIFIED = [nn.Dense(6, 8), nn.ReLU(), nn.HadamardDiagonal(8, 4), nn.LeakyReLU(0.2), nn.Dense(4, 3)]
 TERMS = [nn.HadamardDiagonal(6, 8, terms=5), nn.Cos(), nn.HadamardDiagonal(8, 3, terms=2)]
 
 
 @pytest.mark.parametrize("scaled", [True, False])
-@pytest.mark.parametrize("layers", [LAYERS, TERMS], ids=["one term", "terms"])
+@pytest.mark.parametrize("layers", [LAYERS, TERMS, RECTIFIED], ids=["one term", "terms", "relu"])
 def test_it_takes_the_steps_of_autograd(layers: list, scaled: bool) -> None:
     model = nn.Sequential(layers, seed=2)
     generator = np.random.default_rng(0)

@@ -23,6 +23,16 @@ PLANS = {
     "mixed": training_plan(
         nn.Sequential([nn.Dense(8, 8), nn.Cos(), nn.HadamardDiagonal(8, 8, terms=3), nn.Tanh(), nn.Dense(8, 2)])
     ),
+    "compared": training_plan(
+        nn.Sequential(
+            [
+                *(nn.Conv2d(1, 2, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Dense(8, 8)),
+                *(nn.LeakyReLU(0.25), nn.HadamardDiagonal(8, 2)),
+            ],
+            0,
+            (1, 4, 4),
+        )
+    ),
     "images": training_plan(
         nn.Sequential(
             [nn.Conv2d(1, 2, 3, padding=1), nn.Cos(), nn.AvgPool2d(2), nn.Flatten(), nn.HadamardDiagonal(8, 2)],

@@ -359,7 +359,9 @@ def show_training_cost(name: str, model: nn.Network, batch: int, rows: int, netw
     """One step of training and one epoch: online, and the material from either source."""
     planned = plan_step(model, batch)
     steps, material = rows // batch, planned.material
-    step = [from_dealer(material.dealt_bytes(1), network), from_parties(traffic(material, 1), network)]
+    step = [from_dealer(material.dealt_bytes(1), network)]
+    if not any(need.kind.dealer_only for need in material.needs):
+        step.append(from_parties(traffic(material, 1), network))
     epoch = [SourceCost(cost.source, cost.bytes * steps, cost.exchanges * steps, cost.seconds * steps) for cost in step]
     if as_json:
         online = {"rounds": planned.rounds, "bytes_each_way": planned.online_bytes}

@@ -182,6 +182,7 @@ class Cluster:
         this process ends.
         """
         run = check_run(model, x, y, self.phase_bits, **options)
+        compile_network(model, self.phase_bits, self.has_dealer)  # a network that compares wants a dealer
         if run.spec["checkpoint"] and self.transport.keeps_checkpoints:
             raise InputError(
                 "the parties keep checkpoints by themselves and go on from them: leave `checkpoint` and `resume` out"

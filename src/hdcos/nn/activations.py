@@ -129,7 +129,7 @@ class GrowingCos(Activation):
 
 @dataclass(frozen=True)
 class ReLU(Activation):
-    """max(x, 0). On shares it takes three rounds and a dealer, and is not trained: Cos takes one, and is."""
+    """max(x, 0). On shares it takes three rounds and a dealer, where Cos takes one; its derivative at 0 is 0."""
 
     name: ClassVar[str] = "relu"
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from hdcos.checks import check_whole
 from hdcos.errors import InputError, ModelError
 from hdcos.nn.activations import activation as activation_named
-from hdcos.nn.convolution import AvgPool2d, Conv2d, Flatten
+from hdcos.nn.convolution import AvgPool2d, Conv2d, Flatten, MaxPool2d
 from hdcos.nn.dense import Circulant, Dense, LowRank
 from hdcos.nn.hadamard import PHD, HadamardDiagonal, RandomFeatures
 from hdcos.nn.layer import Layer, Linear
@@ -29,6 +29,9 @@ STRUCTURES: dict[str, Callable[[int, int], Linear]] = {
 }
 
 
+POOLINGS: dict[str, Callable[[int], Layer]] = {"average": AvgPool2d, "max": MaxPool2d}
+
+
 def linear(structure: str, in_features: int, out_features: int) -> Linear:
     """A linear layer of the structure with that name."""
     if structure not in STRUCTURES:
@@ -41,10 +44,15 @@ def mlp(sizes: Sequence[int], activation: str = "cos", structure: str = "hadamar
     return Sequential(_stack(sizes, activation, structure), seed)
 
 
-def lenet5(activation: str = "cos", structure: str = "hadamard", seed: int = 0) -> Sequential:
-    """LeNet-5 for (1, 28, 28) images and 10 classes; the structure applies to its three dense layers."""
-    act = _between(activation)
-    features = [Conv2d(1, 6, 5, padding=2), *act, AvgPool2d(2), Conv2d(6, 16, 5), *act, AvgPool2d(2), Flatten()]
+def lenet5(activation: str = "cos", structure: str = "hadamard", seed: int = 0, pooling: str = "average") -> Sequential:
+    """LeNet-5 for (1, 28, 28) images and 10 classes; the structure applies to its three dense layers.
+
+    With `activation="relu", structure="dense", pooling="max"` it is what is usually called so today.
+    """
+    if pooling not in POOLINGS:
+        raise ModelError(f"no pooling is called {pooling!r}: choose from {', '.join(POOLINGS)}")
+    act, pool = _between(activation), POOLINGS[pooling](2)
+    features = [Conv2d(1, 6, 5, padding=2), *act, pool, Conv2d(6, 16, 5), *act, pool, Flatten()]
     return Sequential([*features, *_stack([400, 120, 84, 10], activation, structure)], seed, (1, 28, 28))
 
 

@@ -32,6 +32,7 @@ from hdcos.offline.material import Plan as Plan
 from hdcos.offline.material import Reference as Reference
 from hdcos.offline.pool import Allocation as Allocation
 from hdcos.offline.pool import MaterialPool as MaterialPool
+from hdcos.offline.sign_kinds import BitProduct as BitProduct
 from hdcos.offline.sign_kinds import BitTimesMask as BitTimesMask
 from hdcos.offline.sign_kinds import CountTable as CountTable
 from hdcos.offline.sign_kinds import RandomBit as RandomBit

@@ -5,7 +5,8 @@ set. m is the mask of another unit, which is referred to: the sign is that of th
 other rounding of it. Only a dealer knows m' and can say where comparisons with it change.
 
 SignTables and SignKeys give the parties b, shared by XOR. RandomBit masks it as it is opened, and BitTimesMask has what
-is left to multiply by it. CountTable turns a count into whether it is the highest.
+is left to multiply by it. BitProduct is what two such bits take to be multiplied. CountTable turns a count into whether
+it is the highest.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import ClassVar
 import numpy as np
 
 from hdcos.offline.kinds import RING_BITS, ring_words
-from hdcos.offline.material import Field, Kind, Ranges, Reference, Shape, Sharing, Values, Work
+from hdcos.offline.material import Field, Kind, Ranges, Reference, Shape, Sharing, Values, Work, check_range
 from hdcos.ring import Array, compact_dtype, dcf_words, modulo, sign_blocks, sign_products
 from hdcos.ring.comparison import KEY_BITS, TABLE_BITS, dcf_levels
 
@@ -141,11 +142,25 @@ class RandomBit(Kind):
         return {"mask": ring_words(uniform["coin"]) & np.uint64(1)}
 
 
+def _serves(mask: Shape, shape: Shape) -> bool:
+    """Whether each number of a mask can serve as many units in a row, along the last axis, as make up a shape."""
+    if mask == shape:
+        return True
+    return mask[:-1] == shape[:-1] and len(mask) == len(shape) and mask[-1] > 0 and shape[-1] % mask[-1] == 0
+
+
+def _for_units(mask: Array, shape: Shape) -> Array:
+    """A mask's numbers as ring words, each for all units that it serves."""
+    words = ring_words(mask)
+    return words if not shape or words.shape[-1] == shape[-1] else words.repeat(shape[-1] // words.shape[-1], axis=-1)
+
+
 @dataclass(frozen=True)
 class BitTimesMask(Kind):
     """r m for a random bit r and the mask m of an opening in `bits` bits, modulo 2**bits.
 
-    Lifted, m is an integer in the whole ring, and r a comes with it, a the top of m, modulo 2**(64 - bits).
+    Lifted, m is an integer modulo 2**ring, and r a comes with it, a the top of m, modulo 2**(ring - bits). A bit, or a
+    number of the mask, may serve several units in a row.
     """
 
     name: ClassVar[str] = "bit_times_mask"
@@ -154,21 +169,49 @@ class BitTimesMask(Kind):
     mask: Reference
     bits: int
     lifted: bool = True
-    ranges: ClassVar[Ranges] = {"bits": (1, RING_BITS - 1)}
+    ring: int = RING_BITS
+    ranges: ClassVar[Ranges] = {"bits": (1, RING_BITS - 1), "ring": (2, RING_BITS)}
     dealer_only = True
 
+    def check(self) -> None:
+        super().check()
+        if self.lifted:
+            check_range(self, 1, self.ring - 1, "bits")
+
     def fits(self, *masks: Shape) -> bool:
-        return masks == (self.shape, self.shape)
+        return len(masks) == 2 and all(_serves(mask, self.shape) for mask in masks)
 
     def dealt(self) -> tuple[Field, ...]:
         if not self.lifted:
             return (Field("product", self.shape, self.bits),)
-        return Field("product", self.shape, RING_BITS), Field("top", self.shape, RING_BITS - self.bits)
+        return Field("product", self.shape, self.ring), Field("top", self.shape, self.ring - self.bits)
 
     def derive(self, uniform: Values, *referred: Values) -> Values:
-        bit, m = ring_words(referred[0]["mask"]), modulo(ring_words(referred[1]["mask"]), self.bits)
+        bit, mask = (_for_units(values["mask"], self.shape) for values in referred)
+        m = modulo(mask, self.bits)
         made = {"product": bit * m}
         return {**made, "top": bit * (m >> np.uint64(self.bits - 1))} if self.lifted else made
+
+
+@dataclass(frozen=True)
+class BitProduct(Kind):
+    """r s of two random bits, shared by XOR. A bit may serve several units in a row."""
+
+    name: ClassVar[str] = "bit_product"
+    shape: Shape
+    left: Reference
+    right: Reference
+    dealer_only = True
+
+    def fits(self, *masks: Shape) -> bool:
+        return len(masks) == 2 and all(_serves(mask, self.shape) for mask in masks)
+
+    def dealt(self) -> tuple[Field, ...]:
+        return (Field("product", self.shape, 1, Sharing.XOR),)
+
+    def derive(self, uniform: Values, *referred: Values) -> Values:
+        r, s = (_for_units(values["mask"], self.shape) for values in referred)
+        return {"product": r & s}
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ cos_paper    the paper's Algorithm 1, two rounds
 sign         signs and comparisons, two or three rounds
 relu         ReLU, absolute values, maxima and clipping, in the same rounds
 argmax       the place of the largest, one round more
+selection    comparisons that keep their bits, for gradients
 intervals    where series are right; the cubic that stands in for ReLU
 fit          the series of functions: those kept as integers, those in closed form, and new fits
 catalogue    all functions by name

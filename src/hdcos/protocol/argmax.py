@@ -23,17 +23,17 @@ from functools import cache
 import numpy as np
 
 from hdcos.errors import InputError
-from hdcos.offline import BitTimesMask, CountTable
+from hdcos.offline import CountTable
 from hdcos.offline.bilinear import concatenate
 from hdcos.offline.sign_kinds import MOST_CLASSES
 from hdcos.protocol import relu, sign
 from hdcos.protocol.lifted import open_lifted
-from hdcos.protocol.opening import Masked, open_masked
+from hdcos.protocol.opening import open_masked
 from hdcos.protocol.party import Party
-from hdcos.protocol.relu import times_bit
+from hdcos.protocol.relu import chosen, times_bit
 from hdcos.protocol.rounds import Price, Rounds, together
-from hdcos.protocol.sign import BITS, DROP, TABLES, MaskedBit, check_bits, masked_sign, open_bit, sign_bit
-from hdcos.ring import Array, matmul, modulo, packed_size, pick
+from hdcos.protocol.sign import BITS, DROP, TABLES, check_bits, masked_sign, open_bit, sign_bit
+from hdcos.ring import Array, matmul, packed_size, pick
 from hdcos.sharing import Public, Share
 
 MOST_AT_ONCE = 32
@@ -100,22 +100,13 @@ def _by_tree(party: Party, v: Share, bits: int, way: str) -> Rounds[Share]:
         x, d = yield from together(open_lifted(party, left - right, 0, bits), open_masked(party, moved))
         b = yield from open_bit(party, (yield from sign_bit(party, x.D, bits, x.reference, way)))
         larger = right + times_bit(party, x, b)
-        chosen = place[:, 1:even:2] + _chosen(party, d, b)
+        where = place[:, 1:even:2] + chosen(party, d, b)
         if n == even:
-            v, place = larger, chosen
+            v, place = larger, where
         else:
             v = Share(concatenate([larger.words, v.words[:, even:]], axis=1), v.scale, v.bits)
-            place = Share(concatenate([chosen.words, place.words[:, even:]], axis=1), 0, ring)
+            place = Share(concatenate([where.words, place.words[:, even:]], axis=1), 0, ring)
     return place.reshape(len(place))
-
-
-def _chosen(party: Party, d: Masked, b: MaskedBit) -> Share:
-    """d where b is set, else zero, modulo 2**bits: r d = r D - [r m], and b = e ^ r."""
-    kind = BitTimesMask(d.shape[1:], b.reference, d.reference, d.bits, lifted=False)
-    (r_m,) = party.take(kind, d.shape[0])
-    product = d.opened * b.mask - r_m.astype(np.uint64, copy=False)
-    e = b.opened.astype(np.uint64, copy=False)
-    return Share(modulo(product + e * (d.share(party).words - product - product), d.bits), 0, d.bits)
 
 
 def price(shape: tuple[int, ...], bits: int = BITS, way: str = TABLES) -> Price:

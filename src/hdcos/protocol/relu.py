@@ -24,10 +24,11 @@ from hdcos.offline import BitTimesMask
 from hdcos.offline.bilinear import concatenate, stack
 from hdcos.protocol import sign
 from hdcos.protocol.lifted import Lifted, open_lifted
+from hdcos.protocol.opening import Masked
 from hdcos.protocol.party import Party
 from hdcos.protocol.rounds import Price, Rounds
 from hdcos.protocol.sign import BITS, DROP, TABLES, MaskedBit, check_bits, open_bit, public_bound, sign_bit
-from hdcos.ring import packed_size
+from hdcos.ring import modulo, packed_size
 from hdcos.sharing import Public, Share
 
 SLOPE_SCALE = 16
@@ -48,12 +49,21 @@ def split_at_zero(party: Party, v: Share, bits: int, way: str) -> Rounds[tuple[S
 
 
 def times_bit(party: Party, x: Lifted, b: MaskedBit) -> Share:
-    """x where b is set, else zero: local."""
-    kind = BitTimesMask(x.shape[1:], b.reference, x.reference, x.bits)
-    r_m, r_a = party.take(kind, x.shape[0])
-    product = x.E * b.mask - r_m + x.t * r_a.astype(np.uint64, copy=False)
+    """x where b is set, else zero, in the ring of b: local. Along a last axis of one, x serves all bits of b."""
+    kind = BitTimesMask(tuple(b.opened.shape[1:]), b.reference, x.reference, x.bits, ring=b.bits)
+    r_m, r_a = (field.astype(np.uint64, copy=False) for field in party.take(kind, x.shape[0]))
+    product = x.E * b.mask - r_m + x.t * r_a
     e, whole = b.opened.astype(np.uint64, copy=False), x.share(party).words
-    return Share(product + e * (whole - product - product), x.scale)
+    return Share(product + e * (whole - product - product), x.scale, b.bits)
+
+
+def chosen(party: Party, d: Masked, b: MaskedBit) -> Share:
+    """d where b is set, else zero, modulo 2**bits of d: r d = r D - [r m], and b = e ^ r. Local."""
+    kind = BitTimesMask(d.shape[1:], b.reference, d.reference, d.bits, lifted=False)
+    (r_m,) = party.take(kind, d.shape[0])
+    product = d.opened * b.mask - r_m.astype(np.uint64, copy=False)
+    e = b.opened.astype(np.uint64, copy=False)
+    return Share(modulo(product + e * (d.share(party).words - product - product), d.bits), d.scale, d.bits)
 
 
 def absolute(party: Party, x: Share, drop: int = DROP, bits: int = BITS, way: str = TABLES) -> Rounds[Share]:

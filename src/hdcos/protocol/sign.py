@@ -61,6 +61,11 @@ class MaskedBit:
         words = self.mask - (e * self.mask << np.uint64(1))
         return Share(words + e if party.rank == 0 else words, 0, self.bits)
 
+    def by_xor(self, party: Party) -> Array:
+        """b, shared by XOR again."""
+        r: Array = modulo(self.mask, 1).astype(np.uint8)
+        return r ^ self.opened if party.rank == 0 else r
+
 
 def sign_bit(party: Party, D: Array, bits: int, mask: Reference, way: str) -> Rounds[Array]:
     """b, shared by XOR, of what was opened as D under the mask at an address: see `open_shifted`."""

@@ -3,7 +3,7 @@
 Computes  [y] -> [f(y)]; in training also [f'(y)] from the same opening. In turns for cos, sin and growing_cos, where
           the derivative is by turns: 2 pi times that by radians.
 Online    1 round, but 3 for ReLU, which compares. Derivatives of series, polynomials and growing_cos come out at a high
-          scale; a training step takes one round more to round them.
+          scale; a training step takes one round more to round them. That of ReLU is a bit: `training.comparing` has it.
 Security  openings under fresh masks; see cosine, fourier, polynomial, growing_cos, relu and opening.
 """
 
@@ -195,9 +195,6 @@ class Rectified(ActivationStage):
         if self.slope is None:
             return (yield from relu.relu(party, x, self.drop, self.bits))
         return (yield from relu.leaky_relu(party, x, self.slope, self.drop, self.bits))
-
-    def run_with_slope(self, party: Party, y: Share) -> Rounds[WithSlope]:
-        raise ModelError("ReLU cannot be trained on shares: use Cos, or train in plaintext and share the model")
 
 
 @dataclass(frozen=True, kw_only=True)

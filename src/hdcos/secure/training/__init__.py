@@ -2,6 +2,7 @@
 
 plan      a network as blocks, and the scale of every tensor
 forward   from rows to logits: the weights of a step, opened, and activations with their derivatives
+comparing ReLU and the largest of windows, and gradients back through them
 loss      the derivative of a loss
 backward  from the loss's derivative to every parameter's step
 rule      what a step makes of a gradient: rate, momentum, decay; the mean of weights
@@ -12,7 +13,7 @@ targets   rows and targets of a run, checked, and as ring words
 shuffle   which rows each step takes: all of them shuffled, or blocks of them
 rates     learning rates of a run, none below what the arithmetic can take
 watch     how a run does on the caller's own rows: loss, accuracy, divergence
-plain     the same training in floats, for HD-cos networks
+plain     the same training in floats, for networks of Hadamard-Diagonal and dense layers
 """
 
 from hdcos.secure.training.plan import TrainingPlan as TrainingPlan

@@ -31,6 +31,7 @@ from hdcos.protocol.rounds import Rounds
 from hdcos.ring import Array, pool_sum, spread
 from hdcos.secure.activations import FACTOR_BITS, TWO_PI
 from hdcos.secure.stages import settle
+from hdcos.secure.training.comparing import through
 from hdcos.secure.training.forward import Pass
 from hdcos.secure.training.plan import (
     ACTIVATION_GRADIENT,
@@ -156,7 +157,7 @@ class Backward:
 
     def _matrix_gradients(self, each: Pass, before: Pass | None, gradient: Share) -> Rounds[Share]:
         block, factor, party = each.block, each.block.part.factor, self.party
-        if block.activation is None and not (block.last and gradient.bits == 64):
+        if block.activation is None and not block.largest and not (block.last and gradient.bits == 64):
             gradient = yield from settle(party, gradient, ACTIVATION_GRADIENT)
         gradient = gradient.reshape(len(gradient), *factor.outputs)
         G = yield from open_masked(party, gradient, gradient.scale - block.gradient_scale)
@@ -175,6 +176,10 @@ class Backward:
     def _through_activation(self, each: Pass, gradient: Share) -> Rounds[Share]:
         """From the gradient by pooled activations to that by the layer's result."""
         gradient = gradient.reshape(len(gradient), -1)
+        if each.choice is not None:
+            gradient = yield from through(self.party, each.block, each.choice, gradient)
+            if each.slope is None:
+                return gradient
         if each.slope is None:
             words = spread(gradient.words, each.block.pool)
             return Share(words, gradient.scale + each.block.pool_bits, gradient.bits)

@@ -5,17 +5,19 @@ products refer to their part of the row's mask. They are opened rounded and lift
 more in the whole ring.
 
 What the backward pass needs is kept for each block: its weight and input under masks, the phase of its cosine, the
-derivative of its activation. Derivatives wait for the next opening and travel with it, so they cost no round.
+derivative of its activation, the bits of its comparison. Derivatives wait for the next opening and travel with it, so
+they cost no round.
 
 Security  all openings are under fresh masks that mask nothing else; see lifted, opening and phase.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -32,6 +34,7 @@ from hdcos.protocol.rounds import Rounds, together
 from hdcos.ring import Array, Blank, HadamardLayer, pool_sum
 from hdcos.secure.activations import SLOPE_SCALE, activation_stage, cosine_slope, quarter_back
 from hdcos.secure.stages import plus_bias, settle, transform
+from hdcos.secure.training.comparing import Choice, compare
 from hdcos.secure.training.plan import (
     DIAGONAL_OUTPUT,
     INPUT_SCALE,
@@ -46,6 +49,7 @@ from hdcos.secure.training.plan import (
 )
 from hdcos.sharing import Share
 
+T = TypeVar("T")
 State = Mapping[str, Share]
 Output = Share | HadamardCosine
 BIAS_BITS = 40
@@ -129,6 +133,9 @@ class Pass:
     phase: FusedPhase | None = None
     """Its own activation, if the next layer takes it as a phase."""
     slope: Masked | None = None
+    """The derivative of its activation, unless that is made of bits."""
+    choice: Choice | None = None
+    """That of its comparison, behind which the activation was computed."""
 
 
 @dataclass
@@ -140,8 +147,8 @@ class Forward:
     state: State
     weights: Weights = field(init=False)
     passes: list[Pass] = field(init=False)
-    waiting: list[tuple[Pass, Rounds[Masked]]] = field(default_factory=list)
-    """Derivatives that are opened with whatever is opened next."""
+    waiting: list[tuple[Callable[[Any], None], Rounds[Any]]] = field(default_factory=list)
+    """Derivatives that are opened with whatever is opened next, and who keeps them."""
     biases: dict[str, Share] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -216,10 +223,7 @@ class Forward:
             return self._fused_output(before, each)
         if not isinstance(y, Share):
             y = y.share()
-        z, slope = yield from self.with_waiting(activate(self.party, before.block, y))
-        if slope is not None:
-            self._wait_for_slope(before, slope)
-        z = self._pool(z, before.block)
+        z = yield from self._activated(before, y, each.block)
         if each.block.diagonal:
             z = yield from self.with_waiting(settle(self.party, z.reshape(len(z), -1), INPUT_SCALE))
             each.x = yield from self.with_waiting(open_masked(self.party, z))
@@ -229,6 +233,19 @@ class Forward:
         z = z.reshape(len(z), *each.block.part.factor.inputs)
         each.x = yield from self.with_waiting(open_masked(self.party, z, max(0, z.scale - OPENED_SCALE)))
         return self._matrix_output(each)
+
+    def _activated(self, each: Pass, y: Share, following: LinearBlock) -> Rounds[Share]:
+        """A block's activation, pooled."""
+        z = y
+        if not each.block.rectified:
+            z, slope = yield from self.with_waiting(activate(self.party, each.block, y))
+            if slope is not None:
+                self._wait_for_slope(each, slope)
+        if not each.block.compares:
+            return self._pool(z, each.block)
+        z, choice = yield from self.with_waiting(compare(self.party, each.block, z, following))
+        self.waiting.append((partial(setattr, each, "choice"), choice))
+        return z
 
     def _fused_output(self, before: Pass, each: Pass) -> Output:
         """H (w * cos y'), computed as it is opened, or now if a projection follows."""
@@ -254,17 +271,19 @@ class Forward:
         return open_fused_phase(self.party, flat, weight, PHASE_BITS, each.block.trig_scale, each.block.pool)
 
     def _wait_for_slope(self, each: Pass, slope: Share) -> None:
-        self.waiting.append((each, open_masked(self.party, slope.reshape(len(slope), -1))))
+        opening = open_masked(self.party, slope.reshape(len(slope), -1))
+        self.waiting.append((partial(setattr, each, "slope"), opening))
 
-    def with_waiting(self, protocol: Rounds[Any]) -> Rounds[Any]:
+    def with_waiting(self, protocol: Rounds[T]) -> Rounds[T]:
         """A protocol that opens what waits in its first round."""
         return self._along(protocol) if self.waiting else protocol
 
-    def _along(self, protocol: Rounds[Any]) -> Rounds[Any]:
+    def _along(self, protocol: Rounds[T]) -> Rounds[T]:
         waiting, self.waiting = self.waiting, []
-        result, *slopes = yield from together(protocol, *(opening for _, opening in waiting))
-        for (each, _), slope in zip(waiting, slopes, strict=True):
-            each.slope = slope
+        result: T
+        result, *derivatives = yield from together(protocol, *(opening for _, opening in waiting))
+        for (keep, _), derivative in zip(waiting, derivatives, strict=True):
+            keep(derivative)
         return result
 
     def _pool(self, z: Share, block: LinearBlock) -> Share:

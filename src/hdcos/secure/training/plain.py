@@ -1,4 +1,4 @@
-"""Training in plaintext with NumPy alone: Hadamard-Diagonal and dense layers, cosines, the logistic loss, SGD.
+"""Training in plaintext with NumPy alone: Hadamard-Diagonal and dense layers, cosines and ReLU, the logistic loss, SGD.
 
 The yardstick of the demo, which has no PyTorch: the same initial weights, batches and rates as on shares, in floats.
 """
@@ -35,7 +35,7 @@ def plain_fit(
 ) -> nn.Network:
     """The model after SGD on rows and one-hot targets, drawn, moved and averaged as `cluster.fit` does it."""
     for layer in model.layers:
-        known = isinstance(layer, nn.HadamardDiagonal | nn.Dense | nn.Cos | nn.Flatten)
+        known = isinstance(layer, nn.HadamardDiagonal | nn.Dense | nn.Cos | nn.ReLU | nn.LeakyReLU | nn.Flatten)
         if not known or getattr(layer, "blocks", 1) != 1:
             raise ModelError(f"{layer.kind} is not trained here: PyTorch does, with model.to_torch()")
     state = model.state()
@@ -77,4 +77,7 @@ def _gradients(model: nn.Network, state: dict[str, Array], x: Array, targets: Ar
             gradient = gradient @ state[f"{index}.weight"]
         elif isinstance(layer, nn.Cos):
             gradient = -np.sin(before) * gradient
+        elif isinstance(layer, nn.ReLU | nn.LeakyReLU):
+            below = layer.slope if isinstance(layer, nn.LeakyReLU) else 0.0
+            gradient = np.where(before > 0, 1.0, below) * gradient
     return made

@@ -24,11 +24,12 @@ from hdcos.nn.layer import Layer
 from hdcos.ring import Array
 from hdcos.secure.activations import SLOPE_SCALE
 from hdcos.secure.compile import INPUT_SCALE as INPUT_SCALE
-from hdcos.secure.reader import TURNS, VALUE, Part, Reader, purpose_of
+from hdcos.secure.reader import COMPARING, TURNS, VALUE, Part, Reader, purpose_of
 from hdcos.secure.stages import Projection, Tensor
 from hdcos.sharing import Share
 
 Shape = tuple[int, ...]
+RECTIFIED = (nn.ReLU, nn.LeakyReLU)
 LOSSES = ("squared", "logistic", "softmax")
 
 MOST_CLASSES = 256
@@ -62,6 +63,8 @@ ACTIVATION_GRADIENT = 12
 ACTIVATION_GRADIENT_BITS = 28
 MATRIX_GRADIENT = 14
 """Gradients by pre-activations of matrix blocks as they are opened."""
+LEAK_SCALE = 12
+"""The public slope of a LeakyReLU, in its value and in its derivative."""
 ROOM_BITS = 2
 """Matrix weights in turns are kept in `ring` bits at scale ring - ROOM_BITS, |w| < 1; others have two bits more."""
 
@@ -76,6 +79,8 @@ class LinearBlock:
     activation: Activation | None
     pool: Shape
     """(channels, height, width, window) of the average over windows of its activations, if any."""
+    largest: Shape
+    """The same of the largest of windows. One of both is empty."""
     last: bool
     size: int = 0
     """Of the transform of a diagonal block."""
@@ -98,7 +103,36 @@ class LinearBlock:
     @property
     def pool_bits(self) -> int:
         """An average over a window is a sum at a scale that is higher by these bits."""
-        return 2 * round(log2(self.pool[3])) if self.pool else 0
+        return _pool_bits(self.pool)
+
+    @property
+    def windows(self) -> Shape:
+        """Of its pooling, whichever it is."""
+        return self.pool or self.largest
+
+    @property
+    def rectified(self) -> bool:
+        """Whether its activation is computed by comparison with zero."""
+        return isinstance(self.activation, RECTIFIED)
+
+    @property
+    def compares(self) -> bool:
+        return self.rectified or bool(self.largest)
+
+    @property
+    def leak(self) -> int:
+        """What a LeakyReLU leaves of negative numbers, over 2**LEAK_SCALE."""
+        return round(self.activation.slope * 2**LEAK_SCALE) if isinstance(self.activation, nn.LeakyReLU) else 0
+
+    @property
+    def leak_bits(self) -> int:
+        """What that adds to the scale of the result, and of the gradient."""
+        return LEAK_SCALE if isinstance(self.activation, nn.LeakyReLU) else 0
+
+    @property
+    def gradient_ring(self) -> int:
+        """Modulo which power of two the gradient behind a comparison is needed: opening it leaves LEAST_RING bits."""
+        return LEAST_RING + (0 if self.diagonal else self.gradient - self.gradient_scale)
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -233,7 +267,6 @@ class _Planner(Reader):
                     f"layer {index}, {layer.kind}, {what}cannot be trained on shares: leave it out, or train in "
                     f"plaintext"
                 )
-        self.refuse_comparisons("cannot be trained on shares")
         self.loss = loss
 
     def blocks(self) -> tuple[LinearBlock, ...]:
@@ -243,41 +276,76 @@ class _Planner(Reader):
         if not made or not made[-1].last:
             raise ModelError("a network that is trained ends with a linear layer")
         return tuple(
-            replace(block, fused=isinstance(block.activation, nn.Cos) and _takes_phase(following))
+            replace(block, fused=_gives_phase(block) and _takes_phase(following))
             for block, following in zip(made, [*made[1:], None], strict=True)
         )
 
     def _group(self, first: bool) -> list[LinearBlock]:
         index, layer = self.position, self.layers[self.position]
-        activation, pool = self._after(index)
+        activation, pool, largest = self._after(index)
         parts = self.parts(index, purpose_of(activation))
         end = self.position == len(self.layers)
-        if end and (activation or pool):
+        if end and (activation or pool or largest):
             raise ModelError("a network that is trained ends with a linear layer")
         if not parts:
             raise ModelError(
                 f"layer {index}, {layer.kind}, cannot be trained on shares here: a linear layer should come"
             )
-        after: tuple[Activation | None, Shape, bool] = activation, pool, end
-        return [self._block(part, first and part.first, *(after if part.last else (None, (), False))) for part in parts]
+        after: tuple[Activation | None, Shape, Shape, bool] = activation, pool, largest, end
+        inside: tuple[None, Shape, Shape, bool] = None, (), (), False
+        return [self._block(part, first and part.first, *(after if part.last else inside)) for part in parts]
 
-    def _after(self, index: int) -> tuple[Activation | None, Shape]:
-        """The activation and pooling after a linear layer, behind which the next one is read."""
-        following = self.layers[index + 1] if index + 1 < len(self.layers) else None
-        activation = following if isinstance(following, Activation) else None
-        start = index + 2 if activation else index + 1
-        pool, self.position = self.pooling(start)
-        pools = [at for at in range(start, len(self.layers)) if isinstance(self.layers[at], nn.AvgPool2d)]
-        if self.position in pools or (pool and pool[3] & (pool[3] - 1)):
+    def _after(self, index: int) -> tuple[Activation | None, Shape, Shape]:
+        """The activation and pooling after a linear layer, behind which the next one is read.
+
+        The largest of windows may come before ReLU, with the same result.
+        """
+        at, early = index + 1, self._largest(index + 1)
+        at += bool(early)
+        found = self.layers[at] if at < len(self.layers) else None
+        activation = found if isinstance(found, Activation) else None
+        at += activation is not None
+        late = () if early else self._largest(at)
+        pool, self.position = self.pooling(at + bool(late))
+        self._check_pooling(index, pool or (), early or late)
+        self._check_comparisons(index, activation, early, late)
+        return activation, pool or (), early or late
+
+    def _largest(self, index: int) -> Shape:
+        """The windows of a MaxPool2d, if one stands there."""
+        layer = self.layers[index] if index < len(self.layers) else None
+        return (*self.shapes[index], layer.size) if isinstance(layer, nn.MaxPool2d) else ()
+
+    def _check_pooling(self, index: int, pool: Shape, largest: Shape) -> None:
+        pools = [
+            at for at in range(index, len(self.layers)) if isinstance(self.layers[at], nn.AvgPool2d | nn.MaxPool2d)
+        ]
+        windows = pool or largest
+        ragged = bool(largest) and (largest[3] < 2 or any(side % largest[3] for side in largest[1:3]))
+        if self.position in pools or (pool and largest) or ragged or (windows and windows[3] & (windows[3] - 1)):
+            wrong = self.position if self.position in pools else pools[bool(pool and largest)]
             raise ModelError(
-                f"layer {self.position if self.position in pools else pools[0]}, AvgPool2d: training takes one pooling "
-                f"after an activation, of windows of 2, 4 or 8 that divide the image"
+                f"layer {wrong}, {self.layers[wrong].kind}: training takes one pooling after a linear layer and its "
+                f"activation, of windows of 2, 4 or 8 that divide the image"
             )
-        return activation, pool or ()
 
-    def _block(self, part: Part, first: bool, activation: Activation | None, pool: Shape, last: bool) -> LinearBlock:
+    def _check_comparisons(self, index: int, activation: Activation | None, early: Shape, late: Shape) -> None:
+        """Of what compares, ReLU and LeakyReLU have derivatives; only these can change places with the largest."""
+        name = f"layer {index + 1 + bool(early)}, {activation.kind}" if activation else ""
+        if isinstance(activation, COMPARING) and not isinstance(activation, RECTIFIED):
+            raise ModelError(f"{name}, cannot be trained on shares: use ReLU, LeakyReLU or Cos")
+        if early and activation and not isinstance(activation, RECTIFIED):
+            raise ModelError(f"{name}, cannot be trained on shares behind MaxPool2d: put MaxPool2d behind it")
+        if (early or late) and isinstance(activation, nn.LeakyReLU) and activation.slope < 0:
+            raise ModelError(f"{name}, cannot be trained on shares beside MaxPool2d with a slope below zero")
+
+    def _block(
+        self, part: Part, first: bool, activation: Activation | None, pool: Shape, largest: Shape, last: bool
+    ) -> LinearBlock:
         layer = part.layer
-        place: dict[str, Any] = {"part": part, "activation": activation, "pool": pool, "last": last}
+        place: dict[str, Any] = {
+            "part": part, "activation": activation, "pool": pool, "largest": largest, "last": last
+        }  # fmt: skip
         if part.factor.operation == "diagonal":
             assert isinstance(layer, nn.HadamardDiagonal | nn.PHD)
             weight = part.weight(DIAGONAL_SCALE, 1 / (part.unit * sqrt(layer.size)), limit=3.9)
@@ -286,15 +354,28 @@ class _Planner(Reader):
         gradient = ACTIVATION_GRADIENT
         if last:
             gradient = ACTIVATION_GRADIENT if self.loss == "softmax" else TARGET_SCALE
+        elif isinstance(activation, RECTIFIED):
+            gradient += _pool_bits(pool) + (LEAK_SCALE if isinstance(activation, nn.LeakyReLU) else 0)
         elif activation:
             gradient = ACTIVATION_GRADIENT + SLOPE_SCALE
-        ring = 64 - max(0, INPUT_SCALE - OPENED_SCALE) if first else LEAST_RING
+        # Behind a comparison a gradient is dealt as wide as it is needed, so that the first block needs no more.
+        compares = bool(largest) or isinstance(activation, RECTIFIED)
+        ring = 64 - max(0, INPUT_SCALE - OPENED_SCALE) if first and not compares else LEAST_RING
         ring = min(ring, 64 - max(0, gradient - MATRIX_GRADIENT))
         # A step is an integer multiple of the gradient: the fewer bits weights need, the finer it is.
         room = ROOM_BITS if part.purpose != VALUE else ROOM_BITS + 2
         weight = part.weight(ring - room, 1 / part.unit, ring, 0.99 * 2 ** (room - ROOM_BITS))
         bias = part.bias(MATRIX_OUTPUT, 1 / part.unit, ring, 2.0 ** (ring - MATRIX_OUTPUT - 2))
         return LinearBlock(weight=weight, bias=bias, gradient=gradient, **place)
+
+
+def _pool_bits(pool: Shape) -> int:
+    return 2 * round(log2(pool[3])) if pool else 0
+
+
+def _gives_phase(block: LinearBlock) -> bool:
+    """Whether a block's result may be left as the phase of its cosine."""
+    return isinstance(block.activation, nn.Cos) and not block.largest
 
 
 def _takes_phase(block: LinearBlock | None) -> bool:
