@@ -16,7 +16,7 @@ from hdcos._version import __version__
 from hdcos.cluster.local import local
 from hdcos.cluster.model import BATCH_ROWS
 from hdcos.nn import models
-from hdcos.nn import Network
+from hdcos.nn.network import Network
 from hdcos.ring import Array, backend
 from paper import results, splits
 from paper.cells import HIGGS_DEPTH, IMAGES, LEARNING_RATES, Cell
