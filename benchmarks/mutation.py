@@ -59,6 +59,7 @@ NETS: dict[str, tuple[str, ...]] = {
     "hdcos.link.frame": ("link/test_frame.py", "link/test_exchange.py"),
     "hdcos.party.http.auth": ("party/test_auth.py",),
     "hdcos.party.checkpoint": ("party/test_checkpoints.py",),
+    "hdcos.secure.labels": ("secure/test_labels.py",),
     "hdcos.secure.training.rule": ("secure/test_rule.py", "secure/test_rates.py", "golden"),
 }
 """The modules, and the tests under tests/ that should notice, the quickest first."""

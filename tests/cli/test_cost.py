@@ -90,6 +90,9 @@ def test_labels_are_planned_too_and_only_a_dealer_makes_their_material() -> None
     (dealer,) = labels["sources"]
     assert dealer["bytes"] > logits["sources"][0]["bytes"]
     assert dealer["source"] == "a dealer"
+    code, output = command("cost", "lenet5", "--activation", "relu", "--json")
+    assert code == 0, output
+    assert [each["source"] for each in json.loads(output)["sources"]] == ["a dealer"]
     assert command("cost", "lenet5", "--train", "--label")[0] == 2
 
 

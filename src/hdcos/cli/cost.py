@@ -282,7 +282,7 @@ def show_model_cost(
     for each in series:
         click.echo(f"Series of {each}.")
     show_sources(f"Material of {batch} row{'s' if batch > 1 else ''}", sources)
-    if measured and output == LOGITS:
+    if measured and len(sources) > 1:
         made = measure_model(model, batch, network, dealer=False).offline
         several = inference_sources(model, REPEATS * batch, network)[1].bytes // REPEATS
         click.echo(
@@ -339,13 +339,15 @@ def from_parties(made: Traffic, network: Emulation) -> SourceCost:
 
 
 def inference_sources(model: nn.Network, rows: int, network: Emulation, output: str = LOGITS) -> list[SourceCost]:
-    """The material of some rows of inference; only a dealer makes that of labels."""
+    """The material of some rows of inference; only a dealer makes that of comparisons."""
     planned = plan_inference(compile_network(model))
-    material = planned.material
+    plans = [planned.material]
     if output == LABEL and (compared := plan_label(planned.result, has_dealer=True)) is not None:
-        return [from_dealer(material.dealt_bytes(rows) + compared.material.dealt_bytes(rows), network)]
-    made = ot_traffic(compile_network(model, dealer=False), rows)
-    return [from_dealer(material.dealt_bytes(rows), network), from_parties(made, network)]
+        plans.append(compared.material)
+    sources = [from_dealer(sum(plan.dealt_bytes(rows, rank) for plan in plans for rank in (0, 1)), network)]
+    if not any(need.kind.dealer_only for plan in plans for need in plan.needs):
+        sources.append(from_parties(ot_traffic(compile_network(model, dealer=False), rows), network))
+    return sources
 
 
 def show_sources(title: str, costs: list[SourceCost]) -> None:
