@@ -135,8 +135,9 @@ def _ask(nodes: Nodes, ended: Event, number: int) -> tuple[int, int, int]:
             x = generator.uniform(-1, 1, (16, 12))
             try:
                 answer = private.predict(x, mode="shares")
-            except HdcosError:
+            except HdcosError as error:
                 lost += 1
+                print(f"not answered: {type(error).__name__}: {error}", flush=True)
                 continue
             rows, wrong = rows + len(x), wrong + int(np.abs(answer - MODEL(x)).max() > 0.02)
     return rows, wrong, lost

@@ -47,7 +47,7 @@ def allotment_of(filled: int, ordered: int = 0, name: str = "scope", pair_seed: 
     pool.order(filled + ordered)
     if filled:
         pool.fill(0, filled, None)
-    return MaterialAllotment(pool, AHEAD, Ledger(), SimpleNamespace(timeout_s=1.0, pair_seed=pair_seed))
+    return MaterialAllotment(pool, AHEAD, Ledger(), SimpleNamespace(material_s=1.0, pair_seed=pair_seed))
 
 
 # ---- how much

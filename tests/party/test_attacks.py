@@ -207,7 +207,7 @@ def allotment(tmp_path):
     pool.order(100)
     pool.fill(0, 100, None)
     store = Store(tmp_path / "state")
-    yield MaterialAllotment(pool, 1000, store, SimpleNamespace(timeout_s=1.0, pair_seed=bytes(32)))
+    yield MaterialAllotment(pool, 1000, store, SimpleNamespace(material_s=1.0, pair_seed=bytes(32)))
     assert store.reused() == []
     store.close()
 

@@ -15,10 +15,11 @@ import logging
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 import ray
-from ray.exceptions import RayError
+from ray.exceptions import RayActorError, RayError
 
 from hdcos.errors import InputError, PeerLost
 from hdcos.link import Doorman
@@ -27,20 +28,25 @@ from hdcos.party.ray_host import RayHost
 from hdcos.party.relay import Relay
 
 LOCAL = "local"
-ASK_S, START_S, ATTEMPTS = 5.0, 60.0, 3
+ASK_S, START_S, PAUSE_S, ATTEMPTS = 5.0, 60.0, 0.3, 3
 
 
 class RayWorker:
     """A worker that Ray placed somewhere."""
 
     def __init__(self, doorman: Doorman, name: str, settings: Mapping[str, Any]) -> None:
-        self._actor: Any = ray.remote(num_cpus=1, scheduling_strategy="SPREAD")(RayHost).remote()
-        try:
-            host, port = ray.get(self._actor.start.remote(settings), timeout=START_S)
-        except RayError as error:
-            ray.kill(self._actor)
-            raise PeerLost(f"Ray did not start {name} within {START_S:g} s: {type(error).__name__}") from None
-        self.address: Address = (host, port)
+        limit = monotonic() + START_S
+        while True:
+            self._actor: Any = ray.remote(num_cpus=1, scheduling_strategy="SPREAD")(RayHost).remote()
+            try:
+                self.address: Address = ray.get(self._actor.start.remote(settings), timeout=limit - monotonic())
+                break
+            except RayError as error:
+                ray.kill(self._actor)
+                # Ray may not know yet that the machine which it chose is gone: it chooses another one soon.
+                if not isinstance(error, RayActorError) or monotonic() > limit:
+                    raise PeerLost(f"Ray did not start {name} within {START_S:g} s: {type(error).__name__}") from None
+                sleep(PAUSE_S)
         self._relay = Relay(doorman, name, self.address)
 
     def state(self) -> str:
