@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import hdcos
+from benchmarks.compare_imports import prove_imports
 from benchmarks.record import Line, at_most, exactly
 from hdcos.cluster.cluster import Cluster
 from hdcos.protocol import argmax, relu, sign
@@ -126,4 +127,7 @@ def _listed(widths: tuple[int, ...]) -> str:
     return ", ".join(map(str, sorted(set(widths))))
 
 
-PARTS = {"price": prove_price, "random": prove_random, "boundaries": prove_boundaries, "argmax": prove_argmax}
+PARTS = {
+    **{"price": prove_price, "random": prove_random, "boundaries": prove_boundaries, "argmax": prove_argmax},
+    "imports": prove_imports,
+}

@@ -11,10 +11,11 @@ limits        how large a network from outside may be
 joins         layers that read several values: sums, one after the other
 passing       layers that leave every number as it is
 network       a network and its parameters: a chain of layers, or a graph
-sequential    networks from PyTorch
+sequential    learning rates for PyTorch
+importing     networks that were made elsewhere: PyTorch modules, ONNX files
 storage       model files
 models        ready and trained networks
-torch_modules networks as PyTorch modules and back, and the layers that PyTorch lacks (extra: torch)
+torch_modules networks as PyTorch modules, and the layers that PyTorch lacks (extra: torch)
 """
 
 from hdcos.nn import models as models
@@ -40,6 +41,9 @@ from hdcos.nn.hadamard import PHD as PHD
 from hdcos.nn.hadamard import HadamardDiagonal as HadamardDiagonal
 from hdcos.nn.hadamard import RandomFeatures as RandomFeatures
 from hdcos.nn.hadamard import RandomProjection as RandomProjection
+from hdcos.nn.importing import convert as convert
+from hdcos.nn.importing import from_onnx as from_onnx
+from hdcos.nn.importing import from_torch as from_torch
 from hdcos.nn.joins import Add as Add
 from hdcos.nn.joins import Concat as Concat
 from hdcos.nn.layer import Layer as Layer
@@ -50,6 +54,5 @@ from hdcos.nn.network import Sequential as Sequential
 from hdcos.nn.passing import Dropout as Dropout
 from hdcos.nn.passing import Identity as Identity
 from hdcos.nn.passing import Reshape as Reshape
-from hdcos.nn.sequential import from_torch as from_torch
 from hdcos.nn.sequential import parameter_groups as parameter_groups
 from hdcos.nn.storage import load as load
