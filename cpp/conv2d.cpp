@@ -65,15 +65,17 @@ struct InImage {
     Vec at(std::size_t row, int vector) const { return load(words + offset[row] + corner[vector * LANES]); }
 };
 
-// Offsets of the window's words from its top left corner, channel after channel.
+// Offsets of the window's words from its top left corner, channel after channel of a group.
 static void offsets(const Conv& s, const Padded& image, std::size_t* out) {
-    for (std::size_t c = 0; c < s.channels; ++c)
+    for (std::size_t c = 0; c < s.channels / s.groups; ++c)
         for (std::size_t u = 0; u < s.window_height; ++u)
-            for (std::size_t v = 0; v < s.window_width; ++v) *out++ = (c * image.height + u) * image.width + v;
+            for (std::size_t v = 0; v < s.window_width; ++v)
+                *out++ = (c * image.height + u * s.dilation) * image.width + v * s.dilation;
 }
 
 void conv2d(const u64* x, const u64* weight, u64* out, const Conv& s) {
-    const std::size_t total = s.channels * s.window_height * s.window_width, pixels = s.out_height * s.out_width;
+    const std::size_t channels = s.channels / s.groups, outputs = s.outputs / s.groups;
+    const std::size_t total = channels * s.window_height * s.window_width, pixels = s.out_height * s.out_width;
     if (total == 0) {
         std::memset(out, 0, s.images * s.outputs * pixels * sizeof(u64));
         return;
@@ -88,20 +90,24 @@ void conv2d(const u64* x, const u64* weight, u64* out, const Conv& s) {
         image.fill(x + n * s.channels * s.height * s.width, s);
         for (std::size_t first = 0; first < pixels; first += PANEL) {
             const std::size_t columns = smaller(PANEL, pixels - first);
-            u64* const to = out + n * s.outputs * pixels + first;
             corners(s, image, first, columns, corner);
-            if (direct) {
-                const InImage patches{image.words.get(), offset, corner};
-                multiply_panel(s.outputs, weight, total, patches, total, to, pixels, columns, false);
-                continue;
-            }
-            const std::size_t runs = runs_of(corner, columns, start);
-            for (std::size_t p = 0; p < total; p += DEPTH) {
-                const std::size_t depth = smaller(DEPTH, total - p);
-                for (std::size_t q = 0; q < depth; ++q)
-                    gather(image.words.get() + offset[p + q], corner, start, runs, columns, panel.get() + q * PANEL);
-                multiply_panel(s.outputs, weight + p, total, Panel{panel.get(), PANEL}, depth, to, pixels, columns,
-                               p != 0);
+            const std::size_t runs = direct ? 0 : runs_of(corner, columns, start);
+            for (std::size_t g = 0; g < s.groups; ++g) {
+                const u64* const seen = image.words.get() + g * channels * image.height * image.width;
+                const u64* const own = weight + g * outputs * total;
+                u64* const to = out + (n * s.groups + g) * outputs * pixels + first;
+                if (direct) {
+                    multiply_panel(outputs, own, total, InImage{seen, offset, corner}, total, to, pixels, columns,
+                                   false);
+                    continue;
+                }
+                for (std::size_t p = 0; p < total; p += DEPTH) {
+                    const std::size_t depth = smaller(DEPTH, total - p);
+                    for (std::size_t q = 0; q < depth; ++q)
+                        gather(seen + offset[p + q], corner, start, runs, columns, panel.get() + q * PANEL);
+                    multiply_panel(outputs, own + p, total, Panel{panel.get(), PANEL}, depth, to, pixels, columns,
+                                   p != 0);
+                }
             }
         }
     }

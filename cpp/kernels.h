@@ -40,6 +40,7 @@ struct Conv {
     std::size_t outputs, window_height, window_width;
     std::size_t stride, padding;
     std::size_t out_height, out_width;
+    std::size_t groups, dilation;
 };
 
 // Coefficients times cosines are rounded to `shift` bits fewer before they multiply the shares.

@@ -232,16 +232,19 @@ struct Bound {
         }
         return out.object;
     }
-    nb::object conv2d(In<u64> x, In<u64> weight, std::size_t stride, std::size_t padding) const {
-        expect(x.ndim() == 4 && weight.ndim() == 4 && x.shape(1) == weight.shape(1) && stride >= 1);
+    nb::object conv2d(In<u64> x, In<u64> weight, std::size_t stride, std::size_t padding, std::size_t groups,
+                      std::size_t dilation) const {
+        expect(x.ndim() == 4 && weight.ndim() == 4 && stride >= 1 && groups >= 1 && dilation >= 1);
+        expect(x.shape(1) % groups == 0 && x.shape(1) / groups == weight.shape(1) && weight.shape(0) % groups == 0);
         const auto side = [&](int axis) {
-            expect(weight.shape(axis) >= 1 && x.shape(axis) + 2 * padding >= weight.shape(axis));
-            return (x.shape(axis) + 2 * padding - weight.shape(axis)) / stride + 1;
+            const std::size_t room = x.shape(axis) + 2 * padding;
+            expect(weight.shape(axis) >= 1 && room >= 1 && weight.shape(axis) - 1 <= (room - 1) / dilation);
+            return (room - 1 - dilation * (weight.shape(axis) - 1)) / stride + 1;
         };
         const std::size_t height = side(2), width = side(3);
         const Result<> out(nb::none(), NumPy::get().uint64, x.shape(0), weight.shape(0), height, width);
         const Conv shape{x.shape(0), x.shape(1), x.shape(2), x.shape(3), weight.shape(0), weight.shape(2),
-                         weight.shape(3), stride, padding, height, width};
+                         weight.shape(3), stride, padding, height, width, groups, dilation};
         {
             Release release;
             kernels.conv2d(x.data(), weight.data(), out.array.data(), shape);
@@ -650,7 +653,8 @@ NB_MODULE(_native, m) {
         .def_prop_ro("has_keystream", &Bound::has_keystream, "Whether they and this processor have vector AES.")
         .def("keystream", &Bound::keystream, "key"_a, "block"_a, "keep"_a, "size"_a)
         .def("matmul", &Bound::matmul, as_is("a"), as_is("b"), "out"_a = nb::none())
-        .def("conv2d", &Bound::conv2d, as_is("x"), as_is("weight"), "stride"_a = 1, "padding"_a = 0)
+        .def("conv2d", &Bound::conv2d, as_is("x"), as_is("weight"), "stride"_a = 1, "padding"_a = 0, "groups"_a = 1,
+             "dilation"_a = 1)
         .def("walsh_hadamard", &Bound::walsh_hadamard, as_is("x"), "out"_a = nb::none())
         .def("round_open", &Bound::round_open, as_is("x"), as_is("mask").none(), "drop"_a, "bits"_a, "ties_up"_a = true)
         .def("pack", &Bound::pack, as_is("values"), "bits"_a, "out"_a = nb::none())

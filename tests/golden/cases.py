@@ -59,7 +59,7 @@ def _rows(*shape: int) -> np.ndarray:
     return ((np.arange(count) * 37 % 255) / 128.0 - 1.0).reshape(shape)
 
 
-def _exact(model: nn.Sequential) -> nn.Sequential:
+def _exact(model: nn.Network) -> nn.Network:
     """The network with weights of few bits."""
     return model.with_state({name: np.rint(values * 256) / 256 for name, values in model.state().items()})
 
@@ -72,12 +72,12 @@ def _function(name: str, **parameters: object) -> Transcript:
     return transcript
 
 
-def _inference(model: nn.Sequential, rows: int = 2, **options: object) -> Transcript:
+def _inference(model: nn.Network, rows: int = 2, **options: object) -> Transcript:
     _, transcript = simulate_transcript(_exact(model), _rows(rows, *model.input_shape), **options)
     return transcript
 
 
-def _step(model: nn.Sequential, loss: str, rows: int = 4) -> Transcript:
+def _step(model: nn.Network, loss: str, rows: int = 4) -> Transcript:
     model = _exact(model)
     training, state = training_plan(model, loss), model.state()
     pairs = {
@@ -115,6 +115,34 @@ def _compared() -> nn.Sequential:
     return nn.Sequential([*front, nn.Flatten(), nn.Dense(3, 2)], input_shape=(1, 9, 9))
 
 
+def _pictures() -> nn.Graph:
+    """A residual network: rows that are read twice, a value that is opened once for two products, groups and dilation."""
+    layers = [
+        nn.Conv2d(1, 4, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(4, 4, 3, padding=2, groups=2, dilation=2),
+        nn.Conv2d(4, 4, 1),
+        nn.Add(),
+        nn.Conv2d(1, 2, 1),
+        nn.Concat(),
+        nn.ReLU(),
+        nn.AvgPool2d(2),
+        nn.Affine(6),
+        nn.Add(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Dense(6, 3),
+    ]
+    inputs = [[0], [1], [2], [2], [3, 4], [0], [5, 6], [7], [8], [9], [10, 9], [11], [12], [13]]
+    return nn.Graph(layers, inputs, input_shape=(1, 6, 6))
+
+
+def _branches() -> nn.Graph:
+    """Cosines between sums: fused within a chain, rounded where one ends."""
+    layers = [nn.HadamardDiagonal(12, 16), nn.Cos(), nn.HadamardDiagonal(16, 12), nn.Add(), nn.Cos(), nn.Dense(12, 3)]
+    return nn.Graph(layers, [[0], [1], [2], [3, 0], [4], [5]])
+
+
 def cases() -> Iterator[tuple[str, Callable[[], Transcript]]]:
     models = nn.models
     for name in FUNCTIONS:
@@ -143,6 +171,8 @@ def cases() -> Iterator[tuple[str, Callable[[], Transcript]]]:
     for masked in (True, False):
         mode = "masked" if masked else "shares"
         yield f"infer terms {mode}", lambda masked=masked: _inference(_terms(12, 16, 16, 3), masked=masked)
+        for name, make in {"pictures": _pictures, "branches": _branches}.items():
+            yield f"infer {name} {mode}", lambda make=make, masked=masked: _inference(make(), masked=masked)
     for loss in LOSSES:
         yield f"step terms {loss}", lambda loss=loss: _step(_terms(12, 16, 8, 3), loss)
     for structure in STRUCTURES:

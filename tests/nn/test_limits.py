@@ -25,6 +25,7 @@ def linear(kind, inputs, outputs, **more):
     return {"type": kind, "in_features": inputs, "out_features": outputs, **more}
 
 
+WAITING = [*[[0]] * 300, list(range(1, 301))]
 BOMBS = {
     "padding": (described({**CONVOLUTION, "stride": 20000, "padding": 5000}, shape=(1, 8, 8)), "padding must be below"),
     "huge padding": (described({**CONVOLUTION, "padding": 1 << 17}, shape=(1, 8, 8)), "padding must be below"),
@@ -63,6 +64,12 @@ BOMBS = {
     ),
     "input": (described({"type": "Cos"}, shape=(1 << 30, 1 << 30)), "layer 0, Cos, works on"),
     "axes": (described({"type": "Flatten"}, shape=[1] * 10_000), "at most 8 axes"),
+    "inputs": ({**described({"type": "Add"}), "inputs": [[0] * 5000]}, "read at most 4000 values"),
+    "waiting": (
+        {**described(*[{"type": "Cos"}] * 300, {"type": "Add"}, shape=(1 << 16,)), "inputs": WAITING},
+        "works on .* with those that later layers read",
+    ),
+    "reshaped": (described({"type": "Reshape", "shape": [1] * 10_000 + [4]}), "layer 0 gives 10001"),
     "digits": (described(linear("Dense", 10**3000, 10**3000), shape=(10**3000,)), "more than 10"),
 }
 

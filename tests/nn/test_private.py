@@ -305,10 +305,6 @@ def test_a_relu_lenet5_takes_three_rounds_for_each_comparison_and_says_what_its_
             [nn.Conv2d(1, 2, 3), nn.Tanh(), nn.Conv2d(2, 2, 3), nn.MaxPool2d(2), nn.Flatten(), nn.Dense(8, 2)],
             "no room for differences",
         ),
-        (
-            [nn.Conv2d(1, 1, 1), nn.ReLU(), nn.AvgPool2d(2), nn.MaxPool2d(2), nn.Flatten(), nn.Dense(4, 2)],
-            "put a linear layer between them",
-        ),
     ],
 )
 def test_comparisons_that_would_wrap_are_refused_by_name(layers, message: str) -> None:

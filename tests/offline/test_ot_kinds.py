@@ -82,6 +82,11 @@ PLAN = Plan(
         Need(FusedTrig((4,), 16, 16, Reference(42, whole=True), terms=3), ROWS),
         Need(LiftedTimesMask((4,), Reference(16), Reference(42, whole=True, start=4, shape=(4,)), 24, term=1), ROWS),
         Need(LiftedTimesTrig((4,), Reference(16), Reference(43), 24, weight=True, term=1), ROWS),
+        Need(Mask((2,), 40), 1),
+        Need(MaskProduct("channels", (2, 6, 6), Reference(29), Reference(46, whole=True), 36), ROWS),
+        Need(Mask((4, 1, 3, 3), 36), 1),
+        Need(MaskProduct("conv2d", (4, 4, 4), Reference(29), Reference(48, whole=True), 36, groups=2), ROWS),
+        Need(MaskProduct("conv2d", (3, 2, 2), Reference(29), Reference(30, whole=True), 36, dilation=2), ROWS),
     )
 )  # fmt: skip
 

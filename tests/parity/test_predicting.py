@@ -88,6 +88,22 @@ def test_several_terms_cost_online_what_one_costs(cluster, private) -> None:
     assert online[0] == online[1]
 
 
+def test_a_graph_is_shared_and_costs_what_was_planned(cluster) -> None:
+    layers = [nn.Dense(6, 8), nn.ReLU(), nn.Dense(8, 4), nn.Dense(8, 4), nn.Add(), nn.Concat(), nn.Affine(10)]
+    graph = nn.Graph(layers, [[0], [1], [2], [2], [3, 4], [5, 0], [6]], seed=2)
+    with cluster.share(graph, "graph") as shared:
+        for mode in ("shares", "masked"):
+            cluster.reset_cost()
+            assert close(shared.predict(ROWS, mode=mode), graph(ROWS))
+            planned = total(estimate(graph, len(ROWS), masked=mode == "masked")).online
+            assert cluster.cost.online.rounds == planned.rounds == shared.rounds[mode]
+            assert cluster.cost.online.bytes_sent == (planned.bytes_sent, planned.bytes_sent)
+        revealed = shared.reveal()
+    assert (type(revealed), revealed.fingerprint) == (nn.Graph, graph.fingerprint)
+    with pytest.raises(ModelError, match="this is a Graph"):
+        cluster.fit(graph, ROWS, np.zeros(len(ROWS)), epochs=1, lr=0.1)
+
+
 def test_prepared_masks_save_a_round(cluster, private) -> None:
     private.prepare(len(ROWS))
     cluster.reset_cost()

@@ -72,6 +72,24 @@ def test_conv2d_equals_the_reference(kernels, words, x, weight, stride, padding)
     same([kernels.conv2d(*arguments)], [reference.conv2d(*arguments)])
 
 
+@pytest.mark.parametrize(
+    ("x", "weight", "spacing"),
+    [
+        ((2, 4, 9, 9), (6, 2, 3, 3), (1, 1, 2, 1)),
+        ((1, 64, 8, 8), (64, 1, 3, 3), (1, 1, 64, 1)),
+        ((2, 3, 16, 18), (3, 1, 3, 3), (1, 0, 3, 1)),
+        ((2, 3, 12, 12), (4, 3, 3, 2), (1, 2, 1, 2)),
+        ((1, 2, 20, 20), (3, 2, 3, 3), (1, 0, 1, 2)),
+        ((2, 4, 11, 13), (8, 1, 3, 2), (2, 1, 4, 3)),
+        ((1, 40, 7, 7), (80, 20, 3, 3), (2, 1, 2, 1)),
+        ((2, 0, 4, 4), (4, 0, 3, 3), (1, 0, 2, 1)),
+    ],
+)
+def test_conv2d_with_groups_and_dilation_equals_the_reference(kernels, words, x, weight, spacing):
+    arguments = words(*x), words(*weight), *spacing
+    same([kernels.conv2d(*arguments)], [reference.conv2d(*arguments)])
+
+
 @pytest.mark.parametrize("levels", range(15))
 def test_walsh_hadamard_equals_the_reference_and_works_in_place(kernels, words, levels):
     x = words(3, 2**levels)

@@ -98,3 +98,18 @@ def test_openings_of_a_network_that_compares_are_uniform_whatever_the_signs(pixe
     opened = [part for round_ in other.rounds for part in round_]
     assert len(opened) == 1 + 3 + 6 + 1 + 3 + 1
     assert least_p([(part.values.ravel(), part.bits) for part in opened]) > 1e-9
+
+
+@pytest.mark.parametrize("feature", [0.0, -1.5, 1.5])
+def test_openings_of_a_graph_are_uniform_whatever_is_added_or_read_twice(feature: float) -> None:
+    """The rows are read by three layers, a sum by two products for which it is opened once, and rounded for a cosine."""
+    layers = [nn.Dense(4, 4), nn.ReLU(), nn.Dense(4, 4), nn.Add(), nn.Dense(4, 4), nn.Dense(4, 4), nn.Add(), nn.Add()]
+    inputs = [[0], [1], [2], [3, 0], [4], [4], [5, 6], [7, 4, 0]]
+    model = nn.Graph([*layers, nn.Affine(4), nn.Cos(), nn.Add()], [*inputs, [8], [9], [10, 9]])
+    model = model.with_state({name: np.full_like(values, 0.25) for name, values in model.state().items()})
+    x = np.full((1500, 4), feature)
+    outputs, transcript = simulate_transcript(model, x, masked=False)
+    assert (np.abs(outputs - model(x)) < 0.02).all()
+    opened = [part for round_ in transcript.rounds for part in round_]
+    assert len(opened) == 1 + 3 + 1 + 2 + 2 + 2
+    assert least_p([(part.values.ravel(), part.bits) for part in opened]) > 1e-9

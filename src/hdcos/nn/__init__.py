@@ -4,6 +4,7 @@ layer         what a layer is, and what a linear one is made of; the registry of
 hadamard      layers around the orthonormal transform: Hadamard-Diagonal, P H D, random projection and features
 dense         dense, low-rank and circulant layers
 convolution   convolution, pooling, flattening
+affine        a weight and a bias for each channel
 activations   elementwise functions and their names
 public        public random numbers that every host derives alike
 columns       tables with named columns, and their order
@@ -30,6 +31,8 @@ from hdcos.nn.activations import Sin as Sin
 from hdcos.nn.activations import Square as Square
 from hdcos.nn.activations import Tanh as Tanh
 from hdcos.nn.activations import activation as activation
+from hdcos.nn.affine import Affine as Affine
+from hdcos.nn.convolution import AdaptiveAvgPool2d as AdaptiveAvgPool2d
 from hdcos.nn.convolution import AvgPool2d as AvgPool2d
 from hdcos.nn.convolution import Conv2d as Conv2d
 from hdcos.nn.convolution import Flatten as Flatten

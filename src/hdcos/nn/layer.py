@@ -35,6 +35,8 @@ class Factor:
     """Tells it from the other factors of its layer."""
     stride: int = 1
     padding: int = 0
+    groups: int = 1
+    dilation: int = 1
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,13 @@ def _module(layer: Layer) -> tnn.Module:
 NATIVE: dict[type[Layer], Callable[[Any], tnn.Module]] = {
     dense.Dense: lambda layer: tnn.Linear(layer.in_features, layer.out_features),
     convolution.Conv2d: lambda layer: tnn.Conv2d(
-        layer.in_channels, layer.out_channels, layer.kernel_size, layer.stride, layer.padding
+        layer.in_channels,
+        layer.out_channels,
+        layer.kernel_size,
+        layer.stride,
+        layer.padding,
+        layer.dilation,
+        layer.groups,
     ),
     convolution.AvgPool2d: lambda layer: tnn.AvgPool2d(layer.size),
     convolution.MaxPool2d: lambda layer: tnn.MaxPool2d(layer.size),

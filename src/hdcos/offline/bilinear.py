@@ -2,6 +2,7 @@
 
 operation            left         right         result
 multiply             x            w             x * w, element by element
+channels             x            w (channels,) x * w, channel by channel
 matmul               x            w (in, out)   x @ w
 conv2d               x            w             the convolution of x with w
 circulant            x            w (n,)        x by the circulant matrix of w
@@ -9,8 +10,9 @@ OPERATION.weight     x            g             the gradient of w, summed over a
 OPERATION.input      g            w             the gradient of x
 
 The dealer multiplies masks with these and the parties what they opened: the identity of a product of masked values
-holds for whatever is bilinear. All but `multiply` are one matrix product A @ B, with A linear in the left factor and B
-in the right: that is how two parties without a dealer compute one.
+holds for whatever is bilinear. All but `multiply` and `channels` are one matrix product A @ B, with A linear in the left
+factor and B in the right: that is how two parties without a dealer compute one. Convolutions may have groups and a
+dilation, but not their gradients.
 """
 
 from __future__ import annotations
@@ -46,10 +48,14 @@ class Bilinear:
     shape: Shape
     stride: int = 1
     padding: int = 0
+    groups: int = 1
+    dilation: int = 1
 
     def __post_init__(self) -> None:
         if self.operation not in _DIRECT and self.operation not in _MATRICES:
             raise InputError(f"no product of masks is called {self.operation!r}")
+        if self.operation != "conv2d" and (self.groups, self.dilation) != (1, 1):
+            raise InputError(f"{self.operation} has neither groups nor a dilation")
 
     @property
     def over_rows(self) -> bool:
@@ -74,13 +80,18 @@ class Bilinear:
         y = {"": self.shape, "weight": right, "input": left}[gradient]
         if layer == "multiply":
             return x == w == y
+        if layer == "channels":
+            return x == y and w == x[:1]
         if layer == "matmul":
             return len(x) == len(y) == 1 and w == (*x, *y)
         if layer == "circulant":
             return len(x) == len(y) == len(w) == 1 and w[0] >= max(*x, *y)
-        if not len(x) == len(y) == 3 or len(w) != 4 or w[:2] != (y[0], x[0]) or self.padding >= min(w[2:]):
+        if not len(x) == len(y) == 3 or len(w) != 4 or x[0] % self.groups or y[0] % self.groups:
             return False
-        sides = zip(x[1:], w[2:], y[1:], strict=True)
+        spans = [self.dilation * (side - 1) + 1 for side in w[2:]]
+        if w[:2] != (y[0], x[0] // self.groups) or self.padding >= min(spans):
+            return False
+        sides = zip(x[1:], spans, y[1:], strict=True)
         return all(
             a + 2 * self.padding >= k and (a + 2 * self.padding - k) // self.stride + 1 == b for a, k, b in sides
         )
@@ -92,7 +103,7 @@ class Bilinear:
         y = {"": self.shape, "weight": right, "input": left}[gradient]
         if x is None or y is None:
             return 0, 0
-        if layer == "multiply":
+        if layer in ("multiply", "channels"):
             return prod(x), prod(x)
         if layer == "matmul":
             return prod(x) + prod(y), prod(x) * prod(y)
@@ -102,8 +113,9 @@ class Bilinear:
             return 0, 0
         sides = [side + 2 * self.padding for side in x[1:]]
         # The largest window with which x gives y: the weight may be in a scope that is not known.
-        window = prod(max(1, side - (out - 1) * self.stride) for side, out in zip(sides, y[1:], strict=True))
-        return 2 * (x[0] + y[0]) * prod(sides), prod(y) * x[0] * window
+        spans = [max(1, side - (out - 1) * self.stride) for side, out in zip(sides, y[1:], strict=True)]
+        window = prod((span - 1) // self.dilation + 1 for span in spans)
+        return 2 * (x[0] + y[0]) * prod(sides), prod(y) * max(1, x[0] // self.groups) * window
 
 
 def circulant(weight: Array, inputs: int, outputs: int) -> Array:
@@ -120,14 +132,16 @@ def _places(inputs: int, outputs: int, n: int) -> Array:
     return places
 
 
-def patches(x: Array, window: tuple[int, int], stride: int, padding: int) -> Array:
+def patches(x: Array, window: tuple[int, int], stride: int, padding: int, dilation: int = 1) -> Array:
     """(n * height * width, channels * window): what each window of the images sees."""
     n, channels, height, width = x.shape
-    rows, columns = ((size + 2 * padding - w) // stride + 1 for size, w in zip((height, width), window, strict=True))
+    spans = (dilation * (window[0] - 1) + 1, dilation * (window[1] - 1) + 1)
+    rows, columns = ((size + 2 * padding - w) // stride + 1 for size, w in zip((height, width), spans, strict=True))
     if isinstance(x, Blank):
         return Blank((n * rows * columns, channels * window[0] * window[1]))
     x = np.pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
-    seen = np.lib.stride_tricks.sliding_window_view(x, window, axis=(2, 3))[:, :, ::stride, ::stride]
+    seen = np.lib.stride_tricks.sliding_window_view(x, spans, axis=(2, 3))
+    seen = seen[:, :, ::stride, ::stride, ::dilation, ::dilation]
     return np.ascontiguousarray(seen.transpose(0, 2, 3, 1, 4, 5)).reshape(n * rows * columns, -1)
 
 
@@ -168,13 +182,26 @@ def _circulant_input(self: Bilinear, g: Array, w: Array) -> Matrices:
 def _conv2d(self: Bilinear, x: Array, w: Array) -> Matrices:
     outputs, _, *window = w.shape
     n, p, s = x.shape[0], self.padding, self.stride
-    height, width = ((size + 2 * p - side) // s + 1 for size, side in zip(x.shape[2:], window, strict=True))
+    spans = (self.dilation * (side - 1) + 1 for side in window)
+    height, width = ((size + 2 * p - span) // s + 1 for size, span in zip(x.shape[2:], spans, strict=True))
 
     def back(y: Array) -> Array:
         return transpose(reshape(y, n, height, width, outputs), 0, 3, 1, 2)
 
-    seen = patches(x, (window[0], window[1]), self.stride, self.padding)
-    return Matrices(seen, transpose(reshape(w, outputs, -1), 1, 0), back, choose_left=False)
+    seen = patches(x, (window[0], window[1]), self.stride, self.padding, self.dilation)
+    return Matrices(seen, transpose(reshape(_apart(w, self.groups), outputs, -1), 1, 0), back, choose_left=False)
+
+
+def _apart(w: Array, groups: int) -> Array:
+    """The weights of groups as those of one: zero for the channels of other groups."""
+    outputs, inputs, *window = w.shape
+    if groups == 1:
+        return w
+    if isinstance(w, Blank):
+        return Blank((outputs, groups * inputs, *window), w.dtype)
+    whole = np.zeros((outputs, groups, inputs, *window), w.dtype)
+    whole[np.arange(outputs), np.arange(outputs) // (outputs // groups)] = w
+    return whole.reshape(outputs, groups * inputs, *window)
 
 
 def _conv2d_weight(self: Bilinear, x: Array, g: Array) -> Matrices:
@@ -288,7 +315,8 @@ def repeat(x: Array, times: int) -> Array:
 _DIRECT: dict[str, Callable[[Bilinear, Array, Array], Array]] = {
     "multiply": lambda self, x, w: x * w,
     "matmul": lambda self, x, w: matmul(x, w),
-    "conv2d": lambda self, x, w: conv2d(x, w, stride=self.stride, padding=self.padding),
+    "channels": lambda self, x, w: x * w.reshape(-1, *(1,) * (len(x.shape) - 2)),
+    "conv2d": lambda self, x, w: conv2d(x, w, self.stride, self.padding, self.groups, self.dilation),
     "conv2d.weight": _convolve_weight,
     "conv2d.input": _convolve_input,
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -24,6 +24,7 @@ MOST_DEGREE = 8
 MOST_HARMONICS, HIGHEST_HARMONIC = 256, 1 << 16
 MOST_STRIDE = 1 << 16
 MOST_TERMS = 64
+MOST_GROUPS = 1 << 16
 COIN_BITS = 16
 """Dithered cosines are computed with this many bits more than are dealt."""
 
@@ -190,7 +191,20 @@ class MaskProduct(Kind):
     bits: int = RING_BITS
     stride: int = 1
     padding: int = 0
-    ranges: ClassVar[Ranges] = {"bits": (1, RING_BITS), "stride": (1, MOST_STRIDE), "padding": (0, MOST_STRIDE)}
+    groups: int = 1
+    dilation: int = 1
+    ranges: ClassVar[Ranges] = {
+        "bits": (1, RING_BITS),
+        "stride": (1, MOST_STRIDE),
+        "padding": (0, MOST_STRIDE),
+        "groups": (1, MOST_GROUPS),
+        "dilation": (1, MOST_STRIDE),
+    }
+
+    def to_json(self) -> dict[str, Any]:
+        """Without groups and dilation as it was before there were any: older dealers understand it."""
+        record = super().to_json()
+        return {name: value for name, value in record.items() if name not in ("groups", "dilation") or value != 1}
 
     def check(self) -> None:
         super().check()
@@ -208,7 +222,7 @@ class MaskProduct(Kind):
 
     @property
     def product(self) -> Bilinear:
-        return Bilinear(self.operation, self.shape, self.stride, self.padding)
+        return Bilinear(self.operation, self.shape, self.stride, self.padding, self.groups, self.dilation)
 
     @property
     def elementwise(self) -> bool:

@@ -43,6 +43,8 @@ def product(
     shape: Shape = (),
     stride: int = 1,
     padding: int = 0,
+    groups: int = 1,
+    dilation: int = 1,
 ) -> Share:
     """x * y, x @ y, the convolution of x with y or any other product of `bilinear`.
 
@@ -52,7 +54,7 @@ def product(
         raise InputError("the left factor of a product is masked per row, not whole")
     if operation == "multiply" and x.shape != y.shape and x.shape[1:] != y.shape:
         raise InputError(f"cannot multiply shapes {x.shape} and {y.shape} element by element")
-    bilinear = Bilinear(operation, shape, stride, padding)
+    bilinear = Bilinear(operation, shape, stride, padding, groups, dilation)
     # D_x (D_y - m_y) for party 0; party 1 leaves the public product out.
     right = y.opened - y.mask.words if party.rank == 0 else np.uint64(0) - y.mask.words
     words = bilinear(x.opened, right)
@@ -62,7 +64,8 @@ def product(
         kind = MaskProduct(operation, tuple(words.shape), left, right_reference, bits, stride, padding)
         (dealt,) = party.take_one(kind)
         return Share(words + dealt - bilinear(x.mask.words, y.opened), x.scale + y.scale, bits)
-    kind = MaskProduct(operation, tuple(words.shape[1:]), x.reference, y.reference, bits, stride, padding)
+    row = tuple(words.shape[1:])
+    kind = MaskProduct(operation, row, x.reference, y.reference, bits, stride, padding, groups, dilation)
     if y.reference.scope and not x.reference.scope:
         # y is known before x: so is [m_x m_y] - [m_x] D_y, and only one product is left for when x arrives.
         def precompute(fields: Fields, earlier: Callable[[int], Fields]) -> Fields:

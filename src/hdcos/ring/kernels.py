@@ -49,17 +49,21 @@ def matmul(a: Any, b: Any, out: Any = None) -> Any:
 
 
 @kernel
-def conv2d(x: Any, weight: Any, stride: int = 1, padding: int = 0) -> Any:
-    """Cross-correlation of (n, c, h, w) with (o, c, kh, kw) modulo 2**64."""
+def conv2d(x: Any, weight: Any, stride: int = 1, padding: int = 0, groups: int = 1, dilation: int = 1) -> Any:
+    """Cross-correlation of (n, c, h, w) with (o, c / groups, kh, kw) modulo 2**64."""
     x, weight = check_words(x, "x", 4), check_words(weight, "weight", 4)
     n, channels, *size = x.shape
     outputs, inputs, *window = weight.shape
-    if stride < 1 or padding < 0:
-        raise InputError(f"stride must be positive and padding not negative, got {stride} and {padding}")
-    shape = [(length + 2 * padding - span) // stride + 1 for length, span in zip(size, window, strict=True)]
-    if channels != inputs or 0 in window or min(shape) < 1:
-        raise InputError(f"cannot convolve {x.shape} with {weight.shape} at padding {padding}")
-    return (x, weight, stride, padding), Blank((n, outputs, *shape))
+    if min(stride, groups, dilation) < 1 or padding < 0:
+        raise InputError(
+            f"stride, groups and dilation must be positive and padding not negative, got {stride}, {groups}, "
+            f"{dilation} and {padding}"
+        )
+    spans = [dilation * (side - 1) + 1 for side in window]
+    shape = [(length + 2 * padding - span) // stride + 1 for length, span in zip(size, spans, strict=True)]
+    if channels != inputs * groups or outputs % groups or 0 in window or min(shape) < 1:
+        raise InputError(f"cannot convolve {x.shape} with {weight.shape} at padding {padding}, {groups} groups")
+    return (x, weight, stride, padding, groups, dilation), Blank((n, outputs, *shape))
 
 
 @kernel

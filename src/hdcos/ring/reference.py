@@ -34,15 +34,23 @@ def matmul(a: Words, b: Words, out: Words | None = None) -> Words:
     return product
 
 
-def conv2d(x: Words, weight: Words, stride: int, padding: int) -> Words:
-    """Cross-correlation: y[n,o,i,j] = sum over c,u,v of x[n,c,i*stride+u,j*stride+v] * weight[o,c,u,v]."""
+def conv2d(x: Words, weight: Words, stride: int, padding: int, groups: int = 1, dilation: int = 1) -> Words:
+    """Cross-correlation: y[n,o,i,j] = sum over c,u,v of x[n,c,i*stride+u*dilation,j*stride+v*dilation] * weight[o,c,u,v].
+
+    Of several groups, each output's c runs over the channels of its group.
+    """
     x = np.pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
-    windows = np.lib.stride_tricks.sliding_window_view(x, weight.shape[2:], axis=(2, 3))
-    windows = windows[:, :, ::stride, ::stride].transpose(0, 2, 3, 1, 4, 5)
-    n, height, width, *patch = windows.shape
-    outputs, size = len(weight), math.prod(patch)
-    out = windows.reshape(n * height * width, size) @ weight.reshape(outputs, size).T
-    return np.ascontiguousarray(out.reshape(n, height, width, outputs).transpose(0, 3, 1, 2))
+    spans = tuple(dilation * (side - 1) + 1 for side in weight.shape[2:])
+    windows = np.lib.stride_tricks.sliding_window_view(x, spans, axis=(2, 3))
+    windows = windows[:, :, ::stride, ::stride, ::dilation, ::dilation].transpose(1, 0, 2, 3, 4, 5)
+    _, n, height, width, *_ = windows.shape
+    size = math.prod(weight.shape[1:])
+    made = []
+    for seen, own in zip(np.split(windows, groups), np.split(weight, groups), strict=True):
+        patches = seen.transpose(1, 2, 3, 0, 4, 5).reshape(n * height * width, size)
+        out = patches @ own.reshape(len(own), size).T
+        made.append(out.reshape(n, height, width, len(own)).transpose(0, 3, 1, 2))
+    return np.ascontiguousarray(np.concatenate(made, axis=1))
 
 
 def walsh_hadamard(x: Words, out: Words | None = None) -> Words:

@@ -3,6 +3,7 @@
 stages       what a party does, one class per way of computing, and the secret parameters it needs
 activations  the same of activations, each with its derivative
 reader       layers as both compilers read them, for inference and for training
+wiring       a graph cut into chains, and which stage reads which value
 compile      a network as a list of stages, every scale chosen
 program      the programs: open the weights once, then infer; their plans over shapes
 answers      how a result leaves a party: with noise, rounded; how many queries of one row are answered safely

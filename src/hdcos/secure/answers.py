@@ -76,7 +76,7 @@ def _inputs(stage: Stage) -> int:
         return stage.weight.shape[0]
     if isinstance(stage, stages.Product):
         shape = stage.weight.shape
-        return prod(shape[1:]) if stage.operation == "conv2d" else shape[0]
+        return {"conv2d": prod(shape[1:]), "channels": 1}.get(stage.operation, shape[0])
     return 0
 
 

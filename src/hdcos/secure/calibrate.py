@@ -26,6 +26,7 @@ from hdcos.secure.activations import RANGE_BITS
 from hdcos.secure.compile import compile_network
 from hdcos.secure.program import PIECE_ROWS, plan_inference
 from hdcos.secure.reader import PUBLIC
+from hdcos.secure.wiring import Chain, cut
 
 MARGIN = 1.5
 """Rows are a sample: an interval is chosen for this many times the largest value they bring."""
@@ -88,11 +89,11 @@ def calibrate(model: Network, rows: ArrayLike, stacklevel: int = 2) -> Calibrati
     if not len(x):
         raise InputError("calibration needs rows to measure with, and got none")
     reached = _measure(model, x)
-    fitted = _with_intervals(model, {index: _choose(index, layer, reached[index]) for index, layer in _series(model)})
+    before = {index: reached[model.inputs[index][0]] for index, _ in _series(model)}
+    fitted = _with_intervals(model, {index: _choose(index, layer, before[index]) for index, layer in _series(model)})
     for doubt in _doubts(model, reached):
         warnings.warn(doubt, HdcosWarning, stacklevel + 1)
-    measured = tuple(reached[index] for index, _ in _series(model))
-    return Calibration(fitted, len(x), measured, *intervals(model), *intervals(fitted))
+    return Calibration(fitted, len(x), tuple(before.values()), *intervals(model), *intervals(fitted))
 
 
 def intervals(model: Network) -> tuple[tuple[Interval, ...], int]:
@@ -157,15 +158,12 @@ def _series(model: Network, assumed: bool = False) -> Iterator[tuple[int, Series
 
 
 def _measure(model: Network, x: Array) -> list[Reach]:
-    """The values before each layer, and those of the output."""
+    """Of each value of the network: the rows, and what each layer gives."""
     low, high = np.full(len(model.layers) + 1, np.inf), np.full(len(model.layers) + 1, -np.inf)
     with np.errstate(over="ignore", invalid="ignore"):  # what is infinite is out of range, and told as such
         for start in range(0, len(x), PIECE_ROWS):
-            value = x[start : start + PIECE_ROWS]
-            for index in range(len(model.layers) + 1):
-                low[index], high[index] = np.minimum(low[index], value.min()), np.maximum(high[index], value.max())
-                if index < len(model.layers):
-                    value = model.layers[index].forward(model.parameters(index), value)
+            for number, value in enumerate(model.values(x[start : start + PIECE_ROWS])):
+                low[number], high[number] = np.minimum(low[number], value.min()), np.maximum(high[number], value.max())
     return list(zip(low.tolist(), high.tolist(), strict=True))
 
 
@@ -184,14 +182,20 @@ def _doubts(model: Network, reached: list[Reach]) -> Iterable[str]:
     """Where other rows may leave an interval after all, or the range that networks on shares are compiled for."""
     for index, series in _series(model):
         widest = series.intervals[-1]
-        if MARGIN * _largest(reached[index]) > widest:
+        before = reached[model.inputs[index][0]]
+        if MARGIN * _largest(before) > widest:
             yield (
-                f"layer {index}, {series.kind}, is reached by {_span(reached[index])}, and its widest series ends at "
+                f"layer {index}, {series.kind}, is reached by {_span(before)}, and its widest series ends at "
                 f"{widest}: rows that bring larger values will be computed wrong"
             )
+    chains = [piece.layers for piece in cut(model) if isinstance(piece, Chain)]
+    following = {number: chain[place + 1 :] for chain in chains for place, number in enumerate(chain)}
     for index, layer in enumerate(model.layers):
-        after = next((each for each in model.layers[index + 1 :] if not isinstance(each, PUBLIC)), None)
-        periodic = isinstance(after, nn.Cos | nn.Sin | SeriesActivation)  # they take values modulo a period
+        if isinstance(layer, nn.Identity):
+            continue  # what it gives was told where it was made
+        after = (model.layers[number] for number in following.get(index, ()))
+        reader = next((each for each in after if not isinstance(each, PUBLIC)), None)
+        periodic = isinstance(reader, nn.Cos | nn.Sin | SeriesActivation)  # they take values modulo a period
         if not periodic and not MARGIN * _largest(reached[index + 1]) < 2**RANGE_BITS:
             yield (
                 f"layer {index}, {layer.kind}, gives {_span(reached[index + 1])}: with a margin of {MARGIN:g} that "

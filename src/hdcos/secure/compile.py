@@ -4,13 +4,17 @@ The budget is 64 bits: what a value's fraction, the next weights' fraction and t
 A cosine swallows all fractions before it, so layers that feed one keep their weights in turns at a high scale and only
 ever need their result modulo one turn. Everything public rides in the weights: the normalisation of the Hadamard
 transform, the division of pooling, the factor 1 / (2 pi) of turns.
+
+A graph is compiled chain by chain (see wiring). Between chains a value is itself, in the whole ring, so that sums and
+one value after another are local; a value that several products read is opened once, under a fresh mask.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, dataclass, fields
-from math import inf, log2, pi, sqrt
-from typing import Any
+from math import frexp, inf, log2, pi, prod, sqrt
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +30,7 @@ from hdcos.secure import stages
 from hdcos.secure.activations import COMPARED_SCALE, RANGE_BITS, Largest, QuarterTurn, ToTurns, activation_stage
 from hdcos.secure.reader import PUBLIC, TURNS, VALUE, Part, Reader, apply_front, purpose_of
 from hdcos.secure.stages import Projection, Stage, Tensor
+from hdcos.secure.wiring import Chain, Reads, Wiring, cut
 
 Shape = tuple[int, ...]
 
@@ -45,6 +50,14 @@ SQUARE_SCALE = 18
 SERIES_SCALE = 37
 """Fraction bits of a series' result: as many as a product with dense weights leaves room for."""
 MOST_PHASE_BITS = 28
+LIFTED_BITS = 40
+"""Of a value that is rounded to OPENED_SCALE: it may be seven bits larger than values are."""
+UNROUNDED_SCALE = 37
+"""The highest that a product takes as it is: 16 bits of weights, and RANGE_BITS, fill the ring."""
+SETTLED_SCALE = 51
+"""The highest of a value between chains: beside values of up to 2**RANGE_BITS, any activation has room behind it."""
+LEAST_FRACTION, MOST_FRACTION = 16, 30
+"""Of a public factor that a value is multiplied by."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +74,8 @@ class CompiledNetwork:
     output_gain: float
     """The network's output is this times what the parties hold."""
     input_scale: int = INPUT_SCALE
+    reads: Reads = ()
+    """The values that each stage reads; none where each reads the one before it."""
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -69,7 +84,8 @@ class CompiledNetwork:
     def record(self) -> list[Any]:
         """Everything the two parties must have chosen alike, as JSON: stages with their scales, and tensors."""
         chosen = [[type(stage).__name__, _plain_fields(stage)] for stage in self.stages]
-        return [self.input_bits, self.output_gain, chosen, [asdict(tensor) for tensor in self.tensors]]
+        record = [self.input_bits, self.output_gain, chosen, [asdict(tensor) for tensor in self.tensors]]
+        return [*record, self.reads] if self.reads else record
 
     def apply_front(self, x: Array) -> Array:
         """Rows as the parties expect them."""
@@ -101,24 +117,104 @@ def compile_network(model: nn.Network, phase_bits: int = PHASE_BITS, dealer: boo
     `phase_bits` of each turn are opened, or all of them for WHOLE_TURN. Without a `dealer` no rounding is secret, and
     the scales are others.
     """
-    return _Compiler(model, phase_bits, dealer).compile()
+    return _GraphCompiler(model, phase_bits, dealer).compile()
+
+
+class _Place(NamedTuple):
+    """A value between chains: the stage that gives it, its scale, and whether it is opened."""
+
+    number: int
+    scale: int
+    masked: bool
+
+
+class _GraphCompiler:
+    """Compiles chain by chain, and joins what they give."""
+
+    def __init__(self, model: nn.Network, phase_bits: int, dealer: bool) -> None:
+        self.model, self.phase_bits, self.dealer = model, phase_bits, dealer
+        self.pieces, self.wiring = cut(model), Wiring()
+        chains = [piece for piece in self.pieces if isinstance(piece, Chain)]
+        self.products = Counter(chain.source for chain in chains if self._multiplies(chain))
+        """Of each value the chains that begin with a product of it."""
+        self.places = {0: _Place(0, INPUT_SCALE, True)}
+        self.opened: dict[int, _Place] = {}
+        self.front: tuple[Layer, ...] = ()
+        self.input_shape, self.input_bits, self.gain = model.input_shape, 0, 1.0
+
+    def compile(self) -> CompiledNetwork:
+        for piece in self.pieces:
+            if isinstance(piece, Chain):
+                self._chain(piece)
+            else:
+                self._join(piece)
+        made, reads = self.wiring.finish()
+        bits, shape = self.input_bits or 64, self.model.output_shape
+        return CompiledNetwork(self.front, self.input_shape, bits, made, shape, self.gain, reads=reads)
+
+    def _chain(self, chain: Chain) -> None:
+        place, last = self._read(chain), chain.end == len(self.model.layers)
+        compiler = _Compiler(self.model, self.phase_bits, self.dealer, chain, place.scale, place.masked)
+        if compiler.front:
+            self.front, self.input_shape = compiler.front, compiler.shapes[compiler.position]
+        made = compiler.compile(last)
+        if made and place.number == 0:
+            self.input_bits = max(self.input_bits, compiler.input_bits)
+        number = place.number
+        for stage in made:
+            number = self.wiring.add(stage, number)
+        self.places[chain.end] = _Place(number, compiler.scale, compiler.masked)
+        if last:
+            self.gain = compiler.gain
+
+    def _join(self, index: int) -> None:
+        layer, places = self.model.layers[index], [self.places[number] for number in self.model.inputs[index]]
+        name, scale = f"{index} {layer.kind}", max(place.scale for place in places)
+        if any(place.number == 0 for place in places):
+            self.input_bits = 64
+        joined = stages.Concat(name=name, axis=layer.axis) if isinstance(layer, nn.Concat) else stages.Sum(name=name)
+        number = self.wiring.add(joined, *(place.number for place in places))
+        self.places[index + 1] = _Place(number, scale, False)
+
+    def _read(self, chain: Chain) -> _Place:
+        """What a chain starts with: opened once, if it is not yet and several products read it."""
+        place, source = self.places[chain.source], chain.source
+        if place.masked or self.products[source] < 2 or not self._multiplies(chain):
+            return place
+        if source not in self.opened:
+            name, (number, scale, _) = f"{source - 1} {self.model.layers[source - 1].kind}", place
+            if scale > UNROUNDED_SCALE:
+                drop = scale - OPENED_SCALE
+                number = self.wiring.add(stages.Lift(name=f"{name} settled lift", drop=drop, bits=LIFTED_BITS), number)
+                scale = OPENED_SCALE
+            number = self.wiring.add(stages.Open(name=f"{name} opened"), number)
+            self.opened[source] = _Place(number, scale, True)
+        return self.opened[source]
+
+    def _multiplies(self, chain: Chain) -> bool:
+        """Whether a chain begins with a product that takes an opened value as it is."""
+        first = next(iter(chain.layers), None)
+        factors = () if first is None else self.model.layers[first].factors(self.model.shape_before(first))
+        return bool(factors) and factors[0].operation != "diagonal"
 
 
 class _Compiler(Reader):
-    """Walks the layers and keeps track of the value: its scale, ring, gain, and whether it is in turns."""
+    """Walks the layers of a chain and keeps track of the value: its scale, ring, gain, and whether it is in turns."""
 
-    def __init__(self, model: nn.Network, phase_bits: int, dealer: bool) -> None:
-        super().__init__(model)
+    def __init__(
+        self, model: nn.Network, phase_bits: int, dealer: bool, chain: Chain, scale: int, masked: bool
+    ) -> None:
+        super().__init__(model, chain.layers, has_front=chain.source == 0 and chain.alone)
         if not dealer:
             self.refuse_comparisons("takes comparisons, which need a dealer: start one with `hdcos dealer`")
         self.phase_bits, self.dealer = phase_bits, dealer
         self.made: list[Stage] = []
-        self.scale, self.bits, self.gain = INPUT_SCALE, 64, 1.0
-        self.masked, self.turns = True, False
+        self.scale, self.bits, self.gain = scale, 64, 1.0
+        self.masked, self.turns = masked, False
         self.input_bits = 64
 
-    def compile(self) -> CompiledNetwork:
-        start = self.shapes[self.position]
+    def compile(self, last: bool) -> list[Stage]:
+        """The stages of the chain; unless it is the last, they end with a value that any layer can read."""
         while self.position < len(self.layers):
             layer = self.layers[self.position]
             if isinstance(layer, Activation):
@@ -130,7 +226,33 @@ class _Compiler(Reader):
                 self.position += 1
             else:
                 self._linear(self.position)
-        return CompiledNetwork(self.front, start, self.input_bits, tuple(self.made), self.shapes[-1], self.gain)
+        if self.made and not last:
+            self._settle(f"{self.name(-1)} settled")
+        return self.made
+
+    def _settle(self, name: str) -> None:
+        """The value as any layer can read it: itself instead of a multiple, in the whole ring, at no higher scale."""
+        if self.gain != 1.0:
+            self._unscale(name)
+        if self.bits < 64 or self.scale > SETTLED_SCALE:
+            self._lift(name)
+
+    def _unscale(self, name: str) -> None:
+        """Multiply by the gain that no weights brought, which is public."""
+        mantissa, exponent = frexp(self.gain)
+        exact = mantissa == 0.5
+        if self.bits < 64 or self.scale + (1 - exponent if exact else LEAST_FRACTION) > SETTLED_SCALE:
+            self._lift(f"{name} sum", LIFTED_BITS + max(0, -exponent))
+        fraction = 1 - exponent if exact else min(MOST_FRACTION, SETTLED_SCALE - self.scale)
+        factor = 1 if exact else round(self.gain * 2**fraction)
+        self.made.append(stages.Scale(name=f"{name} scaled", factor=factor, fraction=fraction))
+        self.scale, self.gain, self.masked = self.scale + fraction, 1.0, False
+
+    def _lift(self, name: str, kept: int = LIFTED_BITS) -> None:
+        """Round the value, and bring it back to the whole ring."""
+        drop = max(0, self.scale - OPENED_SCALE)
+        self.made.append(stages.Lift(name=f"{name} lift", drop=drop, bits=min(kept, self.bits - drop)))
+        self.scale, self.bits = self.scale - drop, 64
 
     # ---- linear layers
 
@@ -139,7 +261,7 @@ class _Compiler(Reader):
         layer, (purpose, ahead) = self.layers[index], self._ahead(index)
         parts = self.parts(index, purpose)
         if not parts:
-            raise ModelError(f"layer {index}, {layer.kind}, cannot be computed on shares")
+            raise ModelError(f"layer {self.numbers[index]}, {layer.kind}, cannot be computed on shares")
         behind, self.gain = self.gain, 1.0
         for part in parts:
             before, after = behind if part.first else 1.0, ahead if part.last else 1.0
@@ -149,7 +271,7 @@ class _Compiler(Reader):
                 self._product(part, before, after)
         self.turns = purpose != VALUE
         if purpose != TURNS and self.bits - self.scale <= RANGE_BITS:
-            raise ModelError(f"layer {index}, {layer.kind}, leaves no room for values up to 2**{RANGE_BITS}")
+            raise ModelError(f"layer {self.numbers[index]}, {layer.kind}, leaves no room for values up to 2**{RANGE_BITS}")
         self.position = index + 1
 
     def _product(self, part: Part, before: float, after: float) -> None:
@@ -177,6 +299,8 @@ class _Compiler(Reader):
                 outputs=factor.outputs[0] if factor.operation == "circulant" else 0,
                 stride=factor.stride,
                 padding=factor.padding,
+                groups=factor.groups,
+                dilation=factor.dilation,
                 drop=drop,
                 bits=bits,
             )
@@ -232,33 +356,36 @@ class _Compiler(Reader):
     def _ahead(self, index: int) -> tuple[str, float]:
         """What the result of a linear layer is for, and the gain of the public layers on the way there."""
         gain = 1.0
-        for following in self.layers[index + 1 :]:
+        for position, following in enumerate(self.layers[index + 1 :], index + 1):
             if not isinstance(following, PUBLIC):
                 return purpose_of(following), gain
-            gain *= _gain(following)
+            gain *= _gain(following, self.shapes[position])
         return VALUE, gain
 
     def _room(self, wanted: int, name: str) -> None:
         """Bring the value back to the whole ring if what it needs after rounding does not fit."""
         drop = max(0, self.scale - OPENED_SCALE)
         if self.bits - drop < wanted:
-            kept = min(40, self.bits - drop)
-            self.made.append(stages.Lift(name=f"{name} lift", drop=drop, bits=kept))
-            self.scale, self.bits = self.scale - drop, 64
+            self._lift(name)
 
     # ---- public layers
 
     def _public(self, layer: Layer) -> None:
-        name = f"{self.position} {layer.kind}"
+        name = self.name(self.position)
         if isinstance(layer, nn.AvgPool2d):
             self.made.append(stages.Pool(name=name, window=layer.size))
+        elif isinstance(layer, nn.AdaptiveAvgPool2d):
+            down, across = layer.window(self.shapes[self.position])
+            self.made.append(stages.Pool(name=name, window=down, across=across))
+        elif isinstance(layer, nn.Reshape):
+            self.made.append(stages.Reshape(name=name, shape=layer.shape))
         elif isinstance(layer, nn.RandomProjection):
             signs = layer.signs().astype(np.int64).astype(np.uint64)
             self.made.append(stages.Project(name=name, signs=signs, kept=layer.kept(), size=layer.size))
         else:
             self.made.append(stages.Flatten(name=name))
         if self._after_activation():
-            self.gain *= _gain(layer)
+            self.gain *= _gain(layer, self.shapes[self.position])
         self.masked = False
         self.position += 1
 
@@ -270,28 +397,29 @@ class _Compiler(Reader):
         return True
 
     def _largest(self, index: int) -> None:
-        """The largest of squares: differences need one bit more than values. What gain there is goes on."""
+        """The largest of squares: differences need one bit more than values."""
         layer = self.layers[index]
         assert isinstance(layer, nn.MaxPool2d)
         if self.gain != 1.0:
-            raise ModelError(
-                f"layer {index}, {layer.kind}, follows an activation and a scaling layer, whose sums would not fit: "
-                f"put a linear layer between them"
-            )
+            self._unscale(f"{self.name(index)} argument")
         drop = max(0, self.scale - COMPARED_SCALE + 1)
         kept = self.scale - drop + RANGE_BITS + 3
         if kept > self.bits - drop:
-            raise ModelError(f"layer {index}, {layer.kind}, has no room for differences of up to 2**{RANGE_BITS + 1}")
-        self.made.append(Largest(name=f"{index} {layer.kind}", window=layer.size, drop=drop, bits=kept))
+            raise ModelError(
+                f"layer {self.numbers[index]}, {layer.kind}, has no room for differences of up to 2**{RANGE_BITS + 1}"
+            )
+        self.made.append(Largest(name=self.name(index), window=layer.size, drop=drop, bits=kept))
         self.masked = False
 
     # ---- activations
 
     def _activation(self, layer: Activation) -> None:
-        name, turns = f"{self.position} {layer.kind}", self.turns
+        name, turns = self.name(self.position), self.turns
         periodic = isinstance(layer, nn.Cos | nn.Sin)
         if not turns and self.gain != 1.0:
-            raise ModelError(f"{name} follows another activation and a scaling layer: put a linear layer between them")
+            self._unscale(f"{name} argument")
+        if not turns and isinstance(layer, nn.Cos | nn.Sin | nn.GrowingCos) and self.scale > UNROUNDED_SCALE:
+            self._lift(f"{name} argument")  # the factor of turns would be too coarse
         if not turns and periodic:
             self.made.append(ToTurns(name=f"{name} turns"))
             self.scale, self.bits = 62, 64
@@ -327,8 +455,8 @@ class _Compiler(Reader):
         if isinstance(following, nn.PHD) and self._ahead(end)[0] != TURNS:
             return False  # its products would leave too little room for values
         self.gain = 1.0
-        for between in self.layers[self.position + 1 : end]:
-            self.gain *= _gain(between)
+        for position in range(self.position + 1, end):
+            self.gain *= _gain(self.layers[position], self.shapes[position])
         self._linear(end, {"pool": pool})
         return True
 
@@ -357,10 +485,15 @@ class _Compiler(Reader):
         return trig._replace(phase_bits=min(self.phase_bits, self.scale))
 
 
+LATER_FIELDS = {"across": 0, "groups": 1, "dilation": 1}
+"""Left out of records at these values: networks without them have the records they always had."""
+
+
 def _plain_fields(stage: Stage) -> dict[str, Any]:
     """What a stage was made with, but for tensors and for arrays, which follow from its layer."""
     values = {item.name: getattr(stage, item.name) for item in fields(stage)}
     plain = {name: v for name, v in values.items() if isinstance(v, int | float | str | tuple | None)}
+    plain = {name: v for name, v in plain.items() if LATER_FIELDS.get(name, ...) != v}
     return plain | {name: asdict(v) for name, v in values.items() if isinstance(v, Series)}
 
 
@@ -369,10 +502,12 @@ def _limit(part: Part) -> float:
     return inf if part.purpose == TURNS else 2.0**RANGE_BITS
 
 
-def _gain(layer: Layer) -> float:
-    """What a public layer leaves out where it is computed in integers."""
+def _gain(layer: Layer, shape: Shape) -> float:
+    """What a public layer leaves out of rows of a shape where it is computed in integers."""
     if isinstance(layer, nn.AvgPool2d):
         return 1.0 / layer.size**2
+    if isinstance(layer, nn.AdaptiveAvgPool2d):
+        return 1.0 / prod(layer.window(shape))
     if isinstance(layer, nn.RandomProjection):
         return 1.0 / sqrt(layer.out_features)
     return 1.0

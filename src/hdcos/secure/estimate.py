@@ -20,7 +20,8 @@ from hdcos.protocol.rounds import together
 from hdcos.ring import Blank
 from hdcos.secure.compile import PHASE_BITS, CompiledNetwork, compile_network
 from hdcos.secure.program import MODEL, blank_parameters, mask_input, pieces, plan_inference, plan_weights
-from hdcos.secure.stages import Stage
+from hdcos.secure.stages import Stage, run_stage
+from hdcos.secure.wiring import Values
 
 ROUND_S = 150e-6
 """One exchange of little between two processes on one machine, with the work around it."""
@@ -71,9 +72,12 @@ def estimate(
     rows = [Blank(shape) if masked else blank_share(shape, chosen.input_scale) for shape in shapes]
     values = planner.drive(together(*(mask_input(planner.party, chosen, x) for x in rows)))  # type: ignore[arg-type]
     made = [] if masked else [_layer_cost("input", 0, planner, (0, 0), link)]
-    for stage in chosen.stages:
+    known = Values(len(chosen.stages), chosen.reads, values)
+    for index, stage in enumerate(chosen.stages):
         before = (len(planner.frames), len(planner.needs))
-        values = planner.drive(together(*(stage.run(planner.party, value, parameters) for value in values)))
+        parts = zip(*known.read(index), strict=True)
+        made_values = planner.drive(together(*(run_stage(planner.party, stage, part, parameters) for part in parts)))
+        known.keep(index, made_values)
         cost = _layer_cost(stage.name, _multiplications(stage, model, batch), planner, before, link)
         if cost.online.seconds or cost.offline.bytes_sent or cost.multiplications:
             made.append(cost)
@@ -100,7 +104,7 @@ def _multiplications(stage: Stage, model: Network, batch: int) -> int:
     if not stage.tensors() or not number.isdigit() or stage.name.endswith(" right") or " block " in stage.name:
         return 0
     index = int(number)
-    return batch * model.layers[index].multiplications(model.shapes[index])
+    return batch * model.layers[index].multiplications(model.shape_before(index))
 
 
 def total(layers: list[LayerCost]) -> LayerCost:

@@ -14,7 +14,8 @@ from hdcos.protocol.plan import Planned, blank_share, plan
 from hdcos.protocol.rounds import Rounds, named, together
 from hdcos.ring import Array, Blank
 from hdcos.secure.compile import CompiledNetwork
-from hdcos.secure.stages import Parameters, Value, as_share
+from hdcos.secure.stages import Parameters, Value, as_share, run_stage
+from hdcos.secure.wiring import Values
 from hdcos.sharing import Share
 
 
@@ -63,9 +64,12 @@ def infer(party: Party, network: CompiledNetwork, parameters: Parameters, x: Sha
     of exactly that mask, once, and sent the same D to both parties.
     """
     value: Value = yield from named("input", mask_input(party, network, x))
-    for stage in network.stages:
-        value = yield from named(stage.name, stage.run(party, value, parameters))
-    return as_share(party, value)
+    values = Values(len(network.stages), network.reads, value)
+    del value
+    for index, stage in enumerate(network.stages):
+        read = values.read(index)
+        values.keep(index, (yield from named(stage.name, run_stage(party, stage, read, parameters))))
+    return as_share(party, values.newest)
 
 
 def mask_input(party: Party, network: CompiledNetwork, x: Share | Array) -> Rounds[Masked]:

@@ -6,6 +6,7 @@ tensors. What its result is for decides the unit: turns before a cosine, else wh
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, pi
 
@@ -18,7 +19,7 @@ from hdcos.ring import Array
 from hdcos.ring.types import Pool
 from hdcos.secure.stages import Tensor
 
-PUBLIC = (nn.Flatten, nn.AvgPool2d, nn.RandomProjection)
+PUBLIC = (nn.Flatten, nn.Reshape, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.RandomProjection)
 FRONT = (*PUBLIC, nn.RandomFeatures)
 """What the owner of the rows may compute before sharing them; linear layers alone can stand behind secrets as well."""
 COMPARING = (nn.ReLU, nn.LeakyReLU, nn.MaxPool2d)
@@ -82,19 +83,31 @@ def apply_front(front: tuple[Layer, ...], x: Array) -> Array:
 
 
 class Reader:
-    """The layers of a network, from the first that is not public on."""
+    """Layers that follow each other, from the first that is not public on: all of a chain, or `numbers` of a graph.
 
-    def __init__(self, model: nn.Network) -> None:
-        self.layers, self.shapes = model.layers, model.shapes
+    Public layers at the beginning are the owner's, unless the rows are not read here, or not here alone.
+    """
+
+    def __init__(self, model: nn.Network, numbers: Sequence[int] | None = None, has_front: bool = True) -> None:
+        self.numbers = range(len(model.layers)) if numbers is None else numbers
+        """Of the layers in the network; positions are in this chain."""
+        self.layers = tuple(_plain_pooling(model.layers[n], model.shape_before(n)) for n in self.numbers)
+        self.shapes = tuple(model.shape_before(n) for n in self.numbers) + tuple(
+            model.shapes[n + 1] for n in self.numbers[-1:]
+        )
         secret = (index for index, layer in enumerate(self.layers) if not isinstance(layer, FRONT))
-        self.position = next(secret, len(self.layers))
+        self.position = next(secret, len(self.layers)) if has_front else 0
         self.front = tuple(self.layers[: self.position])
         for index in range(self.position, len(self.layers)):
             if isinstance(self.layers[index], nn.RandomFeatures):
                 raise ModelError(
-                    f"layer {index}, RandomFeatures, is computed by the owner of the rows before sharing them: put it "
-                    f"in front of the others, or take HadamardDiagonal with a bandwidth and Cos"
+                    f"layer {self.numbers[index]}, RandomFeatures, is computed by the owner of the rows before sharing "
+                    f"them: put it in front of the others, or take HadamardDiagonal with a bandwidth and Cos"
                 )
+
+    def name(self, index: int) -> str:
+        """Of the layer at a position: its number in the network, and its kind."""
+        return f"{self.numbers[index]} {self.layers[index].kind}"
 
     def refuse_comparisons(self, why: str) -> None:
         """ModelError names the first layer that compares, if there is one."""
@@ -103,7 +116,7 @@ class Reader:
                 other = (
                     "AvgPool2d, which costs none" if isinstance(layer, nn.MaxPool2d) else "Cos, which costs one round"
                 )
-                raise ModelError(f"layer {index}, {layer.kind}, {why}: use {other}")
+                raise ModelError(f"layer {self.numbers[index]}, {layer.kind}, {why}: use {other}")
 
     def parts(self, index: int, purpose: str) -> list[Part]:
         """The factors of a layer whose result has a purpose; none if it is not linear."""
@@ -111,7 +124,7 @@ class Reader:
         factors = layer.factors(self.shapes[index])
         last = len(factors) - 1
         return [
-            Part(index, layer, factor, purpose if number == last else VALUE, number == 0, number == last)
+            Part(self.numbers[index], layer, factor, purpose if number == last else VALUE, number == 0, number == last)
             for number, factor in enumerate(factors)
         ]
 
@@ -125,3 +138,11 @@ class Reader:
             elif not isinstance(layer, nn.Flatten):
                 return pool, index
         return pool, len(self.layers)
+
+
+def _plain_pooling(layer: Layer, shape: tuple[int, ...]) -> Layer:
+    """Pooling to a size as pooling of squares, where it is that."""
+    if not isinstance(layer, nn.AdaptiveAvgPool2d):
+        return layer
+    down, across = layer.window(shape)
+    return nn.AvgPool2d(down) if down == across else layer

@@ -18,6 +18,7 @@ from hdcos.generators import local
 from hdcos.nn import PHD
 from hdcos.nn.hadamard import PHD_FRACTION_BITS
 from hdcos.nn.layer import Layer
+from hdcos.offline.bilinear import concatenate
 from hdcos.protocol import hadamard, masked, opening
 from hdcos.protocol.cosine import Precision
 from hdcos.protocol.hadamard import HadamardCosine
@@ -233,12 +234,14 @@ class LiftedDiagonal(Diagonal):
 
 @dataclass(frozen=True, kw_only=True)
 class Product(Linear):
-    """A matrix product, convolution or circulant product: of the masked input, or of a share that is opened first."""
+    """A matrix product, convolution, circulant or channelwise product: of the masked input, or of a share that is opened first."""
 
     operation: str
     outputs: int = 0
     stride: int = 1
     padding: int = 0
+    groups: int = 1
+    dilation: int = 1
     drop: int = 0
     bits: int = 64
 
@@ -246,7 +249,8 @@ class Product(Linear):
         if not isinstance(value, Masked):
             value = yield from opening.open_masked(party, as_share(party, value), self.drop, self.bits)
         weight = parameters.weights[self.weight.name]
-        share = masked.product(party, value, weight, self.operation, (self.outputs,), self.stride, self.padding)
+        spacing = self.stride, self.padding, self.groups, self.dilation
+        share = masked.product(party, value, weight, self.operation, (self.outputs,), *spacing)
         return self._plus_bias(share, parameters)
 
 
@@ -262,17 +266,83 @@ class Lift(Stage):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Open(Stage):
+    """A value that several products read, opened for all of them: one round.
+
+    Its mask is fresh and masks this opening alone; each product takes a fresh sharing of the product of masks.
+    """
+
+    def run(self, party: Party, value: Value, parameters: Parameters) -> Rounds[Value]:
+        return (yield from opening.open_masked(party, as_share(party, value)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale(Stage):
+    """A value times a public factor / 2**fraction: no round. Only where no weights could bring the factor."""
+
+    factor: int
+    fraction: int
+
+    @local
+    def run(self, party: Party, value: Value, parameters: Parameters) -> Value:
+        x = as_share(party, value)
+        return (x * self.factor).rescaled(x.scale + self.fraction)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Join(Stage):
+    """One value of several, which are all in the whole ring and brought to one scale: no round."""
+
+    def joined(self, values: Sequence[Share]) -> Share:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sum(Join):
+    """The sum of values."""
+
+    def joined(self, values: Sequence[Share]) -> Share:
+        total, *more = values
+        for value in more:
+            total = total + value
+        return total
+
+
+@dataclass(frozen=True, kw_only=True)
+class Concat(Join):
+    """Values one after the other along an axis of a row."""
+
+    axis: int
+
+    def joined(self, values: Sequence[Share]) -> Share:
+        words = concatenate([value.words for value in values], self.axis + 1)
+        return Share(words, values[0].scale, values[0].bits)
+
+
+def run_stage(party: Party, stage: Stage, values: Sequence[Value], parameters: Parameters) -> Rounds[Value]:
+    """A stage with the values it reads."""
+    if isinstance(stage, Join):
+        shares = [as_share(party, value) for value in values]
+        scale = max(share.scale for share in shares)
+        return stage.joined([share.raised(scale) for share in shares])
+    (value,) = values
+    return (yield from stage.run(party, value, parameters))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Pool(Stage):
     """Sums over windows: no round. The next weights bring the division."""
 
     window: int
+    across: int = 0
+    """The width of a window that is no square."""
 
     @local
     def run(self, party: Party, value: Value, parameters: Parameters) -> Value:
-        x, w = as_share(party, value), self.window
+        x, w, a = as_share(party, value), self.window, self.across or self.window
         n, channels, height, width = x.shape
-        whole = x[:, :, : height // w * w, : width // w * w]  # a ragged edge is dropped, as in plaintext
-        return whole.reshape(n, channels, height // w, w, width // w, w).sum(5).sum(3)
+        whole = x[:, :, : height // w * w, : width // a * a]  # a ragged edge is dropped, as in plaintext
+        return whole.reshape(n, channels, height // w, w, width // a, a).sum(5).sum(3)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -283,6 +353,18 @@ class Flatten(Stage):
     def run(self, party: Party, value: Value, parameters: Parameters) -> Value:
         x = as_share(party, value)
         return x.reshape(len(x), -1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reshape(Stage):
+    """Rows in another shape: no round."""
+
+    shape: tuple[int, ...]
+
+    @local
+    def run(self, party: Party, value: Value, parameters: Parameters) -> Value:
+        x = as_share(party, value)
+        return x.reshape(len(x), *self.shape)
 
 
 @dataclass(frozen=True, kw_only=True)

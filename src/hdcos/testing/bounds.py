@@ -14,6 +14,7 @@ import numpy as np
 
 from hdcos import nn
 from hdcos.nn.activations import Activation, SeriesActivation
+from hdcos.nn.joins import Join
 from hdcos.nn.layer import Layer
 from hdcos.nn.network import Network
 from hdcos.protocol import fit, fourier, relu
@@ -23,17 +24,25 @@ from hdcos.secure import activations, stages
 from hdcos.secure.answers import LARGEST_NOISE
 from hdcos.secure.compile import OPENED_SCALE, PHASE_BITS, SQUARE_SCALE, CompiledNetwork, compile_network
 from hdcos.secure.stages import Tensor
+from hdcos.secure.wiring import Chain, cut
 
 
 def error_bound(model: Network, x: Array, phase_bits: int = PHASE_BITS, dealer: bool = True) -> Array:
     """The largest possible |private output - model(x)|, for each output of each row."""
     chosen = compile_network(model, phase_bits, dealer)
-    value = model.rows(x)
-    error = np.zeros_like(value)
-    for index, layer in enumerate(model.layers):
-        parameters = model.parameters(index)
-        if index == len(chosen.front):
-            error = error + 2.0 ** -(chosen.input_scale + 1)
+    values, errors = [model.rows(x)], [np.zeros(())]
+    first = next((piece.layers for piece in cut(model) if isinstance(piece, Chain)), ())
+    shared = first[len(chosen.front) - 1] + 1 if chosen.front else 0
+    for index, (layer, reads) in enumerate(zip(model.layers, model.inputs, strict=True)):
+        errors[index] = errors[index] + np.zeros_like(values[index])
+        if index == shared:
+            errors[index] += 2.0 ** -(chosen.input_scale + 1)
+        if isinstance(layer, Join):
+            values.append(layer.forward({}, *(values[number] for number in reads)))
+            errors.append(layer.forward({}, *(errors[number] for number in reads)))
+            continue
+        parameters, value, error = model.parameters(index), values[reads[0]], errors[reads[0]]
+        error = error + _public_rounding(index, chosen, " argument", value)
         if isinstance(layer, Activation):
             value, error = layer(value), _activation(layer, index, value, error, chosen)
         elif isinstance(layer, nn.MaxPool2d):
@@ -47,14 +56,28 @@ def error_bound(model: Network, x: Array, phase_bits: int = PHASE_BITS, dealer: 
         else:
             error = _linear(layer, index, parameters, value, error, chosen)
             value = layer.forward(parameters, value)
+        values.append(value)
+        errors.append(error + _public_rounding(index, chosen, " settled", value))
+    error = errors[-1]
     return error + LARGEST_NOISE * abs(chosen.output_gain)
+
+
+def _public_rounding(index: int, chosen: CompiledNetwork, where: str, value: Array) -> Array:
+    """What is lost in front of an activation, or where a chain ends: roundings, and that of a public factor."""
+    total = np.zeros(())
+    for stage in chosen.stages:
+        if stage.name.startswith(f"{index} ") and where in stage.name:
+            total = total + _opened(stage)
+            if isinstance(stage, stages.Scale) and stage.factor != 1:
+                total = total + 0.5 / stage.factor * (np.abs(value) + 1)
+    return total
 
 
 def _linear(
     layer: Layer, index: int, parameters: Mapping[str, Array], value: Array, error: Array, chosen: CompiledNetwork
 ) -> Array:
     """|W| (error + rounding) + |dW| |x| + |db|."""
-    made = [stage for stage in chosen.stages if stage.name.startswith(f"{index} ")]
+    made = [s for s in chosen.stages if s.name.startswith(f"{index} ") and " settled" not in s.name]
     tensors = {tensor.name.split(".")[1]: _rounding(tensor) for stage in made for tensor in stage.tensors()}
     if not tensors:  # a public layer: exact but for its own linearity
         return _absolute(layer, parameters, error)
@@ -120,7 +143,7 @@ def _opened(stage: stages.Stage) -> float:
 def _absolute(layer: Layer, parameters: Mapping[str, Array], x: Array) -> Array:
     """|W| x for x >= 0, without bias."""
     silent = {name: np.zeros_like(array) if name == "bias" else np.abs(array) for name, array in parameters.items()}
-    if isinstance(layer, nn.Conv2d | nn.AvgPool2d | nn.Flatten):
+    if isinstance(layer, nn.Conv2d | nn.Affine | nn.AvgPool2d | nn.AdaptiveAvgPool2d | nn.Flatten | nn.Reshape | nn.Identity):
         return layer.forward(silent, x)
     if isinstance(layer, nn.LowRank):
         result: Array = x @ silent["right"].T @ silent["left"].T

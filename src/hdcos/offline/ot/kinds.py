@@ -193,9 +193,9 @@ def _trig_pair(party: OtParty, kind: TrigPair, mine: Shares) -> Rounds[Shares]:
 def _mask_product(party: OtParty, kind: MaskProduct, mine: Shares, left: Referred, right: Referred) -> Rounds[Shares]:
     x, y = left.mask(kind.bits), right.mask(kind.bits)
     term: Term
-    if kind.elementwise:
-        units, size = x.shape[0], prod(kind.shape)
-        term = times_shared(party, reshape(y, y.shape[0], -1), reshape(x, units, size, 1), kind.bits)
+    if kind.elementwise or kind.operation == "channels":
+        units, size = x.shape[0], prod(y.shape[1:])
+        term = times_shared(party, reshape(y, y.shape[0], -1), reshape(x, units, size, -1), kind.bits)
         (product,) = yield from ask(term)
         return {"product": modulo(reshape(product, units, *kind.shape), kind.bits)}
     if not kind.product.over_rows:

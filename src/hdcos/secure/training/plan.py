@@ -195,6 +195,11 @@ class TrainingPlan:
 
 def training_plan(model: nn.Network, loss: str = "logistic") -> TrainingPlan:
     """How a network is trained; ModelError names the layer that cannot be trained on shares."""
+    if not isinstance(model, nn.Sequential):
+        raise ModelError(
+            "training on shares takes a chain of layers, an hdcos.nn.Sequential, and this is a Graph: train it in "
+            "plaintext and share what comes out"
+        )
     if loss not in LOSSES:
         raise InputError(f"no loss is called {loss!r}: choose from {', '.join(LOSSES)}")
     if len(model.output_shape) != 1:
@@ -220,6 +225,13 @@ class _Planner(Reader):
     def __init__(self, model: nn.Network, loss: str) -> None:
         super().__init__(model)
         self.refuse_comparisons("cannot be trained on shares")
+        for index, layer in enumerate(self.layers):
+            grouped = isinstance(layer, nn.Conv2d) and (layer.groups, layer.dilation) != (1, 1)
+            if grouped or isinstance(layer, nn.Affine | nn.Identity | nn.Reshape | nn.AdaptiveAvgPool2d):
+                what = "with groups or a dilation, " if grouped else ""
+                raise ModelError(
+                    f"layer {index}, {layer.kind}, {what}cannot be trained on shares: leave it out, or train in plaintext"
+                )
         self.loss = loss
 
     def blocks(self) -> tuple[LinearBlock, ...]:
