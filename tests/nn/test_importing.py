@@ -196,30 +196,33 @@ def test_batch_norm_that_two_layers_read_is_not_folded_into_one_of_them() -> Non
         (lambda x: x**2 + x, (4,)),
         (lambda x: torch.cat([x, x.abs(), torch.square(x)], dim=-1), (4,)),
         (lambda x: x + x, (4,)),
-        (lambda x: F.pad(x, (1, 2, 0, 1)).sum() * 0 + x, None),
         (lambda x: x.unsqueeze(1).squeeze(1).contiguous(), (4,)),
         (lambda x: x.permute(0, 2, 1), (1, 4)),
         (lambda x: F.adaptive_max_pool2d(x, 2).flatten(1), (2, 6, 6)),
         (lambda x: F.adaptive_avg_pool2d(x, (2, None)), (2, 6, 2)),
-        (lambda x: x.view(-1, 8).view(len(x), 2, 4), (8,)),
+        (lambda x: x.view(x.shape[0], 2, x.size(1) // 2), (8,)),
         (lambda x: F.dropout(x, training=False) + 1, (4,)),
         (lambda x: F.hardsigmoid(x) + F.prelu(x, torch.tensor([0.25], dtype=torch.float64)), (4,)),
     ],
 )  # fmt: skip
 def test_functions_methods_and_operators_are_read(function, shape) -> None:
     module = Calls(lambda m, x: function(x))
-    if shape is None:
-        with pytest.raises(ModelError, match=r"\(pad\).*\n.*\(sum\)"):
-            nn.from_torch(module, (2, 4, 4))
-        return
-    x = np.random.default_rng(5).normal(size=(3, *shape))
-    try:
-        model = nn.from_torch(module, shape)
-    except ModelError as error:
-        assert "len(x)" not in str(error)
-        assert "view" in str(error) or "x.view(-1" in str(error)
-        return
-    assert_same(module, model, x)
+    assert_same(module, nn.from_torch(module, shape), np.random.default_rng(5).normal(size=(3, *shape)))
+
+
+class Odd(tnn.Linear):
+    """A subclass that computes something else, and has an argument that is not needed."""
+
+    def forward(self, x: torch.Tensor, twice: bool = False) -> torch.Tensor:
+        return -super().forward(x) if not twice else x
+
+
+def test_a_subclass_is_read_by_what_it_computes() -> None:
+    torch.manual_seed(0)
+    module = tnn.Sequential(tnn.Linear(4, 4), Odd(4, 4), tnn.ReLU()).double()
+    model = nn.from_torch(module)
+    assert [layer.kind for layer in model.layers] == ["Dense", "Dense", "ReLU"]
+    assert_same(module, model, np.random.default_rng(0).normal(size=(3, 4)))
 
 
 @pytest.mark.parametrize(
@@ -292,6 +295,38 @@ def test_all_refusals_are_told_at_once_with_remedies() -> None:
     conversion = nn.convert(module, (4,))
     assert [fate.verdict for fate in conversion.report.refused] == [REFUSED] * 3
     assert conversion.report.total is None
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (tnn.Conv2d(2, 2, 3, stride=(1, 2)), r"stride \(1, 2\)"),
+        (tnn.Conv2d(2, 2, 3, padding_mode="circular", padding=1), "padding_mode='circular'"),
+        (tnn.Conv2d(2, 2, (3, 5)), "kernels of 3 x 5"),
+        (tnn.AvgPool2d((2, 3)), r"stride \(2, 3\)"),
+        (tnn.AvgPool2d(2, ceil_mode=True), "ceil_mode"),
+        (tnn.AvgPool2d(2, divisor_override=3), "divides by 3"),
+        (tnn.AvgPool2d(3, 1, 1, count_include_pad=False), "count_include_pad=True"),
+        (tnn.MaxPool2d(3, stride=2), r"pools windows of 3 x 3 at stride \(2, 2\)"),
+        (tnn.MaxPool2d((2, 3)), "pools windows of 2 x 3"),
+        (tnn.MaxPool2d(2, padding=1), "padding"),
+        (tnn.MaxPool2d(2, dilation=2), "dilation 2"),
+        (tnn.MaxPool2d(2, ceil_mode=True), "ceil_mode"),
+        (tnn.MaxPool2d(2, return_indices=True), "2 results"),
+        (tnn.LeakyReLU(1.5), "slope must be a number from -1 to 1"),
+        (tnn.PReLU(2), "another slope"),
+        (tnn.BatchNorm2d(2, track_running_stats=False), "normalises by the rows of each batch"),
+        (tnn.Softplus(threshold=1), "is linear from 1 on"),
+        (tnn.AdaptiveAvgPool2d(4), "AdaptiveAvgPool2d"),
+    ],
+    ids=repr,
+)
+def test_a_layer_that_is_not_quite_known_says_what_is_not(module: tnn.Module, message: str) -> None:
+    part = type(module).__name__
+    if part == "PReLU":
+        tnn.init.uniform_(module.weight)
+    with pytest.raises(ModelError, match=rf"layer 0 \({part}\) .*{message}"):
+        nn.from_torch(tnn.Sequential(module), (2, 9, 7))
 
 
 def branching(m: Any, x: torch.Tensor) -> torch.Tensor:

@@ -133,41 +133,6 @@ def test_a_lone_layer_is_a_network_and_trained_parameters_are_read() -> None:
     np.testing.assert_array_equal(from_torch(module).state()["0.bias"], np.ones(4))
 
 
-class Odd(torch.nn.Linear):
-    """A subclass that computes something else."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return -super().forward(x)
-
-
-@pytest.mark.parametrize(
-    ("module", "message"),
-    [
-        (torch.nn.GELU(), r"layer 1 \(GELU\) has no counterpart.*use a torch.nn.Sequential of Linear, Conv2d"),
-        (torch.nn.Sequential(torch.nn.Tanh(), torch.nn.BatchNorm1d(4)), r"layer 1.1 \(BatchNorm1d\)"),
-        (Odd(4, 4), r"layer 1 \(Odd\)"),
-        (torch.nn.Flatten(0), r"layer 1 \(Flatten\) must flatten everything but the batch"),
-        (torch.nn.Conv2d(1, 2, (3, 5)), r"layer 1 \(Conv2d\) must have a square kernel"),
-        (torch.nn.Conv2d(1, 2, 3, padding="same"), r"layer 1 \(Conv2d\) must have"),
-        (torch.nn.Conv2d(2, 2, 3, groups=2), r"layer 1 \(Conv2d\) .* one group"),
-        (torch.nn.Conv2d(2, 2, 3, dilation=2), r"layer 1 \(Conv2d\) .* no dilation"),
-        (torch.nn.AvgPool2d(3, stride=1), r"layer 1 \(AvgPool2d\) must have a square size, equal stride"),
-        (torch.nn.AvgPool2d((2, 3)), r"layer 1 \(AvgPool2d\)"),
-        (torch.nn.AvgPool2d(2, ceil_mode=True), r"layer 1 \(AvgPool2d\)"),
-        (torch.nn.MaxPool2d(3, stride=2), r"layer 1 \(MaxPool2d\) must have a square size, equal stride"),
-        (torch.nn.MaxPool2d((2, 3)), r"layer 1 \(MaxPool2d\)"),
-        (torch.nn.MaxPool2d(2, padding=1), r"layer 1 \(MaxPool2d\)"),
-        (torch.nn.MaxPool2d(2, dilation=2), r"layer 1 \(MaxPool2d\)"),
-        (torch.nn.MaxPool2d(2, ceil_mode=True), r"layer 1 \(MaxPool2d\)"),
-        (torch.nn.MaxPool2d(2, return_indices=True), r"layer 1 \(MaxPool2d\)"),
-        (torch.nn.LeakyReLU(1.5), r"LeakyReLU: slope must be a number from -1 to 1"),
-    ],
-)
-def test_a_module_without_counterpart_is_named(module: torch.nn.Module, message: str) -> None:
-    with pytest.raises(ModelError, match=message):
-        from_torch(torch.nn.Sequential(torch.nn.Linear(4, 4), module))
-
-
 def test_a_module_that_starts_with_a_convolution_needs_an_input_shape() -> None:
     with pytest.raises(ModelError, match="needs input_shape"):
         from_torch(torch.nn.Conv2d(1, 2, 3))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Any
 
@@ -31,6 +31,8 @@ from hdcos.nn.torch_modules import NATIVE, LayerModule
 FEW, MORE, CHECKED = 2, 3, 4
 """Rows of the two batches that tell shapes, and of the one that is compared."""
 IN_PLACE = "_"
+CHOSEN = ("interval", "compare")
+"""What a layer says of its computation on shares, and PyTorch's modules cannot."""
 FUNCTION_OF: dict[type[tnn.Module], str] = {
     tnn.Linear: "linear",
     tnn.Conv2d: "conv2d",
@@ -359,16 +361,24 @@ class _Reader:
         arrays = {name: _array(tensor) for name, tensor in part.named_parameters()}
         if isinstance(part, LayerModule):
             return self.writer.layer(part.layer, *inputs, arrays=arrays)
-        made = getattr(part, "layer", None)
-        if kind not in (tnn.Linear, tnn.Conv2d) and type(made) in NATIVE and isinstance(made, Layer):
-            return self.writer.layer(made, *inputs, arrays=arrays)
         name = FUNCTION_OF.get(kind, "")
         if name in MOVES:
-            return self._move(node, row)
-        function = getattr(self.functions, name, None)
-        wanted = inspect.signature(function).parameters if function is not None else {}
-        options = {each: getattr(part, each) for each in wanted if each != "input" and hasattr(part, each)}
-        return self._call(name, inputs, options)
+            value = self._move(node, row)
+        else:
+            function = getattr(self.functions, name, None)
+            wanted = inspect.signature(function).parameters if function is not None else {}
+            options = {each: getattr(part, each) for each in wanted if each != "input" and hasattr(part, each)}
+            value = self._call(name, inputs, options)
+        self._keep(getattr(part, "layer", None))
+        return value
+
+    def _keep(self, made: Any) -> None:
+        """Take the layer that `to_torch` made a module of, if the module still says the same: it chose intervals."""
+        last = self.writer.operations[-1]
+        read = last.options.get("layer")
+        if type(made) in NATIVE and isinstance(read, Layer) and type(read) is type(made):
+            if _without_choices(read) == _without_choices(made):
+                self.writer.operations[-1] = replace(last, options={**last.options, "layer": made})
 
     def _move(self, node: fx.Node, row: Shape) -> Value:
         """A step that may only change the shape: it is run on numbers that show where they went."""
@@ -389,6 +399,10 @@ class _Reader:
                 "use layers that keep the order of numbers: flatten, view and reshape do",
             )
         return self.writer.reshape(x, row)
+
+
+def _without_choices(layer: Layer) -> dict[str, Any]:
+    return {name: value for name, value in layer.to_json().items() if name not in CHOSEN}
 
 
 def _function_name(node: fx.Node) -> str:

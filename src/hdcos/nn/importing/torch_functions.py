@@ -157,6 +157,8 @@ class Functions:
         return self._write.layer(nn.SiLU(), input)
 
     def softplus(self, input: Value, beta: float = 1, threshold: float = 20) -> Value:
+        if threshold < 10:
+            raise Refused(f"is linear from {threshold} on", "use a threshold of 10 or more")
         stretched = input if beta == 1 else self._write.affine(input, float(beta), 0.0)
         value = self._write.layer(nn.Softplus(), stretched)
         return value if beta == 1 else self._write.affine(value, 1 / beta, 0.0)
