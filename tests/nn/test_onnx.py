@@ -128,9 +128,9 @@ CASES: dict[str, tuple[list[Any], dict[str, np.ndarray], list[Any], list[str]]] 
     "gelu in pieces": (
         [
             node("Div", "x root", "a"), node("Erf", "a", "b"), node("Add", "b one", "c"), node("Mul", "x c", "d"),
-            node("Mul", "d half"),
+            node("Mul", "d point"),
         ],
-        {"root": np.float32(np.sqrt(2)), "one": np.float32(1), "half": np.float32(0.5)}, ["n", 4], ["GELU"],
+        {"root": np.float32(np.sqrt(2)), "one": np.float32(1), "point": np.float32(0.5)}, ["n", 4], ["GELU"],
     ),
     "silu in pieces": ([node("Sigmoid", "x", "s"), node("Mul", "s x")], {}, ["n", 4], ["SiLU"]),
     "left out": (

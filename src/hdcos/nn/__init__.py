@@ -47,6 +47,7 @@ from hdcos.nn.hadamard import RandomProjection as RandomProjection
 from hdcos.nn.importing import convert as convert
 from hdcos.nn.importing import from_onnx as from_onnx
 from hdcos.nn.importing import from_torch as from_torch
+from hdcos.nn.importing import replace_relu as replace_relu
 from hdcos.nn.joins import Add as Add
 from hdcos.nn.joins import Concat as Concat
 from hdcos.nn.layer import Layer as Layer

@@ -9,6 +9,7 @@ onnx_nodes       what ONNX's operators are in operations
 simplify         BatchNorm and other constants folded into weights, what is left out
 build            layers of operations, and what became of each
 conversion       the network, and a report with the price of each layer
+replace          cosine for ReLU in PyTorch modules
 
 Everything happens where the network is: the parties see the architecture and shares of the parameters, as of any network.
 """
@@ -81,6 +82,18 @@ def convert(
         return _conversion(_read_module(module, example, input_shape))
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from error
+
+
+def replace_relu(module: Any) -> Any:
+    """A copy of a PyTorch module with a cosine in the place of each ReLU, ReLU6 and LeakyReLU.
+
+    It computes something else: train it on, for a tenth of the epochs of the first training or so, before it is imported.
+    What that saves on shares is in the reports of both.
+    """
+    _check_torch()
+    from hdcos.nn.importing.replace import replace_relu
+
+    return replace_relu(module)
 
 
 def _conversion(built: Built) -> Conversion:

@@ -83,8 +83,8 @@ ANYTHING = "use another layer; docs/networks.md lists what can be imported"
 def read_module(module: Any, shape: Shape | None, example: torch.Tensor | None) -> Built:
     """The network that a module is; ModelError where it cannot be traced, fates of its parts where it can."""
     traceable = _checked(module)
-    with _evaluating(traceable), torch.no_grad():
-        traced = traceable if isinstance(traceable, fx.GraphModule) else _trace(traceable)
+    with evaluating(traceable), torch.no_grad():
+        traced = traceable if isinstance(traceable, fx.GraphModule) else trace(traceable)
         dtype, device = _kind(traced)
         if example is None:
             shape = shape or getattr(module, "hdcos_input_shape", None) or _first_features(traced)
@@ -144,7 +144,7 @@ def _checked(module: Any) -> tnn.Module:
 
 
 @contextmanager
-def _evaluating(module: tnn.Module) -> Iterator[None]:
+def evaluating(module: tnn.Module) -> Iterator[None]:
     """In evaluation mode, and as it was afterwards."""
     training = {part: part.training for part in module.modules()}
     try:
@@ -156,7 +156,7 @@ def _evaluating(module: tnn.Module) -> Iterator[None]:
             part.training = was
 
 
-def _trace(module: tnn.Module) -> fx.GraphModule:
+def trace(module: tnn.Module) -> fx.GraphModule:
     parameters = inspect.signature(module.forward).parameters.values()
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     needed = [each.name for each in parameters if each.default is each.empty and each.kind not in variable]
@@ -285,7 +285,7 @@ class _Reader:
         writer, part = self.writer, self._part(node)
         target = str(node.target)
         writer.name = node.name if part is None else "0" if target == "whole" else target.removeprefix("whole.")
-        writer.source = type(part).__name__ if part is not None else _function_name(node)
+        writer.source = type(part).__name__ if part is not None else function_name(node)
         before = len(writer.operations)
         try:
             if not row or (few, more) != (_Rows((FEW, *row)), _Rows((MORE, *row))):
@@ -312,7 +312,7 @@ class _Reader:
     def _value(self, node: fx.Node, part: tnn.Module | None, row: Shape) -> Value:
         if part is not None:
             return self._module(node, part, row)
-        name = _function_name(node)
+        name = function_name(node)
         if name in MOVES:
             return self._move(node, row)
         arguments, named = self._arguments(node)
@@ -405,7 +405,7 @@ def _without_choices(layer: Layer) -> dict[str, Any]:
     return {name: value for name, value in layer.to_json().items() if name not in CHOSEN}
 
 
-def _function_name(node: fx.Node) -> str:
+def function_name(node: fx.Node) -> str:
     target = node.target
     if hasattr(target, "_schema"):
         name = str(target._schema.name).split("::")[-1]
