@@ -55,7 +55,7 @@ def random_graph(seed: int) -> nn.Graph:
         choices: list[tuple[nn.Layer, tuple[int, ...]]] = [
             (nn.ReLU(), (number,)),
             (nn.Cos(), (number,)),
-            (nn.Tanh(interval=16), (number,)),
+            (nn.Sin(), (number,)),
             (nn.Affine(shape[0]), (number,)),
             (nn.Identity(), (number,)),
             *[(nn.Add(), (number, int(generator.choice(same))))] * 3,
@@ -179,6 +179,17 @@ def test_chains_of_cosines_between_joins_are_fused_as_in_networks_without(option
     kinds = [type(stage).__name__ for stage in compile_network(model).stages]
     assert kinds.count("FusedDiagonal") == 2
     check(model, np.random.default_rng(0).uniform(-1, 1, (4, 8)), **options)
+
+
+def test_series_and_polynomials_between_joins_have_room() -> None:
+    net = Builder((5,))
+    hidden = net(nn.Tanh(interval=12), net(nn.Dense(5, 6), 0))
+    squared = net(nn.Square(), hidden)
+    net(nn.Add(), net(nn.Dense(6, 6), hidden), net(nn.LowRank(6, 6, 2), squared), squared)
+    net(nn.Concat(), net(nn.GrowingCos()), hidden, net(nn.LeakyReLU(0.1), squared + 3))
+    net(nn.Circulant(18, 4))
+    model = net.graph(3)
+    check(model, np.random.default_rng(0).uniform(-1, 1, (4, 5)), masked=False)
 
 
 def test_leading_public_layers_are_the_owners_as_long_as_nobody_else_reads_the_rows() -> None:

@@ -185,7 +185,8 @@ class _GraphCompiler:
             name, (number, scale, _) = f"{source - 1} {self.model.layers[source - 1].kind}", place
             if scale > UNROUNDED_SCALE:
                 drop = scale - OPENED_SCALE
-                number = self.wiring.add(stages.Lift(name=f"{name} settled lift", drop=drop, bits=LIFTED_BITS), number)
+                lift = stages.Lift(name=f"{name} settled lift", drop=drop, bits=min(LIFTED_BITS, 64 - drop))
+                number = self.wiring.add(lift, number)
                 scale = OPENED_SCALE
             number = self.wiring.add(stages.Open(name=f"{name} opened"), number)
             self.opened[source] = _Place(number, scale, True)
@@ -335,7 +336,7 @@ class _Compiler(Reader):
             self.input_bits, self.masked = bits, False
             kind, options = stages.MaskedDiagonal, {}
         else:
-            self._room(OPENED_SCALE + RANGE_BITS + 2, f"{part.index} {layer.kind}")
+            self._room(OPENED_SCALE + RANGE_BITS + 2, self.name(part.index))
             drop = max(0, self.scale - OPENED_SCALE)
             scale = self.scale - drop + weight_scale + extra
             kind, options = stages.LiftedDiagonal, {"drop": drop, "bits": min(LIFT_BITS, self.bits - drop)}

@@ -40,16 +40,19 @@ class Part:
     """A factor of a linear layer where it stands."""
 
     index: int
+    """Where its layer stands among those that are read."""
     layer: Layer
     factor: Factor
     purpose: str
     """What its result is for."""
     first: bool
     last: bool
+    number: int
+    """Of its layer in the network: tensors and steps are called after it."""
 
     @property
     def name(self) -> str:
-        return f"{self.index} {self.layer.kind} {self.factor.name}".rstrip()
+        return f"{self.number} {self.layer.kind} {self.factor.name}".rstrip()
 
     @property
     def unit(self) -> float:
@@ -59,7 +62,7 @@ class Part:
     def weight(self, scale: int, factor: float, bits: int = 64, limit: float = inf) -> Tensor:
         flipped, shape = self.factor.operation == "matmul", self.layer.parameter_shapes()[self.factor.weight]
         shape = shape[::-1] if flipped else shape
-        name = f"{self.index}.{self.factor.weight}"
+        name = f"{self.number}.{self.factor.weight}"
         return Tensor(name, shape, scale, factor, bits, transposed=flipped, limit=limit)
 
     def bias(self, scale: int, factor: float, bits: int = 64, limit: float = inf) -> Tensor | None:
@@ -67,7 +70,7 @@ class Part:
         if not self.last:
             return None
         shape = self.layer.parameter_shapes()["bias"]
-        return Tensor(f"{self.index}.bias", shape, scale, factor, bits, masked=False, limit=limit)
+        return Tensor(f"{self.number}.bias", shape, scale, factor, bits, masked=False, limit=limit)
 
 
 def apply_front(front: tuple[Layer, ...], x: Array) -> Array:
@@ -91,6 +94,7 @@ class Reader:
     def __init__(self, model: nn.Network, numbers: Sequence[int] | None = None, has_front: bool = True) -> None:
         self.numbers = range(len(model.layers)) if numbers is None else numbers
         """Of the layers in the network; positions are in this chain."""
+        self._kinds = [model.layers[n].kind for n in self.numbers]
         self.layers = tuple(_plain_pooling(model.layers[n], model.shape_before(n)) for n in self.numbers)
         self.shapes = tuple(model.shape_before(n) for n in self.numbers) + tuple(
             model.shapes[n + 1] for n in self.numbers[-1:]
@@ -107,7 +111,7 @@ class Reader:
 
     def name(self, index: int) -> str:
         """Of the layer at a position: its number in the network, and its kind."""
-        return f"{self.numbers[index]} {self.layers[index].kind}"
+        return f"{self.numbers[index]} {self._kinds[index]}"
 
     def refuse_comparisons(self, why: str) -> None:
         """ModelError names the first layer that compares, if there is one."""
@@ -124,8 +128,8 @@ class Reader:
         factors = layer.factors(self.shapes[index])
         last = len(factors) - 1
         return [
-            Part(self.numbers[index], layer, factor, purpose if number == last else VALUE, number == 0, number == last)
-            for number, factor in enumerate(factors)
+            Part(index, layer, factor, purpose if place == last else VALUE, place == 0, place == last, self.numbers[index])
+            for place, factor in enumerate(factors)
         ]
 
     def pooling(self, position: int) -> tuple[Pool | None, int]:
