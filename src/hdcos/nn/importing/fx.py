@@ -191,6 +191,8 @@ def _first_features(traced: fx.GraphModule) -> Shape:
             return (part.in_features,)
         if isinstance(part, LayerModule) and isinstance(part.layer, Linear):
             return (part.layer.in_features,)
+        if isinstance(part, tnn.BatchNorm1d):
+            return (part.num_features,)
         if isinstance(part, tnn.Conv2d | tnn.BatchNorm2d | tnn.Flatten | tnn.MaxPool2d | tnn.AvgPool2d):
             break
     raise ModelError(
@@ -358,8 +360,8 @@ class _Reader:
         if part._forward_hooks or part._forward_pre_hooks:
             raise Refused("has hooks, which are not traced", "remove them, as torch.nn.utils.remove_weight_norm does")
         inputs = [self.values[each] for each in node.all_input_nodes if each in self.values]
-        arrays = {name: _array(tensor) for name, tensor in part.named_parameters()}
         if isinstance(part, LayerModule):
+            arrays = {name: _array(tensor) for name, tensor in part.named_parameters()}
             return self.writer.layer(part.layer, *inputs, arrays=arrays)
         name = FUNCTION_OF.get(kind, "")
         if name in MOVES:

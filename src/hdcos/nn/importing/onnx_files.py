@@ -6,6 +6,7 @@ appears nowhere else, so that what a file computes of shapes tells whether it ke
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Iterator, Sequence
 from math import prod
@@ -128,16 +129,17 @@ class _Reader:
         writer.name, writer.source = node.name or node.output[0] or str(number), node.op_type
         before, place = len(writer.operations), 1 if node.op_type == "LinearClassifier" else 0
         try:
-            if node.op_type == "Shape" and inputs:
-                self.constants[node.output[0]] = self._shape(node, inputs[0])
+            if any(name in self.lost for name in names):
+                self.lost |= set(node.output)
+                self.values[node.output[place]] = writer.write("lost", inputs, ())
                 return
-            if names and not inputs and not any(name in self.lost for name in names) or node.op_type == "Constant":
-                self.constants[node.output[0]] = self._constant(node)
+            unknown = [name for name in names if name not in self.values and name not in self.constants]
+            if unknown:
+                raise Refused(f"reads {unknown[0]}, which is not computed", "take the first result of what gives it")
+            if not inputs or node.op_type == "Shape":
+                self.constants[node.output[0]] = self._shape(node, inputs[0]) if inputs else self._constant(node)
                 return
-            if any(name in self.lost or name not in self.values | self.constants for name in names):
-                self._lose(node, inputs)
-                return
-            value = self._value(node, inputs)
+            value = self._value(node)
         except ModelError as error:
             del writer.operations[before:]
             refused = error if isinstance(error, Refused) else Refused(f"cannot be imported, {error}", "")
@@ -147,11 +149,7 @@ class _Reader:
                 self.lost |= set(node.output)
         self.values[node.output[place]] = value
 
-    def _lose(self, node: onnx.NodeProto, inputs: Sequence[Value]) -> None:
-        self.lost |= set(node.output)
-        self.values[node.output[0]] = self.writer.write("lost", inputs, ())
-
-    def _value(self, node: onnx.NodeProto, inputs: list[Value]) -> Value:
+    def _value(self, node: onnx.NodeProto) -> Value:
         known = node.domain in ("", "ai.onnx", "ai.onnx.ml")
         function = getattr(Nodes, node.op_type.lower(), None) if known and node.op_type[0].isupper() else None
         if function is None:
@@ -161,11 +159,10 @@ class _Reader:
         rows = self.fixed or OPEN_ROWS
         nodes = Nodes(self.writer, dict(_attributes(node)), self.opsets.get("", self.opsets.get("ai.onnx", 1)), rows)
         try:
-            value: Value = function(nodes, *arguments)
-        except TypeError as error:
-            if "positional argument" not in str(error):
-                raise
-            raise Refused(f"has {len(arguments)} inputs", "use its commonest arguments") from error
+            inspect.signature(function).bind(nodes, *arguments)
+        except TypeError:
+            raise Refused(f"has {len(arguments)} inputs", "use its commonest arguments") from None
+        value: Value = function(nodes, *arguments)
         return value
 
     # ---- constants
