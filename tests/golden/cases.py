@@ -116,7 +116,7 @@ def _compared() -> nn.Sequential:
 
 
 def _pictures() -> nn.Graph:
-    """A residual network: rows that are read twice, a value that is opened once for two products, groups and dilation."""
+    """A residual network: rows that are read twice, a value that is opened once for two products, groups, dilation."""
     layers = [
         nn.Conv2d(1, 4, 3, padding=1),
         nn.ReLU(),

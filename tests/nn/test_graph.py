@@ -190,3 +190,28 @@ def test_an_affine_layer_has_a_weight_and_a_bias_for_each_channel(shape) -> None
         np.testing.assert_allclose(changed[:, channel], x[:, channel] * (channel + 1) + 10 * (channel + 1))
     with pytest.raises(ModelError, match="Affine takes shape"):
         nn.Affine(2).output_shape(shape)
+
+
+@pytest.mark.parametrize("kind", [nn.AvgPool2d, nn.MaxPool2d])
+@pytest.mark.parametrize(("size", "stride", "padding"), [(3, 2, 1), (3, 1, 0), (2, 3, 1), (2, None, 0), (3, 3, 1)])
+def test_pooling_with_a_stride_and_padding_is_pytorchs(kind, size, stride, padding) -> None:
+    layer = kind(size, stride, padding)
+    model = nn.Sequential([layer], input_shape=(2, 7, 8))
+    x = np.random.default_rng(0).standard_normal((3, 2, 7, 8)) - 2  # mostly below the zeros of padding
+    module = model.to_torch(torch.float64)
+    np.testing.assert_allclose(model(x), module(torch.from_numpy(x)).numpy(), atol=1e-14)
+    assert nn.layer_from_json(layer.to_json()) == layer
+    assert ("stride" in layer.to_json(), "padding" in layer.to_json()) == (stride is not None, padding > 0)
+
+
+def test_pooling_that_would_see_nothing_or_take_forever_is_refused() -> None:
+    with pytest.raises(ModelError, match="squares of 3 have a padding of up to 1, got 2"):
+        nn.MaxPool2d(3, 1, 2)
+    with pytest.raises(ModelError, match="at most 64 pixels a side"):
+        nn.AvgPool2d(65, 1)
+    with pytest.raises(ModelError, match="layer 0, AvgPool2d, works on"):
+        nn.Network.outline({"input_shape": [1, 1024, 1024], "layers": [{"type": "AvgPool2d", "size": 64, "stride": 1}]})
+    with pytest.raises(ModelError, match="layer 1, MaxPool2d, with a stride or padding, cannot be trained"):
+        training_plan(
+            nn.Sequential([nn.Conv2d(1, 1, 1), nn.MaxPool2d(2, 1), nn.Flatten(), nn.Dense(4, 1)], input_shape=(1, 3, 3))
+        )

@@ -85,7 +85,7 @@ def test_a_product_by_channels_has_one_number_for_each(shape):
 
 
 def test_gradients_have_neither_groups_nor_dilation():
-    with pytest.raises(InputError, match="conv2d.input has neither groups nor a dilation"):
+    with pytest.raises(InputError, match=r"conv2d\.input has neither groups nor a dilation"):
         Bilinear("conv2d.input", (2, 8, 8), groups=2)
 
 

@@ -105,7 +105,7 @@ def test_random_graphs_give_the_plaintext_output_at_the_planned_price(seed: int)
 
 
 def resnet() -> nn.Graph:
-    """Two residual blocks, the second with stride 2 and a convolution in its shortcut, as they are once norms are folded."""
+    """Two residual blocks, the second with stride 2 and a convolution in its shortcut; norms are folded."""
     net = Builder((1, 8, 8))
     net(nn.Conv2d(1, 4, 3, padding=1))
     start = net(nn.ReLU())
@@ -129,7 +129,7 @@ def test_a_small_resnet_predicts_on_shares(masked: bool) -> None:
     outputs = check(model, x, masked)
     assert np.abs(outputs - model(x)).max() < 5e-3
     planned = plan_inference(compile_network(model))
-    # Four convolutions that open what they read, of which two read the same; five ReLUs of three rounds; the last layer.
+    # Five convolutions behind the first, of which two read what is opened once; five ReLUs of three rounds; the last.
     assert planned.rounds == 4 + 5 * 3 + 1
     assert stated_queries(compile_network(model)) == pytest.approx(RECTIFIED * 4 / 10)
 
@@ -234,10 +234,25 @@ def test_pooling_to_a_size_takes_windows_that_are_no_squares() -> None:
     check(model, np.random.default_rng(0).uniform(-1, 1, (3, 2, 6, 9)))
 
 
+@pytest.mark.parametrize("kind", [nn.AvgPool2d, nn.MaxPool2d])
+def test_pooling_with_a_stride_and_padding(kind) -> None:
+    net = Builder((2, 7, 6))
+    net(nn.Conv2d(2, 3, 1))
+    net(kind(3, 2, 1))
+    net(nn.Affine(3))
+    net(kind(2, 1))
+    net(nn.Flatten())
+    net(nn.Dense(18, 2))
+    model = net.graph()
+    check(model, np.random.default_rng(0).uniform(-1, 1, (3, 2, 7, 6)))
+
+
 def test_layers_that_do_nothing_cost_nothing_and_change_nothing() -> None:
     layers = [nn.Dense(4, 8), nn.Cos(), nn.HadamardDiagonal(8, 2)]
     plain = nn.Sequential(layers, 4)
-    padded = nn.Sequential([nn.Dropout(), layers[0], nn.Identity(), layers[1], nn.Dropout(0.1), layers[2], nn.Identity()])
+    padded = nn.Sequential(
+        [nn.Dropout(), layers[0], nn.Identity(), layers[1], nn.Dropout(0.1), layers[2], nn.Identity()]
+    )
     padded = padded.with_state({f"{2 * int(k[0]) + 1}{k[1:]}": v for k, v in plain.state().items()})
     first, second = (compile_network(model) for model in (plain, padded))
     assert [type(stage) for stage in first.stages] == [type(stage) for stage in second.stages]
@@ -246,7 +261,9 @@ def test_layers_that_do_nothing_cost_nothing_and_change_nothing() -> None:
 
 
 def test_records_of_networks_without_graphs_are_what_they_were() -> None:
-    chosen = compile_network(nn.Sequential([nn.Conv2d(1, 2, 3), nn.Cos(), nn.AvgPool2d(2), nn.ReLU()], input_shape=(1, 6, 6)))
+    chosen = compile_network(
+        nn.Sequential([nn.Conv2d(1, 2, 3), nn.Cos(), nn.AvgPool2d(2), nn.ReLU()], input_shape=(1, 6, 6))
+    )
     assert (len(chosen.record()), chosen.reads) == (4, ())
     assert not {"groups", "dilation", "across"} & {name for _, fields in chosen.record()[2] for name in fields}
     wired = compile_network(resnet())

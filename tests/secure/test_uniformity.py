@@ -102,7 +102,7 @@ def test_openings_of_a_network_that_compares_are_uniform_whatever_the_signs(pixe
 
 @pytest.mark.parametrize("feature", [0.0, -1.5, 1.5])
 def test_openings_of_a_graph_are_uniform_whatever_is_added_or_read_twice(feature: float) -> None:
-    """The rows are read by three layers, a sum by two products for which it is opened once, and rounded for a cosine."""
+    """The rows are read by three layers, a sum by two products for which it is opened once, and one by a cosine."""
     layers = [nn.Dense(4, 4), nn.ReLU(), nn.Dense(4, 4), nn.Add(), nn.Dense(4, 4), nn.Dense(4, 4), nn.Add(), nn.Add()]
     inputs = [[0], [1], [2], [3, 0], [4], [4], [5, 6], [7, 4, 0]]
     model = nn.Graph([*layers, nn.Affine(4), nn.Cos(), nn.Add()], [*inputs, [8], [9], [10, 9]])

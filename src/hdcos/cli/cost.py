@@ -339,9 +339,7 @@ def show_sources(title: str, costs: list[SourceCost]) -> None:
     show(table)
 
 
-def show_training_cost(
-    name: str, model: nn.Network, batch: int, rows: int, network: Emulation, as_json: bool
-) -> None:
+def show_training_cost(name: str, model: nn.Network, batch: int, rows: int, network: Emulation, as_json: bool) -> None:
     """One step of training and one epoch: online, and the material from either source."""
     planned = plan_step(model, batch)
     steps, material = rows // batch, planned.material

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -16,13 +16,16 @@ from hdcos.ring import Array
 ROWS_AT_ONCE = 32
 """Images unfolded at a time: an unfolded image is kernel_size^2 times as large."""
 
+MOST_WINDOW = 64
+"""Of a side of pooled squares that overlap: all their pixels are taken one after another."""
+
 
 @dataclass(frozen=True)
 class Conv2d(Layer):
     """Cross-correlation with square kernels, zero padding on every side, and a bias per output channel. Glorot.
 
-    With `groups` the channels are divided into as many, and each output sees one group only: its own channel alone where
-    there are as many groups as channels. With `dilation` d a kernel sees every d-th pixel.
+    With `groups` the channels are divided into as many, and each output sees one group only: its own channel alone
+    where there are as many groups as channels. With `dilation` d a kernel sees every d-th pixel.
     """
 
     in_channels: int
@@ -106,30 +109,79 @@ class Conv2d(Layer):
 
 @dataclass(frozen=True)
 class Pooling(Layer, abstract=True):
-    """One number of each size x size square; squares do not overlap, rows and columns that fill none are dropped."""
+    """One number of each size x size square, which do not overlap unless a `stride` says so.
+
+    Rows and columns that fill no square are dropped; `padding` puts as many around the image first.
+    """
 
     size: int
+    stride: int | None = None
+    padding: int = 0
+    border: ClassVar[str]
+    """What is around the image, as NumPy calls it."""
 
     def __post_init__(self) -> None:
         self._check_whole(1, "size")
+        self._check_whole(0, "padding")
+        if self.stride is not None:
+            self._check_whole(1, "stride")
+        if 2 * self.padding > self.size:
+            raise ModelError(
+                f"{self.kind}: squares of {self.size} have a padding of up to {self.size // 2}, got {self.padding}"
+            )
+        if not self.plain and self.size > MOST_WINDOW:
+            raise ModelError(
+                f"{self.kind}: squares that overlap or reach over the border have at most {MOST_WINDOW} pixels a side, "
+                f"got {self.size}"
+            )
+
+    @property
+    def step(self) -> int:
+        """From one square to the next."""
+        return self.size if self.stride is None else self.stride
+
+    @property
+    def plain(self) -> bool:
+        """Whether squares stand side by side, and inside the image."""
+        return self.step == self.size and not self.padding
+
+    def to_json(self) -> dict[str, Any]:
+        """Without `stride` and `padding` as it was before there were any."""
+        record = super().to_json()
+        return {
+            name: value for name, value in record.items() if (name, value) not in (("stride", None), ("padding", 0))
+        }
 
     def output_shape(self, shape: Shape) -> Shape:
         if len(shape) != 3 or min(shape[1:]) < self.size:
             raise ModelError(
                 f"{self.kind} takes shape (channels, height, width) of at least {self.size} pixels, got {shape}"
             )
-        return (shape[0], shape[1] // self.size, shape[2] // self.size)
+        height, width = ((side + 2 * self.padding - self.size) // self.step + 1 for side in shape[1:])
+        return (shape[0], height, width)
+
+    def row_elements(self, shape: Shape) -> int:
+        """Squares that overlap are there one by one."""
+        made = self.output_shape(shape)
+        return prod(shape) + prod(made) if self.plain else 2 * prod(shape) + prod(made) * (self.size**2 + 1)
 
     def squares(self, x: Array) -> Array:
         """Axes 3 and 5 are those of the squares."""
         channels, height, width = self.output_shape(x.shape[1:])
+        if not self.plain:
+            around = (self.padding, self.padding)
+            padded = np.pad(x, ((0, 0), (0, 0), around, around), mode=self.border)  # type: ignore[call-overload]
+            seen = np.lib.stride_tricks.sliding_window_view(padded, (self.size, self.size), axis=(2, 3))
+            return np.asarray(seen[:, :, :: self.step, :: self.step].transpose(0, 1, 2, 4, 3, 5))
         used = x[:, :, : height * self.size, : width * self.size]
         return used.reshape(len(x), channels, height, self.size, width, self.size)
 
 
 @dataclass(frozen=True)
 class AvgPool2d(Pooling):
-    """Means of squares."""
+    """Means of squares, zeros around the image included."""
+
+    border: ClassVar[str] = "constant"
 
     def forward(self, parameters: Mapping[str, Array], x: Array) -> Array:
         result: Array = self.squares(x).mean(axis=(3, 5))
@@ -169,7 +221,12 @@ class AdaptiveAvgPool2d(Layer):
 
 @dataclass(frozen=True)
 class MaxPool2d(Pooling):
-    """Largest numbers of squares. On shares compared two by two: six rounds for squares of 2 x 2, and a dealer."""
+    """Largest numbers of squares. On shares compared two by two: six rounds for squares of 2 x 2, and a dealer.
+
+    Around the image stands what stands at its border, so that it is never larger than what a square has inside.
+    """
+
+    border: ClassVar[str] = "edge"
 
     def forward(self, parameters: Mapping[str, Array], x: Array) -> Array:
         result: Array = self.squares(x).max(axis=(3, 5))

@@ -52,7 +52,9 @@ class Concat(Join):
 
     def output_shape(self, shape: Shape, *more: Shape) -> Shape:
         if self.axis >= len(shape):
-            raise ModelError(f"Concat has axis {self.axis}, and rows of shape {shape} have {len(shape)}, counted from 0")
+            raise ModelError(
+                f"Concat has axis {self.axis}, and rows of shape {shape} have {len(shape)}, counted from 0"
+            )
         rest = {(*each[: self.axis], *each[self.axis + 1 :]) for each in (shape, *more) if len(each) == len(shape)}
         if len(rest) > 1 or any(len(each) != len(shape) for each in more):
             shapes = ", ".join(map(str, (shape, *more)))

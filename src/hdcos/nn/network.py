@@ -1,7 +1,7 @@
 """A network: layers, which values each of them reads, and their parameters.
 
-Value 0 is the rows, value i + 1 what layer i gives, and the last layer's value is the network's. In a `Sequential` every
-layer reads the one before it; a `Graph` says for each layer which earlier values it reads.
+Value 0 is the rows, value i + 1 what layer i gives, and the last layer's value is the network's. In a `Sequential`
+every layer reads the one before it; a `Graph` says for each layer which earlier values it reads.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Network:
     layers: tuple[Layer, ...]
     inputs: Inputs
     shapes: tuple[Shape, ...]
-    """Of each value: the rows, and what each layer gives. In a chain that is the input shape of each, and the output's."""
+    """Of each value: the rows, and what each layer gives. In a chain that is what each layer takes, and the output."""
     feature_names: Names | None
     """Of the columns of a row, if they are known."""
     _parameters: tuple[dict[str, Array], ...]
@@ -169,7 +169,9 @@ class Network:
         from hdcos.nn.sequential import _torch_modules
 
         if not isinstance(self, Sequential):
-            raise ModelError("a Graph is no torch.nn.Sequential: build its module in PyTorch and load `state()` into it")
+            raise ModelError(
+                "a Graph is no torch.nn.Sequential: build its module in PyTorch and load `state()` into it"
+            )
         module: torch.nn.Sequential = _torch_modules().to_torch(self, dtype)
         return module
 
@@ -324,7 +326,7 @@ class Graph(Network):
 
 
 def _described(record: Any, bounded: bool = False) -> Network:
-    """The network of an architecture, without parameters; a `bounded` one has no more layers and inputs than allowed."""
+    """The network of an architecture, without parameters; of a `bounded` one layers and inputs are counted first."""
     if not isinstance(record, dict) or not isinstance(record.get("layers"), list):
         raise ModelError("an architecture is an object with input_shape and a list of layers")
     inputs = _checked_inputs(record["inputs"]) if "inputs" in record else None
@@ -359,7 +361,9 @@ def _check_reads(layers: tuple[Layer, ...], inputs: Inputs) -> None:
                 f"layer {index}, {layer.kind}, joins two or more values and reads {len(reads)}: a Graph says which"
             )
         if not isinstance(layer, Join) and len(reads) != 1:
-            raise ModelError(f"layer {index}, {layer.kind}, reads one value, not {len(reads)}: join them by Add or Concat")
+            raise ModelError(
+                f"layer {index}, {layer.kind}, reads one value, not {len(reads)}: join them by Add or Concat"
+            )
         if wrong := [number for number in reads if not 0 <= number <= index]:
             raise ModelError(
                 f"layer {index}, {layer.kind}, reads value {wrong[0]}, and 0 to {index} are there before it: "

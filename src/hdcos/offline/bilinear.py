@@ -10,8 +10,8 @@ OPERATION.weight     x            g             the gradient of w, summed over a
 OPERATION.input      g            w             the gradient of x
 
 The dealer multiplies masks with these and the parties what they opened: the identity of a product of masked values
-holds for whatever is bilinear. All but `multiply` and `channels` are one matrix product A @ B, with A linear in the left
-factor and B in the right: that is how two parties without a dealer compute one. Convolutions may have groups and a
+holds for whatever is bilinear. All but `multiply` and `channels` are one matrix product A @ B, with A linear in the
+left factor and B in the right: that is how two parties without a dealer compute one. Convolutions may have groups and a
 dilation, but not their gradients.
 """
 

@@ -35,9 +35,9 @@ def matmul(a: Words, b: Words, out: Words | None = None) -> Words:
 
 
 def conv2d(x: Words, weight: Words, stride: int, padding: int, groups: int = 1, dilation: int = 1) -> Words:
-    """Cross-correlation: y[n,o,i,j] = sum over c,u,v of x[n,c,i*stride+u*dilation,j*stride+v*dilation] * weight[o,c,u,v].
+    """Cross-correlation: y[n,o,i,j] = sum over c,u,v of x[n,c,i*stride+u*d,j*stride+v*d] * weight[o,c,u,v].
 
-    Of several groups, each output's c runs over the channels of its group.
+    d is the dilation. Of several groups, each output's c runs over the channels of its group.
     """
     x = np.pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
     spans = tuple(dilation * (side - 1) + 1 for side in weight.shape[2:])

@@ -16,6 +16,7 @@ from hdcos import nn
 from hdcos.errors import ModelError
 from hdcos.generators import local
 from hdcos.nn.activations import Activation, SeriesActivation
+from hdcos.offline.bilinear import stack
 from hdcos.protocol import cosine, fit, fourier, growing_cos, polynomial, relu
 from hdcos.protocol.cosine import Phase, Precision, open_phase
 from hdcos.protocol.fourier import Series
@@ -23,7 +24,7 @@ from hdcos.protocol.masked import Masked
 from hdcos.protocol.party import Party
 from hdcos.protocol.rounds import Rounds
 from hdcos.ring import rotate
-from hdcos.secure.stages import Parameters, Stage, Value, as_share
+from hdcos.secure.stages import Parameters, Stage, Value, as_share, window_pixels
 from hdcos.sharing import Public, Share
 
 RANGE_BITS = 10
@@ -206,13 +207,13 @@ class Largest(Stage):
     window: int
     drop: int
     bits: int
+    step: int = 0
+    """From one window to the next, where they do not stand side by side."""
+    around: int = 0
 
     def run(self, party: Party, value: Value, parameters: Parameters) -> Rounds[Value]:
-        x, w = as_share(party, value), self.window
-        n, channels, height, width = x.shape
-        down, across = height // w, width // w
-        squares = x.words[:, :, : down * w, : across * w].reshape(n, channels, down, w, across, w)
-        rows = squares.transpose(0, 1, 2, 4, 3, 5).reshape(n, channels, down, across, w * w)
+        x = as_share(party, value)
+        rows = stack(*window_pixels(x.words, self.window, self.step or self.window, self.around, edge=True))
         largest = yield from relu.largest(party, Share(rows, x.scale, x.bits), self.drop, self.bits)
         return largest.raised(x.scale)
 

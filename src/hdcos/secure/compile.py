@@ -21,6 +21,7 @@ import numpy as np
 from hdcos import nn
 from hdcos.errors import InputError, ModelError
 from hdcos.nn.activations import Activation, SeriesActivation
+from hdcos.nn.convolution import Pooling
 from hdcos.nn.layer import Layer
 from hdcos.protocol import fit
 from hdcos.protocol.cosine import Precision
@@ -272,7 +273,9 @@ class _Compiler(Reader):
                 self._product(part, before, after)
         self.turns = purpose != VALUE
         if purpose != TURNS and self.bits - self.scale <= RANGE_BITS:
-            raise ModelError(f"layer {self.numbers[index]}, {layer.kind}, leaves no room for values up to 2**{RANGE_BITS}")
+            raise ModelError(
+                f"layer {self.numbers[index]}, {layer.kind}, leaves no room for values up to 2**{RANGE_BITS}"
+            )
         self.position = index + 1
 
     def _product(self, part: Part, before: float, after: float) -> None:
@@ -374,7 +377,7 @@ class _Compiler(Reader):
     def _public(self, layer: Layer) -> None:
         name = self.name(self.position)
         if isinstance(layer, nn.AvgPool2d):
-            self.made.append(stages.Pool(name=name, window=layer.size))
+            self.made.append(stages.Pool(name=name, window=layer.size, **_spacing(layer)))
         elif isinstance(layer, nn.AdaptiveAvgPool2d):
             down, across = layer.window(self.shapes[self.position])
             self.made.append(stages.Pool(name=name, window=down, across=across))
@@ -409,7 +412,8 @@ class _Compiler(Reader):
             raise ModelError(
                 f"layer {self.numbers[index]}, {layer.kind}, has no room for differences of up to 2**{RANGE_BITS + 1}"
             )
-        self.made.append(Largest(name=self.name(index), window=layer.size, drop=drop, bits=kept))
+        name = self.name(index)
+        self.made.append(Largest(name=name, window=layer.size, drop=drop, bits=kept, **_spacing(layer)))
         self.masked = False
 
     # ---- activations
@@ -486,7 +490,12 @@ class _Compiler(Reader):
         return trig._replace(phase_bits=min(self.phase_bits, self.scale))
 
 
-LATER_FIELDS = {"across": 0, "groups": 1, "dilation": 1}
+def _spacing(layer: Pooling) -> dict[str, int]:
+    """Of windows that overlap or reach over the border."""
+    return {} if layer.plain else {"step": layer.step, "around": layer.padding}
+
+
+LATER_FIELDS = {"across": 0, "step": 0, "around": 0, "groups": 1, "dilation": 1}
 """Left out of records at these values: networks without them have the records they always had."""
 
 

@@ -128,7 +128,15 @@ class Reader:
         factors = layer.factors(self.shapes[index])
         last = len(factors) - 1
         return [
-            Part(index, layer, factor, purpose if place == last else VALUE, place == 0, place == last, self.numbers[index])
+            Part(
+                index,
+                layer,
+                factor,
+                purpose if place == last else VALUE,
+                place == 0,
+                place == last,
+                self.numbers[index],
+            )
             for place, factor in enumerate(factors)
         ]
 
@@ -137,7 +145,8 @@ class Reader:
         pool = None
         for index in range(position, len(self.layers)):
             layer, shape = self.layers[index], self.shapes[index]
-            if isinstance(layer, nn.AvgPool2d) and pool is None and not any(side % layer.size for side in shape[1:]):
+            whole = isinstance(layer, nn.AvgPool2d) and layer.plain and not any(side % layer.size for side in shape[1:])
+            if isinstance(layer, nn.AvgPool2d) and whole and pool is None:
                 pool = (shape[0], shape[1], shape[2], layer.size)
             elif not isinstance(layer, nn.Flatten):
                 return pool, index

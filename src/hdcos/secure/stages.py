@@ -234,7 +234,7 @@ class LiftedDiagonal(Diagonal):
 
 @dataclass(frozen=True, kw_only=True)
 class Product(Linear):
-    """A matrix product, convolution, circulant or channelwise product: of the masked input, or of a share that is opened first."""
+    """A matrix product, convolution or other product: of a masked value, or of a share that is opened first."""
 
     operation: str
     outputs: int = 0
@@ -336,13 +336,42 @@ class Pool(Stage):
     window: int
     across: int = 0
     """The width of a window that is no square."""
+    step: int = 0
+    """From one window to the next, where they do not stand side by side."""
+    around: int = 0
+    """Zeros on each side."""
 
     @local
     def run(self, party: Party, value: Value, parameters: Parameters) -> Value:
         x, w, a = as_share(party, value), self.window, self.across or self.window
+        if self.step:
+            first, *more = window_pixels(x.words, w, self.step, self.around, edge=False)
+            return Share(sum(more, first), x.scale, x.bits)
         n, channels, height, width = x.shape
         whole = x[:, :, : height // w * w, : width // a * a]  # a ragged edge is dropped, as in plaintext
         return whole.reshape(n, channels, height // w, w, width // a, a).sum(5).sum(3)
+
+
+def window_pixels(x: Array, window: int, step: int, around: int, edge: bool) -> list[Array]:
+    """For each pixel of a window, row by row, what stands there in all windows of images x.
+
+    Around an image stand zeros, or what stands at its `edge`, so that the largest of a window is one of the image.
+    """
+    sides = x.shape[2:]
+    if edge and around:
+        rows, columns = (np.clip(np.arange(-around, side + around), 0, side - 1) for side in sides)
+        x = x[:, :, rows][:, :, :, columns]
+    elif around:
+        padded = hadamard.empty((*x.shape[:2], *(side + 2 * around for side in sides)), x)
+        padded[...] = 0
+        padded[:, :, around : around + sides[0], around : around + sides[1]] = x
+        x = padded
+    down, across = ((side + 2 * around - window) // step * step + 1 for side in sides)
+    return [
+        x[:, :, row : row + down : step, column : column + across : step]
+        for row in range(window)
+        for column in range(window)
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -143,7 +143,9 @@ def _opened(stage: stages.Stage) -> float:
 def _absolute(layer: Layer, parameters: Mapping[str, Array], x: Array) -> Array:
     """|W| x for x >= 0, without bias."""
     silent = {name: np.zeros_like(array) if name == "bias" else np.abs(array) for name, array in parameters.items()}
-    if isinstance(layer, nn.Conv2d | nn.Affine | nn.AvgPool2d | nn.AdaptiveAvgPool2d | nn.Flatten | nn.Reshape | nn.Identity):
+    if isinstance(
+        layer, nn.Conv2d | nn.Affine | nn.AvgPool2d | nn.AdaptiveAvgPool2d | nn.Flatten | nn.Reshape | nn.Identity
+    ):
         return layer.forward(silent, x)
     if isinstance(layer, nn.LowRank):
         result: Array = x @ silent["right"].T @ silent["left"].T

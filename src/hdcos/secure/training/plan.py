@@ -227,10 +227,12 @@ class _Planner(Reader):
         self.refuse_comparisons("cannot be trained on shares")
         for index, layer in enumerate(self.layers):
             grouped = isinstance(layer, nn.Conv2d) and (layer.groups, layer.dilation) != (1, 1)
-            if grouped or isinstance(layer, nn.Affine | nn.Identity | nn.Reshape | nn.AdaptiveAvgPool2d):
-                what = "with groups or a dilation, " if grouped else ""
+            overlapping = isinstance(layer, nn.AvgPool2d | nn.MaxPool2d) and not layer.plain
+            if grouped or overlapping or isinstance(layer, nn.Affine | nn.Identity | nn.Reshape):
+                what = "with groups or a dilation, " if grouped else "with a stride or padding, " if overlapping else ""
                 raise ModelError(
-                    f"layer {index}, {layer.kind}, {what}cannot be trained on shares: leave it out, or train in plaintext"
+                    f"layer {index}, {layer.kind}, {what}cannot be trained on shares: leave it out, or train in "
+                    f"plaintext"
                 )
         self.loss = loss
 
