@@ -45,13 +45,14 @@ SHAPING: list[Function] = [
 ]  # fmt: skip
 POOLING: list[Function] = [
     lambda x: F.max_pool2d(x, 2), lambda x: F.avg_pool2d(x, 2), lambda x: F.avg_pool2d(x, 3, stride=1, padding=1),
+    lambda x: F.max_pool2d(x, 3, stride=2, padding=1),
 ]  # fmt: skip
 REFUSED_IMAGES: dict[str, Function] = {
     "elu": F.elu,
     "mish": F.mish,
     "hardswish": F.hardswish,
     "exp": lambda x: torch.exp(-x * x),
-    "max_pool2d": lambda x: F.max_pool2d(x, 3, stride=1, padding=1),
+    "max_pool2d": lambda x: F.max_pool2d(x, 2, dilation=2),
     "mul": lambda x: x * F.adaptive_avg_pool2d(x, 1),
     "softmax": lambda x: torch.softmax(x, 1),
     "transpose": lambda x: x.transpose(2, 3),

@@ -88,7 +88,7 @@ CASES: dict[str, tuple[list[Any], dict[str, np.ndarray], list[Any], list[str]]] 
         ["MaxPool2d", "AvgPool2d"],
     ),
     "overlapping averages": (
-        [node("AveragePool", "x", kernel_shape=[3, 3], strides=[1, 1])], {}, IMAGE, ["Conv2d"],
+        [node("AveragePool", "x", kernel_shape=[3, 3], strides=[1, 1])], {}, IMAGE, ["AvgPool2d"],
     ),
     "mean": ([node("ReduceMean", "x a", keepdims=0)], {"a": np.array([2, 3])}, IMAGE, ["AvgPool2d", "Flatten"]),
     "shapes": (
@@ -213,7 +213,7 @@ def test_what_pytorch_exports_equals_pytorch(exporter: str, tmp_path: Path) -> N
 def test_all_refusals_are_told_at_once(tmp_path: Path) -> None:
     nodes = [
         node("Elu", "x", "a"),
-        node("MaxPool", "a", "b", kernel_shape=[3, 3], strides=[1, 1]),
+        node("MaxPool", "a", "b", kernel_shape=[3, 3], dilations=[2, 2]),
         node("Transpose", "b", "c", perm=[0, 2, 3, 1]),
         node("Mul", "c c", "d"),
         helper.make_node("Strange", ["d"], ["y"], name="odd", domain="com.example"),

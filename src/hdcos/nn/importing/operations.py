@@ -211,21 +211,21 @@ class Writer:
     # ---- images
 
     def max_pool(self, x: Value, size: Pair, stride: Pair, padding: Sides, dilation: Pair = (1, 1)) -> Value:
-        if size[0] != size[1] or stride != size or any(padding) or dilation != (1, 1):
+        if not _square(size, stride, padding) or dilation != (1, 1):
             raise Refused(
                 f"pools windows of {size[0]} x {size[1]} at stride {stride} with padding {padding} and dilation "
                 f"{dilation[0]}",
-                "use square windows that do not overlap, without padding, or average pooling, which costs no round",
+                "use square windows with one stride and one padding, or average pooling, which costs no round",
             )
-        return self.layer(nn.MaxPool2d(size[0]), x)
+        return self.layer(nn.MaxPool2d(*_plain(size, stride, padding)), x)
 
     def average_pool(self, x: Value, size: Pair, stride: Pair, padding: Sides, counts_padding: bool = True) -> Value:
         if len(x.shape) != 3:
             raise Refused(f"pools rows of shape {x.shape}", "use rows of shape (channels, height, width)")
         if any(padding) and not counts_padding:
             raise Refused("divides by the pixels that are no padding", "use count_include_pad=True, or no padding")
-        if size[0] == size[1] and stride == size and not any(padding):
-            return self.layer(nn.AvgPool2d(size[0]), x)
+        if _square(size, stride, padding):
+            return self.layer(nn.AvgPool2d(*_plain(size, stride, padding)), x)
         channels = x.shape[0]
         weight = np.full((channels, 1, *size), 1 / prod(size))
         return self.conv(x, weight, None, stride, padding, (1, 1), channels)
@@ -287,6 +287,16 @@ class Writer:
         if prod(shape) != prod(x.shape):
             raise Refused(f"makes {shape} of rows of shape {x.shape}", "keep the numbers of each row together")
         return self.layer(nn.Flatten() if len(shape) == 1 else nn.Reshape(shape), x)
+
+
+def _square(size: Pair, stride: Pair, padding: Sides) -> bool:
+    """Whether windows are the same in both directions, and padding on all sides."""
+    return size[0] == size[1] and stride[0] == stride[1] and len(set(padding)) == 1
+
+
+def _plain(size: Pair, stride: Pair, padding: Sides) -> tuple[int, ...]:
+    """The arguments of a pooling layer; its size alone where windows stand side by side."""
+    return size[:1] if stride == size and not any(padding) else (size[0], stride[0], padding[0])
 
 
 def _per_channel(numbers: Any, shape: Shape) -> Array:

@@ -223,5 +223,6 @@ class Simplifier:
 
 
 def _averages(operation: Operation) -> bool:
+    """Whether it takes means of pixels alone, without zeros around the image."""
     layer = operation.options.get("layer")
-    return isinstance(layer, nn.AvgPool2d) or type(layer).__name__ == "AdaptiveAvgPool2d"
+    return isinstance(layer, nn.AdaptiveAvgPool2d) or (isinstance(layer, nn.AvgPool2d) and not layer.padding)
