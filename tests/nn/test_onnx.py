@@ -85,12 +85,12 @@ CASES: dict[str, tuple[list[Any], dict[str, np.ndarray], list[Any], list[str]]] 
     ),
     "pooling": (
         [node("MaxPool", "x", "h", kernel_shape=[2, 2], strides=[2, 2]), node("GlobalAveragePool", "h")], {}, IMAGE,
-        ["MaxPool2d", "AvgPool2d"],
+        ["MaxPool2d", "AdaptiveAvgPool2d"],
     ),
     "overlapping averages": (
         [node("AveragePool", "x", kernel_shape=[3, 3], strides=[1, 1])], {}, IMAGE, ["AvgPool2d"],
     ),
-    "mean": ([node("ReduceMean", "x a", keepdims=0)], {"a": np.array([2, 3])}, IMAGE, ["AvgPool2d", "Flatten"]),
+    "mean": ([node("ReduceMean", "x a", keepdims=0)], {"a": np.array([2, 3])}, IMAGE, ["AdaptiveAvgPool2d", "Flatten"]),
     "shapes": (
         [node("Reshape", "x rows", "h"), node("Gemm", "h w", transB=1)], {"rows": INTS["rows"], "w": weights(3, 72)}, IMAGE,
         ["Flatten", "Dense"],

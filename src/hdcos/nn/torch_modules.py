@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import nn as tnn
 
-from hdcos.nn import activations, convolution, dense, hadamard
+from hdcos.nn import activations, affine, convolution, dense, hadamard, passing
 from hdcos.nn.layer import Layer
 from hdcos.nn.network import Network
 
@@ -59,6 +59,8 @@ RandomProjection = _stand_in(hadamard.RandomProjection)
 RandomFeatures = _stand_in(hadamard.RandomFeatures)
 LowRank = _stand_in(dense.LowRank)
 Circulant = _stand_in(dense.Circulant)
+Affine = _stand_in(affine.Affine)
+Reshape = _stand_in(passing.Reshape)
 Cos = _stand_in(activations.Cos)
 Sin = _stand_in(activations.Sin)
 Square = _stand_in(activations.Square)
@@ -109,7 +111,10 @@ NATIVE: dict[type[Layer], Callable[[Any], tnn.Module]] = {
     ),
     convolution.AvgPool2d: lambda layer: tnn.AvgPool2d(layer.size, layer.stride, layer.padding),
     convolution.MaxPool2d: lambda layer: tnn.MaxPool2d(layer.size, layer.stride, layer.padding),
+    convolution.AdaptiveAvgPool2d: lambda layer: tnn.AdaptiveAvgPool2d(layer.size),
     convolution.Flatten: lambda layer: tnn.Flatten(),
+    passing.Identity: lambda layer: tnn.Identity(),
+    passing.Dropout: lambda layer: tnn.Dropout(layer.p),
     activations.Sigmoid: lambda layer: tnn.Sigmoid(),
     activations.Tanh: lambda layer: tnn.Tanh(),
     activations.ReLU: lambda layer: tnn.ReLU(),

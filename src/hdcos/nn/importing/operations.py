@@ -231,12 +231,12 @@ class Writer:
         return self.conv(x, weight, None, stride, padding, (1, 1), channels)
 
     def adaptive_average_pool(self, x: Value, size: Pair) -> Value:
+        if size[0] == size[1]:
+            return self.layer(nn.AdaptiveAvgPool2d(size[0]), x)
         window = self._window(x, size)
-        if window:
-            return self.average_pool(x, (window, window), (window, window), (0, 0, 0, 0))
-        if size[0] != size[1]:
+        if not window:
             raise Refused(f"pools {x.shape} to {size[0]} x {size[1]} pixels", "use a square of pixels")
-        return self.layer(nn.AdaptiveAvgPool2d(size=size[0]), x)
+        return self.layer(nn.AvgPool2d(window), x)
 
     def adaptive_max_pool(self, x: Value, size: Pair) -> Value:
         window = self._window(x, size)
