@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import hdcos
-from benchmarks.compare_imports import prove_imports
+from benchmarks.compare_imports import prove_imports, prove_residual
 from benchmarks.record import Line, at_most, exactly
 from hdcos.cluster.cluster import Cluster
 from hdcos.protocol import argmax, relu, sign
@@ -129,5 +129,5 @@ def _listed(widths: tuple[int, ...]) -> str:
 
 PARTS = {
     **{"price": prove_price, "random": prove_random, "boundaries": prove_boundaries, "argmax": prove_argmax},
-    "imports": prove_imports,
+    **{"imports": prove_imports, "residual": prove_residual},
 }

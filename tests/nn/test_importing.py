@@ -12,6 +12,7 @@ import torch
 from torch.nn import functional as F
 
 from benchmarks.random_modules import Generator
+from benchmarks.residual import ResNet
 from hdcos import nn
 from hdcos.errors import HdcosWarning, ModelError
 from hdcos.nn.importing.build import APPROXIMATED, EXACT, REFUSED
@@ -33,53 +34,6 @@ class Calls(tnn.Module):
 
     def forward(self, x: torch.Tensor) -> Any:
         return self.function(self, x)
-
-
-class Block(tnn.Module):
-    """Two convolutions with BatchNorm beside a shortcut, as in ResNet-20."""
-
-    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
-        super().__init__()
-        self.conv1 = tnn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
-        self.bn1 = tnn.BatchNorm2d(outputs)
-        self.conv2 = tnn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
-        self.bn2 = tnn.BatchNorm2d(outputs)
-        self.shortcut = tnn.Sequential()
-        if stride != 1 or inputs != outputs:
-            self.shortcut = tnn.Sequential(
-                tnn.Conv2d(inputs, outputs, 1, stride, bias=False), tnn.BatchNorm2d(outputs)
-            )
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        out = F.relu(self.bn1(self.conv1(x)), inplace=True)
-        out = self.bn2(self.conv2(out))
-        out += self.shortcut(x)
-        return F.relu(out)
-
-
-class ResNet(tnn.Module):
-    def __init__(self, widths: tuple[int, ...] = (16, 32, 64), blocks: int = 3) -> None:
-        super().__init__()
-        self.conv1 = tnn.Conv2d(1, widths[0], 3, padding=1, bias=False)
-        self.bn1 = tnn.BatchNorm2d(widths[0])
-        sizes = [widths[0], *widths]
-        self.stages = tnn.ModuleList(
-            tnn.Sequential(
-                *(
-                    Block(sizes[n] if each == 0 else width, width, 2 if n and each == 0 else 1)
-                    for each in range(blocks)
-                )
-            )
-            for n, width in enumerate(widths)
-        )
-        self.linear = tnn.Linear(widths[-1], 10)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = F.relu(self.bn1(self.conv1(x)))
-        for stage in self.stages:
-            x = stage(x)
-        x = F.avg_pool2d(x, x.size()[3])
-        return self.linear(x.view(x.size(0), -1))
 
 
 def trained(module: tnn.Module) -> tnn.Module:
