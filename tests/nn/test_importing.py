@@ -20,7 +20,7 @@ from hdcos.nn.importing.simplify import CLIENT
 from hdcos.secure.estimate import estimate, total
 
 tnn = torch.nn
-pytestmark = pytest.mark.filterwarnings("ignore::hdcos.errors.HdcosWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::hdcos.errors.HdcosWarning", "ignore:Using padding='same'")
 
 
 class Calls(tnn.Module):

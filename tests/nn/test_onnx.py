@@ -39,7 +39,7 @@ def graph(
         nodes,
         "network",
         [helper.make_tensor_value_info("x", kind, shape)],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", "m"]) for name in outputs],
         [numpy_helper.from_array(array, name) for name, array in arrays.items()],
     )
     opsets = [helper.make_opsetid("", opset), helper.make_opsetid("ai.onnx.ml", 3)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
+from math import floor, log10, prod
 
 import numpy as np
 
@@ -128,7 +128,8 @@ def approximation(layer: Layer) -> str:
     x = np.linspace(-layer.reach, layer.reach, 4001)
     straight = x / 2 if isinstance(layer, BentActivation) else 0.0
     error = float(np.abs(fit.series(layer.name, layer.reach)(x) + straight - layer(x)).max())
-    return f"within {error:.1e} for |x| <= {layer.reach}"
+    up = 0.5 * 10 ** (floor(log10(error)) - 1)  # to the next of two digits
+    return f"within {error + up:.1e} for |x| <= {layer.reach}"
 
 
 def _layer(operation: Operation) -> tuple[Layer, dict[str, Array]]:

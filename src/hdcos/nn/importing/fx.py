@@ -369,8 +369,8 @@ class _Reader:
         else:
             function = getattr(self.functions, name, None)
             wanted = inspect.signature(function).parameters if function is not None else {}
-            options = {each: getattr(part, each) for each in wanted if each != "input" and hasattr(part, each)}
-            value = self._call(name, inputs, options)
+            found = {each: getattr(part, each) for each in wanted if each != "input" and hasattr(part, each)}
+            value = self._call(name, inputs, {each: option for each, option in found.items() if not callable(option)})
         self._keep(getattr(part, "layer", None))
         return value
 

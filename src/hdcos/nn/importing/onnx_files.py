@@ -209,7 +209,7 @@ def _inferred(model: onnx.ModelProto, name: str, row: Shape) -> Iterator[tuple[s
             for side in row:
                 each.type.tensor_type.shape.dim.add().dim_value = side
     try:
-        found = shape_inference.infer_shapes(copy, data_propagation=True).graph
+        found = shape_inference.infer_shapes(copy, data_prop=True).graph
     except shape_inference.InferenceError:
         return
     for info in (*found.value_info, *found.output):

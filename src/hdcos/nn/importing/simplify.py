@@ -102,30 +102,33 @@ class Simplifier:
         return True
 
     def _gelu(self, product: Operation, x: int, factor: int) -> bool:
-        scale, shift, number = self._scaled(factor)
-        erf = self.operations.get(number)
-        if erf is None or erf.kind != "erf" or shift is None or scale != shift:
-            return False
-        inner, nothing, base = self._scaled(erf.inputs[0])
-        outer, none, start = self._scaled(x)
-        if base != start or nothing or none or abs(inner * sqrt(2) - 1) > 1e-6:
-            return False
-        self._change(erf, kind="layer", inputs=(base,), options={"layer": nn.GELU()})
-        channels = product.shape[0]
-        gain = {"scale": np.full(channels, 2 * scale * outer), "shift": np.zeros(channels)}
-        self._change(product, kind="affine", inputs=(erf.number,), arrays=gain, options={})
-        return True
+        """c x times a (1 + erf(y)) with y = x / sqrt 2, constants anywhere."""
+        for a, shift, number in self._scalings(factor):
+            erf = self.operations.get(number)
+            if erf is None or erf.kind != "erf" or a != shift:
+                continue
+            bases = {base: (c, none) for c, none, base in self._scalings(x)}
+            for inner, nothing, base in self._scalings(erf.inputs[0]):
+                c, none = bases.get(base, (0.0, 1.0))
+                if nothing == none == 0 and abs(inner * sqrt(2) - 1) < 1e-6:
+                    self._change(erf, kind="layer", inputs=(base,), options={"layer": nn.GELU()})
+                    channels = product.shape[0]
+                    gain = {"scale": np.full(channels, 2 * a * c), "shift": np.zeros(channels)}
+                    self._change(product, kind="affine", inputs=(erf.number,), arrays=gain, options={})
+                    return True
+        return False
 
-    def _scaled(self, number: int) -> tuple[float, float | None, int]:
-        """A value as a number times another value plus a number; the second is None where channels differ."""
+    def _scalings(self, number: int) -> Iterator[tuple[float, float, int]]:
+        """A value as a number times another value plus a number, in all ways: the first is itself."""
         scale, shift = 1.0, 0.0
+        yield scale, shift, number
         while (each := self.operations.get(number)) is not None and each.kind == "affine":
             if any(len(set(array.tolist())) > 1 for array in each.arrays.values()):
-                return 1.0, None, number
+                return
             shift += scale * float(each.arrays["shift"][0])
             scale *= float(each.arrays["scale"][0])
             number = each.inputs[0]
-        return scale, shift, number
+            yield scale, shift, number
 
     # ---- constants
 
