@@ -11,15 +11,21 @@ import pytest
 from hdcos.errors import InputError, ModelError
 from hdcos.nn import (
     PHD,
+    AdaptiveAvgPool2d,
+    Add,
+    Affine,
     AvgPool2d,
     Circulant,
+    Concat,
     Conv2d,
     Cos,
     Dense,
+    Dropout,
     ExpM1,
     Flatten,
     GrowingCos,
     HadamardDiagonal,
+    Identity,
     Layer,
     LeakyReLU,
     LowRank,
@@ -28,6 +34,7 @@ from hdcos.nn import (
     RandomFeatures,
     RandomProjection,
     ReLU,
+    Reshape,
     Sequential,
     Sigmoid,
     Sin,
@@ -59,6 +66,15 @@ EVERY_LAYER: list[Layer] = [
     GrowingCos(),
     ReLU(),
     LeakyReLU(0.2),
+    Conv2d(2, 4, 3, groups=2, dilation=2),
+    MaxPool2d(3, 2, 1),
+    AdaptiveAvgPool2d(2),
+    Affine(3),
+    Add(),
+    Concat(1),
+    Identity(),
+    Dropout(0.25),
+    Reshape((2, 3)),
 ]
 
 
@@ -75,7 +91,7 @@ def test_every_layer_type_survives_json() -> None:
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        ({"type": "Attention"}, "unknown layer type 'Attention': this version knows AvgPool2d, Circulant"),
+        ({"type": "Attention"}, "unknown layer type 'Attention': this version knows AdaptiveAvgPool2d, Add, Affine"),
         ({"type": "Dense", "in_features": 3}, r"Dense lacks the field \['out_features'\]"),
         ({"type": "Cos", "frequency": 3}, r"Cos has no field \['frequency'\]"),
         ({"type": "Dense", "in_features": "3", "out_features": 1}, "Dense: in_features must be a whole number"),

@@ -17,7 +17,7 @@ from hdcos.nn.convolution import AvgPool2d, Conv2d, Flatten
 from hdcos.nn.dense import Circulant, Dense, LowRank
 from hdcos.nn.hadamard import PHD, HadamardDiagonal, RandomFeatures
 from hdcos.nn.layer import Layer, Linear
-from hdcos.nn.sequential import Sequential
+from hdcos.nn.network import Network, Sequential
 from hdcos.nn.storage import load
 
 STRUCTURES: dict[str, Callable[[int, int], Linear]] = {
@@ -112,14 +112,14 @@ READY: dict[str, Callable[..., Sequential]] = {
 PRETRAINED = ("digits", "lenet5_mnist", "lenet5_fashion_mnist", "convnet_mnist", "convnet_fashion_mnist")
 
 
-def pretrained(name: str) -> Sequential:
+def pretrained(name: str) -> Network:
     """A trained network that ships with hdcos."""
     if name not in PRETRAINED:
         raise ModelError(f"no trained network is called {name!r}: choose from {', '.join(PRETRAINED)}")
     return load(Path(__file__).with_name("pretrained") / f"{name}.safetensors")
 
 
-def digits() -> Sequential:
+def digits() -> Network:
     """An HD-cos network for the 8 x 8 digits of scikit-learn (64 pixels in [0, 1], 10 classes)."""
     return pretrained("digits")
 

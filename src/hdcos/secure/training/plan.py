@@ -224,7 +224,6 @@ class _Planner(Reader):
 
     def __init__(self, model: nn.Network, loss: str) -> None:
         super().__init__(model)
-        self.refuse_comparisons("cannot be trained on shares")
         for index, layer in enumerate(self.layers):
             grouped = isinstance(layer, nn.Conv2d) and (layer.groups, layer.dilation) != (1, 1)
             overlapping = isinstance(layer, nn.AvgPool2d | nn.MaxPool2d) and not layer.plain
@@ -234,6 +233,7 @@ class _Planner(Reader):
                     f"layer {index}, {layer.kind}, {what}cannot be trained on shares: leave it out, or train in "
                     f"plaintext"
                 )
+        self.refuse_comparisons("cannot be trained on shares")
         self.loss = loss
 
     def blocks(self) -> tuple[LinearBlock, ...]:
