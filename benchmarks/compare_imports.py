@@ -42,7 +42,9 @@ def prove_imports(seed: int) -> Iterator[Line]:
         expected = module[0](torch.from_numpy(x)).detach().numpy()
         apart = max(apart, float(np.abs(model(x) - expected).max()))
         over = max(over, float((np.abs(simulate_private(model, x) - model(x)) / error_bound(model, x)).max()))
-    yield at_most(f"{IMPORTED} random PyTorch modules, imported: largest difference from PyTorch in float64", apart, 1e-9)
+    yield at_most(
+        f"{IMPORTED} random PyTorch modules, imported: largest difference from PyTorch in float64", apart, 1e-9
+    )
     yield at_most(f"{IMPORTED} random PyTorch modules, on shares: largest error over its derived bound", over, 1.0)
     for number in range(REFUSED):
         module, shape, name = Generator(seed + number).spoilt()
@@ -73,7 +75,9 @@ def prove_residual(seed: int) -> Iterator[Line]:
             private.delete()
             agree, right = 100 * float((found == expected).mean()), 100 * float((found == y).mean())
             online, material = max(cost.online.bytes_sent) // len(x), sum(cost.offline.bytes_sent) // len(x)
-            price = f"{total(estimate(model)).online.rounds} rounds, {online:,} bytes online and {material:,} of material"
+            price = (
+                f"{total(estimate(model)).online.rounds} rounds, {online:,} bytes online and {material:,} of material"
+            )
             what = f"ResNet-20 on Fashion-MNIST from {kind}, {right:.1f} % right, {price} an image"
             yield at_least(f"{what}: labels of {len(x)} images as PyTorch's, %", agree, 99.5)
 

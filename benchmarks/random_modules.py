@@ -8,25 +8,25 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.nn import functional as F
+from torch.nn import functional
 
 Shape = tuple[int, ...]
 Function = Callable[[Any], Any]
 
 ACTIVATIONS: dict[str, Function] = {
-    "F.relu": F.relu,
+    "F.relu": functional.relu,
     "torch.relu": torch.relu,
     "x.relu": lambda x: x.relu(),
     "x.clamp": lambda x: x.clamp(min=0),
-    "leaky_relu": lambda x: F.leaky_relu(x, 0.2),
-    "relu6": F.relu6,
-    "hardtanh": lambda x: F.hardtanh(x, -2.0, 1.0),
-    "hardsigmoid": F.hardsigmoid,
-    "gelu": F.gelu,
-    "silu": F.silu,
+    "leaky_relu": lambda x: functional.leaky_relu(x, 0.2),
+    "relu6": functional.relu6,
+    "hardtanh": lambda x: functional.hardtanh(x, -2.0, 1.0),
+    "hardsigmoid": functional.hardsigmoid,
+    "gelu": functional.gelu,
+    "silu": functional.silu,
     "x sigmoid(x)": lambda x: x * torch.sigmoid(x),
     "x (1 + erf)": lambda x: 0.5 * x * (1 + torch.erf(x / 2**0.5)),
-    "softplus": F.softplus,
+    "softplus": functional.softplus,
     "tanh": torch.tanh,
     "sigmoid": lambda x: x.sigmoid(),
     "cos": torch.cos,
@@ -41,25 +41,25 @@ JOINS: list[Callable[[Any, Any], Any]] = [
 ]  # fmt: skip
 SHAPING: list[Function] = [
     lambda x: torch.flatten(x, 1), lambda x: x.view(x.size(0), -1), lambda x: x.reshape(x.shape[0], -1),
-    lambda x: x.mean((2, 3)), lambda x: F.adaptive_avg_pool2d(x, 1).flatten(1), lambda x: x.mean(dim=[-1, -2]),
+    lambda x: x.mean((2, 3)), lambda x: functional.adaptive_avg_pool2d(x, 1).flatten(1), lambda x: x.mean(dim=[-1, -2]),
 ]  # fmt: skip
 POOLING: list[Function] = [
-    lambda x: F.max_pool2d(x, 2), lambda x: F.avg_pool2d(x, 2), lambda x: F.avg_pool2d(x, 3, stride=1, padding=1),
-    lambda x: F.max_pool2d(x, 3, stride=2, padding=1),
+    lambda x: functional.max_pool2d(x, 2), lambda x: functional.avg_pool2d(x, 2), lambda x: functional.avg_pool2d(x, 3, stride=1, padding=1),
+    lambda x: functional.max_pool2d(x, 3, stride=2, padding=1),
 ]  # fmt: skip
 REFUSED_IMAGES: dict[str, Function] = {
-    "elu": F.elu,
-    "mish": F.mish,
-    "hardswish": F.hardswish,
+    "elu": functional.elu,
+    "mish": functional.mish,
+    "hardswish": functional.hardswish,
     "exp": lambda x: torch.exp(-x * x),
-    "max_pool2d": lambda x: F.max_pool2d(x, 2, dilation=2),
-    "mul": lambda x: x * F.adaptive_avg_pool2d(x, 1),
+    "max_pool2d": lambda x: functional.max_pool2d(x, 2, dilation=2),
+    "mul": lambda x: x * functional.adaptive_avg_pool2d(x, 1),
     "softmax": lambda x: torch.softmax(x, 1),
     "transpose": lambda x: x.transpose(2, 3),
     "flip": lambda x: torch.flip(x, [1]),
     "getitem": lambda x: x[:, :, ::2],
     "cumsum": lambda x: torch.cumsum(x, 1),
-    "interpolate": lambda x: F.interpolate(x, scale_factor=2.0),
+    "interpolate": lambda x: functional.interpolate(x, scale_factor=2.0),
     "roll": lambda x: torch.roll(x, 1, 0),
     "sqrt": lambda x: torch.sqrt(x * x + 1),
 }
@@ -118,7 +118,7 @@ class Generator:
             shaping = Call(self._one(SHAPING))
             parts.append(shaping)
             features = int(shaping(torch.zeros(1, channels, *size)).shape[1])
-        ending = self._one([[], [], [nn.Softmax(1)], [nn.LogSoftmax(-1)], [Call(lambda x: F.softmax(x, dim=1))]])
+        ending = self._one([[], [], [nn.Softmax(1)], [nn.LogSoftmax(-1)], [Call(lambda x: functional.softmax(x, dim=1))]])
         return self._finished([nn.Sequential(*parts, *self._head(features)), *ending]), shape
 
     def spoilt(self) -> tuple[nn.Module, Shape, str]:

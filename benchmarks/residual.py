@@ -1,4 +1,4 @@
-"""A residual network with BatchNorm, as in "Deep Residual Learning", table 6: with three blocks a stage it is ResNet-20."""
+"""A residual network with BatchNorm, as He et al. made for small images: with three blocks a stage it is ResNet-20."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional as F
+from torch.nn import functional
 
 
 class Block(nn.Module):
@@ -24,10 +24,10 @@ class Block(nn.Module):
             self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
 
     def forward(self, x: Any) -> Any:
-        out = F.relu(self.bn1(self.conv1(x)), inplace=True)
+        out = functional.relu(self.bn1(self.conv1(x)), inplace=True)
         out = self.bn2(self.conv2(out))
         out += self.shortcut(x)
-        return F.relu(out)
+        return functional.relu(out)
 
 
 class ResNet(nn.Module):
@@ -46,10 +46,10 @@ class ResNet(nn.Module):
         self.linear = nn.Linear(inputs, 10)
 
     def forward(self, x: Any) -> Any:
-        x = F.relu(self.bn1(self.conv1(x)))
+        x = functional.relu(self.bn1(self.conv1(x)))
         for stage in self.stages:
             x = stage(x)
-        x = F.avg_pool2d(x, x.size()[3])
+        x = functional.avg_pool2d(x, x.size()[3])
         return self.linear(x.view(x.size(0), -1))
 
 
@@ -60,7 +60,7 @@ def train(module: nn.Module, x: torch.Tensor, y: torch.Tensor, epochs: int, batc
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.2, total_steps=epochs * (len(x) // batch))
     for _ in range(epochs):
         for rows in torch.randperm(len(x))[: len(x) // batch * batch].view(-1, batch):
-            loss = F.cross_entropy(module(x[rows]), y[rows])
+            loss = functional.cross_entropy(module(x[rows]), y[rows])
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

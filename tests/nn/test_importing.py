@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.nn import functional as F
+from torch.nn import functional
 
 from benchmarks.random_modules import Generator
 from benchmarks.residual import ResNet
@@ -130,9 +130,7 @@ def test_batch_norm_that_two_layers_read_is_not_folded_into_one_of_them() -> Non
               out=tnn.Linear(4, 2))
     )  # fmt: skip
     assert_same(module, nn.from_torch(module, (4,)), np.random.default_rng(0).normal(size=(3, 4)))
-    shared = trained(
-        Calls(lambda m, x: (lambda y: m.bn(y) + y)(m.fc(x)), fc=tnn.Linear(4, 4), bn=tnn.BatchNorm1d(4))
-    )
+    shared = trained(Calls(lambda m, x: (lambda y: m.bn(y) + y)(m.fc(x)), fc=tnn.Linear(4, 4), bn=tnn.BatchNorm1d(4)))
     assert_same(shared, nn.from_torch(shared, (4,)), np.random.default_rng(0).normal(size=(3, 4)))
 
 
@@ -152,11 +150,11 @@ def test_batch_norm_that_two_layers_read_is_not_folded_into_one_of_them() -> Non
         (lambda x: x + x, (4,)),
         (lambda x: x.unsqueeze(1).squeeze(1).contiguous(), (4,)),
         (lambda x: x.permute(0, 2, 1), (1, 4)),
-        (lambda x: F.adaptive_max_pool2d(x, 2).flatten(1), (2, 6, 6)),
-        (lambda x: F.adaptive_avg_pool2d(x, (2, None)), (2, 6, 2)),
+        (lambda x: functional.adaptive_max_pool2d(x, 2).flatten(1), (2, 6, 6)),
+        (lambda x: functional.adaptive_avg_pool2d(x, (2, None)), (2, 6, 2)),
         (lambda x: x.view(x.shape[0], 2, x.size(1) // 2), (8,)),
-        (lambda x: F.dropout(x, training=False) + 1, (4,)),
-        (lambda x: F.hardsigmoid(x) + F.prelu(x, torch.tensor([0.25], dtype=torch.float64)), (4,)),
+        (lambda x: functional.dropout(x, training=False) + 1, (4,)),
+        (lambda x: functional.hardsigmoid(x) + functional.prelu(x, torch.tensor([0.25], dtype=torch.float64)), (4,)),
     ],
 )  # fmt: skip
 def test_functions_methods_and_operators_are_read(function, shape) -> None:
@@ -238,7 +236,12 @@ def test_the_module_is_left_as_it_was() -> None:
 
 def test_all_refusals_are_told_at_once_with_remedies() -> None:
     module = tnn.Sequential(
-        tnn.Linear(4, 4), tnn.LayerNorm(4), tnn.ELU(), tnn.Linear(4, 4), Calls(lambda m, x: x * torch.tanh(x)), tnn.ReLU()
+        tnn.Linear(4, 4),
+        tnn.LayerNorm(4),
+        tnn.ELU(),
+        tnn.Linear(4, 4),
+        Calls(lambda m, x: x * torch.tanh(x)),
+        tnn.ReLU(),
     )
     with pytest.raises(ModelError) as caught:
         nn.from_torch(module, (4,))

@@ -32,9 +32,9 @@ def convert(
 ) -> None:
     """Make a network of hdcos of MODEL, an ONNX file (.onnx) or a PyTorch module (.pt, .pth, .pt2).
 
-    The report has a line for each part of the network: exact, approximated with its error, or refused with a reason and a
-    remedy; and what its layer costs for one row: rounds, bytes between the parties, bytes of material. Without --output
-    nothing is written. Everything happens on this machine.
+    The report has a line for each part of the network: exact, approximated with its error, or refused with a reason
+    and a remedy; and what its layer costs for one row: rounds, bytes between the parties, bytes of material. Without
+    --output nothing is written. Everything happens on this machine.
     """
     if output is not None:
         check_output(output)
@@ -69,4 +69,3 @@ def _print(path: Path, made: Conversion) -> None:
     for row in made.report.cells():
         table.add_row(*row[:4], row[-1], *row[4:-1])
     show(table)
-

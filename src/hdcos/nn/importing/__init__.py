@@ -11,7 +11,8 @@ build            layers of operations, and what became of each
 conversion       the network, and a report with the price of each layer
 replace          cosine for ReLU in PyTorch modules
 
-Everything happens where the network is: the parties see the architecture and shares of the parameters, as of any network.
+Everything happens where the network is, and nothing is sent. When it is shared, the parties see its architecture and
+shares of its parameters, as of any network: a share is uniform whatever it is a share of.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ TORCH_FILES, ONNX_FILE = (".pt", ".pth", ".pt2"), ".onnx"
 def from_torch(module: Any, example: Any = None, *, input_shape: Sequence[int] | None = None) -> Network:
     """A PyTorch module, or a program of torch.export, as a network of hdcos, parameters included.
 
-    `example` is some rows as an array or a tensor, or the shape of one row, as `input_shape` is; a module of `to_torch` or
-    one that starts with a linear layer does without. ModelError names every part that has no counterpart. An HdcosWarning
-    says which intervals will be assumed for series; `calibrate` of the model, or of `share`, chooses them.
+    `example` is some rows as an array or a tensor, or the shape of one row, as `input_shape` is; a module of `to_torch`
+    or one that starts with a linear layer does without. ModelError names every part that has no counterpart. An
+    HdcosWarning says which intervals will be assumed for series; `calibrate` of the model, or of `share`, chooses them.
     """
     return _warned(_conversion(_read_module(module, example, input_shape)).model)
 
@@ -71,8 +72,8 @@ def convert(
         return _conversion(_read_onnx(path, input_shape, output))
     if path.suffix not in TORCH_FILES:
         raise ModelError(
-            f"{path} is neither an ONNX file ({ONNX_FILE}) nor a file of PyTorch ({', '.join(TORCH_FILES)}): if it is one, "
-            f"name it so"
+            f"{path} is neither an ONNX file ({ONNX_FILE}) nor a file of PyTorch ({', '.join(TORCH_FILES)}): if it is "
+            f"one, name it so"
         )
     _check_torch()
     from hdcos.nn.importing.torch_files import load_module
@@ -87,8 +88,8 @@ def convert(
 def replace_relu(module: Any) -> Any:
     """A copy of a PyTorch module with a cosine in the place of each ReLU, ReLU6 and LeakyReLU.
 
-    It computes something else: train it on, for a tenth of the epochs of the first training or so, before it is imported.
-    What that saves on shares is in the reports of both.
+    It computes something else: train it on, for some epochs, before it is imported. What that saves on shares is in the
+    reports of both.
     """
     _check_torch()
     from hdcos.nn.importing.replace import replace_relu

@@ -141,8 +141,9 @@ def _layer(operation: Operation) -> tuple[Layer, dict[str, Array]]:
     if operation.kind == "linear":
         outputs, inputs = arrays["weight"].shape
         made = options.get("layer")
-        fits = isinstance(made, nn.Dense) and (made.in_features, made.out_features) == (inputs, outputs)
-        return (made if fits else nn.Dense(inputs, outputs)), arrays
+        if isinstance(made, nn.Dense) and (made.in_features, made.out_features) == (inputs, outputs):
+            return made, arrays
+        return nn.Dense(inputs, outputs), arrays
     if operation.kind == "conv":
         return _convolution(operation)
     assert operation.kind == "affine", operation.kind

@@ -49,7 +49,8 @@ class Line:
 
 @dataclass(frozen=True)
 class Report:
-    """Every operation in the order of the source. Prices are of one row; those that become one layer have its price once."""
+    """Every operation in the order of the source. Prices are of one row; of operations that become one layer, the first
+    has its price."""
 
     lines: tuple[Line, ...]
     total: Price | None = None

@@ -60,8 +60,8 @@ FUNCTION_OF: dict[type[tnn.Module], str] = {
     tnn.Flatten: "flatten",
     tnn.Unflatten: "unflatten",
 }
-"""Modules, and the functions of PyTorch that compute the same of their attributes. Types are compared exactly: a subclass
-may compute something else, and is traced."""
+"""Modules, and the functions of PyTorch that compute the same of their attributes. Types are compared exactly: a
+subclass may compute something else, and is traced."""
 NAMED_OTHERWISE = {
     **{"truediv": "div", "divide": "div", "true_divide": "div", "multiply": "mul", "subtract": "sub", "iadd": "add"},
     **{"imul": "mul", "isub": "sub", "itruediv": "div", "negative": "neg", "mm": "matmul", "clip": "clamp"},
@@ -73,7 +73,9 @@ REMEDIES = {
     **dict.fromkeys(["LayerNorm", "GroupNorm", "InstanceNorm2d", "layer_norm", "group_norm"], "use BatchNorm"),
     **dict.fromkeys(["ELU", "CELU", "SELU", "elu", "celu", "selu", "Mish", "mish"], "use LeakyReLU, SiLU or Cos"),
     **dict.fromkeys(["Hardswish", "hardswish"], "use SiLU or ReLU6"),
-    **dict.fromkeys(["Conv1d", "conv1d", "MaxPool1d", "AvgPool1d"], "use the layer for images, on (channels, 1, length)"),
+    **dict.fromkeys(
+        ["Conv1d", "conv1d", "MaxPool1d", "AvgPool1d"], "use the layer for images, on (channels, 1, length)"
+    ),
     **dict.fromkeys(["LSTM", "GRU", "RNN", "MultiheadAttention"], "use linear and convolutional layers"),
     **dict.fromkeys(["Embedding", "EmbeddingBag"], "embed the rows before sharing them"),
 }
@@ -170,8 +172,8 @@ def trace(module: tnn.Module) -> fx.GraphModule:
         return fx.GraphModule(whole, _Tracer().trace(whole))
     except Exception as error:  # whatever the forward of a user's module does with a proxy
         raise ModelError(
-            f"the module cannot be traced ({' '.join(str(error).split())[:200]}): its forward must do the same whatever "
-            f"the numbers are, without `if` or loops over values. Or export it with torch.onnx.export."
+            f"the module cannot be traced ({' '.join(str(error).split())[:200]}): its forward must do the same "
+            f"whatever the numbers are, without `if` or loops over values. Or export it with torch.onnx.export."
         ) from error
 
 
@@ -277,7 +279,9 @@ class _Reader:
         if isinstance(result, tuple | list) and len(result) == 1:
             (result,) = result
         if not isinstance(result, fx.Node) or result not in self.values:
-            raise ModelError("the module does not return one tensor that follows from its rows: return the logits alone")
+            raise ModelError(
+                "the module does not return one tensor that follows from its rows: return the logits alone"
+            )
         return self.values[result]
 
     def _read(self, node: fx.Node) -> None:
@@ -292,8 +296,8 @@ class _Reader:
         try:
             if not row or (few, more) != (_Rows((FEW, *row)), _Rows((MORE, *row))):
                 raise Refused(
-                    f"gives {_shown(few)} for {FEW} rows and {_shown(more)} for {MORE}: rows are mixed, there are several "
-                    f"results, or their number is fixed",
+                    f"gives {_shown(few)} for {FEW} rows and {_shown(more)} for {MORE}: rows are mixed, there are "
+                    f"several results, or their number is fixed",
                     "keep the first axis for rows: flatten from axis 1 on, x.view(x.size(0), -1)",
                 )
             if any(not each.shape for each in inputs):
@@ -378,9 +382,8 @@ class _Reader:
         """Take the layer that `to_torch` made a module of, if the module still says the same: it chose intervals."""
         last = self.writer.operations[-1]
         read = last.options.get("layer")
-        if type(made) in NATIVE and isinstance(read, Layer) and type(read) is type(made):
-            if _without_choices(read) == _without_choices(made):
-                self.writer.operations[-1] = replace(last, options={**last.options, "layer": made})
+        if type(made) is type(read) and type(read) in NATIVE and _without_choices(read) == _without_choices(made):
+            self.writer.operations[-1] = replace(last, options={**last.options, "layer": made})
 
     def _move(self, node: fx.Node, row: Shape) -> Value:
         """A step that may only change the shape: it is run on numbers that show where they went."""
@@ -403,7 +406,7 @@ class _Reader:
         return self.writer.reshape(x, row)
 
 
-def _without_choices(layer: Layer) -> dict[str, Any]:
+def _without_choices(layer: Any) -> dict[str, Any]:
     return {name: value for name, value in layer.to_json().items() if name not in CHOSEN}
 
 
@@ -434,9 +437,7 @@ def _array(tensor: torch.Tensor) -> Any:
 # ---- the network against the module
 
 
-def _compare(
-    traced: fx.GraphModule, built: Built, node: fx.Node, dtype: torch.dtype, device: torch.device
-) -> None:
+def _compare(traced: fx.GraphModule, built: Built, node: fx.Node, dtype: torch.dtype, device: torch.device) -> None:
     """ModelError unless the network computes what the module computes, on random rows."""
     assert built.model is not None
     generator = torch.Generator().manual_seed(0)

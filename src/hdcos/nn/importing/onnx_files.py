@@ -1,7 +1,7 @@
 """ONNX files as operations. Needs the extra hdcos[onnx]; nothing of a file is executed.
 
-The rows of a batch are the first axis of the only input. Where a file leaves their number open, it is a number here that
-appears nowhere else, so that what a file computes of shapes tells whether it keeps rows apart.
+The rows of a batch are the first axis of the only input. Where a file leaves their number open, it is a number here
+that appears nowhere else, so that what a file computes of shapes tells whether it keeps rows apart.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ from hdcos.ring import Array
 
 OPEN_ROWS = 1_000_003
 """Stands for the number of rows: a prime that is no side of a layer."""
-OF_CONSTANTS = frozenset(
-    "Constant Identity Cast Reshape Transpose Squeeze Unsqueeze Concat Gather Slice Flatten Add Sub Mul Div Neg Sqrt Pow "
-    "Reciprocal Min Max Floor Ceil Abs Exp ReduceProd ReduceSum MatMul Where Equal".split()
-)
-"""What may be computed of constants alone; all are as small as what they are made of."""
+FOLDED = """
+Constant Identity Cast Reshape Transpose Squeeze Unsqueeze Concat Gather Slice Flatten Add Sub Mul Div Neg Sqrt Pow
+Reciprocal Min Max Floor Ceil Abs Exp ReduceProd ReduceSum MatMul Where Equal
+"""
+OF_CONSTANTS = frozenset(FOLDED.split())
+"""What is computed of constants alone: weights that are transposed or scaled, and shapes."""
 NUMBERS = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 REMEDIES = {
     **dict.fromkeys(["If", "Loop", "Scan"], "export the network without control flow"),
@@ -64,7 +65,9 @@ def _load(path: Path) -> onnx.ModelProto:
 
         what = recognise(path)
         reason = f"it is {what}" if what and "ONNX" not in what else " ".join(str(error).split())[:200]
-        raise ModelError(f"{path} is truncated, damaged or no ONNX model ({reason}). Export the network again.") from error
+        raise ModelError(
+            f"{path} is truncated, damaged or no ONNX model ({reason}). Export the network again."
+        ) from error
     if model.functions:
         from onnx import inliner
 
@@ -96,7 +99,9 @@ class _Reader:
         dims = [each.dim_value if each.HasField("dim_value") else None for each in kind.shape.dim]
         sides = dims[1:]
         if shape is not None:
-            if dims and (len(sides) != len(shape) or any(b not in (None, a) for a, b in zip(shape, sides, strict=True))):
+            if dims and (
+                len(sides) != len(shape) or any(b not in (None, a) for a, b in zip(shape, sides, strict=True))
+            ):
                 raise ModelError(f"input {name} takes rows of shape {_shown(sides)}, not {shape}")
             sides = list(shape)
         if not sides or None in sides or 0 in sides:
@@ -107,10 +112,10 @@ class _Reader:
         return name, (dims[0] if dims else None) or None, tuple(int(side) for side in sides if side)
 
     def _output(self, output: str | None) -> str:
-        names = [each.name for each in self.graph.output]
+        names = [str(each.name) for each in self.graph.output]
         if output is None and len(names) == 1:
             return names[0]
-        if output not in names:
+        if output is None or output not in names:
             which = f"no {output!r}" if output else f"{len(names)} outputs"
             raise ModelError(f"the network has {which}: choose from {', '.join(names)} by output=, or --output-name")
         return output
@@ -154,7 +159,9 @@ class _Reader:
         function = getattr(Nodes, node.op_type.lower(), None) if known and node.op_type[0].isupper() else None
         if function is None:
             where = "" if known else f" of {node.domain}"
-            raise Refused(f"is an operator{where} without counterpart in hdcos.nn", REMEDIES.get(node.op_type, ANYTHING))
+            raise Refused(
+                f"is an operator{where} without counterpart in hdcos.nn", REMEDIES.get(node.op_type, ANYTHING)
+            )
         arguments = [self.values.get(name, self.constants.get(name)) if name else None for name in node.input]
         rows = self.fixed or OPEN_ROWS
         nodes = Nodes(self.writer, dict(_attributes(node)), self.opsets.get("", self.opsets.get("ai.onnx", 1)), rows)
@@ -199,7 +206,7 @@ def _attributes(node: onnx.NodeProto) -> Iterator[tuple[str, Any]]:
 
 
 def _inferred(model: onnx.ModelProto, name: str, row: Shape) -> Iterator[tuple[str, Shape]]:
-    """The shapes of rows that ONNX finds by itself: what comes behind something that is refused is looked at as well."""
+    """The shapes of rows that ONNX finds by itself: so what comes behind something that is refused is looked at too."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     for each in copy.graph.input:

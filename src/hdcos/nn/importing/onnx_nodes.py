@@ -1,4 +1,4 @@
-"""What ONNX's operators are in operations: a method for each, called with its inputs, under its name in small letters."""
+"""What ONNX's operators are in operations: a method for each, called with its inputs, its name in small letters."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class Nodes:
     def batchnormalization(self, x: Argument, scale: Argument, b: Argument, mean: Argument, var: Argument) -> Value:
         if self._attributes.get("training_mode"):
             raise Refused("normalises by the rows of each batch", "export the network for inference")
-        arrays = (_constant(each) for each in (scale, b, mean, var))
-        return self._write.batch_norm(_value(x), *arrays, self._attributes.get("epsilon", 1e-5))
+        gain, shift, middle, variance = (_constant(each) for each in (scale, b, mean, var))
+        return self._write.batch_norm(_value(x), gain, shift, middle, variance, self._attributes.get("epsilon", 1e-5))
 
     def pad(self, x: Argument, pads: Argument = None, value: Argument = None, axes: Argument = None) -> Value:
         sides = [int(side) for side in (self._attributes["pads"] if pads is None else _constant(pads))]
@@ -242,7 +242,7 @@ class Nodes:
     def unsqueeze(self, x: Argument, axes: Argument = None) -> Value:
         value = _value(x)
         chosen = self._attributes["axes"] if axes is None else [int(axis) for axis in _constant(axes)]
-        sides = list((self._rows, *value.shape))
+        sides = [self._rows, *value.shape]
         for axis in sorted(axis % (len(sides) + len(chosen)) for axis in chosen):
             sides.insert(axis, 1)
         if sides[0] != self._rows:

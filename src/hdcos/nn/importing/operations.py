@@ -165,9 +165,7 @@ class Writer:
         if len(x.shape) != 3 or value or min(sides) < 0:
             raise Refused("pads by other than zeros around images", "pad the rows before sharing them")
         top, left, bottom, right = sides
-        return self.write(
-            "pad", [x], (x.shape[0], x.shape[1] + top + bottom, x.shape[2] + left + right), padding=sides
-        )
+        return self.write("pad", [x], (x.shape[0], x.shape[1] + top + bottom, x.shape[2] + left + right), padding=sides)
 
     # ---- single numbers
 
@@ -256,7 +254,9 @@ class Writer:
     def mean(self, x: Value, axes: Sequence[int], keep: bool) -> Value:
         """Of all pixels. `axes` count the axis of rows."""
         if len(x.shape) != 3 or sorted(axis % 4 for axis in axes) != [2, 3]:
-            raise Refused(f"takes means along axes {list(axes)} of rows of shape {x.shape}", "take them of whole images")
+            raise Refused(
+                f"takes means along axes {list(axes)} of rows of shape {x.shape}", "take them of whole images"
+            )
         pooled = self.adaptive_average_pool(x, (1, 1))
         return pooled if keep else self.reshape(pooled, x.shape[:1])
 

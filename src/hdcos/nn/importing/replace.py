@@ -1,4 +1,4 @@
-"""Cosine for ReLU in PyTorch modules: a comparison on shares takes three rounds or two and a dealer, a cosine takes one round."""
+"""Cosine for ReLU in PyTorch modules: on shares a comparison takes two or three rounds and a dealer, a cosine one."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def replace_relu(module: tnn.Module) -> tnn.Module:
     left = _functions(made)
     if left:
         raise ModelError(
-            f"the module calls {', '.join(left)} as functions, which cannot be replaced: give it a torch.nn.ReLU() for each "
-            f"in __init__, and call that in forward"
+            f"the module calls {', '.join(left)} as functions, which cannot be replaced: give it a torch.nn.ReLU() for "
+            f"each in __init__, and call that in forward"
         )
     return made
 

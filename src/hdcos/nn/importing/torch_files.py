@@ -20,7 +20,7 @@ def load_module(path: Path, trust: bool) -> Any:
     members = _members(path)
     if any(name.endswith("/constants.pkl") for name in members):
         raise ModelError(
-            f"{path} is a TorchScript program: save the module it was made from with torch.save(module, path), or {ONNX}"
+            f"{path} is a TorchScript program: save the module it was made from by torch.save(module, path), or {ONNX}"
         )
     if not trust:
         raise ModelError(_untrusted(path))
@@ -31,12 +31,14 @@ def load_module(path: Path, trust: bool) -> Any:
         return torch.load(path, map_location="cpu", weights_only=False)
     except (AttributeError, ImportError) as error:
         raise ModelError(
-            f"{path} needs code that is not found here ({error}): run this where its classes can be imported, for example "
-            f"with PYTHONPATH=., or {ONNX}"
+            f"{path} needs code that is not found here ({error}): run this where its classes can be imported, for "
+            f"example with PYTHONPATH=., or {ONNX}"
         ) from error
     except Exception as error:  # whatever unpickling and old versions raise
         reason = " ".join(str(error).split())[:200]
-        raise ModelError(f"{path} is truncated, damaged or no file of PyTorch ({reason}). Save the module again.") from error
+        raise ModelError(
+            f"{path} is truncated, damaged or no file of PyTorch ({reason}). Save the module again."
+        ) from error
 
 
 def _members(path: Path) -> list[str]:

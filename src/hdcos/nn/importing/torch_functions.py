@@ -16,10 +16,11 @@ from hdcos import nn
 from hdcos.nn.importing.operations import Pair, Refused, Sides, Value, Writer
 from hdcos.ring import Array
 
-MOVES = frozenset(
-    "view reshape flatten unflatten ravel squeeze unsqueeze permute transpose swapaxes movedim contiguous getitem t "
-    "clone detach to float double type_as expand view_as reshape_as _to_copy alias detach_ lift_fresh_copy".split()
-)
+MOVING = """
+view reshape flatten unflatten ravel squeeze unsqueeze permute transpose swapaxes movedim contiguous getitem t
+clone detach to float double type_as expand view_as reshape_as _to_copy alias detach_ lift_fresh_copy
+"""
+MOVES = frozenset(MOVING.split())
 """Functions that may leave all numbers where they are; whether they do is tried."""
 
 
@@ -71,10 +72,12 @@ class Functions:
     ) -> Value:
         if training:
             running_mean = None
-        arrays = (_optional(each) for each in (weight, bias, running_mean, running_var))
-        return self._write.batch_norm(input, *arrays, eps)
+        scale, shift, mean, variance = (_optional(each) for each in (weight, bias, running_mean, running_var))
+        return self._write.batch_norm(input, scale, shift, mean, variance, eps)
 
-    def pad(self, input: Value, pad: Any = None, mode: str = "constant", value: Any = None, padding: Any = None) -> Value:
+    def pad(
+        self, input: Value, pad: Any = None, mode: str = "constant", value: Any = None, padding: Any = None
+    ) -> Value:
         sides = list(pad if pad is not None else padding)
         if mode != "constant" or len(sides) != 4:
             raise Refused(f"pads {sides} with mode {mode!r}", "pad the two last axes by zeros")
@@ -187,7 +190,9 @@ class Functions:
     def log_softmax(self, input: Value, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Value:
         return self._write.softmax(input, 1 if dim is None else dim)
 
-    def dropout(self, input: Value, p: float = 0.5, training: bool = False, inplace: bool = False, train: bool = False) -> Value:
+    def dropout(
+        self, input: Value, p: float = 0.5, training: bool = False, inplace: bool = False, train: bool = False
+    ) -> Value:
         if training or train:
             raise Refused("drops numbers at inference too", "use training=self.training")
         return self._write.skip(input, "does nothing at inference")
