@@ -44,7 +44,8 @@ SHAPING: list[Function] = [
     lambda x: x.mean((2, 3)), lambda x: functional.adaptive_avg_pool2d(x, 1).flatten(1), lambda x: x.mean(dim=[-1, -2]),
 ]  # fmt: skip
 POOLING: list[Function] = [
-    lambda x: functional.max_pool2d(x, 2), lambda x: functional.avg_pool2d(x, 2), lambda x: functional.avg_pool2d(x, 3, stride=1, padding=1),
+    lambda x: functional.max_pool2d(x, 2), lambda x: functional.avg_pool2d(x, 2),
+    lambda x: functional.avg_pool2d(x, 3, stride=1, padding=1),
     lambda x: functional.max_pool2d(x, 3, stride=2, padding=1),
 ]  # fmt: skip
 REFUSED_IMAGES: dict[str, Function] = {
@@ -118,7 +119,8 @@ class Generator:
             shaping = Call(self._one(SHAPING))
             parts.append(shaping)
             features = int(shaping(torch.zeros(1, channels, *size)).shape[1])
-        ending = self._one([[], [], [nn.Softmax(1)], [nn.LogSoftmax(-1)], [Call(lambda x: functional.softmax(x, dim=1))]])
+        endings = [[], [], [nn.Softmax(1)], [nn.LogSoftmax(-1)], [Call(lambda x: functional.softmax(x, dim=1))]]
+        ending = self._one(endings)
         return self._finished([nn.Sequential(*parts, *self._head(features)), *ending]), shape
 
     def spoilt(self) -> tuple[nn.Module, Shape, str]:

@@ -1,6 +1,6 @@
 // Every node of a tree is a seed of 125 bits and a bit t. Its children come from H(x) = P(x) ^ x, where P is AES-128 under
-// a public key and x the seed with the side in its lowest bit: bit 0 of H is the child's t, bit 1 its value, and the
-// bits above the third its seed. On the path to the point the two parties' t differ, elsewhere their nodes are equal and
+// the public key of its unit and x the seed with the side in its lowest bit: bit 0 of H is the child's t, bit 1 its value,
+// and the bits above the third its seed. On the path to the point the two parties' t differ, elsewhere their nodes are equal and
 // cancel. A word corrects seeds where t is set; its low three bits correct t on either side, and the value.
 //
 // Nothing here branches or indexes memory by a secret: the path of an evaluation is public, that of a point is masked.
@@ -17,12 +17,11 @@ namespace hdcos::dcf {
 
 #define HDCOS_AES_CODE __attribute__((target("aes,sse4.1")))
 
-constexpr char KEY[] = "hdcos comparison";
-constexpr int TOGETHER = 8;  // evaluations at a time: the unit is pipelined
+constexpr int TOGETHER = 8;  // evaluations at a time: the processor's AES is pipelined
 
-HDCOS_AES ot::Schedule public_key() {
+HDCOS_AES ot::Schedule permutation(const u64* cipher) {
     std::uint8_t bytes[ot::SCHEDULE_BYTES];
-    ot::key_schedule(reinterpret_cast<const std::uint8_t*>(KEY), bytes, 1);
+    ot::key_schedule(reinterpret_cast<const std::uint8_t*>(cipher), bytes, 1);
     return ot::load_schedule(bytes);
 }
 
@@ -40,10 +39,12 @@ HDCOS_AES __m128i at_bottom(u64 word) { return _mm_cvtsi64_si128(static_cast<lon
 HDCOS_AES __m128i where(u64 bit) { return _mm_set1_epi64x(-static_cast<long long>(bit)); }
 HDCOS_AES __m128i seed_of(__m128i x) { return _mm_andnot_si128(at_bottom(7), x); }
 
-HDCOS_AES_CODE void make_words(const u64* root0, const u64* root1, Compact mask, u64* words, std::size_t count, int bits) {
-    const ot::Schedule P = public_key();
+HDCOS_AES_CODE void make_words(const u64* cipher, Units units, const u64* root0, const u64* root1, Compact mask, u64* words,
+                               int bits) {
     const int depth = levels(bits), n = bits - 1;
-    for (std::size_t i = 0; i < count; ++i) {
+    ot::Schedule P{};
+    for (std::size_t i = 0; i < units.number * units.size; ++i) {
+        if (i % units.size == 0) P = permutation(cipher + 2 * (i / units.size));
         const u64 point = value_of(mask, i), top = point >> n & 1;
         u64* word = words + i * 2 * (depth + 1);
         __m128i seed[2] = {seed_of(load(root0 + 2 * i)), seed_of(load(root1 + 2 * i))};
@@ -119,20 +120,23 @@ HDCOS_AES void evaluate_some(const u64* root, const u64* words, Compact D, std::
     }
 }
 
-HDCOS_AES_CODE void evaluate(const u64* root, const u64* words, Compact D, std::uint8_t* out, std::size_t count, int bits,
-                             bool second) {
-    const ot::Schedule P = public_key();
-    std::size_t i = 0;
-    for (; i + TOGETHER <= count; i += TOGETHER) evaluate_some<TOGETHER>(root, words, D, out, i, bits, second, P);
-    for (; i < count; ++i) evaluate_some<1>(root, words, D, out, i, bits, second, P);
+HDCOS_AES_CODE void evaluate(const u64* cipher, Units units, const u64* root, const u64* words, Compact D, std::uint8_t* out,
+                             int bits, bool second) {
+    for (std::size_t unit = 0; unit < units.number; ++unit) {
+        const ot::Schedule P = permutation(cipher + 2 * unit);
+        const std::size_t end = (unit + 1) * units.size;
+        std::size_t i = unit * units.size;
+        for (; i + TOGETHER <= end; i += TOGETHER) evaluate_some<TOGETHER>(root, words, D, out, i, bits, second, P);
+        for (; i < end; ++i) evaluate_some<1>(root, words, D, out, i, bits, second, P);
+    }
 }
 
 #else
 
-void make_words(const u64*, const u64*, Compact, u64*, std::size_t, int) {
+void make_words(const u64*, Units, const u64*, const u64*, Compact, u64*, int) {
     throw std::logic_error("no AES instructions on this processor");
 }
-void evaluate(const u64*, const u64*, Compact, std::uint8_t*, std::size_t, int, bool) {
+void evaluate(const u64*, Units, const u64*, const u64*, Compact, std::uint8_t*, int, bool) {
     throw std::logic_error("no AES instructions on this processor");
 }
 

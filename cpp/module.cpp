@@ -554,8 +554,9 @@ struct Bound {
         return out.object;
     }
     bool has_aes() const { return ot::available(); }
-    nb::object dcf_words(In<u64> root0, In<u64> root1, InAny mask, int bits) const {
+    nb::object dcf_words(In<u64> cipher, In<u64> root0, In<u64> root1, InAny mask, int bits) const {
         expect(ot::available() && bits >= 2 && bits <= 63 && holds(mask, bits));
+        const dcf::Units units = units_of(cipher, mask);
         expect(extends(root0, mask, 2) && extends(root1, mask, 2));
         nb::list lengths;
         for (std::size_t axis = 0; axis < mask.ndim(); ++axis) lengths.append(mask.shape(axis));
@@ -564,24 +565,31 @@ struct Bound {
         u64* words = target<Out<u64>>(made).data();
         {
             Release release;
-            dcf::make_words(root0.data(), root1.data(), compact(mask), words, mask.size(), bits);
+            dcf::make_words(cipher.data(), units, root0.data(), root1.data(), compact(mask), words, bits);
         }
         return made;
     }
-    nb::object dcf_share(In<u64> root, In<u64> words, InAny D, int bits, bool with_public) const {
+    nb::object dcf_share(In<u64> cipher, In<u64> root, In<u64> words, InAny D, int bits, bool with_public) const {
         expect(ot::available() && bits >= 2 && bits <= 63 && holds(D, bits) && extends(root, D, 2));
+        const dcf::Units units = units_of(cipher, D);
         const std::size_t axes = D.ndim(), depth = dcf::levels(bits);
         expect(words.ndim() == axes + 2 && words.shape(axes) == depth + 1 && words.shape(axes + 1) == 2);
         expect(words.size() == D.size() * 2 * (depth + 1));
         const auto out = Result<Out<std::uint8_t>>::like(NumPy::get().uint8, D);
         {
             Release release;
-            dcf::evaluate(root.data(), words.data(), compact(D), out.array.data(), D.size(), bits, !with_public);
+            dcf::evaluate(cipher.data(), units, root.data(), words.data(), compact(D), out.array.data(), bits,
+                          !with_public);
         }
         return out.object;
     }
 
   private:
+    // Rows of values, each with a public key of AES.
+    static dcf::Units units_of(const In<u64>& cipher, const InAny& values) {
+        expect(values.ndim() >= 1 && shaped(cipher, {values.shape(0), 2}));
+        return {values.shape(0), values.shape(0) ? values.size() / values.shape(0) : 0};
+    }
     // A layer as the kernels take it.
     struct Fused {
         std::vector<Cosine> z;
@@ -688,6 +696,7 @@ NB_MODULE(_native, m) {
         .def("sign_combine", &Bound::sign_combine, as_is("opened"), as_is("masks"), as_is("products"), as_is("first"),
              as_is("rules"), "with_public"_a)
         .def_prop_ro("has_aes", &Bound::has_aes, "Whether this processor has AES instructions.")
-        .def("dcf_words", &Bound::dcf_words, as_is("root0"), as_is("root1"), as_is("mask"), "bits"_a)
-        .def("dcf_share", &Bound::dcf_share, as_is("root"), as_is("words"), as_is("D"), "bits"_a, "with_public"_a);
+        .def("dcf_words", &Bound::dcf_words, as_is("cipher"), as_is("root0"), as_is("root1"), as_is("mask"), "bits"_a)
+        .def("dcf_share", &Bound::dcf_share, as_is("cipher"), as_is("root"), as_is("words"), as_is("D"), "bits"_a,
+             "with_public"_a);
 }

@@ -100,5 +100,5 @@ def test_the_sigmoid_of_large_numbers_does_not_overflow() -> None:
 
 def test_no_activation_is_no_layer_and_another_word_lists_the_choices() -> None:
     assert activation("none") is None
-    with pytest.raises(ModelError, match=r"no activation is called 'gelu': choose from none, cos, sin"):
-        activation("gelu")
+    with pytest.raises(ModelError, match=r"no activation is called 'mish': choose from none, cos, sin"):
+        activation("mish")

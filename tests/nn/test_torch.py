@@ -28,6 +28,7 @@ from hdcos.nn import torch_modules as modules
 from hdcos.nn.activations import ACTIVATIONS
 from hdcos.nn.hadamard import walsh_hadamard
 from hdcos.nn.joins import Join
+from hdcos.secure.calibrate import compare_by, state_intervals
 
 EVERYTHING = [models.mlp([13, 20, 5], name, structure) for name in ACTIVATIONS for structure in models.STRUCTURES] + [
     models.lenet5(),
@@ -134,9 +135,24 @@ def test_a_module_that_compares_is_imported_and_written_back() -> None:
     model = from_torch(module, input_shape=(1, 9, 8))
     x = torch.rand(3, 1, 9, 8, dtype=torch.float64)
     np.testing.assert_allclose(model(x.numpy()), module(x).detach().numpy(), atol=1e-12)
+    model = compare_by(model, "dcf")
     again = model.to_torch(torch.float64)
     np.testing.assert_allclose(model(x.numpy()), again(x).detach().numpy(), atol=1e-12)
-    assert from_torch(again).layers == model.layers
+    assert from_torch(again).layers == model.layers, "how it compares is kept"
+
+
+def test_activations_are_imported_and_written_back_and_say_what_they_cannot() -> None:
+    own = torch.nn
+    kinds = [own.ReLU6(), own.Hardtanh(-0.5, 2.0), own.GELU(), own.SiLU(), own.Softplus()]
+    module = own.Sequential(*(part for kind in kinds for part in (own.Linear(4, 4), kind))).double()
+    with pytest.warns(HdcosWarning, match=r"<= 4 in layer 5 \(GELU\), \|x\| <= 6 in layer 7 \(SiLU\)"):
+        model = from_torch(module)
+    x = torch.linspace(-30, 30, 400, dtype=torch.float64).reshape(100, 4)
+    np.testing.assert_allclose(model(x.numpy()), module(x).detach().numpy(), atol=1e-8)
+    for layer, kind in zip(model.layers[1::2], kinds, strict=True):
+        np.testing.assert_allclose(layer(x.numpy()), kind(x).numpy(), atol=1e-8)
+    fitted = state_intervals(model)
+    assert from_torch(fitted.to_torch(torch.float64)).layers == fitted.layers
 
 
 def test_a_lone_layer_is_a_network_and_trained_parameters_are_read() -> None:

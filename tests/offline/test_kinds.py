@@ -208,8 +208,9 @@ def test_what_comparisons_take_is_made_of_the_mask_of_the_opening() -> None:
         product = np.bitwise_and.reduce([masks >> np.uint64(factor) for factor in factors])
         assert ((products >> np.uint64(number)) & np.uint64(1) == product & np.uint64(1)).all()
     assert (products >> np.uint64(37) == point >> np.uint64(23)).all()
-    (zero, one), words = values[30]
-    assert (words == dcf_words(zero, one, point.astype(compact_dtype(24)), 24)).all()
+    (zero, one), cipher, words = values[30]
+    assert (words == dcf_words(cipher, zero, one, point.astype(compact_dtype(24)), 24)).all()
+    assert len(np.unique(cipher, axis=0)) == ROWS, "every row has a key of AES of its own"
     (r,), (r_m, r_a), (narrow,), (r_narrow,), (small,) = values[31:36]
     assert set(np.unique(r)) == set(np.unique(small)) == {0, 1}
     assert (r_m == r * m).all()

@@ -12,7 +12,19 @@ import pytest
 
 from hdcos.errors import DataMissing, FrameError, InputError
 from hdcos.link.message import request
-from hdcos.offline import Dealer, Mask, MaskProduct, Need, Plan, Reference, TrigPair, limits
+from hdcos.offline import (
+    BitTimesMask,
+    Dealer,
+    Mask,
+    MaskProduct,
+    MaterialPool,
+    Need,
+    Plan,
+    RandomBit,
+    Reference,
+    TrigPair,
+    limits,
+)
 from hdcos.offline.bilinear import Bilinear
 from hdcos.offline.source import serve_dealer
 from tls_pair import tls_pair
@@ -131,6 +143,24 @@ def test_a_plan_may_not_refer_to_what_refers_itself_or_to_a_scope_that_is_not_op
     wide = Plan((Need(Mask((5,)), 1), Need(MaskProduct("multiply", (5,), Reference(0), Reference(0, "model")), 1)))
     with pytest.raises(InputError, match="do not make up"):
         dealer.open("new", wide, 0)
+
+
+def test_material_may_refer_to_a_random_bit_of_another_scope() -> None:
+    """Its value comes of a coin, not of the parties' shares."""
+    dealer, bit = Dealer(), Plan((Need(RandomBit((4,)), 1),))
+    times = Plan((Need(Mask((4,), 20), 30), Need(BitTimesMask((4,), Reference(0, "model"), Reference(0), 20), 30)))
+    taken = []
+    for name, plan in (("model", bit), ("new", times)):
+        pools = [MaterialPool(name, plan, rank, dealer.open(name, plan, rank)) for rank in (0, 1)]
+        pools[0].fill(0, 1, dealer.deal(name, 0, 1, 0))
+        pools[1].fill(0, 1, dealer.deal(name, 0, 1, 1))
+        allocations = [pool.begin(1) for pool in pools]
+        for need in plan.needs:
+            zero, one = (allocation.take(need.kind, need.units) for allocation in allocations)
+            taken.append(zero[0].astype(np.uint64) + one[0].astype(np.uint64))
+    r, m, product = taken
+    assert set(np.unique(r)) <= {0, 1}
+    assert (product == r * (m & np.uint64(2**20 - 1))).all()
 
 
 def test_a_dealer_keeps_a_bounded_number_of_open_scopes(monkeypatch) -> None:

@@ -69,14 +69,16 @@ def test_keys_stream_to_both_parties_and_each_is_sent_its_own_bytes_once(monkeyp
         one.fill(pools[1], 5)
         received = [client.link.meter.snapshot().sections["offline"].bytes_received for client in (zero, one)]
         assert received == [plan.dealt_bytes(7, 0), plan.dealt_bytes(2) + plan.dealt_bytes(5)]
-        assert received == [7 * 32 * 13 * 16, 7 * 32 * (13 * 16 + 16)]
+        assert received == [7 * (32 * 13 + 4) * 16, 7 * (32 * 14 + 4) * 16]
         allocations = [pool.begin(7) for pool in pools]
         taken = [[allocation.take(need.kind, 28) for need in plan.needs] for allocation in allocations]
-        (_, (mask0,), (root0, words0)), (_, (mask1,), (root1, words1)) = taken
+        (_, (mask0,), (root0, cipher0, words0)), (_, (mask1,), (root1, cipher1, words1)) = taken
         assert (words0 == words1).all()
+        assert (cipher0 == cipher1).all()
+        assert len(np.unique(cipher0, axis=0)) == 28
         assert not (root0 == root1).any()
         point = (mask0 + mask1 + np.uint32(1 << 18)) & np.uint32(2**20 - 1)
-        assert (words0 == dcf_words(root0, root1, point, 20)).all()
+        assert (words0 == dcf_words(cipher0, root0, root1, point, 20)).all()
         for client, rank in ((zero, 0), (one, 1)):
             with pytest.raises(MaterialReused, match="next to deal is 7"):
                 request(client.link, {"operation": "deal", "scope": "work", "start": 9, "executions": 1}, timeout_s=5)

@@ -37,7 +37,7 @@ def test_every_function_runs_on_shares_at_its_declared_price(cluster, name) -> N
     declared = function.price(*(array.shape for array in inputs), **function.parameters)
     assert cost.online.rounds == declared.rounds
     assert cost.online.bytes_sent == (declared.online_bytes,) * 2
-    assert cost.offline.bytes_sent == (0, declared.offline_bytes)
+    assert cost.offline.bytes_sent == (declared.common_bytes, declared.offline_bytes)
     expected = function.meaning(*inputs)
     assert result.shape == expected.shape
     assert np.abs(result - expected).max() <= CLOSE.get(name, 1e-3)
@@ -53,11 +53,11 @@ def test_keys_of_comparisons_go_to_both_parties_at_the_declared_price(cluster, n
             assert np.abs(compare(x) - function.meaning(x)).max() <= 2**-12
         with pytest.raises(MaterialExhausted, match="0 available"):
             compare(x)
-        cost, planned = cluster.cost, compare.planned
+        cost = cluster.cost
     declared = function.price(x.shape, **{**function.parameters, "way": "dcf"})
     assert (cost.online.rounds, cost.online.bytes_sent) == (2 * declared.rounds, (2 * declared.online_bytes,) * 2)
-    assert cost.offline.bytes_sent == (planned.material.dealt_bytes(2, 0), 2 * declared.offline_bytes)
-    assert cost.offline.bytes_sent[0] > 0
+    assert cost.offline.bytes_sent == (2 * declared.common_bytes, 2 * declared.offline_bytes)
+    assert declared.common_bytes > 0
 
 
 def test_material_is_dealt_per_row_and_any_batches_consume_it(cluster) -> None:

@@ -20,6 +20,7 @@ from hdcos.planning.serving_plan import plan_serving
 from hdcos.planning.training import Training
 from hdcos.planning.training_plan import Run, plan_training
 from hdcos.secure import compile_network
+from hdcos.secure.calibrate import compare_by
 from hdcos.secure.estimate import estimate, total
 from hdcos.secure.program import plan_inference
 from hdcos.secure.training.step import plan_step
@@ -34,7 +35,7 @@ FIGURES = Figures(
 
 
 def test_bytes_and_rounds_are_those_that_hdcos_cost_plans() -> None:
-    for model in (MODEL, nn.models.criteo_mlp()):
+    for model in (MODEL, nn.models.criteo_mlp(), compare_by(nn.models.higgs_mlp(activation="relu"), "dcf")):
         costs = serving_costs(model, FIGURES.of(MODEL))
         material = plan_inference(compile_network(model)).material
         for rows in (1, 100, 256):
@@ -42,6 +43,8 @@ def test_bytes_and_rounds_are_those_that_hdcos_cost_plans() -> None:
             assert costs.rounds == online.rounds
             assert costs.wire.of(rows) == pytest.approx(online.wire_bytes_sent, rel=0.01)
             assert costs.dealt.of(rows) == pytest.approx(material.dealt_bytes(rows), rel=0.02)
+            assert costs.common.of(rows) == pytest.approx(material.dealt_bytes(rows, 0), rel=0.02)
+    assert costs.dealer_row > 1.5 * costs.dealt.row, "keys go to both parties"
     step, planned = training_costs(MODEL, FIGURES.of(MODEL), 100), plan_step(MODEL, 100)
     assert step.rounds == planned.rounds
     assert step.wire.of(100) == pytest.approx(planned.online_bytes, rel=0.02)

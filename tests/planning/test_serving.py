@@ -29,7 +29,9 @@ def costs(
 ) -> ServingCosts:
     measured = Measured(online, (NOTHING, material), dealer, caller)
     return ServingCosts(
-        measured, rounds, 0.0, Work(0.0, 1e4), Work(0.0, 1e5), 1000, NOTHING, most_rows, row_bytes=800, chunk=100
+        *(measured, rounds, 0.0, Work(0.0, 1e4), Work(0.0, 1e5), NOTHING, 1000, NOTHING, most_rows),
+        row_bytes=800,
+        chunk=100,
     )
 
 

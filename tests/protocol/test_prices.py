@@ -27,6 +27,7 @@ def test_the_declared_price_is_the_planned_price(case: Case) -> None:
     assert planned.rounds == case.price.rounds
     assert planned.online_bytes == case.price.online_bytes
     assert planned.offline_bytes == case.price.offline_bytes
+    assert planned.common_bytes == case.price.common_bytes
     assert tuple(need.kind.name for need in planned.material.needs) == case.price.material
 
 

@@ -1,9 +1,9 @@
 """Networks as PyTorch modules. Needs the extra hdcos[torch]; `importing` has the way back.
 
 A network becomes a torch.nn.Sequential whose state_dict has the names of `model.state()`. PyTorch's own modules stand
-for dense, convolution, pooling and flattening layers and for sigmoid, tanh and ReLU. For every other layer there is a
-module here: it takes the layer's arguments, carries it as `layer`, and runs its forward pass on tensors. Its fresh
-parameters follow from PyTorch's seed.
+for dense, convolution, pooling and flattening layers and for the activations that PyTorch has. For every other layer
+there is a module here: it takes the layer's arguments, carries it as `layer`, and runs its forward pass on tensors. Its
+fresh parameters follow from PyTorch's seed.
 """
 
 from __future__ import annotations
@@ -119,4 +119,9 @@ NATIVE: dict[type[Layer], Callable[[Any], tnn.Module]] = {
     activations.Tanh: lambda layer: tnn.Tanh(),
     activations.ReLU: lambda layer: tnn.ReLU(),
     activations.LeakyReLU: lambda layer: tnn.LeakyReLU(layer.slope),
+    activations.ReLU6: lambda layer: tnn.ReLU6(),
+    activations.HardTanh: lambda layer: tnn.Hardtanh(layer.low, layer.high),
+    activations.GELU: lambda layer: tnn.GELU(),
+    activations.SiLU: lambda layer: tnn.SiLU(),
+    activations.Softplus: lambda layer: tnn.Softplus(),
 }

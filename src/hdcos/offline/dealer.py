@@ -5,9 +5,10 @@ Computes  for each scope two root seeds, one per party; for each dealt field the
 Security  the dealer draws the masks itself, from the operating system, before any input exists; it receives
           plans (shapes and kinds), never an opened value. A party sees its own root and its own shares, which
           are uniform, and common words of keys, which look random to who has one key alone. A third root feeds the
-          coins that dithered cosines are rounded by, and bits that nobody knows: it leaves the dealer in no form but
-          the rounded values and shares of these bits. A node with both roots, or one root and the opened values, knows
-          everything: hence the dealer must not collude with a party or read the link between the parties.
+          coins that dithered cosines are rounded by, bits that nobody knows and public keys of ciphers: it leaves the
+          dealer in no form but the rounded values, shares of these bits, and these keys. A node with both roots, or one
+          root and the opened values, knows everything: hence the dealer must not collude with a party or read the link
+          between the parties.
 
 A scope can be opened once by each party, and executions are dealt in order; a skipped one is MaterialReused.
 An execution may be asked for again, after a connection broke, and is then the same bytes again: that it is
@@ -67,10 +68,8 @@ class _Scope:
         return FieldShares(self.roots[0], shared)
 
     def first(self, position: int) -> Values:
-        """The uniform fields of one position in the first execution."""
-        slots = [slot for slot in self.plan.uniform if slot.position == position]
-        expanded = (FieldShares(root, slots).expand(0, 1) for root in self.roots)
-        return dict(item for slot, values in zip(slots, _join(slots, *expanded), strict=True) for item in values)
+        """The uniform fields and coins of one position in the first execution."""
+        return _Streams(self, frozenset({position})).read(0, 1)[position]
 
 
 class _Streams:

@@ -167,7 +167,7 @@ class Kind:
         return (*self.uniform(), *self.dealt())
 
     def coins(self) -> tuple[Field, ...]:
-        """Uniform tensors of one unit that the dealer draws and nobody else ever sees; `derive` rounds by them."""
+        """Uniform tensors of one unit that the dealer draws; others see no more of them than what `derive` makes."""
         return ()
 
     def references(self) -> tuple[Reference, ...]:
@@ -394,6 +394,10 @@ class Plan:
     def dealt_bytes(self, executions: int, rank: int = 1) -> int:
         """Payload from the dealer to a party for a number of executions."""
         return sum(self.packed_bytes(count, rank) for count in self.chunks(executions))
+
+    def sent_bytes(self, executions: int) -> int:
+        """Payload from the dealer to both parties together."""
+        return sum(self.dealt_bytes(executions, rank) for rank in (0, 1))
 
     def packed_bytes(self, executions: int, rank: int = 1) -> int:
         """One chunk: each field of each position is packed by itself."""

@@ -99,7 +99,11 @@ def _products_of(blocks: int) -> Array:
 
 @dataclass(frozen=True)
 class SignKeys(Sign):
-    """Keys of a distributed comparison function at m': a root that is a party's own, and words that both have."""
+    """Keys of a distributed comparison function at m': a root that is a party's own, and words that both have.
+
+    `cipher` is public and drawn for each unit: the key of AES that expands its seeds. One key for everything would
+    serve who looks for any of the seeds of all comparisons ever made; so it is those of one unit.
+    """
 
     name: ClassVar[str] = "sign_keys"
     shape: Shape
@@ -110,15 +114,20 @@ class SignKeys(Sign):
     def uniform(self) -> tuple[Field, ...]:
         return (Field("root", (*self.shape, 2), RING_BITS, Sharing.OWN),)
 
+    def coins(self) -> tuple[Field, ...]:
+        return (Field("cipher coins", (2,), RING_BITS),)
+
     def dealt(self) -> tuple[Field, ...]:
-        return (Field("words", (*self.shape, dcf_levels(self.bits) + 1, 2), RING_BITS, Sharing.COMMON),)
+        words = Field("words", (*self.shape, dcf_levels(self.bits) + 1, 2), RING_BITS, Sharing.COMMON)
+        return Field("cipher", (2,), RING_BITS, Sharing.COMMON), words
 
     def extra(self, *masks: Shape | None) -> Work:
-        return Work(0, _AES_WORK * self.dealt()[0].size)
+        return Work(0, _AES_WORK * sum(item.size for item in self.dealt()))
 
     def derive(self, uniform: Values, *referred: Values) -> Values:
         point = self.point(referred[0]).astype(compact_dtype(self.bits))
-        return {"words": dcf_words(uniform["root0"], uniform["root1"], point, self.bits)}
+        cipher = uniform["cipher coins"]
+        return {"cipher": cipher, "words": dcf_words(cipher, uniform["root0"], uniform["root1"], point, self.bits)}
 
 
 @dataclass(frozen=True)

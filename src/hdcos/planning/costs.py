@@ -51,10 +51,17 @@ class Costs(ABC):
     """Bytes from each party to the other."""
     dealt: Work
     """Bytes from the dealer to party 1."""
+    common: Work
+    """Those of them that party 0 is sent too: keys of comparisons."""
     ahead: int
     """Rows, or steps, that material is kept for."""
     memory: Work
     """Bytes at a party, beside its process: a fixed part, and for each row or step that material is kept for."""
+
+    @property
+    def dealer_row(self) -> float:
+        """Bytes of a row on the line from the dealer, to both parties."""
+        return self.dealt.row + self.common.row
 
     @abstractmethod
     def pieces(self, ordered: int) -> Iterator[Piece]:
@@ -106,6 +113,7 @@ def serving_costs(model: nn.Network, figures: NetworkFigures, config: Config | N
         round_s=figures.round_s,
         wire=_between(*(cost.wire_bytes_sent for cost in costs)),
         dealt=Work(0.0, float(material.packed_bytes(SIZES[1])) / SIZES[1]),
+        common=Work(0.0, float(material.packed_bytes(SIZES[1], 0)) / SIZES[1]),
         ahead=demand.rows,
         memory=Work(float(demand.fixed), float(demand.row)),
         most_rows=min(config.limits.rows, demand.rows),
@@ -127,6 +135,7 @@ def training_costs(model: nn.Network, figures: NetworkFigures, part: int) -> Ste
         round_s=figures.round_s,
         wire=_between(*(plan.online_bytes for plan in plans)),
         dealt=_between(*(plan.material.packed_bytes(1) for plan in plans)),
+        common=_between(*(plan.material.packed_bytes(1, 0) for plan in plans)),
         ahead=ahead,
         memory=Work(0.0, 8.0 * planned.material.words),
         part=part,

@@ -132,11 +132,11 @@ class SimulatedCluster:
             self._order(pair, pool, piece)
 
     def _order(self, pair: Pair, pool: Pool, piece: Piece) -> None:
-        """Party 0 makes its part from a seed; party 1's comes from the dealer."""
-        measured = self.costs.measured
+        """Party 0 makes its part from a seed, but for keys of comparisons; those and party 1's come from the dealer."""
+        measured, sent = self.costs.measured, piece.of(self.costs.dealt) + piece.of(self.costs.common)
         made = after_all(2, partial(pool.add, piece.amount))
         unpack = partial(pair.supply[1].do, piece.of(measured.material[1]), made)
-        send = partial(self._dealer_line.send, piece.of(self.costs.dealt), unpack)
+        send = partial(self._dealer_line.send, sent, unpack)
         pair.dealer.do(piece.of(measured.dealer), send)
         pair.supply[0].do(piece.of(measured.material[0]), made)
 

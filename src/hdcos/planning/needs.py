@@ -61,7 +61,7 @@ def check_lines(network: Emulation, costs: Costs, wanted: float, what: str) -> N
     """That the lines carry this many rows, or steps, a second."""
     if network.mbps is None:
         return
-    for place, size in (("between the parties", costs.wire.row), ("from the dealer", costs.dealt.row)):
+    for place, size in (("between the parties", costs.wire.row), ("from the dealer", costs.dealer_row)):
         if wanted * size * 8e-6 > network.mbps:
             raise InputError(
                 f"{wanted:,.0f} {what} a second, with {SPARE:.0%} to spare, are {wanted * size * 8e-6:,.0f} Mbit/s on "
@@ -81,7 +81,7 @@ def name_limit(spent: dict[str, float], costs: Costs, pairs: int, dealers: int, 
     most = max(names, key=spent.__getitem__)
     if most != "material":
         return names[most]
-    line_s = 0.0 if network.mbps is None else pairs * costs.dealt.row * 8e-6 / network.mbps
+    line_s = 0.0 if network.mbps is None else pairs * costs.dealer_row * 8e-6 / network.mbps
     waits = {
         "the dealers": costs.measured.dealer.row * pairs / dealers,
         "unpacking material at party 1": costs.measured.material[1].row,

@@ -172,11 +172,14 @@ class _Sizing:
     def _needs(self, pairs: int, dealers: int, cores: int, batch_rows: float) -> tuple[Need, ...]:
         costs, load, rows = self._costs, self._load, self._rows_per_s
         between = rows * (costs.wire.row + costs.wire.fixed / batch_rows)
-        dealt, asked = rows * costs.dealt.row, rows * costs.row_bytes
+        dealt, common, asked = rows * costs.dealt.row, rows * costs.common.row, rows * costs.row_bytes
         answered = rows * WORD_BYTES * prod(self._model.output_shape)
         fronts_s = load.requests_per_s * self._request_s
         memory = pairs * load.models * costs.memory.of(costs.ahead)
         return needs_of(
             self._figures, pairs + self._fronts, dealers, cores + ceil(fronts_s / (1 - SPARE)), memory,
-            ((asked + between, answered + between), (asked + between + dealt, answered + between), (0.0, dealt)),
+            (
+                (asked + between + common, answered + between), (asked + between + dealt, answered + between),
+                (0.0, dealt + common),
+            ),
         )  # fmt: skip

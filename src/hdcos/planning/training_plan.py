@@ -132,11 +132,11 @@ class _Sizing:
 
     def _needs(self, pairs: int, dealers: int, outcome: StepOutcome, costs: StepCosts) -> tuple[Need, ...]:
         between = pairs * costs.wire.of(costs.part) / outcome.step_s
-        dealt = pairs * costs.dealt.of(costs.part) / outcome.step_s
+        dealt, common = (pairs * sent.of(costs.part) / outcome.step_s for sent in (costs.dealt, costs.common))
         plan = training_plan(self._model, "logistic")
         kept = self._run.rows * WORD_BYTES * (prod(plan.input_shape) + plan.outputs)
         part = min(1.0, LARGEST / pairs)
         cores = ceil(outcome.use.party_cores / part / (1 - SPARE))
         memory = pairs * costs.memory.of(costs.ahead)
-        flows = ((between, between), (between + dealt, between), (0.0, dealt))
+        flows = ((between + common, between), (between + dealt, between), (0.0, dealt + common))
         return needs_of(self._figures, pairs, dealers, cores, memory, flows, kept / 1e9)

@@ -135,6 +135,6 @@ def _tree_price(rows: int, classes: int, bits: int, way: str) -> Price:
         one = relu.price((rows, classes // 2), bits, way)
         names = (one.material[0], "mask", *one.material[1:], "bit_times_mask")
         size = packed_size(count, ring)
-        total += Price(one.rounds, one.online_bytes + size, one.offline_bytes + size, names)
+        total += Price(one.rounds, one.online_bytes + size, one.offline_bytes + size, names, one.common_bytes)
         classes = (classes + 1) // 2
     return total

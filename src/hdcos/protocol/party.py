@@ -86,9 +86,9 @@ class Party:
         """
         return (yield from swap_xor(words, bits))
 
-    def below(self, root: Array, words: Array, D: Array, bits: int) -> Array:
+    def below(self, cipher: Array, root: Array, words: Array, D: Array, bits: int) -> Array:
         """This party's share of what its key of a comparison function says at D; see `protocol.sign`."""
-        share: Array = dcf_share(root, words, D, bits, self.rank == 0)
+        share: Array = dcf_share(cipher, root, words, D, bits, self.rank == 0)
         return share
 
     def take(self, kind: Kind, rows: int, precompute: Precompute | None = None) -> Fields:

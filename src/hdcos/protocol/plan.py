@@ -39,7 +39,13 @@ class Planned:
 
     @property
     def offline_bytes(self) -> int:
+        """From the dealer to party 1."""
         return self.material.dealt_bytes(1)
+
+    @property
+    def common_bytes(self) -> int:
+        """Those of them that party 0 is sent too."""
+        return self.material.dealt_bytes(1, 0)
 
 
 def blank_share(shape: tuple[int, ...], scale: int, bits: int = 64) -> Share:

@@ -130,12 +130,15 @@ def run(protocol: Rounds[T], link: Link) -> T:
 
 @dataclass(frozen=True)
 class Price:
-    """Rounds between the parties, payload bytes each way, and payload bytes from the dealer to party 1."""
+    """Rounds between the parties, payload bytes each way, and payload bytes from the dealer."""
 
     rounds: int = 0
     online_bytes: int = 0
     offline_bytes: int = 0
+    """To party 1."""
     material: tuple[str, ...] = ()
+    common_bytes: int = 0
+    """Those of them that party 0 is sent too."""
 
     def __add__(self, other: Price) -> Price:
         return Price(
@@ -143,4 +146,5 @@ class Price:
             self.online_bytes + other.online_bytes,
             self.offline_bytes + other.offline_bytes,
             self.material + other.material,
+            self.common_bytes + other.common_bytes,
         )

@@ -8,7 +8,8 @@ Error     none: the sign is exactly that of v, for |v| < 2**(bits-2). v is off f
 Security  D = v + 2**(bits-2) + m modulo 2**bits is opened under m, uniform there. By tables, bits of the comparison are
           opened under those of SignTables.mask, uniform and shared by XOR; what is looked up at D are shares. By keys
           nothing is opened: each party evaluates its own at D, and one key alone says nothing of m, as long as AES
-          under a public key looks random (seeds of 125 bits; who tries to guess one of 2**n keys has n bits less).
+          under a public key looks random (seeds of 125 bits; each row of values has a public key of its own, so that
+          guesses at seeds of one row are wasted on all others).
           b is opened under RandomBit.mask, a uniform bit. All masks are used once and unrelated, so whatever is opened
           is uniform and independent of v and of all else that was opened.
 
@@ -66,8 +67,8 @@ def sign_bit(party: Party, D: Array, bits: int, mask: Reference, way: str) -> Ro
     """b, shared by XOR, of what was opened as D under the mask at an address: see `open_shifted`."""
     rows, *shape = D.shape
     if way == KEYS:
-        root, words = party.take(SignKeys(tuple(shape), bits, mask), rows)
-        return party.below(root, words, D, bits)
+        root, cipher, words = party.take(SignKeys(tuple(shape), bits, mask), rows)
+        return party.below(cipher, root, words, D, bits)
     if way != TABLES:
         raise ModelError(f"signs are taken by {' or '.join(WAYS)}, not by {str(way)[:40]!r}")
     kind, public = SignTables(tuple(shape), bits, mask), party.rank == 0
@@ -147,7 +148,8 @@ def sign_price(shape: tuple[int, ...], bits: int, way: str) -> Price:
     """From an opened D to b, shared by XOR."""
     count = prod(shape)
     if way == KEYS:
-        return Price(0, 0, 16 * count * (dcf_levels(bits) + 1), ("sign_keys",))
+        words = 16 * (shape[0] + count * (dcf_levels(bits) + 1))
+        return Price(0, 0, words, ("sign_keys",), common_bytes=words)
     widths = sign_blocks(bits)
     dealt = [*(1 << width for width in widths), len(sign_products(len(widths))) + 1]
     offline = sum(packed_size(count, each) for each in dealt)

@@ -116,20 +116,23 @@ def dcf_levels(bits: int) -> int:
     return max(0, bits - 1 - LEAF_BITS)
 
 
-def dcf_words(root0: Any, root1: Any, mask: Any, bits: int) -> Any:
-    """The words that both parties' keys have in common, from their roots: (..., levels + 1, 2) from (..., 2)."""
+def dcf_words(cipher: Any, root0: Any, root1: Any, mask: Any, bits: int) -> Any:
+    """The words that both parties' keys have in common, from their roots: (..., levels + 1, 2) from (..., 2).
+
+    `cipher` has a public key of AES, two words, for each row of values.
+    """
     mask = _check_key(mask, bits, "mask")
-    checked = *(_check_root(root, mask) for root in (root0, root1)), mask, bits
+    checked = _check_cipher(cipher, mask), *(_check_root(root, mask) for root in (root0, root1)), mask, bits
     planned = Blank((*mask.shape, dcf_levels(bits) + 1, 2))
     return planned if has_blank(checked) else aes_implementation().dcf_words(*checked)
 
 
-def dcf_share(root: Any, words: Any, D: Any, bits: int, with_public: bool) -> Any:
+def dcf_share(cipher: Any, root: Any, words: Any, D: Any, bits: int, with_public: bool) -> Any:
     """One party's share of b from its key."""
     D, words = _check_key(D, bits, "D"), check_words(words, "words")
     if words.shape != (*D.shape, dcf_levels(bits) + 1, 2):
         raise InputError(f"keys for {bits} bits of shape {D.shape} do not have words of shape {words.shape}")
-    checked = _check_root(root, D), words, D, bits, with_public
+    checked = _check_cipher(cipher, D), _check_root(root, D), words, D, bits, with_public
     return Blank(D.shape, UINT8) if has_blank(checked) else aes_implementation().dcf_share(*checked)
 
 
@@ -138,6 +141,13 @@ def _check_key(x: Any, bits: int, name: str) -> Any:
     if not low <= bits <= high:
         raise InputError(f"a comparison function takes values of {low} to {high} bits, not of {bits}")
     return check_compact(x, bits, name)
+
+
+def _check_cipher(cipher: Any, like: Any) -> Any:
+    cipher = check_words(cipher, "cipher")
+    if cipher.shape != (*like.shape[:1], 2):
+        raise InputError(f"a key of AES for each of {like.shape[0]} rows expected, got shape {cipher.shape}")
+    return cipher
 
 
 def _check_root(root: Any, like: Any) -> Any:

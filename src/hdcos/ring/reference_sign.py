@@ -8,8 +8,9 @@ Below means: below in the first block, or equal there and below in the second, a
 
 *Distributed comparison function* (Boyle, Chandran, Gilboa, Gupta, Ishai, Kumar and Rathee, EUROCRYPT 2021). A binary
 tree over all low(D): a node is a seed of 125 bits and a bit t, equal at both parties but on the path to low(m), where
-seeds are unrelated and t differs. Children come from H(x) = P(x) ^ x, where P is AES-128 under a public key and x the
-seed with the side in its lowest bit: bit 0 of H is the child's t, bit 1 its value, bits from the third on its seed.
+seeds are unrelated and t differs. Children come from H(x) = P(x) ^ x, where P is AES-128 under a public key, another
+one for each row of values (`cipher`), and x the seed with the side in its lowest bit: bit 0 of H is the child's t, bit
+1 its value, bits from the third on its seed.
 A word for each level, which both parties have, corrects seeds where t is set, and in its low three bits t on either
 side and the value. Values along a path add up to what is wanted where it leaves that of low(m). The last seven levels
 are one word with a bit for each of 128 leaves.
@@ -29,7 +30,6 @@ from hdcos.ring.types import Compact, Words
 
 Bits = npt.NDArray[np.uint8]
 
-KEY = b"hdcos comparison"
 _ONE, _SEED = np.uint64(1), np.uint64(~7 % 2**64)
 
 
@@ -66,7 +66,7 @@ def sign_combine(opened: Bits, masks: Bits, products: Compact, first: Bits, rule
     return result
 
 
-def dcf_words(root0: Words, root1: Words, mask: Compact, bits: int) -> Words:
+def dcf_words(cipher: Words, root0: Words, root1: Words, mask: Compact, bits: int) -> Words:
     """The words of keys, (..., levels + 1, 2), from both parties' roots, (..., 2)."""
     point, levels = mask.astype(np.uint64).reshape(-1), dcf_levels(bits)
     words = np.empty((point.size, levels + 1, 2), np.uint64)
@@ -75,7 +75,7 @@ def dcf_words(root0: Words, root1: Words, mask: Compact, bits: int) -> Words:
     t = [np.zeros_like(point), np.ones_like(point)]
     for level in range(levels):
         a = (point >> np.uint64(bits - 2 - level)) & _ONE
-        children = [[_hash(seed, side) for side in (0, 1)] for seed in seeds]
+        children = [[_hash(cipher, seed, side) for side in (0, 1)] for seed in seeds]
         right = a.astype(bool)[:, None]
         keep: list[Words] = [np.where(right, sides[1], sides[0]) for sides in children]
         lose: list[Words] = [np.where(right, sides[0], sides[1]) for sides in children]
@@ -92,11 +92,11 @@ def dcf_words(root0: Words, root1: Words, mask: Compact, bits: int) -> Words:
             seeds[party] = _seed(keep[party]) ^ correction * t[party][:, None]
             t[party] = (keep[party][:, 0] & _ONE) ^ (t[party] & kept_t)
     leaves = np.uint64(0) - (value ^ top)[:, None] ^ _ones_below(_leaf(point, bits))
-    words[:, levels] = _hash(seeds[0], 2) ^ _hash(seeds[1], 2) ^ leaves
+    words[:, levels] = _hash(cipher, seeds[0], 2) ^ _hash(cipher, seeds[1], 2) ^ leaves
     return words.reshape(*mask.shape, levels + 1, 2)
 
 
-def dcf_share(root: Words, words: Words, D: Compact, bits: int, with_public: bool) -> Bits:
+def dcf_share(cipher: Words, root: Words, words: Words, D: Compact, bits: int, with_public: bool) -> Bits:
     """One party's share of b; the first party is the one `with_public`, whose t is 0 at the root."""
     x, levels = D.astype(np.uint64).reshape(-1), dcf_levels(bits)
     corrections, seed = words.reshape(x.size, levels + 1, 2), _seed(root.reshape(-1, 2))
@@ -104,11 +104,11 @@ def dcf_share(root: Words, words: Words, D: Compact, bits: int, with_public: boo
     value = (_ONE ^ (x >> np.uint64(bits - 1))) & np.uint64(with_public)
     for level in range(levels):
         side = (x >> np.uint64(bits - 2 - level)) & _ONE
-        node, word = _hash(seed, side), corrections[:, level]
+        node, word = _hash(cipher, seed, side), corrections[:, level]
         value ^= _value(node) ^ (t & (word[:, 0] >> np.uint64(2)))
         seed = _seed(node ^ word * t[:, None])
         t = (node[:, 0] ^ (t & (word[:, 0] >> side))) & _ONE
-    leaves = _hash(seed, 2) ^ corrections[:, levels] * t[:, None]
+    leaves = _hash(cipher, seed, 2) ^ corrections[:, levels] * t[:, None]
     place = _leaf(x, bits)
     chosen = np.where(place >> np.uint64(6), leaves[:, 1], leaves[:, 0])
     share: Bits = ((value ^ (chosen >> (place & np.uint64(63)))) & _ONE).astype(np.uint8)
@@ -126,13 +126,14 @@ def _value(blocks: Words) -> Words:
     return value
 
 
-def _hash(seed: Words, side: Any) -> Words:
-    """P(x) ^ x for x the seed with a side, or 2 for the leaves."""
+def _hash(cipher: Words, seed: Words, side: Any) -> Words:
+    """P(x) ^ x for x the seed with a side, or 2 for the leaves, and P that of its row."""
     x = seed.copy()
     x[:, 0] |= np.asarray(side, np.uint64)
-    cipher = Cipher(algorithms.AES(KEY), modes.ECB()).encryptor()
-    encrypted = np.frombuffer(cipher.update(x.astype("<u8").tobytes()), "<u8").reshape(-1, 2)
-    hashed: Words = encrypted.astype(np.uint64) ^ x
+    rows = x.astype("<u8").reshape(len(cipher), len(x) // max(1, len(cipher)), 2)
+    keys = (algorithms.AES(key.tobytes()) for key in cipher.astype("<u8"))
+    made = [Cipher(key, modes.ECB()).encryptor().update(row.tobytes()) for key, row in zip(keys, rows, strict=True)]
+    hashed: Words = np.frombuffer(b"".join(made), "<u8").reshape(-1, 2).astype(np.uint64) ^ x
     return hashed
 
 

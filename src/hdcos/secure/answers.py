@@ -85,8 +85,8 @@ def _state(stage: Stage, share: float) -> float:
         return min(MOST, share * _cosine(stage.precision))
     if isinstance(stage, activations.Polynomial):
         return SQUARE if len(stage.coefficients) == 3 else CUBIC
-    if isinstance(stage, activations.Rectified | activations.Largest):
-        return min(SQUARE, share * (RECTIFIED if isinstance(stage, activations.Rectified) else LARGEST))
+    if isinstance(stage, activations.Rectified | activations.Clipped | activations.Largest):
+        return min(SQUARE, share * (LARGEST if isinstance(stage, activations.Largest) else RECTIFIED))
     return GROWING if isinstance(stage, activations.Growing) else MOST
 
 

@@ -18,6 +18,7 @@ from hdcos.offline.ot import Traffic, traffic
 from hdcos.protocol.plan import Planner, blank_share
 from hdcos.protocol.rounds import together
 from hdcos.ring import Blank
+from hdcos.secure.calibrate import compare_by
 from hdcos.secure.compile import PHASE_BITS, CompiledNetwork, compile_network
 from hdcos.secure.program import MODEL, blank_parameters, mask_input, pieces, plan_inference, plan_weights
 from hdcos.secure.stages import Stage, run_stage
@@ -35,7 +36,7 @@ DEALT_BYTE_S = 2.6e-9
 
 @dataclass(frozen=True)
 class Cost:
-    """One phase: rounds, payload and wire bytes (online each way, offline to party 1), seconds."""
+    """One phase: rounds, payload and wire bytes (online each way, offline from the dealer to both), seconds."""
 
     rounds: int = 0
     bytes_sent: int = 0
@@ -63,8 +64,13 @@ def estimate(
     network: Emulation | None = None,
     *,
     masked: bool = True,
+    compare: str | None = None,
 ) -> list[LayerCost]:
-    """The cost of each step of a batch, in the order in which they run; steps without cost are left out."""
+    """The cost of each step of a batch, in the order in which they run; steps without cost are left out.
+
+    With `compare` all layers that compare do it by "tables" or by "dcf".
+    """
+    model = compare_by(model, compare)
     chosen, link = compile_network(model, phase_bits), network or Emulation()
     parameters = blank_parameters(chosen)
     planner = Planner()
@@ -93,7 +99,7 @@ def _layer_cost(
     wire = sum(wire_bytes(size) for size in frames)
     seconds = sum(max(ROUND_S, network.seconds(wire_bytes(size))) + size * WIRE_BYTE_S for size in frames)
     seconds += opened * OPENED_S + multiplications * MULTIPLY_S
-    dealt = Plan(tuple(needs)).packed_bytes(1)
+    dealt = sum(Plan(tuple(needs)).packed_bytes(1, rank) for rank in (0, 1))
     online = Cost(len(frames), sum(frames), wire, seconds)
     return LayerCost(name, multiplications, online, Cost(0, dealt, dealt, dealt * DEALT_BYTE_S))
 

@@ -123,9 +123,10 @@ class PlaintextParty(Party):
     def open_bits(self, words: Array, bits: int) -> Array:
         return words
 
-    def below(self, root: Array, words: Array, D: Array, bits: int) -> Array:
+    def below(self, cipher: Array, root: Array, words: Array, D: Array, bits: int) -> Array:
         """Both parties' roots are zero: one party can evaluate both keys."""
-        both: Array = dcf_share(root, words, D, bits, True) ^ dcf_share(root, words, D, bits, False)
+        shares = [dcf_share(cipher, root, words, D, bits, first) for first in (True, False)]
+        both: Array = shares[0] ^ shares[1]
         return both
 
 

@@ -25,7 +25,7 @@ from hdcos.errors import ModelError
 from hdcos.nn.importing.build import Built, build
 from hdcos.nn.importing.operations import Description, Refused, Value, Writer
 from hdcos.nn.importing.torch_functions import MOVES, Functions
-from hdcos.nn.layer import Layer, Linear, Shape
+from hdcos.nn.layer import Linear, Shape
 from hdcos.nn.torch_modules import NATIVE, LayerModule
 
 FEW, MORE, CHECKED = 2, 3, 4
