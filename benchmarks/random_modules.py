@@ -70,7 +70,7 @@ REFUSED_MODULES: list[Callable[[int], nn.Module]] = [
     lambda channels: nn.ConvTranspose2d(channels, channels, 3),
     lambda channels: nn.CELU(),
     lambda channels: nn.Upsample(scale_factor=2),
-    lambda channels: nn.Conv2d(channels, channels, 3, stride=(1, 2)),
+    lambda channels: nn.Conv2d(channels, channels, 3, stride=(1, 2), padding=1),
     lambda channels: nn.Conv2d(channels, channels, 3, padding=1, padding_mode="reflect"),
     lambda channels: nn.LPPool2d(2, 2),
 ]
@@ -125,7 +125,7 @@ class Generator:
 
     def spoilt(self) -> tuple[nn.Module, Shape, str]:
         """A module with one part that cannot be imported, and the name of its type."""
-        shape = (2, 8, 8)
+        shape = (2, 12, 12)
         parts, channels, _ = self._images(shape)
         if self.random.random() < 0.5:
             name = str(self.random.choice(list(REFUSED_IMAGES)))
