@@ -351,6 +351,13 @@ def test_a_relu_lenet5_takes_three_rounds_or_two_for_each_comparison_and_says_wh
         assert stated_queries(chosen) == (3e5, 7e4)[variant] * 25 / 10  # units of the first layer over outputs
 
 
+def test_squares_say_what_their_answers_tell_in_proportion_to_the_outputs() -> None:
+    """All outputs together tell about a unit: with more of them fewer queries are enough."""
+    for outputs, queries in ((64, 3e4), (10, 3e4 * 6.4), (1, 3e4 * 64)):
+        chosen = compile_network(nn.models.mlp([64, 64, outputs], "square", "hadamard"))
+        assert stated_queries(chosen) == pytest.approx(queries)
+
+
 def test_how_a_network_compares_is_part_of_its_architecture_and_of_what_parties_compare() -> None:
     model = RELU_NETWORKS["largest of pictures"]
     other = compare_by(model, "dcf")

@@ -113,8 +113,7 @@ def test_with_noise_and_all_bits_it_does_not() -> None:
     model = nn.Sequential([nn.HadamardDiagonal(WIDTH, WIDTH), nn.ReLU(), nn.HadamardDiagonal(WIDTH, 10)], seed=1)
     hidden = OpeningAttack(Queries(model, Setting(), ROW), opening=0, index=1)
     hidden.ask(4000)
-    assert hidden.needed() > (4000.0, False)
-    assert not hidden.needed()[1]
+    assert not hidden.needed()[1], "no correlation that is more than chance"
 
 
 def test_a_whole_turn_leaves_no_low_bits_to_know() -> None:
