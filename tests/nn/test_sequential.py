@@ -10,6 +10,7 @@ import pytest
 
 from hdcos.errors import InputError, ModelError
 from hdcos.nn import (
+    GELU,
     PHD,
     AvgPool2d,
     Circulant,
@@ -20,6 +21,7 @@ from hdcos.nn import (
     Flatten,
     GrowingCos,
     HadamardDiagonal,
+    HardTanh,
     Layer,
     LeakyReLU,
     LowRank,
@@ -28,9 +30,12 @@ from hdcos.nn import (
     RandomFeatures,
     RandomProjection,
     ReLU,
+    ReLU6,
     Sequential,
     Sigmoid,
+    SiLU,
     Sin,
+    Softplus,
     Square,
     Tanh,
     layer_from_json,
@@ -57,8 +62,13 @@ EVERY_LAYER: list[Layer] = [
     Sigmoid(),
     Tanh(),
     GrowingCos(),
+    GELU(),
+    SiLU(interval=22),
+    Softplus(),
     ReLU(),
-    LeakyReLU(0.2),
+    LeakyReLU(0.2, compare="dcf"),
+    ReLU6(),
+    HardTanh(-0.5, 2),
 ]
 
 
@@ -80,6 +90,10 @@ def test_every_layer_type_survives_json() -> None:
         ({"type": "Cos", "frequency": 3}, r"Cos has no field \['frequency'\]"),
         ({"type": "Dense", "in_features": "3", "out_features": 1}, "Dense: in_features must be a whole number"),
         ({"type": "Dense", "in_features": 3, "out_features": 1, "bandwidth": "wide"}, "Dense: bandwidth"),
+        ({"type": "HardTanh", "low": 1.0, "high": -1.0}, "HardTanh: low and high must be two numbers in order"),
+        ({"type": "HardTanh", "low": float("nan")}, "HardTanh: low and high"),
+        ({"type": "GELU", "interval": 5}, "GELU: interval must be one of 4, 12, 28, 60, 124 or None, got 5"),
+        ({"type": "ReLU", "compare": ["dcf"]}, "ReLU: numbers are compared by tables or dcf"),
         ({"in_features": 3}, "a layer is an object with a type"),
         ("Dense", "a layer is an object with a type"),
     ],

@@ -15,6 +15,7 @@ from hdcos.nn import Cos, Dense, HadamardDiagonal, Layer, RandomProjection, Sequ
 from hdcos.nn import torch_modules as modules
 from hdcos.nn.activations import ACTIVATIONS
 from hdcos.nn.hadamard import walsh_hadamard
+from hdcos.secure.calibrate import compare_by, state_intervals
 
 EVERYTHING = [models.mlp([13, 20, 5], name, structure) for name in ACTIVATIONS for structure in models.STRUCTURES] + [
     models.lenet5(),
@@ -119,9 +120,24 @@ def test_a_module_that_compares_is_imported_and_written_back() -> None:
     model = from_torch(module, input_shape=(1, 9, 8))
     x = torch.rand(3, 1, 9, 8, dtype=torch.float64)
     np.testing.assert_allclose(model(x.numpy()), module(x).detach().numpy(), atol=1e-12)
+    model = compare_by(model, "dcf")
     again = model.to_torch(torch.float64)
     np.testing.assert_allclose(model(x.numpy()), again(x).detach().numpy(), atol=1e-12)
-    assert from_torch(again).layers == model.layers
+    assert from_torch(again).layers == model.layers, "how it compares is kept"
+
+
+def test_activations_are_imported_and_written_back_and_say_what_they_cannot() -> None:
+    own = torch.nn
+    kinds = [own.ReLU6(), own.Hardtanh(-0.5, 2.0), own.GELU(), own.SiLU(), own.Softplus()]
+    module = own.Sequential(*(part for kind in kinds for part in (own.Linear(4, 4), kind))).double()
+    with pytest.warns(HdcosWarning, match=r"<= 4 in layer 5 \(GELU\), \|x\| <= 6 in layer 7 \(SiLU\)"):
+        model = from_torch(module)
+    x = torch.linspace(-30, 30, 400, dtype=torch.float64).reshape(100, 4)
+    np.testing.assert_allclose(model(x.numpy()), module(x).detach().numpy(), atol=1e-8)
+    for layer, kind in zip(model.layers[1::2], kinds, strict=True):
+        np.testing.assert_allclose(layer(x.numpy()), kind(x).numpy(), atol=1e-8)
+    fitted = state_intervals(model)
+    assert from_torch(fitted.to_torch(torch.float64)).layers == fitted.layers
 
 
 def test_a_lone_layer_is_a_network_and_trained_parameters_are_read() -> None:
@@ -143,7 +159,9 @@ class Odd(torch.nn.Linear):
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        (torch.nn.GELU(), r"layer 1 \(GELU\) has no counterpart.*use a torch.nn.Sequential of Linear, Conv2d"),
+        (torch.nn.Mish(), r"layer 1 \(Mish\) has no counterpart.*use a torch.nn.Sequential of Linear, Conv2d"),
+        (torch.nn.GELU("tanh"), r"layer 1 \(GELU\) must be the exact one.*approximate='none'"),
+        (torch.nn.Softplus(2.0), r"layer 1 \(Softplus\) must have beta 1"),
         (torch.nn.Sequential(torch.nn.Tanh(), torch.nn.BatchNorm1d(4)), r"layer 1.1 \(BatchNorm1d\)"),
         (Odd(4, 4), r"layer 1 \(Odd\)"),
         (torch.nn.Flatten(0), r"layer 1 \(Flatten\) must flatten everything but the batch"),

@@ -22,7 +22,7 @@ from rich.progress import track
 
 from hdcos import nn
 from hdcos.api.cost import PhaseCost
-from hdcos.cli.common import json_option, new_table, show
+from hdcos.cli.common import compare_option, json_option, new_table, show
 from hdcos.cli.networks import KERNEL, row_bytes, show_networks
 from hdcos.cluster.cluster import Cluster
 from hdcos.cluster.local import local
@@ -30,7 +30,7 @@ from hdcos.errors import ModelError
 from hdcos.link import Emulation
 from hdcos.offline.ot import Traffic, traffic
 from hdcos.protocol.catalogue import ACTIVATIONS, find
-from hdcos.secure.calibrate import intervals, state_intervals
+from hdcos.secure.calibrate import compare_by, intervals, state_intervals
 from hdcos.secure.compile import compile_network
 from hdcos.secure.estimate import DEALT_BYTE_S, ROUND_S, Cost, LayerCost, densify, estimate, ot_traffic, total
 from hdcos.secure.program import plan_inference
@@ -52,6 +52,7 @@ TRANSFER_BYTE_S = 4e-9
 @click.option("--train", is_flag=True, help="Plan training instead: a step on a batch, and an epoch.")
 @click.option("--rows", type=click.IntRange(1), default=60_000, show_default=True, help="Rows of an epoch of training.")
 @click.option("--measure", is_flag=True, help="Run it, too, and print what the meters saw.")
+@compare_option
 @json_option
 @click.option("--rtt-ms", type=click.FloatRange(min=0), default=0.0, help="Emulate this round-trip time.")
 @click.option("--mbps", type=click.FloatRange(min=0, min_open=True), help="Emulate this rate, in Mbit/s.")
@@ -63,6 +64,7 @@ def cost(
     train: bool,
     rows: int,
     measure: bool,
+    compare: str | None,
     as_json: bool,
     rtt_ms: float,
     mbps: float | None,
@@ -70,12 +72,13 @@ def cost(
     """What private inference with NAME costs: a ready model or a model file. `networks` compares the ready
     models, `activations` the activations.
 
-    Material is planned for both sources side by side: from a dealer, and made by the two parties themselves.
+    Material is planned for both sources side by side: from a dealer, and made by the two parties themselves. That of
+    comparisons comes from a dealer alone.
     """
     context = click.get_current_context()
     given = [
         f"--{option}"
-        for option in ("activation", "structure", "batch", "train", "rows", "measure")
+        for option in ("activation", "structure", "batch", "train", "rows", "measure", "compare")
         if context.get_parameter_source(option) is not ParameterSource.DEFAULT
     ]
     fixed = [option for option in given if option in ("--activation", "--structure")]
@@ -94,7 +97,7 @@ def cost(
     if name == "networks":
         show_networks(as_json)
         return
-    model = find_model(name, activation, structure)
+    model = compare_by(find_model(name, activation, structure), compare)
     if train:
         show_training_cost(name, model, batch, rows, network, as_json)
     else:
@@ -269,7 +272,7 @@ def show_model_cost(
     for each in series:
         click.echo(f"Series of {each}.")
     show_sources(f"Material of {batch} row{'s' if batch > 1 else ''}", sources)
-    if measured:
+    if measured and len(sources) > 1:
         made = measure_model(model, batch, network, dealer=False).offline
         several = inference_sources(model, REPEATS * batch, network)[1].bytes // REPEATS
         click.echo(
@@ -326,10 +329,12 @@ def from_parties(made: Traffic, network: Emulation) -> SourceCost:
 
 
 def inference_sources(model: nn.Sequential, rows: int, network: Emulation) -> list[SourceCost]:
-    """The material of some rows of inference."""
+    """The material of some rows of inference: from a dealer, and from the two parties if they can make it."""
     material = plan_inference(compile_network(model)).material
-    made = ot_traffic(compile_network(model, dealer=False), rows)
-    return [from_dealer(material.dealt_bytes(rows), network), from_parties(made, network)]
+    sources = [from_dealer(material.sent_bytes(rows), network)]
+    if not any(need.kind.dealer_only for need in material.needs):
+        sources.append(from_parties(ot_traffic(compile_network(model, dealer=False), rows), network))
+    return sources
 
 
 def show_sources(title: str, costs: list[SourceCost]) -> None:
@@ -345,7 +350,7 @@ def show_training_cost(
     """One step of training and one epoch: online, and the material from either source."""
     planned = plan_step(model, batch)
     steps, material = rows // batch, planned.material
-    step = [from_dealer(material.dealt_bytes(1), network), from_parties(traffic(material, 1), network)]
+    step = [from_dealer(material.sent_bytes(1), network), from_parties(traffic(material, 1), network)]
     epoch = [SourceCost(cost.source, cost.bytes * steps, cost.exchanges * steps, cost.seconds * steps) for cost in step]
     if as_json:
         online = {"rounds": planned.rounds, "bytes_each_way": planned.online_bytes}

@@ -5,6 +5,7 @@ hadamard      layers around the orthonormal transform: Hadamard-Diagonal, P H D,
 dense         dense, low-rank and circulant layers
 convolution   convolution, pooling, flattening
 activations   elementwise functions and their names
+comparing     what layers that compare have in common
 public        public random numbers that every host derives alike
 columns       tables with named columns, and their order
 limits        how large a network from outside may be
@@ -15,14 +16,19 @@ torch_modules networks as PyTorch modules and back, and the layers that PyTorch 
 """
 
 from hdcos.nn import models as models
+from hdcos.nn.activations import GELU as GELU
 from hdcos.nn.activations import Cos as Cos
 from hdcos.nn.activations import ExpM1 as ExpM1
 from hdcos.nn.activations import GrowingCos as GrowingCos
+from hdcos.nn.activations import HardTanh as HardTanh
 from hdcos.nn.activations import LeakyReLU as LeakyReLU
 from hdcos.nn.activations import PolyReLU3 as PolyReLU3
 from hdcos.nn.activations import ReLU as ReLU
+from hdcos.nn.activations import ReLU6 as ReLU6
 from hdcos.nn.activations import Sigmoid as Sigmoid
+from hdcos.nn.activations import SiLU as SiLU
 from hdcos.nn.activations import Sin as Sin
+from hdcos.nn.activations import Softplus as Softplus
 from hdcos.nn.activations import Square as Square
 from hdcos.nn.activations import Tanh as Tanh
 from hdcos.nn.activations import activation as activation

@@ -9,6 +9,7 @@ from math import prod
 import numpy as np
 
 from hdcos.errors import ModelError
+from hdcos.nn.comparing import Comparing
 from hdcos.nn.layer import Factor, Layer, Shape, glorot_uniform
 from hdcos.ring import Array
 
@@ -119,8 +120,8 @@ class AvgPool2d(Pooling):
 
 
 @dataclass(frozen=True)
-class MaxPool2d(Pooling):
-    """Largest numbers of squares. On shares compared two by two: six rounds for squares of 2 x 2, and a dealer."""
+class MaxPool2d(Comparing, Pooling):
+    """Largest numbers of squares. On shares compared two by two, with a dealer: of 2 x 2 in six rounds or four."""
 
     def forward(self, parameters: Mapping[str, Array], x: Array) -> Array:
         result: Array = self.squares(x).max(axis=(3, 5))

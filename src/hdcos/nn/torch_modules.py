@@ -1,9 +1,9 @@
 """Networks as PyTorch modules and back. Needs the extra hdcos[torch].
 
 A network becomes a torch.nn.Sequential whose state_dict has the names of `model.state()`. PyTorch's own modules stand
-for dense, convolution, pooling and flattening layers and for sigmoid, tanh and ReLU. For every other layer there is a
-module here: it takes the layer's arguments, carries it as `layer`, and runs its forward pass on tensors. Its fresh
-parameters follow from PyTorch's seed.
+for dense, convolution, pooling and flattening layers and for the activations that PyTorch has. For every other layer
+there is a module here: it takes the layer's arguments, carries it as `layer`, and runs its forward pass on tensors. Its
+fresh parameters follow from PyTorch's seed.
 """
 
 from __future__ import annotations
@@ -126,7 +126,14 @@ NATIVE: dict[type[Layer], Callable[[Any], tnn.Module]] = {
     activations.Tanh: lambda layer: tnn.Tanh(),
     activations.ReLU: lambda layer: tnn.ReLU(),
     activations.LeakyReLU: lambda layer: tnn.LeakyReLU(layer.slope),
+    activations.ReLU6: lambda layer: tnn.ReLU6(),
+    activations.HardTanh: lambda layer: tnn.Hardtanh(layer.low, layer.high),
+    activations.GELU: lambda layer: tnn.GELU(),
+    activations.SiLU: lambda layer: tnn.SiLU(),
+    activations.Softplus: lambda layer: tnn.Softplus(),
 }
+CHOSEN = ("interval", "compare")
+"""What a layer says of its computation on shares, and PyTorch's modules cannot."""
 
 
 def _parts(module: tnn.Module, prefix: str) -> Iterator[tuple[str, tnn.Module]]:
@@ -152,9 +159,15 @@ def _layer(name: str, module: tnn.Module) -> Layer:
 
 
 def _kept(module: tnn.Module, layer: Layer) -> Layer:
-    """The layer that the module was made of, or else the plain one."""
+    """The layer that the module was made of, if that still says the same, or else the plain one."""
     made = getattr(module, "layer", None)
-    return made if isinstance(made, type(layer)) else layer
+    if isinstance(made, Layer) and _without_choices(made) == _without_choices(layer):
+        return made
+    return layer
+
+
+def _without_choices(layer: Layer) -> dict[str, Any]:
+    return {name: value for name, value in layer.to_json().items() if name not in CHOSEN}
 
 
 def _dense(name: str, module: tnn.Linear) -> dense.Dense:
@@ -186,13 +199,13 @@ def _pooling(name: str, module: tnn.AvgPool2d) -> convolution.AvgPool2d:
     return convolution.AvgPool2d(size)
 
 
-def _max_pooling(name: str, module: tnn.MaxPool2d) -> convolution.MaxPool2d:
+def _max_pooling(name: str, module: tnn.MaxPool2d) -> Layer:
     size, stride, padding, dilation = (
         _side(value) for value in (module.kernel_size, module.stride, module.padding, module.dilation)
     )
     if size is None or stride != size or (padding, dilation) != (0, 1) or module.ceil_mode or module.return_indices:
         raise ModelError(f"layer {name} (MaxPool2d) must have a square size, equal stride and no padding, got {module}")
-    return convolution.MaxPool2d(size)
+    return _kept(module, convolution.MaxPool2d(size))
 
 
 def _side(value: int | tuple[int, ...]) -> int | None:
@@ -207,6 +220,21 @@ def _flattening(name: str, module: tnn.Flatten) -> convolution.Flatten:
     return convolution.Flatten()
 
 
+def _gelu(name: str, module: tnn.GELU) -> Layer:
+    if module.approximate != "none":
+        raise ModelError(
+            f"layer {name} (GELU) must be the exact one, set approximate='none': {module.approximate!r} differs "
+            f"from it by less than 0.0005"
+        )
+    return _kept(module, activations.GELU())
+
+
+def _softplus(name: str, module: tnn.Softplus) -> Layer:
+    if module.beta != 1 or module.threshold < 10:
+        raise ModelError(f"layer {name} (Softplus) must have beta 1 and a threshold of 10 or more, got {module}")
+    return _kept(module, activations.Softplus())
+
+
 READERS: dict[type[tnn.Module], Callable[[str, Any], Layer]] = {
     tnn.Linear: _dense,
     tnn.Conv2d: _convolution,
@@ -215,6 +243,13 @@ READERS: dict[type[tnn.Module], Callable[[str, Any], Layer]] = {
     tnn.Flatten: _flattening,
     tnn.Sigmoid: lambda name, module: _kept(module, activations.Sigmoid()),
     tnn.Tanh: lambda name, module: _kept(module, activations.Tanh()),
-    tnn.ReLU: lambda name, module: activations.ReLU(),
-    tnn.LeakyReLU: lambda name, module: activations.LeakyReLU(float(module.negative_slope)),
+    tnn.ReLU: lambda name, module: _kept(module, activations.ReLU()),
+    tnn.LeakyReLU: lambda name, module: _kept(module, activations.LeakyReLU(float(module.negative_slope))),
+    tnn.ReLU6: lambda name, module: _kept(module, activations.ReLU6()),
+    tnn.Hardtanh: lambda name, module: _kept(
+        module, activations.HardTanh(float(module.min_val), float(module.max_val))
+    ),
+    tnn.GELU: _gelu,
+    tnn.SiLU: lambda name, module: _kept(module, activations.SiLU()),
+    tnn.Softplus: _softplus,
 }
