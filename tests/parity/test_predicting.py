@@ -90,7 +90,7 @@ def test_several_terms_cost_online_what_one_costs(cluster, private) -> None:
 
 def test_a_graph_is_shared_and_costs_what_was_planned(cluster) -> None:
     layers = [nn.Dense(6, 8), nn.ReLU(), nn.Dense(8, 4), nn.Dense(8, 4), nn.Add(), nn.Concat(), nn.Affine(10)]
-    graph = nn.Graph(layers, [[0], [1], [2], [2], [3, 4], [5, 0], [6]], seed=2)
+    graph = nn.Graph([*layers, nn.Dense(10, 3)], [[0], [1], [2], [2], [3, 4], [5, 0], [6], [7]], seed=2)
     with cluster.share(graph, "graph") as shared:
         for mode in ("shares", "masked"):
             cluster.reset_cost()
@@ -101,7 +101,7 @@ def test_a_graph_is_shared_and_costs_what_was_planned(cluster) -> None:
         revealed = shared.reveal()
     assert (type(revealed), revealed.fingerprint) == (nn.Graph, graph.fingerprint)
     with pytest.raises(ModelError, match="this is a Graph"):
-        cluster.fit(graph, ROWS, np.zeros(len(ROWS)), epochs=1, lr=0.1)
+        cluster.fit(graph, ROWS, np.zeros(len(ROWS), int), epochs=1, batch_size=4, lr=0.1)
 
 
 def test_prepared_masks_save_a_round(cluster, private) -> None:

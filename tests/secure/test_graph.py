@@ -134,6 +134,13 @@ def test_a_small_resnet_predicts_on_shares(masked: bool) -> None:
     assert stated_queries(compile_network(model)) == pytest.approx(RECTIFIED * 4 / 10)
 
 
+def test_an_affine_layer_mixes_no_hidden_units_and_counts_only_where_nothing_follows() -> None:
+    layers = [nn.Dense(6, 20), nn.ReLU(), nn.Affine(20), nn.Dense(20, 3), nn.Affine(3)]
+    model = nn.Sequential(layers)
+    assert stated_queries(compile_network(model)) == pytest.approx(RECTIFIED / 3)
+    assert stated_queries(compile_network(nn.Sequential(layers[:-1]))) == pytest.approx(RECTIFIED * 6 / 3)
+
+
 def test_a_value_that_several_products_read_is_opened_once_with_products_of_its_own_for_each() -> None:
     net = Builder((6,))
     net(nn.Dense(6, 5))

@@ -67,8 +67,11 @@ def noise(shape: tuple[int, ...], scale: int) -> Array:
 
 def stated_queries(chosen: CompiledNetwork) -> float:
     """Queries for a correlation of one half, the least over all layers."""
-    outputs = prod(chosen.output_shape)
-    units = [size for stage in chosen.stages if (size := _inputs(stage))]
+    outputs, units = prod(chosen.output_shape), list[int]()
+    for stage in reversed(chosen.stages):
+        by_channels = isinstance(stage, stages.Product) and stage.operation == "channels"
+        if (size := _inputs(stage)) and not (by_channels and units):  # it mixes nothing: what follows does
+            units.append(size)
     share = min(units, default=outputs) / outputs
     return min((_state(stage, share) for stage in chosen.stages), default=MOST)
 
