@@ -13,12 +13,16 @@ from typing import Any
 import numpy as np
 
 import hdcos
+from benchmarks.compare_imports import prove_imports, prove_residual
+from benchmarks.compare_networks import prove_lenet, prove_networks
 from benchmarks.compare_training import prove_training
 from benchmarks.record import Line, at_most, exactly
+from hdcos import nn
 from hdcos.cluster.cluster import Cluster
 from hdcos.protocol import argmax, relu, sign
 from hdcos.protocol.rounds import Rounds
 from hdcos.ring import Array
+from hdcos.secure.estimate import estimate, total
 from hdcos.sharing import Share, join
 from hdcos.testing.pair import share_pair, simulate
 
@@ -127,10 +131,32 @@ def _listed(widths: tuple[int, ...]) -> str:
     return ", ".join(map(str, sorted(set(widths))))
 
 
+ROUNDS = {"tables": (17, 29), "dcf": (13, 21)}
+"""Of LeNet-5 with ReLU whose rows come as shares, with means of windows and with their largest numbers."""
+
+
+def prove_rounds(seed: int) -> Iterator[Line]:
+    """From the plan of an unmodified LeNet-5."""
+    means = nn.models.lenet5(activation="relu", structure="dense")
+    largest = [nn.MaxPool2d(2) if isinstance(layer, nn.AvgPool2d) else layer for layer in means.layers]
+    for network, place in ((means, 0), (nn.Sequential(largest, input_shape=(1, 28, 28)), 1)):
+        for way, most in ROUNDS.items():
+            cost = total(estimate(network, masked=False, compare=way))
+            what = f"LeNet-5 with ReLU and {('means', 'the largest')[place]} of windows by {way}"
+            yield at_most(
+                f"{what}, {cost.offline.bytes_sent:,} bytes of material: rounds", cost.online.rounds, most[place]
+            )
+
+
 PARTS = {
     "price": prove_price,
+    "rounds": prove_rounds,
     "random": prove_random,
     "boundaries": prove_boundaries,
     "argmax": prove_argmax,
+    "imports": prove_imports,
+    "residual": prove_residual,
+    "lenet": prove_lenet,
+    "networks": prove_networks,
     "training": prove_training,
 }

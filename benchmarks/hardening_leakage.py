@@ -29,6 +29,7 @@ from benchmarks.leakage import (
 from benchmarks.record import Line, at_least, at_most, exactly
 from hdcos import nn
 from hdcos.secure import compile_network
+from hdcos.secure.activations import COMPARED_SCALE
 from hdcos.secure.compile import DITHERED, OPENED_SCALE, PHASE_BITS, SERIES_SCALE, SQUARE_SCALE
 from hdcos.secure.stages import Product
 from hdcos.testing.pair import simulate_private
@@ -39,6 +40,8 @@ BITS = ((18, 16, 200_000), (20, 18, 1_000_000), (22, 20, 4_000_000))
 """Phase bits, table bits and queries of each setting."""
 COINS = ((4, 100_000), (6, 500_000), (8, 2_000_000))
 WAYS = ("regression", "likelihood")
+SQUARES, OPENED = f"{COMPILER}.SQUARE_SCALE", f"{COMPILER}.OPENED_SCALE"
+COMPARED = "hdcos.secure.activations.COMPARED_SCALE"
 
 
 def extended(needed: float, bits: int) -> float:
@@ -83,8 +86,9 @@ def _tasks() -> Iterator[tuple[Any, ...]]:
         (_reported, "256 outputs", {"outputs": 256}),
         (_reported, "depth 3", {"depth": 3}),
         (_broken,),
-        (_opening, "square", nn.Square(), 0, 1, "SQUARE_SCALE", SQUARE_SCALE),
-        (_opening, "a Hadamard-Diagonal layer behind it", nn.Square(), 1, 2, "OPENED_SCALE", OPENED_SCALE),
+        *((_opening, "square", nn.Square(), 0, 1, SQUARES, SQUARE_SCALE, outputs) for outputs in (10, 256)),
+        *((_opening, "ReLU", nn.ReLU(), 0, 1, COMPARED, COMPARED_SCALE, outputs) for outputs in (10, 256)),
+        (_opening, "a Hadamard-Diagonal layer behind a square", nn.Square(), 1, 2, OPENED, OPENED_SCALE),
         *((_opening, layer.kind, layer, 0, 1, "", PHASE_BITS) for layer in (nn.Sigmoid(), nn.Tanh(), nn.ExpM1())),
         *((_series, layer) for layer in (nn.Sigmoid(), nn.Tanh(), nn.ExpM1())),
         (_exception, nn.PolyReLU3(), 1),
@@ -169,18 +173,20 @@ def _exception(layer: nn.Layer, openings: int) -> Iterator[Line]:
     yield Line(f"{layer.kind}, an exception: queries, measured", min(needed), "reported", True)
 
 
-def _opening(name: str, layer: nn.Layer, opening: int, index: int, knob: str, real: int) -> Iterator[Line]:
+def _opening(
+    name: str, layer: nn.Layer, opening: int, index: int, knob: str, real: int, outputs: int = 10
+) -> Iterator[Line]:
     """An opening that rounds, at three coarser settings."""
-    model = nn.Sequential([nn.HadamardDiagonal(256, 256), layer, nn.HadamardDiagonal(256, 10)], seed=1)
+    model = nn.Sequential([nn.HadamardDiagonal(256, 256), layer, nn.HadamardDiagonal(256, outputs)], seed=1)
     for bits in (real - 8, real - 6, real - 4):
         setting = Setting() if knob else Setting(phase_bits=bits)
-        with mock.patch(f"{COMPILER}.{knob}", bits) if knob else nullcontext():
+        with mock.patch(knob, bits) if knob else nullcontext():
             queries = Queries(model, setting, ROW)
         attack = OpeningAttack(queries, opening, index)
         attack.ask(200_000)
         needed, sure = attack.needed()
-    text = "" if sure else "more than "
-    yield Line(f"{name}: {text}this many queries, extended from {bits} bits", extended(needed, 4), "reported", True)
+    text, what = "" if sure else "more than ", f"{name}, {outputs} outputs"
+    yield Line(f"{what}: {text}this many queries, extended from {bits} bits", extended(needed, 4), "reported", True)
 
 
 def _series(layer: nn.Layer) -> Iterator[Line]:

@@ -4,7 +4,7 @@ The adversary is party 1 and knows its view: its own shares, all openings, the s
 result, and party 0's answer as it leaves. It asks for one row again and again and looks for what the errors of the
 answers tell about the model's secrets. docs/security.md explains the channels and states the numbers.
 
-carry     its own rounding of its share of an opened value; tells the derivative of the outputs by that value
+carry     its own rounding of its share of a value that is opened or compared; tells the derivative of the outputs by it
 table     the public rounding of the table of cosines at d; tells w cos y and w sin y of every hidden unit
 dealt     the rounding of dealt cosines as a function of r = y - d; tells w, and y by a search over all of them
 variance  the same, in the size of the noise instead of its mean
@@ -169,7 +169,7 @@ def _signed(words: npt.NDArray[np.uint64], bits: int) -> npt.NDArray[np.int64]:
 
 @contextmanager
 def _recorded() -> Iterator[tuple[list[tuple[Share, int, int]], list[tuple[Share, int, int]]]]:
-    """What both parties round as they open: their shares, the bits dropped and those kept."""
+    """What both parties round as they open, or before they compare: their shares, the bits dropped and those kept."""
     lists: tuple[list[tuple[Share, int, int]], list[tuple[Share, int, int]]] = ([], [])
 
     def recording(real):  # type: ignore[no-untyped-def]
@@ -181,7 +181,15 @@ def _recorded() -> Iterator[tuple[list[tuple[Share, int, int]], list[tuple[Share
 
         return rounded
 
+    real_round = Party.round
+
+    def before_comparing(self, x, drop):  # type: ignore[no-untyped-def]
+        if drop:
+            lists[self.rank].append((x, drop, x.bits - drop))
+        return real_round(self, x, drop)
+
     with (
+        mock.patch.object(Party, "round", before_comparing),
         mock.patch.object(Share, "round_open", recording(Share.round_open)),
         mock.patch.object(HadamardCosine, "round_open", recording(HadamardCosine.round_open)),
     ):
@@ -223,12 +231,24 @@ def slopes(model: nn.Sequential, index: int, value: Array) -> Array:
     return ((tail(value + step) - tail(value - step)) / 2e-5).T
 
 
+def public_columns(model: nn.Sequential) -> Array | None:
+    """Of the transform behind one hidden layer: what each unit adds to the outputs is its weight times one of them."""
+    last = model.layers[-1]
+    if len(model.layers) != 3 or not isinstance(last, nn.HadamardDiagonal):
+        return None
+    return sylvester(last.size)[: last.out_features, : last.in_features].astype(np.float64)
+
+
 class OpeningAttack:
-    """The carry channel of any opening that rounds: what enters layer `index`, opened as the given one of all."""
+    """The carry channel of any rounding: what enters layer `index`, rounded as the given one of all.
+
+    Where the last layer has public columns, the outputs are projected on them: K outputs tell K times as much.
+    """
 
     def __init__(self, queries: Queries, opening: int, index: int) -> None:
         self.queries, self.count = queries, 0
         self._opening, self._index = opening, index
+        self._columns = public_columns(queries.model)
         self._sum: Array | float = 0.0
         self._truth: Array | None = None
 
@@ -236,11 +256,14 @@ class OpeningAttack:
         centre = np.concatenate([self.queries.batch().seen for _ in range(4)]).mean(0)
         for _ in range(queries // BATCH):
             batch = self.queries.batch()
-            opening = batch.openings[self._opening]
-            self._sum = self._sum + (batch.seen - centre).T @ np.sin(2 * np.pi * opening.share)
+            opening, outputs = batch.openings[self._opening], batch.seen - centre
+            known = np.sin(2 * np.pi * opening.share)
+            projected = None if self._columns is None else (outputs @ self._columns * known).sum(0)
+            self._sum = self._sum + (outputs.T @ known if projected is None else projected)
             if self._truth is None:
-                value = self._entering()
-                self._truth = -slopes(self.queries.model, self._index, value) * np.sin(np.pi * opening.secret) ** 2
+                by_unit = -slopes(self.queries.model, self._index, self._entering())
+                secret = by_unit if self._columns is None else (by_unit * self._columns).sum(0)
+                self._truth = secret * np.sin(np.pi * opening.secret) ** 2
             self.count += BATCH
 
     def _entering(self) -> Array:

@@ -13,24 +13,31 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
+
 from benchmarks import plot
 from benchmarks.record import RESULTS
 from hdcos import data, nn
 from hdcos.cli.networks import DENSE, KERNEL, network_cost
 from hdcos.cli.networks import networks as ready_networks
 from hdcos.link import Emulation
+from hdcos.nn.activations import SeriesActivation
+from hdcos.nn.comparing import Comparing
 from hdcos.planning.figures import read_figures
 from hdcos.planning.needs import SPARE
 from hdcos.planning.serving import Load
 from hdcos.planning.serving_plan import ServingPlan, plan_serving
 from hdcos.planning.training_plan import Run, TrainingPlan, plan_training
+from hdcos.secure.answers import LARGEST_NOISE
+from hdcos.secure.estimate import estimate
+from hdcos.testing.bounds import error_bound
 from paper import results
 from paper.cells import IMAGES
 from paper.report.scores import Scores
 from paper.report.tables import cell_of_table
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = ("README.md", "docs/security.md", "docs/benchmarks.md")
+DOCUMENTS = ("README.md", "docs/design.md", "docs/security.md", "docs/benchmarks.md")
 PLOT = ROOT / "docs" / "images" / "activations.svg"
 PEERS_PLOT = ROOT / "docs" / "peers.svg"
 
@@ -259,7 +266,28 @@ def planned() -> str:
     return f"{table}\n\n{said} Costs were measured on {figures.machine}."
 
 
+def activation_layers() -> str:
+    """What one value of each activation costs between two dense layers, and how far off it may be in the worst case."""
+    width, rows = 1024, []
+    comparing = [kind(compare=way) for kind in (nn.ReLU, nn.ReLU6) for way in ("tables", "dcf")]
+    series = [kind(interval) for kind in (nn.GELU, nn.SiLU, nn.Softplus) for interval in kind().intervals[:3]]
+    for layer in (nn.Cos(), nn.Tanh(4), *series, *comparing):
+        dense = nn.Sequential([nn.Dense(8, width), layer, nn.Dense(width, 1)])
+        (cost,) = [step for step in estimate(dense) if step.name == f"1 {layer.kind}"]
+        reach = layer.reach if isinstance(layer, SeriesActivation) else None
+        grid = np.linspace(-(reach or 8), reach or 8, 4001)[None]
+        worst = float(error_bound(nn.Sequential([layer], input_shape=(4001,)), grid).max()) - LARGEST_NOISE
+        way = f", {layer.compare}" if isinstance(layer, Comparing) else ""
+        per_value = [size / width for size in (cost.online.bytes_sent, cost.offline.bytes_sent)]
+        interval = "all" if reach is None else f"[-{reach}, {reach}]"
+        numbers = [f"{number:.4g}" for number in per_value]
+        rows.append([f"{layer.kind}{way}", interval, f"{cost.online.rounds}", *numbers, f"{worst:.1e}"])
+    headings = ["layer", "right on", "rounds", "bytes each way", "bytes of material", "largest error"]
+    return _table(headings, rows)
+
+
 BLOCKS = {
+    "activation_layers": activation_layers,
     "planned": planned,
     "summary": summary,
     "accuracy": accuracy,

@@ -11,6 +11,7 @@ from scipy import linalg
 
 from hdcos.protocol import (
     argmax,
+    bent,
     cos_paper,
     cosine,
     fit,
@@ -91,6 +92,20 @@ def _series_case(name: str, series: Series, bound: float, phase_bits: int) -> Ca
         lambda x: fourier.error_bound(series, even(phase_bits, fourier.TRIG_SCALE)),
         bound=bound,
         scale=20,
+    )
+
+
+def _bent_case(function: str, bound: float, drop: int, bits: int) -> Case:
+    """x/2 and a series of x; with `bits`, x is opened besides and rounded."""
+    series, precision = fit.series(function), even(20, fourier.TRIG_SCALE)
+    return Case(
+        f"{function} {'of what is rounded' if bits else 'of what fits the ring'}",
+        lambda party, x: bent.bent(party, x, series, precision, drop, bits),
+        lambda x: x / 2 + series(x),
+        bent.price(SHAPE, series, 20, bits),
+        lambda x: fourier.error_bound(series, precision) + (2.0 ** (drop - 25) if bits else 0.0),
+        bound=bound,
+        scale=24,
     )
 
 
@@ -414,6 +429,9 @@ CASES = [
     _series_case("sigmoid of 40 terms", fit.loss_sigmoid(), 32.0, 20),
     _series_case("tanh", fit.series("tanh"), 4.0, 16),
     _series_case("expm1", fit.series("expm1"), 4.0, 20),
+    _bent_case("gelu", 4.0, 0, 0),
+    _bent_case("silu", 6.0, 10, 20),
+    _bent_case("softplus", 8.0, 4, 26),
     _series_case("one harmonic", Series(3, (1,), 5, (1 << 20,), (0,)), 4.0, 16),
     Case(
         "two cosines together",

@@ -179,6 +179,8 @@ def _models(shop: Workshop) -> Iterator[Mistake]:
         yield Mistake(("share-model", str(path), *share[2:]), 1, path.name)
         yield Mistake(("cost", str(path)), 1, path.name)
         yield Mistake(("plan", str(path), "--rows-per-second", "5"), 1, path.name)
+    yield from _file_argument(shop, "net.onnx", "convert", "{}")
+    yield from _file_argument(shop, "net.pt", "convert", "{}", "--trust")
     for name in ("net.pt", "net.pth", "net.onnx", "net.safetensors"):
         for _, path in shop.spoilt(name, PLACES | CONTENTS):
             yield Mistake(("cost", str(path)), 1, path.name)

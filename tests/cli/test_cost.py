@@ -112,6 +112,24 @@ def test_the_series_of_a_network_are_listed_with_their_intervals_and_cost(tmp_pa
     assert wider.material_bytes == 8 * series.material_bytes
 
 
+def test_comparisons_are_priced_by_either_way_and_from_a_dealer_alone(tmp_path) -> None:
+    model = nn.Sequential([nn.Dense(6, 8), nn.ReLU(), nn.Dense(8, 3)])
+    model.save(tmp_path / "model")
+    for more, rounds in (((), 4), (("--compare", "dcf"), 3)):
+        code, shown = command("cost", tmp_path / "model", "--json", *more)
+        assert code == 0, shown
+        found = json.loads(shown)
+        assert found["total"]["online"]["rounds"] == rounds
+        (source,) = found["sources"]
+        assert source["source"] == "a dealer"
+        assert source["bytes"] == found["total"]["offline"]["bytes_sent"], "to both parties"
+    code, shown = command("cost", tmp_path / "model", "--compare", "dcf")
+    assert code == 0
+    assert "a dealer" in shown
+    assert "the two parties" not in shown
+    assert command("cost", "networks", "--compare", "dcf")[0] == 2
+
+
 def test_ready_networks_stand_side_by_side() -> None:
     code, shown = command("cost", "networks", "--json")
     assert code == 0

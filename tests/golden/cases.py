@@ -20,6 +20,7 @@ import numpy as np
 from hdcos import nn
 from hdcos.protocol.catalogue import FUNCTIONS, Call
 from hdcos.ring import encode
+from hdcos.secure.calibrate import compare_by
 from hdcos.secure.compile import WHOLE_TURN
 from hdcos.secure.training import Rule, sgd_step, training_plan
 from hdcos.secure.training.plan import INPUT_SCALE
@@ -175,6 +176,10 @@ def cases() -> Iterator[tuple[str, Callable[[], Transcript]]]:
     for classes in (1, 2, 10, 40):
         model = models.mlp([12, 16, classes], "cos", "dense")
         yield f"label {classes}", lambda model=model: _inference(model, output="label")
+    for activation in ("gelu", "silu", "softplus", "relu6", "hardtanh"):
+        model = models.mlp([12, 16, 16, 3], activation, "dense")
+        yield f"infer dense {activation}", lambda model=model: _inference(model)
+    yield "infer largest dcf", lambda: _inference(compare_by(_compared(), "dcf"))
     exact = models.mlp([12, 16, 16, 3])
     yield "infer exact", lambda: _inference(exact, phase_bits=WHOLE_TURN)
     for masked in (True, False):

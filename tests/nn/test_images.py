@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.signal import correlate
+from scipy.special import ndtr
 
 from hdcos.errors import ModelError
 from hdcos.nn import AvgPool2d, Conv2d, Flatten, activation
@@ -74,6 +75,11 @@ MEANINGS = {
     "expm1": lambda x: np.exp(x) - 1,
     "polyfit3": lambda x: np.polynomial.Polynomial(relu_cubic())(x),
     "relu": lambda x: x * (x > 0),
+    "relu6": lambda x: np.minimum(x * (x > 0), 6),
+    "hardtanh": lambda x: np.minimum(np.maximum(x, -1), 1),
+    "gelu": lambda x: x * ndtr(x),
+    "silu": lambda x: x / (1 + np.exp(-x)),
+    "softplus": lambda x: np.log(1 + np.exp(x)),
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "tanh": lambda x: np.sinh(x) / np.cosh(x),
     "growing_cos": lambda x: x * np.cos(x),
@@ -100,5 +106,5 @@ def test_the_sigmoid_of_large_numbers_does_not_overflow() -> None:
 
 def test_no_activation_is_no_layer_and_another_word_lists_the_choices() -> None:
     assert activation("none") is None
-    with pytest.raises(ModelError, match=r"no activation is called 'gelu': choose from none, cos, sin"):
-        activation("gelu")
+    with pytest.raises(ModelError, match=r"no activation is called 'mish': choose from none, cos, sin"):
+        activation("mish")

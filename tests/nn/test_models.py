@@ -13,7 +13,10 @@ from hdcos.nn import AvgPool2d, Conv2d, Dense, HadamardDiagonal, RandomFeatures,
 from hdcos.nn.activations import ACTIVATIONS
 
 WORDS = ["none", *ACTIVATIONS]
-INTERFACE_WORDS = ["cos", "expm1", "growing_cos", "none", "polyfit3", "relu", "sigmoid", "sin", "square", "tanh"]
+INTERFACE_WORDS = [
+    *("cos", "expm1", "gelu", "growing_cos", "hardtanh", "none", "polyfit3", "relu", "relu6"),
+    *("sigmoid", "silu", "sin", "softplus", "square", "tanh"),
+]
 
 
 @pytest.mark.parametrize("structure", models.STRUCTURES)
@@ -80,7 +83,7 @@ def test_parameters_are_counted(model, count: int) -> None:
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: models.lenet5("gelu"), "no activation is called 'gelu': choose from none, cos"),
+        (lambda: models.lenet5("mish"), "no activation is called 'mish': choose from none, cos"),
         (lambda: models.criteo_mlp(structure="sparse"), "'sparse': choose from dense, hadamard, low_rank, phd, circ"),
         (lambda: models.higgs_mlp(0), "hidden_layers must be a whole number of at least 1, got 0"),
         (lambda: models.kernel_machine(0), "in_features must be a whole number of at least 1, got 0"),

@@ -7,15 +7,19 @@ import pytest
 
 from hdcos import nn
 from hdcos.errors import ModelError
-from hdcos.secure.answers import stated_queries
+from hdcos.nn.comparing import Comparing
+from hdcos.protocol import fit, fourier
+from hdcos.secure.activations import Bent
+from hdcos.secure.answers import LARGEST_NOISE, stated_queries
+from hdcos.secure.calibrate import compare_by
 from hdcos.secure.compile import compile_network
-from hdcos.secure.estimate import estimate
+from hdcos.secure.estimate import estimate, total
 from hdcos.secure.program import plan_inference
 from hdcos.testing.bounds import error_bound
 from hdcos.testing.pair import simulate_private, simulate_transcript
 
 STRUCTURES = ("hadamard", "dense", "low_rank", "phd", "circulant")
-ACTIVATIONS = ("none", "cos", "sin", "square", "expm1", "polyfit3", "sigmoid", "tanh", "growing_cos")
+ACTIVATIONS = ("none", "cos", "sin", "square", "expm1", "polyfit3", "sigmoid", "tanh", "gelu", "growing_cos")
 
 
 def check(model: nn.Sequential, x: np.ndarray, phase_bits: int = 16, masked: bool = True) -> int:
@@ -267,13 +271,30 @@ RELU_NETWORKS = {
         input_shape=(1, 8, 8),
         seed=6,
     ),
+    "clipped": nn.Sequential(
+        [nn.Dense(12, 8), nn.HardTanh(-0.3, 0.7), nn.Dense(8, 8), nn.ReLU6(), nn.HadamardDiagonal(8, 3), nn.HardTanh()],
+        seed=10,
+    ),
+    "the largest of what is clipped": nn.Sequential(
+        [nn.Conv2d(1, 3, 3), nn.HardTanh(0.1, 0.5), nn.MaxPool2d(2), nn.Flatten(), nn.Dense(27, 3)],
+        input_shape=(1, 8, 8),
+        seed=11,
+    ),
+    "behind series": nn.Sequential(
+        [
+            *(nn.Conv2d(1, 2, 3), nn.Tanh(), nn.Conv2d(2, 2, 3), nn.MaxPool2d(2), nn.Flatten(), nn.Dense(8, 8)),
+            *(nn.Sigmoid(), nn.Dense(8, 8), nn.ReLU(), nn.Dense(8, 8), nn.GELU(), nn.Dense(8, 4), nn.LeakyReLU()),
+        ],
+        input_shape=(1, 8, 8),
+        seed=12,
+    ),
 }
 
 
 @pytest.mark.parametrize("name", RELU_NETWORKS)
-@pytest.mark.parametrize("masked", [True, False])
-def test_networks_with_relu_are_within_their_bound(name: str, masked: bool) -> None:
-    model = RELU_NETWORKS[name]
+@pytest.mark.parametrize(("masked", "compare"), [(True, "tables"), (False, "tables"), (True, "dcf")])
+def test_networks_with_relu_are_within_their_bound(name: str, masked: bool, compare: str) -> None:
+    model = compare_by(RELU_NETWORKS[name], compare)
     x = np.random.default_rng(0).uniform(-2, 2, (20, *model.input_shape))
     outputs, transcript = simulate_transcript(model, x, masked=masked)
     assert (np.abs(outputs - model(x)) <= error_bound(model, x)).all()
@@ -281,27 +302,95 @@ def test_networks_with_relu_are_within_their_bound(name: str, masked: bool) -> N
     assert len(transcript.rounds) == plan_inference(chosen).rounds + (not masked)
 
 
-def test_a_relu_lenet5_takes_three_rounds_for_each_comparison_and_says_what_its_answers_tell() -> None:
+BENT = [(kind, interval) for kind in (nn.GELU, nn.SiLU, nn.Softplus) for interval in kind().intervals]
+
+
+@pytest.mark.parametrize(("kind", "interval"), BENT, ids=lambda value: getattr(value, "__name__", str(value)))
+def test_bent_activations_are_within_their_stated_error_all_over_their_interval(kind, interval: int) -> None:
+    """On shares, on a dense grid: the error of the series, of the arithmetic, and the noise of answers."""
+    model = nn.Sequential([kind(interval)], input_shape=(4001,))
+    x = np.rint(np.linspace(-interval, interval, 4001) * 2**12)[None] / 2**12
+    (stage,) = compile_network(model).stages
+    stated = fit.BENT[kind.name].error + fourier.error_bound(stage.series, stage.precision)
+    error = np.abs(simulate_private(model, x) - model(x))
+    assert error.max() <= stated + LARGEST_NOISE
+    assert stated < 0.02
+    assert error.mean() < 2e-3
+
+
+def test_a_bent_activation_takes_one_round_wherever_it_stands() -> None:
+    model = nn.models.mlp([12, 8, 8, 8, 3], "gelu", "dense")
+    chosen = compile_network(model)
+    opened = [stage.bits for stage in chosen.stages if isinstance(stage, Bent)]
+    assert opened == [0, 38, 38], "the first needs no rounding, the others open x with 26 fraction bits"
+    assert plan_inference(chosen).rounds == 3 + 3
+    assert plan_inference(compile_network(model, dealer=False)).rounds == 3 + 3
+
+
+def _relu_lenet5() -> tuple[nn.Sequential, nn.Sequential]:
+    """As it is, and with the largest of each window instead of the mean."""
     model = nn.models.lenet5(activation="relu", structure="dense")
     largest = [nn.MaxPool2d(2) if isinstance(layer, nn.AvgPool2d) else layer for layer in model.layers]
-    pooled = nn.Sequential(largest, input_shape=(1, 28, 28))
-    for network, rounds, queries in ((model, 4 * 3 + 4, 3e5), (pooled, 4 * 3 + 4 + 2 * 6, 7e4)):
-        chosen = compile_network(network)
-        assert plan_inference(chosen).rounds == rounds
-        assert stated_queries(chosen) == queries * 25 / 10  # units of the first layer over outputs
+    return model, nn.Sequential(largest, input_shape=(1, 28, 28))
+
+
+def test_a_relu_lenet5_takes_three_rounds_or_two_for_each_comparison_and_says_what_its_answers_tell() -> None:
+    rounds = {("tables", 0): (16, 17), ("tables", 1): (28, 29), ("dcf", 0): (12, 13), ("dcf", 1): (20, 21)}
+    for (compare, variant), (masked, shares) in rounds.items():
+        model = _relu_lenet5()[variant]
+        assert total(estimate(model, compare=compare)).online.rounds == masked
+        assert total(estimate(model, masked=False, compare=compare)).online.rounds == shares
+        chosen = compile_network(compare_by(model, compare))
+        assert plan_inference(chosen).rounds == masked
+        assert stated_queries(chosen) == (3e5, 7e4)[variant] * 25 / 10  # units of the first layer over outputs
+
+
+def test_squares_say_what_their_answers_tell_in_proportion_to_the_outputs() -> None:
+    """All outputs together tell about a unit: with more of them fewer queries are enough."""
+    for outputs, queries in ((64, 3e4), (10, 3e4 * 6.4), (1, 3e4 * 64)):
+        chosen = compile_network(nn.models.mlp([64, 64, outputs], "square", "hadamard"))
+        assert stated_queries(chosen) == pytest.approx(queries)
+
+
+def test_how_a_network_compares_is_part_of_its_architecture_and_of_what_parties_compare() -> None:
+    model = RELU_NETWORKS["largest of pictures"]
+    other = compare_by(model, "dcf")
+    assert {layer.compare for layer in other.layers if isinstance(layer, Comparing)} == {"dcf"}
+    assert nn.Sequential.outline(other.architecture()).layers == other.layers
+    assert other.fingerprint != model.fingerprint
+    assert compile_network(other).record() != compile_network(model).record()
+    assert compare_by(other, None) is other
+    assert compare_by(other, "tables").layers == model.layers
+    for wrong in (
+        lambda: compare_by(model, "magic"),
+        lambda: nn.ReLU(compare="magic"),
+        lambda: nn.MaxPool2d(2, compare=1),
+    ):
+        with pytest.raises(ModelError, match="compared by tables or dcf, not by"):
+            wrong()
+
+
+def test_keys_cost_several_times_the_material_of_tables_and_both_parties_are_sent_it() -> None:
+    model = nn.models.mlp([12, 16, 3], "relu", "dense")
+    tables, keys = (plan_inference(compile_network(compare_by(model, way))).material for way in ("tables", "dcf"))
+    assert tables.packed_bytes(1, 0) == 0
+    assert keys.packed_bytes(1, 0) == 16 * (16 * 24 + 1)  # 31 bits: 23 levels and the leaves; a key of AES for the row
+    priced = total(estimate(model, compare="dcf")).offline.bytes_sent
+    assert priced == keys.packed_bytes(1, 0) + keys.packed_bytes(1, 1) == keys.sent_bytes(1)
 
 
 @pytest.mark.parametrize(
     ("layers", "message"),
     [
-        ([nn.Dense(4, 4), nn.Tanh(), nn.Dense(4, 4), nn.ReLU(), nn.Dense(4, 2)], "no room for values"),
+        ([nn.Dense(4, 4), nn.Tanh(), nn.Dense(4, 4), nn.Square(), nn.Dense(4, 2)], r"3 Square has no room.*2\*\*10"),
+        ([nn.Dense(4, 4), nn.HardTanh(-1, 600)], "compared with numbers up to 512, got -1 and 600"),
         (
-            [nn.Conv2d(1, 2, 3), nn.Tanh(), nn.Conv2d(2, 2, 3), nn.MaxPool2d(2), nn.Flatten(), nn.Dense(8, 2)],
-            "no room for differences",
+            [nn.Conv2d(1, 1, 1), nn.ReLU(), nn.AvgPool2d(2), nn.MaxPool2d(2), nn.Flatten(), nn.Dense(4, 2)],
+            "put a linear layer between them",
         ),
     ],
 )
-def test_comparisons_that_would_wrap_are_refused_by_name(layers, message: str) -> None:
+def test_activations_that_would_wrap_are_refused_by_name(layers, message: str) -> None:
     shape = (4,) if isinstance(layers[0], nn.Dense) else (1, 8, 8)
     with pytest.raises(ModelError, match=message):
         compile_network(nn.Sequential(layers, input_shape=shape))
@@ -321,6 +410,7 @@ def test_the_largest_is_found_before_relu_compares() -> None:
         (nn.ReLU(), "Largest"),
         (nn.LeakyReLU(0.1), "Largest"),
         (nn.LeakyReLU(-0.5), "Rectified"),
+        (nn.ReLU6(), "Largest"),
     ):
         model = nn.Sequential(
             [nn.Conv2d(1, 2, 3), activation, nn.MaxPool2d(2), nn.Flatten(), nn.Dense(18, 2)],

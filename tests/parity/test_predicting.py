@@ -310,6 +310,13 @@ def test_a_network_that_compares_predicts_at_its_planned_price(cluster) -> None:
         assert (np.abs(private.predict(rows, mode=mode) - model(rows)) <= error_bound(model, rows)).all()
         assert cluster.cost.online.rounds == planned.rounds + more
     assert planned.rounds == 3 + 6 + 1 + 3 + 1
+    faster = cluster.share(model, "comparing", compare="dcf")
+    faster.prepare(5)
+    cluster.reset_cost()
+    assert (np.abs(faster.predict(rows, mode="masked") - model(rows)) <= error_bound(model, rows)).all()
+    assert cluster.cost.online.rounds == 2 + 4 + 1 + 2 + 1
+    with pytest.raises(ModelError, match="compared by tables or dcf, not by 'magic'"):
+        cluster.share(model, compare="magic")
 
 
 @pytest.mark.parametrize(

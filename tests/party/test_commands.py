@@ -83,6 +83,19 @@ def test_intervals_are_chosen_and_their_cost_is_shown(ask, tmp_path) -> None:
     assert "HdcosWarning: assumed |x| <= 4 in layer 1 (Tanh)" in output
 
 
+def test_how_a_network_compares_is_said_as_it_is_shared(ask, tmp_path) -> None:
+    model = nn.Sequential([nn.Dense(6, 8), nn.ReLU6(), nn.Dense(8, 3)], seed=1)
+    rows = np.random.default_rng(0).uniform(-1, 1, (4, 6))
+    model.save(tmp_path / "model.safetensors")
+    np.save(tmp_path / "rows.npy", rows)
+    for more, rounds in (((), 5), (("--compare", "dcf"), 4)):
+        code, output = ask("share-model", tmp_path / "model.safetensors", "--name", "relu6", *more)
+        assert (code, output) == (0, f"relu6 is ready, {rounds} rounds per prediction\n")
+        assert ask("predict", "relu6", tmp_path / "rows.npy", "--output", tmp_path / "out.npy")[0] == 0
+        assert np.abs(np.load(tmp_path / "out.npy") - model(rows)).max() < 1e-2
+    assert ask("share-model", tmp_path / "model.safetensors", "--name", "relu6", "--compare", "magic")[0] == 2
+
+
 def test_upload_train_and_jobs(ask, tmp_path, home) -> None:
     x, y = data.digits("train")
     np.savez(tmp_path / "rows.npz", x=x[:200], y=y[:200])

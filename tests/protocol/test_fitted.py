@@ -4,6 +4,7 @@ import hashlib
 
 import numpy as np
 import pytest
+from scipy.special import erf
 
 from hdcos.errors import InputError
 from hdcos.protocol import fit
@@ -12,7 +13,14 @@ from hdcos.protocol.fourier import COEFFICIENT_SCALE
 from hdcos.protocol.intervals import INTERVALS, fit_cubic, relu_cubic
 
 FUNCTIONS = {"tanh": np.tanh, "sigmoid": lambda x: 0.5 + 0.5 * np.tanh(x / 2), "expm1": np.expm1}
-OFFERED = [(function, interval) for function, intervals in INTERVALS.items() for interval in intervals]
+EVEN = {
+    "gelu": lambda x: x * erf(x / np.sqrt(2)) / 2,
+    "silu": lambda x: x * np.tanh(x / 2) / 2,
+    "softplus": lambda x: np.logaddexp(x / 2, -x / 2),
+}
+"""Bent functions less x/2."""
+OFFERED = [(function, interval) for function in FUNCTIONS for interval in INTERVALS[function]]
+BENT = [(function, interval) for function in EVEN for interval in INTERVALS[function]]
 
 
 @pytest.mark.parametrize("name", FITTED, ids=str)
@@ -26,7 +34,7 @@ def test_kept_integers_are_those_of_the_fit(name):
 
 
 def test_functions_take_kept_integers_where_nothing_is_said():
-    for series in (fit.loss_sigmoid(), *map(fit.series, INTERVALS)):
+    for series in (fit.loss_sigmoid(), *map(fit.series, FUNCTIONS)):
         assert any(series is kept for kept in FITTED.values())
 
 
@@ -39,7 +47,23 @@ def test_every_series_is_its_function_on_its_interval_and_multiplies_errors_litt
     assert sum(map(abs, series.cos + series.sin)) <= MAX_AMPLIFICATION * exact(interval) * 2**COEFFICIENT_SCALE
 
 
+@pytest.mark.parametrize(("function", "interval"), BENT)
+def test_every_bent_function_is_within_its_stated_error_everywhere_on_its_interval(function, interval):
+    series, stated = fit.series(function, interval), fit.BENT[function].error
+    x = np.linspace(-interval, interval, 20_001)
+    off = np.abs(series(x) - EVEN[function](x)).max()
+    assert 0.5 * stated < off < stated, "stated neither too small nor far too large"
+    assert np.abs(series(np.zeros(1)) - EVEN[function](np.zeros(1))) < 2**-20, "right at zero"
+    assert interval <= 2 ** (series.period_bits - series.interval_bits)
+    assert sum(map(abs, series.cos)) <= MAX_AMPLIFICATION * EVEN[function](interval) * 2**COEFFICIENT_SCALE
+
+
 def test_integers_in_closed_form_are_the_same_on_every_host():
+    bent = [(s.period_bits, s.constant, s.cos) for s in (fit.series(*each) for each in BENT)]
+    assert (
+        hashlib.sha256(repr(bent).encode()).hexdigest()
+        == "532407437a8233f2e567d07a1a837f90d6f1b0a4bdb32f7df9b3d5a4b7331b95"
+    )
     closed = [fit.series(f, i) for f, i in OFFERED if (f, i) not in {(f, bound) for f, bound, _ in FITTED}]
     digest = hashlib.sha256(repr([(s.period_bits, s.constant, s.sin) for s in closed]).encode()).hexdigest()
     assert len(closed) == 10

@@ -98,6 +98,24 @@ def test_if_it_were_rounded_its_weights_would_be_told() -> None:
     assert found.needed() < (4000, True)
 
 
+@pytest.mark.parametrize("layer", [nn.ReLU(), nn.ReLU(compare="dcf"), nn.HardTanh(-0.5, 0.5), nn.Square()])
+def test_what_is_rounded_before_it_is_compared_tells_who_knows_the_rounding(monkeypatch, layer) -> None:
+    """At few bits and without noise; a unit that is cut off tells nothing, and neither does one nobody rounds."""
+    monkeypatch.setattr("hdcos.secure.activations.COMPARED_SCALE", 6)
+    monkeypatch.setattr("hdcos.secure.compile.SQUARE_SCALE", 6)
+    model = nn.Sequential([nn.HadamardDiagonal(WIDTH, WIDTH), layer, nn.HadamardDiagonal(WIDTH, 10)], seed=1)
+    found = OpeningAttack(Queries(model, Setting(answer_noise=False), ROW), opening=0, index=1)
+    found.ask(4000)
+    assert found.needed() < (1000, True)
+
+
+def test_with_noise_and_all_bits_it_does_not() -> None:
+    model = nn.Sequential([nn.HadamardDiagonal(WIDTH, WIDTH), nn.ReLU(), nn.HadamardDiagonal(WIDTH, 10)], seed=1)
+    hidden = OpeningAttack(Queries(model, Setting(), ROW), opening=0, index=1)
+    hidden.ask(4000)
+    assert not hidden.needed()[1], "no correlation that is more than chance"
+
+
 def test_a_whole_turn_leaves_no_low_bits_to_know() -> None:
     exact = Queries(network(WIDTH), Setting(phase_bits=64), ROW)
     for opening in exact.batch().openings:

@@ -13,6 +13,7 @@ import click
 
 from hdcos.errors import InputError
 from hdcos.files import read_text
+from hdcos.protocol.sign import WAYS
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -25,6 +26,11 @@ FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 NEW_FILE = click.Path(dir_okay=False, path_type=Path)
 token_option = click.option("--token-file", type=FILE, help="The file of your secret; $HDCOS_TOKEN otherwise.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
+compare_option = click.option(
+    "--compare",
+    type=click.Choice(WAYS),
+    help="How ReLU, MaxPool2d and the like compare: tables take less material, dcf fewer rounds.",
+)
 
 
 def if_interrupted(advice: Callable[[], str]) -> None:

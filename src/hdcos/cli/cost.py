@@ -22,7 +22,7 @@ from rich.progress import track
 
 from hdcos import nn
 from hdcos.api.cost import PhaseCost
-from hdcos.cli.common import json_option, new_table, show
+from hdcos.cli.common import compare_option, json_option, new_table, show
 from hdcos.cli.networks import KERNEL, row_bytes, show_networks
 from hdcos.cluster.cluster import Cluster
 from hdcos.cluster.local import local
@@ -30,7 +30,7 @@ from hdcos.errors import ModelError
 from hdcos.link import Emulation
 from hdcos.offline.ot import Traffic, traffic
 from hdcos.protocol.catalogue import ACTIVATIONS, find
-from hdcos.secure.calibrate import intervals, state_intervals
+from hdcos.secure.calibrate import compare_by, intervals, state_intervals
 from hdcos.secure.compile import compile_network
 from hdcos.secure.estimate import DEALT_BYTE_S, ROUND_S, Cost, LayerCost, densify, estimate, ot_traffic, total
 from hdcos.secure.labels import LABEL, LOGITS, plan_label
@@ -54,6 +54,7 @@ TRANSFER_BYTE_S = 4e-9
 @click.option("--rows", type=click.IntRange(1), default=60_000, show_default=True, help="Rows of an epoch of training.")
 @click.option("--label", is_flag=True, help="Of labels, found on shares, instead of logits.")
 @click.option("--measure", is_flag=True, help="Run it, too, and print what the meters saw.")
+@compare_option
 @json_option
 @click.option("--rtt-ms", type=click.FloatRange(min=0), default=0.0, help="Emulate this round-trip time.")
 @click.option("--mbps", type=click.FloatRange(min=0, min_open=True), help="Emulate this rate, in Mbit/s.")
@@ -66,6 +67,7 @@ def cost(
     rows: int,
     label: bool,
     measure: bool,
+    compare: str | None,
     as_json: bool,
     rtt_ms: float,
     mbps: float | None,
@@ -73,12 +75,13 @@ def cost(
     """What private inference with NAME costs: a ready model or a model file. `networks` compares the ready
     models, `activations` the activations.
 
-    Material is planned for both sources side by side: from a dealer, and made by the two parties themselves.
+    Material is planned for both sources side by side: from a dealer, and made by the two parties themselves. That of
+    comparisons comes from a dealer alone.
     """
     context = click.get_current_context()
     given = [
         f"--{option}"
-        for option in ("activation", "structure", "batch", "train", "rows", "label", "measure")
+        for option in ("activation", "structure", "batch", "train", "rows", "label", "measure", "compare")
         if context.get_parameter_source(option) is not ParameterSource.DEFAULT
     ]
     fixed = [option for option in given if option in ("--activation", "--structure")]
@@ -99,7 +102,7 @@ def cost(
     if name == "networks":
         show_networks(as_json)
         return
-    model = find_model(name, activation, structure)
+    model = compare_by(find_model(name, activation, structure), compare)
     if train:
         show_training_cost(name, model, batch, rows, network, as_json)
     else:
@@ -344,7 +347,7 @@ def inference_sources(model: nn.Network, rows: int, network: Emulation, output: 
     plans = [planned.material]
     if output == LABEL and (compared := plan_label(planned.result, has_dealer=True)) is not None:
         plans.append(compared.material)
-    sources = [from_dealer(sum(plan.dealt_bytes(rows, rank) for plan in plans for rank in (0, 1)), network)]
+    sources = [from_dealer(sum(plan.sent_bytes(rows) for plan in plans), network)]
     if not any(need.kind.dealer_only for plan in plans for need in plan.needs):
         sources.append(from_parties(ot_traffic(compile_network(model, dealer=False), rows), network))
     return sources
@@ -361,7 +364,7 @@ def show_training_cost(name: str, model: nn.Network, batch: int, rows: int, netw
     """One step of training and one epoch: online, and the material from either source."""
     planned = plan_step(model, batch)
     steps, material = rows // batch, planned.material
-    step = [from_dealer(material.dealt_bytes(1), network)]
+    step = [from_dealer(material.sent_bytes(1), network)]
     if not any(need.kind.dealer_only for need in material.needs):
         step.append(from_parties(traffic(material, 1), network))
     epoch = [SourceCost(cost.source, cost.bytes * steps, cost.exchanges * steps, cost.seconds * steps) for cost in step]

@@ -101,14 +101,21 @@ def predict(
 )
 @click.option("--label", default=None, help="A column of those rows to leave out.")
 @features_option
+@common.compare_option
 @reach_cluster
 def share_model(
-    reach: Reach, file: Path, name: str, calibrate: Path | None, label: str | None, features: str | None
+    reach: Reach,
+    file: Path,
+    name: str,
+    calibrate: Path | None,
+    label: str | None,
+    features: str | None,
+    compare: str | None,
 ) -> None:
     """Split the model in FILE (saved by `model.save`) between the parties. An older one of that name is replaced.
 
-    tanh, sigmoid and expm1 are computed as series, right on an interval alone; --calibrate chooses the intervals, which
-    are public, by what the rows bring, and shows what they cost.
+    tanh, sigmoid, expm1, GELU, SiLU and Softplus are computed as series, right on an interval alone; --calibrate
+    chooses the intervals, which are public, by what the rows bring, and shows what they cost.
     """
     model = nn.load(file)
     rows = None
@@ -119,7 +126,7 @@ def share_model(
             raise InputError(f"{calibrate} has {math.prod(rows.shape[1:])} features, the network takes {taken}")
         rows = rows.reshape(len(rows), *model.input_shape)
     with reach() as cluster:
-        private = cluster.share(model, name, rows)
+        private = cluster.share(model, name, rows, compare=compare)
     if private.calibration is not None and not sys.stderr.isatty():
         click.echo(private.calibration)
     click.echo(f"{name} is ready, {private.rounds['shares']} rounds per prediction")

@@ -60,16 +60,22 @@ class Cluster:
     # ---- models
 
     def share(
-        self, model: Network, name: str | None = None, calibrate: ArrayLike | None = None, ahead: int = 0
+        self,
+        model: Network,
+        name: str | None = None,
+        calibrate: ArrayLike | None = None,
+        ahead: int = 0,
+        compare: str | None = None,
     ) -> PrivateModel:
         """Share a model: its weights are split here, and no party ever holds them. A name in use gets a new version.
 
         `calibrate` are rows of the kind the model will meet: here, in plaintext, they show which intervals tanh,
-        sigmoid and expm1 need. What was chosen is the result's `calibration`; the intervals are public. Without rows a
-        warning says what is assumed. Material for `ahead` rows is kept available: more is made in the background as
-        they are used.
+        sigmoid, expm1, GELU, SiLU and Softplus need. What was chosen is the result's `calibration`; the intervals are
+        public. Without rows a warning says what is assumed. Material for `ahead` rows is kept available: more is made
+        in the background as they are used. Layers that compare do it by `compare`, "tables" or "dcf", or else as each
+        of them says; that is public, too.
         """
-        model, calibration = make_shareable(model, calibrate)
+        model, calibration = make_shareable(model, calibrate, compare)
         chosen = compile_network(model, self.phase_bits, self.has_dealer)
         plan_inference(chosen)  # what cannot be planned is refused before anything is sent
         name = check_name(name or f"model-{secrets.token_hex(4)}", "model name")

@@ -1,17 +1,20 @@
 """Elementwise functions, and their names.
 
-Under two-party computation each is one round, but for ReLU, which compares: three rounds, and a dealer.
+Under two-party computation each is one round, but for those that compare (ReLU, LeakyReLU, ReLU6, HardTanh): three
+rounds or two, as `compare` says, and a dealer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from math import erf, isfinite
+from typing import Any, ClassVar
 
 import numpy as np
 
 from hdcos.errors import ModelError
+from hdcos.nn.comparing import Comparing
 from hdcos.nn.layer import Layer, Shape, module_of
 from hdcos.protocol.intervals import INTERVALS, relu_cubic
 from hdcos.ring import Array
@@ -58,6 +61,14 @@ class SeriesActivation(Activation, abstract=True):
     def reach(self) -> int:
         """The largest |x| that is computed right."""
         return self.intervals[0] if self.interval is None else self.interval
+
+
+@dataclass(frozen=True)
+class BentActivation(SeriesActivation, abstract=True):
+    """x/2 and an even function: near 0 far to the left, near x far to the right.
+
+    The even function is computed as a series, and x/2 as it is.
+    """
 
 
 @dataclass(frozen=True)
@@ -117,6 +128,44 @@ class Tanh(SeriesActivation):
 
 
 @dataclass(frozen=True)
+class GELU(BentActivation):
+    """x times the chance that a normal variable is below x: x (1 + erf(x / sqrt 2)) / 2."""
+
+    name: ClassVar[str] = "gelu"
+
+    def __call__(self, x: Array) -> Array:
+        below: Array = 0.5 + 0.5 * _erf(x / np.sqrt(2.0))
+        return x * below
+
+
+@dataclass(frozen=True)
+class SiLU(BentActivation):
+    """x / (1 + e^-x), also known as swish."""
+
+    name: ClassVar[str] = "silu"
+
+    def __call__(self, x: Array) -> Array:
+        return x * (0.5 + 0.5 * np.tanh(0.5 * x))
+
+
+@dataclass(frozen=True)
+class Softplus(BentActivation):
+    """log(1 + e^x)."""
+
+    name: ClassVar[str] = "softplus"
+
+    def __call__(self, x: Array) -> Array:
+        result: Array = np.logaddexp(x, 0.0)
+        return result
+
+
+def _erf(x: Array) -> Array:
+    """NumPy has none."""
+    values: Array = np.asarray(np.frompyfunc(erf, 1, 1)(x), np.float64)
+    return values
+
+
+@dataclass(frozen=True)
 class GrowingCos(Activation):
     """x cos x."""
 
@@ -128,8 +177,8 @@ class GrowingCos(Activation):
 
 
 @dataclass(frozen=True)
-class ReLU(Activation):
-    """max(x, 0). On shares it takes three rounds and a dealer, where Cos takes one; its derivative at 0 is 0."""
+class ReLU(Comparing, Activation):
+    """max(x, 0). On shares it takes three rounds or two and a dealer, where Cos takes one; its derivative at 0 is 0."""
 
     name: ClassVar[str] = "relu"
 
@@ -138,24 +187,61 @@ class ReLU(Activation):
 
 
 @dataclass(frozen=True)
-class LeakyReLU(Activation):
+class LeakyReLU(Comparing, Activation):
     """x where it is positive, else slope times x. On shares as ReLU."""
 
     name: ClassVar[str] = "leaky_relu"
     slope: float = 0.01
 
     def __post_init__(self) -> None:
-        number = isinstance(self.slope, int | float) and not isinstance(self.slope, bool)
-        if not (number and abs(self.slope) <= 1):
+        if not (_is_number(self.slope) and abs(self.slope) <= 1):
             raise ModelError(f"LeakyReLU: slope must be a number from -1 to 1, got {self.slope!r}")
+        super().__post_init__()
 
     def __call__(self, x: Array) -> Array:
         leaked: Array = module_of(x).where(x > 0, x, self.slope * x)
         return leaked
 
 
+@dataclass(frozen=True)
+class HardTanh(Comparing, Activation):
+    """x, but at least `low` and at most `high`. On shares two comparisons at once, in the rounds of one."""
+
+    name: ClassVar[str] = "hardtanh"
+    low: float = -1.0
+    high: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (_is_number(self.low) and _is_number(self.high) and self.low <= self.high):
+            raise ModelError(f"HardTanh: low and high must be two numbers in order, got {self.low!r}, {self.high!r}")
+        super().__post_init__()
+
+    def __call__(self, x: Array) -> Array:
+        return np.clip(x, self.low, self.high)
+
+
+@dataclass(frozen=True)
+class ReLU6(Comparing, Activation):
+    """x, but at least 0 and at most 6. On shares as HardTanh."""
+
+    name: ClassVar[str] = "relu6"
+    low: ClassVar[float] = 0.0
+    high: ClassVar[float] = 6.0
+
+    def __call__(self, x: Array) -> Array:
+        return np.clip(x, self.low, self.high)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+
+
 ACTIVATIONS: dict[str, type[Activation]] = {
-    kind.name: kind for kind in (Cos, Sin, Square, ExpM1, PolyReLU3, ReLU, Sigmoid, Tanh, GrowingCos)
+    kind.name: kind
+    for kind in (
+        *(Cos, Sin, Square, ExpM1, PolyReLU3, ReLU, ReLU6, HardTanh),
+        *(Sigmoid, Tanh, GELU, SiLU, Softplus, GrowingCos),
+    )
 }
 
 

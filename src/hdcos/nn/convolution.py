@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from hdcos.errors import ModelError
+from hdcos.nn.comparing import Comparing
 from hdcos.nn.layer import Factor, Layer, Shape, glorot_uniform
 from hdcos.ring import Array
 
@@ -220,8 +221,8 @@ class AdaptiveAvgPool2d(Layer):
 
 
 @dataclass(frozen=True)
-class MaxPool2d(Pooling):
-    """Largest numbers of squares. On shares compared two by two: six rounds for squares of 2 x 2, and a dealer.
+class MaxPool2d(Comparing, Pooling):
+    """Largest numbers of squares. On shares compared two by two, with a dealer: of 2 x 2 in six rounds or four.
 
     Around the image stands what stands at its border, so that it is never larger than what a square has inside.
     """

@@ -49,6 +49,9 @@ class Layer:
         if not abstract:
             Layer.registry[cls.__name__] = cls
 
+    def __post_init__(self) -> None:
+        """Subclasses check what they were made with."""
+
     @property
     def kind(self) -> str:
         """The name of the layer's type, as it stands in model files."""

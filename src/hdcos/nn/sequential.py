@@ -1,8 +1,7 @@
-"""Networks from PyTorch, and the rates that its optimisers need."""
+"""Chains of layers under the name that they had first, and the rates that PyTorch's optimisers need for them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -11,19 +10,6 @@ from hdcos.nn.network import Sequential as Sequential
 
 if TYPE_CHECKING:
     import torch
-
-
-def from_torch(module: torch.nn.Module, input_shape: Sequence[int] | None = None) -> Sequential:
-    """A PyTorch module as a network of hdcos, parameters included; ModelError names a layer that has no counterpart.
-
-    A module that starts with a convolution needs `input_shape`, unless `to_torch` made it. An HdcosWarning says which
-    intervals will be assumed for tanh and sigmoid; `calibrate` of the model, or of `share`, chooses them.
-    """
-    model: Sequential = _torch_modules().from_torch(module, input_shape)
-    from hdcos.secure.calibrate import warn_of_assumed
-
-    warn_of_assumed(model)
-    return model
 
 
 def parameter_groups(module: torch.nn.Module, lr: float, scale_diagonals: bool = True) -> list[dict[str, Any]]:

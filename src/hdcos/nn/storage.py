@@ -24,6 +24,7 @@ HEAD_BYTES = 64
 TORCH_MAGIC = b"\x8a\x0al\xfcF\x9cF\xf9 j\xa8P\x19"
 """In front of what old versions of torch.save wrote, behind two bytes of pickle."""
 FROM_TORCH = "Load it in Python and save it for hdcos: `hdcos.nn.from_torch(module).save('model.safetensors')`"
+CONVERT = "Convert it with `hdcos convert MODEL --output model.safetensors`"
 
 
 def save(model: Network, path: str | os.PathLike[str]) -> None:
@@ -107,7 +108,7 @@ def recognise(path: Path) -> str:
     if head[:1] == b"\x80" and (TORCH_MAGIC in head or head[1:2] <= b"\x05"):
         return f"a pickle, as old versions of torch.save made them. {FROM_TORCH}"
     if _is_onnx(head) or (path.suffix == ".onnx" and head):
-        return f"an ONNX model. Take the PyTorch module it was exported from. {FROM_TORCH}"
+        return f"an ONNX model. {CONVERT}, or in Python by `hdcos.nn.from_onnx(path)`"
     if head.startswith(b"\x89HDF"):
         return "an HDF5 file, as Keras saves models. Build the network of hdcos.nn layers and save it with `model.save`"
     if head.startswith(b"\x93NUMPY"):
@@ -124,7 +125,7 @@ def _archive(path: Path) -> str:
     if any(name.endswith("/constants.pkl") for name in members):
         return f"a TorchScript program of PyTorch. Take the module it was made from. {FROM_TORCH}"
     if any(name.endswith("/data.pkl") for name in members):
-        return f"a PyTorch file (torch.save). {FROM_TORCH}"
+        return f"a PyTorch file (torch.save). {CONVERT}, or load it in Python: `hdcos.nn.from_torch(module)`"
     if "model.weights.h5" in members:
         return "a Keras model. Build the network of hdcos.nn layers and save it with `model.save`"
     if any(name.endswith(".npy") for name in members):

@@ -11,6 +11,7 @@ gradient     the gradient of a Hadamard-Diagonal layer, fused with the cosine be
 polynomial   public polynomials in one round
 growing_cos  x cos x in one round
 fourier      any trigonometric series in one round
+bent         GELU, SiLU and Softplus: x/2 and a series, in one round
 cos_paper    the paper's Algorithm 1, two rounds
 sign         signs and comparisons, two or three rounds
 relu         ReLU, absolute values, maxima and clipping, in the same rounds

@@ -13,11 +13,15 @@ INTERVALS: dict[str, tuple[int, ...]] = {
     "tanh": (4, 12, 28, 60, 124, 252),
     "sigmoid": (8, 24, 56, 120, 248, 504),
     "expm1": (4, 6),
+    "gelu": (4, 12, 28, 60, 124),
+    "silu": (6, 22, 54, 118),
+    "softplus": (8, 24, 56, 120),
 }
 """By function, the largest |x| of each of its series; the first is taken where nothing is said.
 
 tanh and the sigmoid end where another doubling would add up coefficients to more than four times the function, e^x - 1
-where its values would pass the 2**10 that networks reckon with.
+where its values would pass the 2**10 that networks reckon with. Those of GELU, SiLU and Softplus, whose coefficients
+grow with the interval, end where tables of 21 bits are left for them.
 """
 
 RELU_INTERVAL = (-4.0, 6.0)

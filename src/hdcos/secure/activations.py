@@ -2,9 +2,10 @@
 
 Computes  [y] -> [f(y)]; in training also [f'(y)] from the same opening. In turns for cos, sin and growing_cos, where
           the derivative is by turns: 2 pi times that by radians.
-Online    1 round, but 3 for ReLU, which compares. Derivatives of series, polynomials and growing_cos come out at a high
-          scale; a training step takes one round more to round them. That of ReLU is a bit: `training.comparing` has it.
-Security  openings under fresh masks; see cosine, fourier, polynomial, growing_cos, relu and opening.
+Online    1 round, but 3 or 2 for what compares: ReLU, ReLU6, HardTanh. Derivatives of series, polynomials and
+          growing_cos come out at a high scale; a training step takes one round more to round them. That of ReLU is a
+          bit: `training.comparing` has it.
+Security  openings under fresh masks; see cosine, fourier, bent, polynomial, growing_cos, relu and opening.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ from math import pi
 from hdcos import nn
 from hdcos.errors import ModelError
 from hdcos.generators import local
-from hdcos.nn.activations import Activation, SeriesActivation
+from hdcos.nn.activations import Activation, BentActivation, SeriesActivation
 from hdcos.offline.bilinear import stack
-from hdcos.protocol import cosine, fit, fourier, growing_cos, polynomial, relu
+from hdcos.protocol import bent, cosine, fit, fourier, growing_cos, polynomial, relu
 from hdcos.protocol.cosine import Phase, Precision, open_phase
 from hdcos.protocol.fourier import Series
 from hdcos.protocol.masked import Masked
 from hdcos.protocol.party import Party
 from hdcos.protocol.rounds import Rounds
+from hdcos.protocol.sign import TABLES
 from hdcos.ring import rotate
 from hdcos.secure.stages import Parameters, Stage, Value, as_share, window_pixels
 from hdcos.sharing import Public, Share
@@ -36,6 +38,8 @@ TWO_PI = round(2 * pi * 2**FACTOR_BITS)
 GROWING_SCALE, GROWING_BITS, GROWING_TRIG = 12, 24, 12
 COMPARED_SCALE = 19
 """Fraction bits of a value whose sign is taken: as many as tables compare beside values of up to 2**10."""
+LINEAR_SCALE = 26
+"""Fraction bits of x in x/2 and a series, where it has to be rounded: as many as phases have bits."""
 
 WithSlope = tuple[Share, Share]
 
@@ -59,6 +63,11 @@ def activation_stage(
     """The stage of an activation, for values at a scale that are known modulo 2**bits, in turns or not."""
     if isinstance(layer, nn.Cos | nn.Sin):
         return Cosine(name=name, precision=precision)
+    if isinstance(layer, BentActivation):
+        series, fits = fit.series(layer.name, layer.reach), bits == 64 and scale < precision.scale
+        drop = 0 if fits else max(0, scale - LINEAR_SCALE)
+        kept = 0 if fits else _kept_bits(name, scale, drop, bits)
+        return Bent(name=name, series=series, precision=precision, drop=drop, bits=kept)
     if isinstance(layer, SeriesActivation):
         return Fourier(name=name, series=fit.series(layer.name, layer.reach), precision=precision)
     if isinstance(layer, nn.GrowingCos):
@@ -70,17 +79,35 @@ def activation_stage(
         coefficients = (0.0, 0.0, 1.0) if square else fit.relu_cubic()
         opened, coefficient_scale = (square_scale, 0) if square else (10, 7)
         drop = max(0, scale - opened)
-        kept = min(opened + RANGE_BITS + 2, bits - drop)
+        if square:
+            kept = _kept_bits(name, scale, drop, bits)
+        else:  # it means something between -4 and 6 alone; behind a series or itself it has room for 2**9
+            kept = min(opened + RANGE_BITS + 2, bits - drop)
         return Polynomial(
             name=name, coefficients=coefficients, coefficient_scale=coefficient_scale, drop=drop, bits=kept
         )
     if isinstance(layer, nn.ReLU | nn.LeakyReLU):
         drop, slope = max(0, scale - COMPARED_SCALE), layer.slope if isinstance(layer, nn.LeakyReLU) else None
-        kept = scale - drop + RANGE_BITS + 2
-        if kept > bits - drop:
-            raise ModelError(f"{name} has no room for values up to 2**{RANGE_BITS} behind what comes before it")
-        return Rectified(name=name, slope=slope, drop=drop, bits=kept)
+        kept = _kept_bits(name, scale, drop, bits)
+        return Rectified(name=name, slope=slope, drop=drop, bits=kept, way=layer.compare)
+    if isinstance(layer, nn.ReLU6 | nn.HardTanh):
+        drop = max(0, scale - COMPARED_SCALE)
+        kept, most = _kept_bits(name, scale, drop, bits), 2 ** (RANGE_BITS - 1)
+        if max(abs(layer.low), abs(layer.high)) > most:
+            raise ModelError(f"{name} is compared with numbers up to {most}, got {layer.low} and {layer.high}")
+        return Clipped(name=name, low=layer.low, high=layer.high, drop=drop, bits=kept, way=layer.compare)
     raise ModelError(f"{layer.kind} cannot be computed on shares")
+
+
+def _kept_bits(name: str, scale: int, drop: int, bits: int) -> int:
+    """Of a value that is opened and lifted: its fraction, its range, its sign, and one that a lift takes."""
+    kept = scale - drop + RANGE_BITS + 2
+    if kept > bits - drop:
+        raise ModelError(
+            f"{name} has no room for values up to 2**{RANGE_BITS} behind what comes before it: put a HadamardDiagonal "
+            f"layer there, or Cos or ReLU for the activation before"
+        )
+    return kept
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,6 +179,25 @@ class Fourier(ActivationStage):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Bent(Fourier):
+    """x/2 and a trigonometric series: one round, in which x is opened besides, to round it, if it has too many bits."""
+
+    drop: int
+    bits: int
+    """Of x as it is opened; 0 if it is not."""
+
+    def result_scale(self, scale: int) -> int:
+        return bent.result_scale(scale - self.drop, self.precision)
+
+    def run(self, party: Party, value: Value, parameters: Parameters) -> Rounds[Value]:
+        x = as_share(party, value)
+        return (yield from bent.bent(party, x, self.series, self.precision, self.drop, self.bits))
+
+    def run_with_slope(self, party: Party, y: Share) -> Rounds[WithSlope]:
+        return bent.bent_with_slope(party, y, self.series, self.precision, self.drop, self.bits)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Growing(ActivationStage):
     """x cos x of radians, or x cos 2 pi x of turns, where the next weights bring the factor 2 pi: one round."""
 
@@ -181,11 +227,12 @@ class Growing(ActivationStage):
 
 @dataclass(frozen=True, kw_only=True)
 class Rectified(ActivationStage):
-    """max(x, 0), or x times a public slope where it is negative, by comparison with zero: three rounds."""
+    """max(x, 0), or x times a public slope where it is negative, by comparison with zero: three rounds or two."""
 
     slope: float | None
     drop: int
     bits: int
+    way: str = TABLES
 
     def result_scale(self, scale: int) -> int:
         return scale - self.drop + (0 if self.slope is None else relu.SLOPE_SCALE)
@@ -193,13 +240,34 @@ class Rectified(ActivationStage):
     def run(self, party: Party, value: Value, parameters: Parameters) -> Rounds[Value]:
         x = as_share(party, value)
         if self.slope is None:
-            return (yield from relu.relu(party, x, self.drop, self.bits))
-        return (yield from relu.leaky_relu(party, x, self.slope, self.drop, self.bits))
+            return (yield from relu.relu(party, x, self.drop, self.bits, self.way))
+        return (yield from relu.leaky_relu(party, x, self.slope, self.drop, self.bits, self.way))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clipped(ActivationStage):
+    """x between two public numbers, by two comparisons at once: three rounds or two. |x - number| < 2**RANGE_BITS."""
+
+    low: float
+    high: float
+    drop: int
+    bits: int
+    way: str = TABLES
+
+    def result_scale(self, scale: int) -> int:
+        return scale - self.drop
+
+    def run(self, party: Party, value: Value, parameters: Parameters) -> Rounds[Value]:
+        x = as_share(party, value)
+        return (yield from relu.clip(party, x, self.low, self.high, self.drop, self.bits, self.way))
+
+    def run_with_slope(self, party: Party, y: Share) -> Rounds[WithSlope]:
+        raise ModelError("ReLU6 and HardTanh cannot be trained on shares: train in plaintext and share the model")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Largest(Stage):
-    """The largest of each window of images, by comparison two by two: three rounds each time."""
+    """The largest of each window of images, by comparison two by two: three rounds or two each time."""
 
     window: int
     drop: int
@@ -207,11 +275,12 @@ class Largest(Stage):
     step: int = 0
     """From one window to the next, where they do not stand side by side."""
     around: int = 0
+    way: str = TABLES
 
     def run(self, party: Party, value: Value, parameters: Parameters) -> Rounds[Value]:
         x = as_share(party, value)
         rows = stack(*window_pixels(x.words, self.window, self.step or self.window, self.around, edge=True))
-        largest = yield from relu.largest(party, Share(rows, x.scale, x.bits), self.drop, self.bits)
+        largest = yield from relu.largest(party, Share(rows, x.scale, x.bits), self.drop, self.bits, self.way)
         return largest.raised(x.scale)
 
 

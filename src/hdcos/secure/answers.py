@@ -38,11 +38,14 @@ MOST = 1e9
 """Stated of any network."""
 CARRY, TABLE, MADE = 3e8, 3e8, 7e4
 """With as many outputs as hidden units: phases of PHASE_BITS, tables of DITHERED.table; without a dealer."""
-SQUARE, CUBIC, GROWING = 1e7, 1e3, 2e3
-RECTIFIED, LARGEST = 3e5, 7e4
-"""With as many outputs as hidden units whose weights are about 1 in size: a unit that counts g times as much in an
-output is known g**2 times as early. ReLU opens 19 fraction bits and was attacked at 13, 15 and 19; max-pooling opens
-one fewer, which makes a quarter of it."""
+CUBIC, GROWING = 1e3, 2e3
+MOST_ROUNDED = 1e7
+"""Stated of any network in which a party knows how values were rounded."""
+SQUARE, RECTIFIED, LARGEST = 3e4, 3e5, 7e4
+"""With as many outputs as hidden units whose values and weights are about 1 in size: a unit that counts g times as much
+in an output is known g**2 times as early. All outputs are projected on the public columns of the last layer. ReLU opens
+19 fraction bits and was attacked at 13, 15 and 19, squares 18 and at 12 and 14; max-pooling opens one fewer than ReLU,
+which makes a quarter of it."""
 
 
 def answer(result: Share, rank: int) -> tuple[int, int, Array]:
@@ -94,9 +97,9 @@ def _state(stage: Stage, share: float) -> float:
     if isinstance(stage, stages.FusedDiagonal | activations.Cosine | activations.Fourier):
         return min(MOST, share * _cosine(stage.precision))
     if isinstance(stage, activations.Polynomial):
-        return SQUARE if len(stage.coefficients) == 3 else CUBIC
-    if isinstance(stage, activations.Rectified | activations.Largest):
-        return min(SQUARE, share * (RECTIFIED if isinstance(stage, activations.Rectified) else LARGEST))
+        return min(MOST_ROUNDED, share * SQUARE) if len(stage.coefficients) == 3 else CUBIC
+    if isinstance(stage, activations.Rectified | activations.Clipped | activations.Largest):
+        return min(MOST_ROUNDED, share * (LARGEST if isinstance(stage, activations.Largest) else RECTIFIED))
     return GROWING if isinstance(stage, activations.Growing) else MOST
 
 

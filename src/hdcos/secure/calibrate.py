@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 from hdcos import nn
 from hdcos.errors import HdcosWarning, InputError, ModelError, RangeError
 from hdcos.nn.activations import SeriesActivation
+from hdcos.nn.comparing import Comparing, check_compare
 from hdcos.nn.layer import Layer
 from hdcos.nn.network import Network
 from hdcos.offline import Plan, TrigPair
@@ -105,19 +106,22 @@ def intervals(model: Network) -> tuple[tuple[Interval, ...], int]:
         Interval(index, layer.kind, layer.reach, layer.interval is None, harmonics, material_bytes)
         for (index, layer), (harmonics, material_bytes) in zip(_series(model), series, strict=True)
     ]
-    return tuple(made), material.packed_bytes(1)
+    return tuple(made), sum(material.packed_bytes(1, rank) for rank in (0, 1))
 
 
-def make_shareable(model: Network, rows: ArrayLike | None) -> tuple[Network, Calibration | None]:
+def make_shareable(
+    model: Network, rows: ArrayLike | None, compare: str | None = None
+) -> tuple[Network, Calibration | None]:
     """A network as `share` takes it: calibrated on rows, or with a warning that says which intervals are assumed.
 
-    What calibration chose, and its cost, is shown on a terminal.
+    What calibration chose, and its cost, is shown on a terminal. With `compare` all layers that compare do it so.
     """
     if not isinstance(model, Network):
         raise ModelError(
             f"share takes an hdcos.nn.Sequential or an hdcos.nn.Graph, got {type(model).__name__}: "
             f"hdcos.nn.from_torch(module) and hdcos.nn.load(path) make one"
         )
+    model = compare_by(model, compare)
     if rows is None:
         warn_of_assumed(model, stacklevel=3)
         return model, None
@@ -144,11 +148,21 @@ def state_intervals(model: Network) -> Network:
     return _with_intervals(model, {index: layer.reach for index, layer in _series(model)})
 
 
+def compare_by(model: Network, compare: str | None) -> Network:
+    """The network whose layers compare by "tables" or "dcf"; as each of them says, if nothing is said here."""
+    if compare is None:
+        return model
+    check_compare(compare)
+    comparing = ((index, layer) for index, layer in enumerate(model.layers) if isinstance(layer, Comparing))
+    return _with_layers(model, {index: replace(layer, compare=compare) for index, layer in comparing})
+
+
 def _with_intervals(model: Network, chosen: dict[int, int]) -> Network:
-    layers: list[Layer] = list(model.layers)
-    for index, layer in _series(model):
-        layers[index] = replace(layer, interval=chosen[index])
-    return model.with_layers(layers)
+    return _with_layers(model, {index: replace(layer, interval=chosen[index]) for index, layer in _series(model)})
+
+
+def _with_layers(model: Network, others: dict[int, Layer]) -> Network:
+    return model.with_layers([others.get(index, layer) for index, layer in enumerate(model.layers)])
 
 
 def _series(model: Network, assumed: bool = False) -> Iterator[tuple[int, SeriesActivation]]:

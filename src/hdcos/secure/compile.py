@@ -20,7 +20,8 @@ import numpy as np
 
 from hdcos import nn
 from hdcos.errors import InputError, ModelError
-from hdcos.nn.activations import Activation, SeriesActivation
+from hdcos.nn.activations import Activation, BentActivation, SeriesActivation
+from hdcos.nn.comparing import Comparing
 from hdcos.nn.convolution import Pooling
 from hdcos.nn.layer import Layer
 from hdcos.protocol import fit
@@ -49,7 +50,10 @@ OUTPUT_SCALE = 13
 LIFT_BITS = OPENED_SCALE + RANGE_BITS + 4
 SQUARE_SCALE = 18
 SERIES_SCALE = 37
-"""Fraction bits of a series' result: as many as a product with dense weights leaves room for."""
+"""Fraction bits of a series' result: as many as a product with dense weights leaves room for. With x/2 it is one fewer,
+so that the product can be rounded and lifted again."""
+LEAST_WEIGHT_SCALE = 14
+"""Fraction bits of dense weights, where a comparison or x/2 and a series would have no room behind the usual 16."""
 MOST_PHASE_BITS = 28
 LIFTED_BITS = 40
 """Of a value that is rounded to OPENED_SCALE: it may be seven bits larger than values are."""
@@ -314,10 +318,19 @@ class _Compiler(Reader):
     def _weight_scale(self, part: Part) -> int:
         """Of two factors in a row such that two openings do without a lift where a cosine follows: 63 bits in all."""
         if part.purpose != TURNS:
-            return 16 if part.last else min(14, (59 - self.scale) // 2)
+            room = 64 - self.scale - self._lifted_bits(part.index)
+            usual = room if LEAST_WEIGHT_SCALE <= room < 16 else 16
+            return usual if part.last else min(14, (59 - self.scale) // 2)
         if not part.first:
             return min(18, 63 - self.scale)
         return 24 if self.masked else 22
+
+    def _lifted_bits(self, index: int) -> int:
+        """What a comparison, or x/2 and a series, opens above the fraction of a value; 0 if none comes next."""
+        following = next((layer for layer in self.layers[index + 1 :] if not isinstance(layer, PUBLIC)), None)
+        if isinstance(following, Comparing):
+            return RANGE_BITS + 3
+        return RANGE_BITS + 2 if isinstance(following, BentActivation) else 0
 
     def _diagonal(self, part: Part, before: float, after: float, fused: dict[str, Any] | None) -> None:
         layer, turns = part.layer, part.purpose == TURNS
@@ -412,8 +425,8 @@ class _Compiler(Reader):
             raise ModelError(
                 f"layer {self.numbers[index]}, {layer.kind}, has no room for differences of up to 2**{RANGE_BITS + 1}"
             )
-        name = self.name(index)
-        self.made.append(Largest(name=name, window=layer.size, drop=drop, bits=kept, **_spacing(layer)))
+        name, spacing = self.name(index), _spacing(layer)
+        self.made.append(Largest(name=name, window=layer.size, drop=drop, bits=kept, **spacing, way=layer.compare))
         self.masked = False
 
     # ---- activations
@@ -449,7 +462,8 @@ class _Compiler(Reader):
     @staticmethod
     def _grows(layer: Activation) -> bool:
         """Whether an activation that compares leaves larger numbers larger."""
-        return isinstance(layer, nn.ReLU) or (isinstance(layer, nn.LeakyReLU) and layer.slope >= 0)
+        growing = isinstance(layer, nn.ReLU | nn.ReLU6 | nn.HardTanh)
+        return growing or (isinstance(layer, nn.LeakyReLU) and layer.slope >= 0)
 
     def _fuse(self) -> bool:
         """Compute the cosine here and a Hadamard-Diagonal layer behind it as one stage, if one comes next."""
@@ -475,7 +489,8 @@ class _Compiler(Reader):
         series = fit.series(layer.name, layer.reach)
         if self.dealer:  # the coefficients multiply the noise of dealt cosines
             dealt = trig.dealt + max(0, round(log2(series.size)))
-            trig = trig._replace(table=SERIES_SCALE - dealt, dealt=dealt)
+            scale = SERIES_SCALE - 1 if isinstance(layer, BentActivation) else SERIES_SCALE
+            trig = trig._replace(table=scale - dealt, dealt=dealt)
         wanted = max(20, self.phase_bits) if isinstance(layer, nn.ExpM1) else self.phase_bits
         return trig._replace(phase_bits=min(wanted, self.scale + series.period_bits))
 

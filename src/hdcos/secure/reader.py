@@ -14,6 +14,7 @@ import numpy as np
 
 from hdcos import nn
 from hdcos.errors import ModelError
+from hdcos.nn.comparing import Comparing
 from hdcos.nn.layer import Factor, Layer
 from hdcos.ring import Array
 from hdcos.ring.types import Pool
@@ -22,7 +23,6 @@ from hdcos.secure.stages import Tensor
 PUBLIC = (nn.Flatten, nn.Reshape, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.RandomProjection)
 FRONT = (*PUBLIC, nn.RandomFeatures)
 """What the owner of the rows may compute before sharing them; linear layers alone can stand behind secrets as well."""
-COMPARING = (nn.ReLU, nn.LeakyReLU, nn.MaxPool2d)
 FRONT_ROWS = 1024
 TURNS, TURNS_VALUE, VALUE = "turns", "turns and value", "value"
 """What a linear layer's result is for: a cosine, x cos x, or anything else."""
@@ -116,7 +116,7 @@ class Reader:
     def refuse_comparisons(self, why: str) -> None:
         """ModelError names the first layer that compares, if there is one."""
         for index, layer in enumerate(self.layers):
-            if isinstance(layer, COMPARING):
+            if isinstance(layer, Comparing):
                 other = (
                     "AvgPool2d, which costs none" if isinstance(layer, nn.MaxPool2d) else "Cos, which costs one round"
                 )

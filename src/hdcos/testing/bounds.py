@@ -13,7 +13,7 @@ from math import pi
 import numpy as np
 
 from hdcos import nn
-from hdcos.nn.activations import Activation, SeriesActivation
+from hdcos.nn.activations import Activation, BentActivation, SeriesActivation
 from hdcos.nn.joins import Join
 from hdcos.nn.layer import Layer
 from hdcos.nn.network import Network
@@ -170,6 +170,9 @@ def _activation(layer: Activation, index: int, y: Array, error: Array, chosen: C
         (sharp,) = [s for s in chosen.stages if isinstance(s, activations.Rectified) and s.name.startswith(f"{index} ")]
         total = error + (2.0**-activations.COMPARED_SCALE if sharp.drop else 0.0)
         total = total + (0.0 if sharp.slope is None else (far + 1) * 2.0 ** -(relu.SLOPE_SCALE + 1))
+    elif isinstance(layer, nn.ReLU6 | nn.HardTanh):
+        (clipped,) = [s for s in chosen.stages if isinstance(s, activations.Clipped) and s.name.startswith(f"{index} ")]
+        total = error + (1.5 * 2.0**-activations.COMPARED_SCALE if clipped.drop else 2.0**-activations.COMPARED_SCALE)
     elif isinstance(layer, nn.Square):
         opened = 2.0**-SQUARE_SCALE
         total = 2 * far * (error + opened) + opened**2
@@ -180,10 +183,13 @@ def _activation(layer: Activation, index: int, y: Array, error: Array, chosen: C
         total = slope * (error + opened) + opened**2 + sum(2.0**-8 * far**n * 2.0 ** (-10 * (3 - n)) for n in range(4))
     else:
         assert isinstance(layer, SeriesActivation)
-        series = fit.series(layer.name, layer.reach)
+        series, linear = fit.series(layer.name, layer.reach), 0.0
         slope = np.exp(far) if isinstance(layer, nn.ExpM1) else (0.25 if isinstance(layer, nn.Sigmoid) else 1.0)
-        gap = np.abs(series(y) - layer(y))
-        total = gap + slope * error + fourier.error_bound(series, _precision(index, chosen))
+        if isinstance(layer, BentActivation):
+            (b,) = [s for s in chosen.stages if isinstance(s, activations.Bent) and s.name.startswith(f"{index} ")]
+            slope, linear = 1.15, 2.0 ** -(activations.LINEAR_SCALE + 1) if b.bits else 0.0
+        gap = np.abs(series(y) + (y / 2 if isinstance(layer, BentActivation) else 0.0) - layer(y))
+        total = gap + slope * error + linear + fourier.error_bound(series, _precision(index, chosen))
     return total
 
 
