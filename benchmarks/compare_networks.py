@@ -1,4 +1,4 @@
-"""Networks that compare: LeNet-5 with ReLU as it is usually written, trained here in PyTorch and imported unchanged; the
+"""Networks that compare: LeNet-5 with ReLU as it is usually written, trained in PyTorch and imported unchanged; the
 paper's networks with the cosine and with ReLU, side by side.
 """
 

@@ -24,7 +24,7 @@ from hdcos.nn.layer import Layer
 from hdcos.ring import Array
 from hdcos.secure.activations import SLOPE_SCALE
 from hdcos.secure.compile import INPUT_SCALE as INPUT_SCALE
-from hdcos.secure.reader import COMPARING, TURNS, VALUE, Part, Reader, purpose_of
+from hdcos.secure.reader import TURNS, VALUE, Part, Reader, purpose_of
 from hdcos.secure.stages import Projection, Tensor
 from hdcos.sharing import Share
 
@@ -332,7 +332,7 @@ class _Planner(Reader):
     def _check_comparisons(self, index: int, activation: Activation | None, early: Shape, late: Shape) -> None:
         """Of what compares, ReLU and LeakyReLU have derivatives; only these can change places with the largest."""
         name = f"layer {index + 1 + bool(early)}, {activation.kind}" if activation else ""
-        if isinstance(activation, COMPARING) and not isinstance(activation, RECTIFIED):
+        if isinstance(activation, Comparing) and not isinstance(activation, RECTIFIED):
             raise ModelError(f"{name}, cannot be trained on shares: use ReLU, LeakyReLU or Cos")
         if early and activation and not isinstance(activation, RECTIFIED):
             raise ModelError(f"{name}, cannot be trained on shares behind MaxPool2d: put MaxPool2d behind it")
