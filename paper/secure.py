@@ -16,7 +16,7 @@ from hdcos._version import __version__
 from hdcos.cluster.local import local
 from hdcos.cluster.model import BATCH_ROWS
 from hdcos.nn import models
-from hdcos.nn.sequential import Sequential
+from hdcos.nn.network import Network
 from hdcos.ring import Array, backend
 from paper import results, splits
 from paper.cells import HIGGS_DEPTH, IMAGES, LEARNING_RATES, Cell
@@ -49,7 +49,7 @@ def _measured(dataset: str, out: Path) -> results.Row:
     return {**_row(dataset, model, test_x, test_y), **trained, "train_rows": len(train_x)}
 
 
-def _trained_higgs(out: Path) -> tuple[Sequential, dict[str, Any]]:
+def _trained_higgs(out: Path) -> tuple[Network, dict[str, Any]]:
     from paper.tasks import load
     from paper.trainer import Training, fitted
 
@@ -68,7 +68,7 @@ def _best_rate(rows: Iterable[results.Row]) -> float:
     return max(by_rate, key=lambda rate: float(np.mean(by_rate[rate]))) if by_rate else LEARNING_RATES[4]
 
 
-def _row(dataset: str, model: Sequential, x: Array, y: Array) -> results.Row:
+def _row(dataset: str, model: Network, x: Array, y: Array) -> results.Row:
     """Both accuracies of a network, and what the private one took."""
     plain = model(x)
     with local() as cluster:
