@@ -431,7 +431,6 @@ CASES = [
     _series_case("expm1", fit.series("expm1"), 4.0, 20),
     _bent_case("gelu", 4.0, 0, 0),
     _bent_case("silu", 6.0, 10, 20),
-    _bent_case("softplus", 8.0, 4, 26),
     _series_case("one harmonic", Series(3, (1,), 5, (1 << 20,), (0,)), 4.0, 16),
     Case(
         "two cosines together",

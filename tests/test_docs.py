@@ -227,8 +227,6 @@ RUN = [
     (DOCS / "recipes.md", "Train on columns of two owners"),
     (DOCS / "recipes.md", "Know the cost before you start"),
     (DOCS / "networks.md", "From PyTorch"),
-    (DOCS / "networks.md", "The report"),
-    (DOCS / "networks.md", "On the command line"),
     (DOCS / "networks.md", "Cosine instead of ReLU"),
 ]
 

@@ -192,9 +192,8 @@ MODELS = {
     "images, dense": small_images("cos", "dense"),
     "images, square": small_images("square"),
     "images, none": small_images("none"),
-    "images, gelu": small_images("gelu", "dense"),
-    "hadamard silu": nn.models.mlp([12, 8, 8, 3], "silu", "hadamard", seed=1),
-    "low rank softplus": nn.models.mlp([12, 8, 8, 3], "softplus", "low_rank", seed=1),
+    "dense gelu": nn.models.mlp([12, 8, 8, 3], "gelu", "dense", seed=1),
+    "hadamard softplus": nn.models.mlp([12, 8, 8, 3], "softplus", "hadamard", seed=1),
     **{
         f"{structure} {activation}": nn.models.mlp([12, 8, 8, 3], activation, structure, seed=1)
         for structure in nn.models.STRUCTURES

@@ -98,7 +98,7 @@ def test_if_it_were_rounded_its_weights_would_be_told() -> None:
     assert found.needed() < (4000, True)
 
 
-@pytest.mark.parametrize("layer", [nn.ReLU(), nn.ReLU(compare="dcf"), nn.HardTanh(-0.5, 0.5), nn.Square()])
+@pytest.mark.parametrize("layer", [nn.ReLU(compare="dcf"), nn.HardTanh(-0.5, 0.5), nn.Square()])
 def test_what_is_rounded_before_it_is_compared_tells_who_knows_the_rounding(monkeypatch, layer) -> None:
     """At few bits and without noise; a unit that is cut off tells nothing, and neither does one nobody rounds."""
     monkeypatch.setattr("hdcos.secure.activations.COMPARED_SCALE", 6)

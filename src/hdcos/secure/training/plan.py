@@ -20,6 +20,7 @@ from typing import Any
 from hdcos import nn
 from hdcos.errors import InputError, ModelError
 from hdcos.nn.activations import Activation
+from hdcos.nn.comparing import Comparing
 from hdcos.nn.layer import Layer
 from hdcos.ring import Array
 from hdcos.secure.activations import SLOPE_SCALE
