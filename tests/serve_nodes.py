@@ -34,7 +34,7 @@ def running_all(folder: Path, options: Mapping[str, Sequence[str]]) -> Iterator[
             processes[role] = subprocess.Popen([sys.executable, "-m", "hdcos", kind, *place, *more], stderr=log)
     try:
         for role, process in processes.items():
-            await_that(lambda: process.poll() is not None or "listening on" in _said(folder, role), 60.0, 0.02)  # noqa: B023
+            await_that(lambda: process.poll() is not None or "listening on" in _said(folder, role), 150.0, 0.02)  # noqa: B023
             assert process.poll() is None, _said(folder, role)
         yield processes
     finally:

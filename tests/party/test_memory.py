@@ -85,7 +85,7 @@ def allotment(tmp_path):
     pool.order(2 * SERVED)
     pool.fill(0, 2 * SERVED, None)
     store = Store(tmp_path / "state")
-    yield MaterialAllotment(pool, SERVED, store, SimpleNamespace(timeout_s=1.0, pair_seed=bytes(32)))
+    yield MaterialAllotment(pool, SERVED, store, SimpleNamespace(material_s=1.0, pair_seed=bytes(32)))
     store.close()
 
 

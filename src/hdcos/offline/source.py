@@ -168,7 +168,8 @@ class DealerClient:
             decode_reply(payload)  # raises what the dealer reports; nothing is on its way then
         except DataMissing as error:
             # This party opened the scope, so it was another process, or another link: the run is lost, not wrong.
-            raise PeerLost(f"the dealer or the link to it began again: what it dealt is forgotten ({error})") from error
+            why = f"the dealer was started again, or the link to it: what it dealt is forgotten ({error})"
+            raise PeerLost(why) from error
         lie = FrameError("the dealer answered with something else than material")
         link.abort(lie)
         raise lie
