@@ -83,6 +83,14 @@ def test_material_is_planned_from_both_sources_side_by_side() -> None:
     assert command("cost", "lenet5", "--train", "--measure")[0] == 2
 
 
+def test_comparisons_have_one_source() -> None:
+    relu = ("cost", "lenet5", "--activation", "relu", "--json")
+    (source,) = json.loads(command(*relu)[1])["sources"]
+    planned = json.loads(command(*relu, "--train", "--batch", "16")[1])
+    assert [source["source"], *(cost["source"] for cost in planned["step"])] == ["a dealer", "a dealer"]
+    assert planned["online"]["rounds"] == 28
+
+
 def test_the_series_of_a_network_are_listed_with_their_intervals_and_cost(tmp_path) -> None:
     assumed = nn.models.mlp([12, 8, 2], "tanh")
     wide = nn.Sequential([nn.Dense(12, 8), nn.Tanh(interval=60), nn.Dense(8, 2)])
