@@ -83,11 +83,10 @@ def test_material_is_planned_from_both_sources_side_by_side() -> None:
     assert command("cost", "lenet5", "--train", "--measure")[0] == 2
 
 
-def test_comparisons_have_one_source() -> None:
+def test_material_of_steps_that_compare_is_planned_from_a_dealer_alone() -> None:
     relu = ("cost", "lenet5", "--activation", "relu", "--json")
-    (source,) = json.loads(command(*relu)[1])["sources"]
     planned = json.loads(command(*relu, "--train", "--batch", "16")[1])
-    assert [source["source"], *(cost["source"] for cost in planned["step"])] == ["a dealer", "a dealer"]
+    assert [cost["source"] for cost in planned["step"]] == ["a dealer"]
     assert planned["online"]["rounds"] == 28
 
 

@@ -28,7 +28,6 @@ from hdcos.cluster.cluster import Cluster
 from hdcos.cluster.local import local
 from hdcos.errors import ModelError
 from hdcos.link import Emulation
-from hdcos.offline import Plan
 from hdcos.offline.ot import Traffic, traffic
 from hdcos.protocol.catalogue import ACTIVATIONS, find
 from hdcos.secure.calibrate import intervals, state_intervals
@@ -71,8 +70,7 @@ def cost(
     """What private inference with NAME costs: a ready model or a model file. `networks` compares the ready
     models, `activations` the activations.
 
-    Material is planned for both sources side by side: from a dealer, and, unless it has comparisons, made by the two
-    parties themselves.
+    Material is planned for both sources side by side: from a dealer, and made by the two parties themselves.
     """
     context = click.get_current_context()
     given = [
@@ -271,7 +269,7 @@ def show_model_cost(
     for each in series:
         click.echo(f"Series of {each}.")
     show_sources(f"Material of {batch} row{'s' if batch > 1 else ''}", sources)
-    if measured and len(sources) > 1:
+    if measured:
         made = measure_model(model, batch, network, dealer=False).offline
         several = inference_sources(model, REPEATS * batch, network)[1].bytes // REPEATS
         click.echo(
@@ -330,15 +328,8 @@ def from_parties(made: Traffic, network: Emulation) -> SourceCost:
 def inference_sources(model: nn.Sequential, rows: int, network: Emulation) -> list[SourceCost]:
     """The material of some rows of inference."""
     material = plan_inference(compile_network(model)).material
-    dealt = from_dealer(material.dealt_bytes(rows), network)
-    if needs_dealer(material):
-        return [dealt]
-    return [dealt, from_parties(ot_traffic(compile_network(model, dealer=False), rows), network)]
-
-
-def needs_dealer(material: Plan) -> bool:
-    """Whether two parties cannot make it by themselves: it has comparisons."""
-    return any(need.kind.dealer_only for need in material.needs)
+    made = ot_traffic(compile_network(model, dealer=False), rows)
+    return [from_dealer(material.dealt_bytes(rows), network), from_parties(made, network)]
 
 
 def show_sources(title: str, costs: list[SourceCost]) -> None:
@@ -355,7 +346,7 @@ def show_training_cost(
     planned = plan_step(model, batch)
     steps, material = rows // batch, planned.material
     step = [from_dealer(material.dealt_bytes(1), network)]
-    if not needs_dealer(material):
+    if not any(need.kind.dealer_only for need in material.needs):
         step.append(from_parties(traffic(material, 1), network))
     epoch = [SourceCost(cost.source, cost.bytes * steps, cost.exchanges * steps, cost.seconds * steps) for cost in step]
     if as_json:
