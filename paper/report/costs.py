@@ -26,7 +26,7 @@ mean by an exponential; Newton steps y (3 - v y^2) / 2; the product with the mea
 ROUNDS_NOTE = (
     "Rounds and bytes of one evaluation on shares, from the protocols' own plans, which tests hold to the meters of "
     "real links. Online bytes are sent each way per element, offline bytes come from the dealer. cos_paper is the "
-    "paper's algorithm as printed; cos opens the angle under a dealt mask, which saves a round. ReLU is not trained."
+    "paper's algorithm as printed; cos opens the angle under a dealt mask, which saves a round."
 )
 INFERENCE_NOTE = (
     "For one row, both parties holding shares of the model and of the row; planned, and metered alike. ReLU takes "

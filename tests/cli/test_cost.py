@@ -96,6 +96,13 @@ def test_labels_are_planned_too_and_only_a_dealer_makes_their_material() -> None
     assert command("cost", "lenet5", "--train", "--label")[0] == 2
 
 
+def test_material_of_steps_that_compare_is_planned_from_a_dealer_alone() -> None:
+    relu = ("cost", "lenet5", "--activation", "relu", "--json")
+    planned = json.loads(command(*relu, "--train", "--batch", "16")[1])
+    assert [cost["source"] for cost in planned["step"]] == ["a dealer"]
+    assert planned["online"]["rounds"] == 28
+
+
 def test_the_series_of_a_network_are_listed_with_their_intervals_and_cost(tmp_path) -> None:
     assumed = nn.models.mlp([12, 8, 2], "tanh")
     wide = nn.Sequential([nn.Dense(12, 8), nn.Tanh(interval=60), nn.Dense(8, 2)])

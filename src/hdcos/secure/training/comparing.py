@@ -25,7 +25,7 @@ from hdcos.protocol.party import Party
 from hdcos.protocol.relu import times_bit
 from hdcos.protocol.rounds import Rounds, together
 from hdcos.protocol.selection import both, positive, serving, winners
-from hdcos.protocol.sign import TABLES, MaskedBit, open_bit
+from hdcos.protocol.sign import MaskedBit, open_bit
 from hdcos.ring import Array
 from hdcos.secure.activations import RANGE_BITS
 from hdcos.secure.training.plan import (
@@ -39,8 +39,6 @@ from hdcos.secure.training.plan import (
     Shape,
 )
 from hdcos.sharing import Share
-
-WAY = TABLES
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,18 +57,18 @@ def compare(party: Party, block: LinearBlock, y: Share, following: LinearBlock) 
     bits, ring = min(v.scale + RANGE_BITS + 2, v.bits), block.gradient_ring
     numbers, won = v.shape[-1], None
     if block.largest:
-        v, won = yield from winners(party, v, bits, WAY)
+        v, won = yield from winners(party, v, bits, block.way)
         if not block.rectified:
             return v.reshape(len(v), -1), _derivative(party, block, won)
     # The result is rounded to OPENED_SCALE as it is opened, and must be left with LEAST_RING bits.
     room = 64 if following.diagonal else LEAST_RING + v.scale - OPENED_SCALE + block.leak_bits + block.pool_bits
     if won is None:
-        above, whole, b = yield from positive(party, v, bits, WAY, max(room, ring))
+        above, whole, b = yield from positive(party, v, bits, block.way, max(room, ring))
         derivative = _derivative(party, block, b)
     else:
         path_ring = ring if block.leak_bits else 1  # without a leak it is multiplied with ReLU's bit alone
         (above, whole, b), path = yield from together(
-            positive(party, v, bits, WAY, room), open_bit(party, won, path_ring)
+            positive(party, v, bits, block.way, room), open_bit(party, won, path_ring)
         )
         derivative = _derivative(party, block, both(party, path, serving(b, numbers)), path)
     z = _leak(block, above, whole)

@@ -22,6 +22,7 @@ from hdcos.errors import InputError, ModelError
 from hdcos.nn.activations import Activation
 from hdcos.nn.comparing import Comparing
 from hdcos.nn.layer import Layer
+from hdcos.protocol.sign import TABLES
 from hdcos.ring import Array
 from hdcos.secure.activations import SLOPE_SCALE
 from hdcos.secure.compile import INPUT_SCALE as INPUT_SCALE
@@ -119,6 +120,11 @@ class LinearBlock:
     @property
     def compares(self) -> bool:
         return self.rectified or bool(self.largest)
+
+    @property
+    def way(self) -> str:
+        """How it compares: see `protocol.sign`."""
+        return TABLES
 
     @property
     def leak(self) -> int:
