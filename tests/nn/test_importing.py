@@ -17,7 +17,10 @@ from hdcos import nn
 from hdcos.errors import HdcosWarning, ModelError
 from hdcos.nn.importing.build import APPROXIMATED, EXACT, REFUSED
 from hdcos.nn.importing.simplify import CLIENT
+from hdcos.protocol import fit
 from hdcos.secure.estimate import estimate, total
+from hdcos.testing.bounds import error_bound
+from hdcos.testing.pair import simulate_private
 
 tnn = torch.nn
 pytestmark = pytest.mark.filterwarnings("ignore::hdcos.errors.HdcosWarning", "ignore:Using padding='same'")
@@ -62,6 +65,14 @@ def test_a_random_module_computes_the_same_and_its_files_too(seed: int, tmp_path
     assert_same(module[0], conversion.model, x)
     conversion.model.save(tmp_path / "model")
     np.testing.assert_array_equal(nn.load(tmp_path / "model")(x), conversion.model(x))
+
+
+@pytest.mark.parametrize("seed", range(30, 35))
+def test_a_random_module_on_shares_is_within_the_bound_that_follows_from_its_bits(seed: int) -> None:
+    module, shape = Generator(seed).module()
+    x = np.random.default_rng(seed).normal(size=(2, *shape))
+    model = nn.from_torch(module, x).calibrate(x).model
+    assert (np.abs(simulate_private(model, x) - model(x)) <= error_bound(model, x)).all()
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -376,8 +387,6 @@ def test_the_report_says_what_became_of_each_part_and_what_it_costs() -> None:
     assert notes["Softmax"] == "results are logits"
     error = float(notes["Tanh"].split()[1])
     x = np.linspace(-4, 4, 1001)
-    from hdcos.protocol import fit
-
     assert np.abs(fit.series("tanh", 4)(x) - np.tanh(x)).max() <= error < 2e-3
     whole = total(estimate(conversion.model))
     assert report.total is not None
@@ -408,3 +417,19 @@ def test_files_of_pytorch_are_loaded_only_where_they_are_trusted(tmp_path: Path)
         nn.convert(tmp_path / "net.bin")
     with pytest.raises(ModelError, match="no model file"):
         nn.convert(tmp_path / "missing.pt")
+
+
+def test_relu_is_replaced_by_a_cosine_in_a_copy() -> None:
+    module = tnn.Sequential(
+        tnn.Linear(3, 3), tnn.ReLU(), tnn.Sequential(tnn.LeakyReLU(), tnn.Linear(3, 2)), tnn.ReLU6()
+    )
+    replaced = nn.replace_relu(module)
+    kinds = [layer.kind for layer in nn.from_torch(replaced).layers]
+    assert kinds == ["Dense", "Cos", "Cos", "Dense", "Cos"]
+    assert isinstance(module[1], tnn.ReLU)
+    assert replaced[0].weight is not module[0].weight
+    before, after = (nn.convert(each).report.total for each in (module, replaced))
+    assert after.rounds < before.rounds
+    assert after.material_bytes < before.material_bytes
+    with pytest.raises(ModelError, match=r"calls relu as functions.*torch\.nn\.ReLU\(\)"):
+        nn.replace_relu(Calls(lambda m, x: torch.relu(x)))

@@ -384,10 +384,6 @@ def test_keys_cost_several_times_the_material_of_tables_and_both_parties_are_sen
     [
         ([nn.Dense(4, 4), nn.Tanh(), nn.Dense(4, 4), nn.Square(), nn.Dense(4, 2)], r"3 Square has no room.*2\*\*10"),
         ([nn.Dense(4, 4), nn.HardTanh(-1, 600)], "compared with numbers up to 512, got -1 and 600"),
-        (
-            [nn.Conv2d(1, 1, 1), nn.ReLU(), nn.AvgPool2d(2), nn.MaxPool2d(2), nn.Flatten(), nn.Dense(4, 2)],
-            "put a linear layer between them",
-        ),
     ],
 )
 def test_activations_that_would_wrap_are_refused_by_name(layers, message: str) -> None:
