@@ -122,12 +122,12 @@ def test_fields_outside_their_memory_are_refused() -> None:
         (0, 2**64 - 1, 1),
     ):
         place = [np.array([number], np.uint64) for number in (start, count, bits)]
-        with pytest.raises(ValueError, match="do not fit"):
+        with pytest.raises(TypeError, match="do not fit"):
             native.expand(keys, row, *place, memory)
-        with pytest.raises(ValueError, match="do not fit"):
+        with pytest.raises(TypeError, match="do not fit"):
             native.unpack_fields(memory, row, *place, memory)
         if count < 100:
-            with pytest.raises(ValueError, match="do not fit"):
+            with pytest.raises(TypeError, match="do not fit"):
                 native.correct(keys, row, *place, [np.zeros(count, np.uint64)], memory[:7])
     with pytest.raises(TypeError):
         native.expand(keys, row, row, row, row, memory[::2])

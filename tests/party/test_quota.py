@@ -137,7 +137,7 @@ def test_the_quota_is_set_in_node_toml(tmp_path) -> None:
         (nn.models.mlp([64, 64, 64], "cos"), 16, True, 1),
         (nn.models.mlp([64, 64, 1], "cos"), 64, True, 1_000_000),
         (nn.models.mlp([256, 256, 10], "cos"), 26, False, 1792),
-        (nn.models.mlp([64, 64, 1], "square"), 26, True, 10_000),
+        (nn.models.mlp([64, 64, 1], "square"), 26, True, 1920),
         (nn.models.mlp([64, 64, 1], "polyfit3"), 26, True, 1),
         (nn.models.mlp([64, 64, 1], "growing_cos"), 26, True, 2),
     ],
