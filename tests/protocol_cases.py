@@ -252,6 +252,7 @@ _COMPARISONS = [
         _positive,
         lambda x: (np.maximum(x, 0), x, x > 0),
         lambda shape, bits, way: selection.positive_price(shape, bits, way, 48),
+        ways=("tables",),
         ring=48,
     ),
     *_compared(
@@ -260,6 +261,7 @@ _COMPARISONS = [
         lambda x: (x.max(-1, keepdims=True), _first_largest(x)),
         lambda shape, bits, way: selection.winners_price(shape, bits, way) + sign.bit_price(shape, 8),
         ((16, 5, 8),),
+        ways=("tables",),
     ),
     *_compared("argmax of 10", argmax.argmax, lambda x: x.argmax(1), argmax.price, ((16, 10),)),
     *_compared("argmax of 37", argmax.argmax, lambda x: x.argmax(1), argmax.price, ((16, 37),)),
