@@ -30,7 +30,7 @@ ROUNDS_NOTE = (
 )
 INFERENCE_NOTE = (
     "For one row, both parties holding shares of the model and of the row; planned, and metered alike. ReLU takes "
-    "comparisons, which are not offered."
+    "comparisons, which `hdcos cost` prices."
 )
 TRAINING_NOTE = (
     "For one step of a batch of 128 rows (Higgs 256) with the loss of the tables, planned by the program that trains "

@@ -53,8 +53,8 @@ def _line(dataset: str, row: Row | None) -> list[str]:
 READY_NOTE = (
     "`nn.models.convnet` with cosine and a Hadamard-Diagonal layer, trained by `python -m paper ready` with momentum, "
     "a cosine decay, shifted and flipped images and a running mean of the parameters; accuracies at every learning "
-    "rate that was tried, the mean over seeds. LeNet-5 is trained in the paper's way, at its best rate. ReLU has no "
-    "price on shares, as it is not offered. Bytes are for one row, each way."
+    "rate that was tried, the mean over seeds. LeNet-5 is trained in the paper's way, at its best rate. ReLU takes "
+    "comparisons, which `hdcos cost` prices. Bytes are for one row, each way."
 )
 
 
