@@ -39,7 +39,7 @@ demo: $(VENV)/.demo
 	$(BIN)/hdcos demo
 
 test: $(VENV)/.dev
-	$(PYTEST) -n 2 --dist loadfile
+	$(PYTEST) -n 3 --dist loadfile
 
 # The same tests, about a third slower: which lines of src they run, in nodes that they start too.
 coverage: $(VENV)/.dev

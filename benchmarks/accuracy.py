@@ -113,7 +113,7 @@ def against_before(seed: int) -> Iterator[Line]:
         low, high = found["quartiles"]
         yield at_most(
             f"{name}: time of a step, {found['here_ms']:.2f} ms, over that of commit {BEFORE}, "
-            f"{found['there_ms']:.2f} ms (half of the turns gave {low:.2f} to {high:.2f})",
+            f"{found['there_ms']:.2f} ms (turns around the median gave {low:.2f} to {high:.2f})",
             found["ratio"],
             1.03,
         )

@@ -66,9 +66,7 @@ def ways(work: Work) -> list[Way]:
     """Every way that is measured. Peers take the cosine, which costs them more than ReLU, only where it is quick."""
     if work.kind == "function":
         return [Way(system, work.key) for system in SYSTEMS]
-    mine = [Way("hdcos", "cos", "hadamard"), Way("hdcos", "cos", "dense")]
-    if work.kind == "predict":
-        mine.append(Way("hdcos", "relu", "dense"))
+    mine = [Way("hdcos", "cos", "hadamard"), Way("hdcos", "cos", "dense"), Way("hdcos", "relu", "dense")]
     peers = [Way(system, "relu", "dense") for system in SYSTEMS[1:]]
     if work.rows == 1 or work.key == "higgs-step":
         peers += [Way(system, "cos", "dense") for system in SYSTEMS[1:]]

@@ -129,7 +129,7 @@ def test_data_sets_that_do_not_fit_together_are_refused(cluster, owners, words) 
         ({"validation": (np.zeros((3, 5)), np.zeros(3, int))}, InputError, r"\(rows, 6\)"),
         ({"validation": (np.zeros((3, 6)), np.full(3, 9))}, InputError, "classes 0 to 2"),
         ({"seed": -1}, InputError, "seed"),
-        ({"model": nn.models.mlp([6, 8, 3], "relu", "dense")}, ModelError, "ReLU"),
+        ({"model": nn.models.mlp([6, 8, 3], "relu6", "dense")}, ModelError, "ReLU6"),
     ],
 )
 def test_bad_input_is_refused_by_name(cluster, changes, error, words) -> None:
