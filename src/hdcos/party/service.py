@@ -319,8 +319,8 @@ class Service:
         return states
 
     def job_status(self, number: str) -> answers.Job:
+        progress = self.progress(number)  # before the record, which is written before a job that has ended is let go
         job = self.store.job(number)
-        progress = self.progress(number)
         step = progress.step if progress else job.step
         total = progress.total_steps if progress else step if job.state == "done" else 0
         epochs = len(job.spec["rates"])

@@ -405,18 +405,24 @@ class Worker(Generic[A]):
 
     def _close_job(self, command: commands.CloseJob) -> None:
         changes: dict[str, Any] = {"state": command.state, "error": command.error}
-        if command.job in self.jobs:
-            progress = self.jobs.pop(command.job)
+        if (progress := self.jobs.get(command.job)) is not None:
             changes |= {"step": progress.step, "report": progress.report()}
-            progress.training.close()
-        self._store.note_job(command.job, heard=True, **changes)
+        self._let_go(command.job, changes)
 
     def _pause_job(self, command: commands.PauseJob) -> None:
-        progress = self.jobs.pop(command.job, None)
-        if progress is not None:
-            progress.training.close()
-            # Heard: the other party must know of the checkpoints that were written since it heard of this job.
-            self._store.note_job(command.job, heard=True, step=progress.step, report=progress.report())
+        if (progress := self.jobs.get(command.job)) is not None:
+            self._let_go(command.job, {"step": progress.step, "report": progress.report()})
+
+    def _let_go(self, job: str, changes: dict[str, Any]) -> None:
+        """Write down how far a job is, then forget it: who looks meanwhile sees the one or the other.
+
+        Heard: the other party must know of the checkpoints that were written since it heard of this job.
+        """
+        try:
+            self._store.note_job(job, heard=True, **changes)
+        finally:
+            if (progress := self.jobs.pop(job, None)) is not None:
+                progress.training.close()
 
     # ---- the rest
 
