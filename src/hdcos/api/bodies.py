@@ -66,6 +66,7 @@ def read_json(kind: type[T], text: bytes | memoryview) -> T:
 
 def read_query(kind: type[T], given: Mapping[str, str]) -> T:
     """What the query of an address says, as a value of its type."""
+    _decoder(cast(Any, kind))  # so that `convert` finds what there is to know of the type
     try:
         return msgspec.convert(dict(given), kind, strict=False)
     except msgspec.ValidationError:

@@ -299,6 +299,9 @@ def _all(kind: type[Command]) -> Iterator[type[Command]]:
 
 
 _KINDS: dict[Any, type[Command]] = {kind.__struct_config__.tag: kind for kind in _all(Command)}
+for _kind in _KINDS.values():
+    # Two threads that ask msgspec for a type at once get what it knows before that is complete, and crash: it is now.
+    msgspec.json.Decoder(_kind)
 
 
 def read_command(record: Any) -> Command:
