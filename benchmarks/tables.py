@@ -302,6 +302,7 @@ BLOCKS = {
     "inference": lambda: proof("inference"),
     "training": lambda: proof("training"),
     "learning": lambda: proof("accuracy"),
+    "compare": lambda: proof("compare"),
     "scale": lambda: proof("scale"),
     "service": lambda: proof("service"),
     "paper": lambda: proof("paper"),
