@@ -14,7 +14,7 @@ import numpy as np
 
 import hdcos
 from benchmarks.compare_imports import prove_imports, prove_residual
-from benchmarks.compare_networks import prove_lenet, prove_networks
+from benchmarks.compare_networks import ROUNDS, prove_lenet, prove_networks
 from benchmarks.compare_training import prove_training
 from benchmarks.record import Line, at_most, exactly
 from hdcos import nn
@@ -131,21 +131,13 @@ def _listed(widths: tuple[int, ...]) -> str:
     return ", ".join(map(str, sorted(set(widths))))
 
 
-ROUNDS = {"tables": (17, 29), "dcf": (13, 21)}
-"""Of LeNet-5 with ReLU whose rows come as shares, with means of windows and with their largest numbers."""
-
-
 def prove_rounds(seed: int) -> Iterator[Line]:
-    """From the plan of an unmodified LeNet-5."""
-    means = nn.models.lenet5(activation="relu", structure="dense")
-    largest = [nn.MaxPool2d(2) if isinstance(layer, nn.AvgPool2d) else layer for layer in means.layers]
-    for network, place in ((means, 0), (nn.Sequential(largest, input_shape=(1, 28, 28)), 1)):
-        for way, most in ROUNDS.items():
-            cost = total(estimate(network, masked=False, compare=way))
-            what = f"LeNet-5 with ReLU and {('means', 'the largest')[place]} of windows by {way}"
-            yield at_most(
-                f"{what}, {cost.offline.bytes_sent:,} bytes of material: rounds", cost.online.rounds, most[place]
-            )
+    """From the plan of LeNet-5 whose rows come as shares."""
+    for (pooling, way), most in ROUNDS.items():
+        network = nn.models.lenet5(activation="relu", structure="dense", pooling=pooling)
+        cost = total(estimate(network, masked=False, compare=way))
+        what = f"LeNet-5 with ReLU and {pooling}-pooling by {way}, {cost.offline.bytes_sent:,} bytes of material"
+        yield at_most(f"{what}: rounds", cost.online.rounds, most)
 
 
 PARTS = {

@@ -53,11 +53,13 @@ class ResNet(nn.Module):
         return self.linear(x.view(x.size(0), -1))
 
 
-def train(module: nn.Module, x: torch.Tensor, y: torch.Tensor, epochs: int, batch: int = 128) -> nn.Module:
-    """By SGD with momentum and a rate that falls to zero; in evaluation mode afterwards."""
+def train(
+    module: nn.Module, x: torch.Tensor, y: torch.Tensor, epochs: int, rate: float = 0.2, batch: int = 128
+) -> nn.Module:
+    """By SGD with momentum and a rate that rises to `rate` and falls to zero; in evaluation mode afterwards."""
     module.train()
-    optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4, nesterov=True)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.2, total_steps=epochs * (len(x) // batch))
+    optimizer = torch.optim.SGD(module.parameters(), lr=rate / 2, momentum=0.9, weight_decay=5e-4, nesterov=True)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=epochs * (len(x) // batch))
     for _ in range(epochs):
         for rows in torch.randperm(len(x))[: len(x) // batch * batch].view(-1, batch):
             loss = functional.cross_entropy(module(x[rows]), y[rows])

@@ -23,7 +23,7 @@ from hdcos.nn.convolution import AvgPool2d, Conv2d, Flatten
 from hdcos.nn.dense import Circulant, Dense, LowRank
 from hdcos.nn.hadamard import PHD, HadamardDiagonal, RandomProjection, sylvester
 from hdcos.nn.layer import Layer
-from hdcos.nn.sequential import Sequential
+from hdcos.nn.network import Sequential
 from hdcos.protocol.intervals import relu_cubic
 from paper.lenet_stem import Stem, find_stem
 

@@ -16,7 +16,7 @@ from hdcos.nn import models
 from hdcos.nn.dense import Circulant, LowRank
 from hdcos.nn.hadamard import HadamardDiagonal, RandomProjection
 from hdcos.nn.layer import Layer
-from hdcos.nn.sequential import Sequential
+from hdcos.nn.network import Sequential
 from hdcos.ring import Array
 
 LEARNING_RATES = (1e-5, 1e-4, 1e-3, 0.01, 0.1, 0.5)

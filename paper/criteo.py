@@ -21,7 +21,7 @@ from hdcos.data.criteo import CriteoRows, Vocabulary, criteo, read_criteo, split
 from hdcos.data.synthetic import write_criteo
 from hdcos.errors import DataMissing
 from hdcos.nn import models
-from hdcos.nn.sequential import Sequential
+from hdcos.nn.network import Sequential
 from hdcos.ring import Array
 from paper import results
 from paper.cells import CRITEO_DEPTH, LEARNING_RATES, Cell

@@ -19,7 +19,7 @@ from hdcos.data.criteo import Vocabulary, embed, read_criteo
 from hdcos.data.criteo import split as criteo_split
 from hdcos.data.synthetic import write_criteo
 from hdcos.nn.models import kernel_machine, median_distance
-from hdcos.nn.sequential import Sequential
+from hdcos.nn.network import Sequential
 from hdcos.ring import Array
 from paper import results, splits
 from paper.cells import SYNTHETIC_CRITEO

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from hdcos.nn import models
-from hdcos.nn.sequential import Sequential
+from hdcos.nn.network import Sequential
 from hdcos.protocol.intervals import relu_cubic
 
 SOURCE = Path(__file__).with_name("lenet.cu")

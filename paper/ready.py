@@ -23,7 +23,7 @@ import torch
 
 from hdcos.nn import models
 from hdcos.nn.convolution import Conv2d
-from hdcos.nn.sequential import Sequential
+from hdcos.nn.network import Sequential
 from paper.batched import Batch
 from paper.cells import rate_row
 from paper.optimizers import Momentum

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from hdcos.nn.sequential import Sequential
+from hdcos.nn.network import Sequential
 from paper.batched import Batch
 from paper.cells import Cell, rate_row
 from paper.optimizers import optimizer

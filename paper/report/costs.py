@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
-from hdcos.nn.sequential import Sequential
+from hdcos.nn.network import Sequential
 from hdcos.protocol.catalogue import Call, find
 from hdcos.protocol.plan import Planned, blank_share, plan
 from hdcos.secure.estimate import estimate, total

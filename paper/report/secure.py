@@ -6,7 +6,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from hdcos.nn import models
-from hdcos.nn.sequential import Sequential
+from hdcos.nn.network import Sequential
 from hdcos.secure.estimate import estimate, total
 from paper.cells import IMAGES
 from paper.report.document import Heading, Part, Table, Text

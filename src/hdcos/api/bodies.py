@@ -47,6 +47,12 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
         return msgspec.json.Decoder(kind)
 
 
+def convert(given: Any, kind: type[T], strict: bool = True) -> T:
+    """`msgspec.convert` for any thread: all there is to know of the type is known before, see `_decoder`."""
+    _decoder(cast(Any, kind))
+    return msgspec.convert(given, kind, strict=strict)
+
+
 def read_json(kind: type[T], text: bytes | memoryview) -> T:
     """What a JSON text says, as a value of its type; nothing at all is an empty object."""
     view = memoryview(text)
@@ -66,9 +72,8 @@ def read_json(kind: type[T], text: bytes | memoryview) -> T:
 
 def read_query(kind: type[T], given: Mapping[str, str]) -> T:
     """What the query of an address says, as a value of its type."""
-    _decoder(cast(Any, kind))  # so that `convert` finds what there is to know of the type
     try:
-        return msgspec.convert(dict(given), kind, strict=False)
+        return convert(dict(given), kind, strict=False)
     except msgspec.ValidationError:
         raise InputError(explain(kind, dict(given), strict=False)) from None
 

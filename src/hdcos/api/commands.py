@@ -14,6 +14,7 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 from msgspec import Meta, Struct
 
+from hdcos.api.bodies import convert
 from hdcos.errors import InputError
 
 Whole = Annotated[int, Meta(ge=0, le=(1 << 62))]
@@ -299,9 +300,6 @@ def _all(kind: type[Command]) -> Iterator[type[Command]]:
 
 
 _KINDS: dict[Any, type[Command]] = {kind.__struct_config__.tag: kind for kind in _all(Command)}
-for _kind in _KINDS.values():
-    # Two threads that ask msgspec for a type at once get what it knows before that is complete, and crash: it is now.
-    msgspec.json.Decoder(_kind)
 
 
 def read_command(record: Any) -> Command:
@@ -311,7 +309,7 @@ def read_command(record: Any) -> Command:
     if kind is None:
         raise InputError(f"a party does not know the command {name!r}")
     try:
-        return msgspec.convert(record, kind)
+        return convert(record, kind)
     except msgspec.ValidationError as error:
         raise InputError(f"the command {name!r} cannot be read: {error}") from None
 

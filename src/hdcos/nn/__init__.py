@@ -13,7 +13,7 @@ limits        how large a network from outside may be
 joins         layers that read several values: sums, one after the other
 passing       layers that leave every number as it is
 network       a network and its parameters: a chain of layers, or a graph
-sequential    learning rates for PyTorch
+pytorch       the way to what knows PyTorch, and learning rates for it
 importing     networks that were made elsewhere: PyTorch modules, ONNX files
 storage       model files
 models        ready and trained networks
@@ -64,5 +64,5 @@ from hdcos.nn.network import Sequential as Sequential
 from hdcos.nn.passing import Dropout as Dropout
 from hdcos.nn.passing import Identity as Identity
 from hdcos.nn.passing import Reshape as Reshape
-from hdcos.nn.sequential import parameter_groups as parameter_groups
+from hdcos.nn.pytorch import parameter_groups as parameter_groups
 from hdcos.nn.storage import load as load

@@ -15,6 +15,7 @@ class Comparing(Layer, abstract=True):
 
     `compare` says how, and is public like everything of an architecture: by "tables", three rounds and less material,
     or by "dcf", two rounds and several times the material. `share(model, compare=...)` sets it in all layers.
+    Training compares by tables, whatever it says.
     """
 
     compare: str = field(default=TABLES, kw_only=True)

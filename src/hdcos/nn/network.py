@@ -166,13 +166,13 @@ class Network:
 
     def to_torch(self, dtype: torch.dtype | None = None) -> torch.nn.Sequential:
         """The same network as a trainable PyTorch module, float32 unless said otherwise. Needs hdcos[torch]."""
-        from hdcos.nn.sequential import _torch_modules
+        from hdcos.nn.pytorch import torch_modules
 
         if not isinstance(self, Sequential):
             raise ModelError(
                 "a Graph is no torch.nn.Sequential: build its module in PyTorch and load `state()` into it"
             )
-        module: torch.nn.Sequential = _torch_modules().to_torch(self, dtype)
+        module: torch.nn.Sequential = torch_modules().to_torch(self, dtype)
         return module
 
     @classmethod

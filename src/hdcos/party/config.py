@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from hdcos.api.bodies import explain
+from hdcos.api.bodies import convert, explain
 from hdcos.errors import InputError
 from hdcos.files import read_toml
 
@@ -109,6 +109,6 @@ class Config(Table, frozen=True):
             return cls()
         record = read_toml(path, "an operator's settings")
         try:
-            return msgspec.convert(record, cls)
+            return convert(record, cls)
         except msgspec.ValidationError:
             raise InputError(f"{path}: {explain(cls, record)}") from None

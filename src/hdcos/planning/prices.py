@@ -15,7 +15,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from hdcos.api.bodies import explain
+from hdcos.api.bodies import convert, explain
 from hdcos.errors import InputError
 from hdcos.files import read_toml
 from hdcos.planning.needs import Need
@@ -37,7 +37,7 @@ class Prices(Struct, frozen=True, forbid_unknown_fields=True):
     def read(cls, path: Path) -> Prices:
         record = read_toml(path, "prices")
         try:
-            return msgspec.convert(record, cls)
+            return convert(record, cls)
         except msgspec.ValidationError:
             raise InputError(f"{path}: {explain(cls, record)}") from None
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hdcos.errors import ModelError
+from hdcos.nn.pytorch import require_torch
 
 if TYPE_CHECKING:
     from hdcos.nn.importing.build import Built
@@ -75,7 +76,7 @@ def convert(
             f"{path} is neither an ONNX file ({ONNX_FILE}) nor a file of PyTorch ({', '.join(TORCH_FILES)}): if it is "
             f"one, name it so"
         )
-    _check_torch()
+    require_torch()
     from hdcos.nn.importing.torch_files import load_module
 
     module = load_module(path, trust)
@@ -91,7 +92,7 @@ def replace_relu(module: Any) -> Any:
     It computes something else: train it on, for some epochs, before it is imported. What that saves on shares is in the
     reports of both.
     """
-    _check_torch()
+    require_torch()
     from hdcos.nn.importing.replace import replace_relu
 
     return replace_relu(module)
@@ -111,7 +112,7 @@ def _warned(model: Network) -> Network:
 
 
 def _read_module(module: Any, example: Any, input_shape: Sequence[int] | None) -> Built:
-    _check_torch()
+    require_torch()
     import torch
 
     from hdcos.nn.importing.fx import read_module
@@ -140,13 +141,6 @@ def _read_onnx(path: str | os.PathLike[str], input_shape: Sequence[int] | None, 
     from hdcos.nn.importing.onnx_files import read_onnx
 
     return read_onnx(path, None if input_shape is None else _checked(input_shape), output)
-
-
-def _check_torch() -> None:
-    try:
-        import torch  # noqa: F401
-    except ImportError as error:
-        raise ModelError("PyTorch is not installed. Install it with `pip install 'hdcos[torch]'`.") from error
 
 
 def _is_shape(example: Any) -> bool:

@@ -123,7 +123,7 @@ class LinearBlock:
 
     @property
     def way(self) -> str:
-        """How it compares: see `protocol.sign`."""
+        """How it compares: by tables, whatever `compare` of its layers says; see `protocol.sign`."""
         return TABLES
 
     @property
