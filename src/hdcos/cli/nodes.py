@@ -180,8 +180,10 @@ def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
             # The state is closed; a thread that still waits for a lost node must not hold the process.
             os._exit(INTERRUPTED if told == signal.SIGINT else 0)
         dealing = Node.from_cluster_file(folder, cluster, listen, timeout_s)
+        # A dealer holds nothing that could be torn. An exception would have to pass everything it interrupts.
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+        signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
         log.info("dealer: listening on %s:%d", *dealing.listener.getsockname()[:2])
-        signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # a dealer holds nothing that could be torn
         serve_with_workers(dealing, workers, ray)
 
     return click.command(command, help=text, short_help=text.partition(" until")[0] + ".")(serve)
