@@ -43,7 +43,7 @@ from hdcos.errors import HdcosError, StorageFull
 from hdcos.link.cluster_file import ClusterFile
 from hdcos.nn import Sequential
 from hdcos.party.checkpoint import Checkpoints
-from hdcos.party.node import TRIM_S
+from hdcos.party.node import KEPT_S, LOOK_S
 from hdcos.party.store import Store
 from hdcos.ring import Array, decode, encode, modulo
 from hdcos.secure import compile_network
@@ -503,7 +503,7 @@ def resident_mb(pid: int) -> float:
     raise ProcessLookupError(pid)
 
 
-def settled_mb(nodes: Nodes, within_s: float = TRIM_S + 2) -> dict[str, float]:
+def settled_mb(nodes: Nodes, within_s: float = KEPT_S + 3 * LOOK_S) -> dict[str, float]:
     """Memory of every node while nobody asks: what it gives back now and then is not counted."""
     least = dict.fromkeys(ROLES, float("inf"))
     until = time.monotonic() + within_s

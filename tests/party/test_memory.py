@@ -125,22 +125,35 @@ def test_who_holds_enough_masks_uses_up_none(allotment, monkeypatch) -> None:
     assert allotment.allotted == 10
 
 
-def test_nodes_give_back_memory_that_nothing_is_left_on(monkeypatch) -> None:
-    trimmed = []
-    monkeypatch.setattr(node, "TRIM_S", 0.0)
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace(malloc_trim=_thrice(trimmed)))
+def _trims(monkeypatch, busy, looks):
+    """When a node gives memory back that looks every second, and was busy before these looks."""
+    seen, trimmed, used = 0, [], 0.0
+
+    def sleep(seconds):
+        nonlocal seen, used
+        if seen == looks:
+            raise StopIteration
+        used += 0.5 * busy(seen)
+        seen += 1
+
+    for name, value in {"KEPT_S": 6.0, "LONGEST_KEPT_S": 20.0, "LOOK_S": 1.0}.items():
+        monkeypatch.setattr(node, name, value)
+    monkeypatch.setattr(node, "time", SimpleNamespace(sleep=sleep, process_time=lambda: used))
+    monkeypatch.setattr(
+        ctypes, "CDLL", lambda name: SimpleNamespace(malloc_trim=lambda pad: trimmed.append((seen, pad)))
+    )
     with pytest.raises(StopIteration):
         node._return_memory()
-    assert trimmed == [0, 0, 0]
+    return trimmed
 
 
-def _thrice(calls):
-    def trim(pad):
-        if len(calls) == 3:
-            raise StopIteration
-        calls.append(pad)
+def test_a_node_gives_memory_back_after_a_while_without_work_and_never_between_requests(monkeypatch) -> None:
+    assert _trims(monkeypatch, lambda second: second < 3, 19) == [(9, 0)]
+    assert _trims(monkeypatch, lambda second: second % 5 == 0, 19) == []
 
-    return trim
+
+def test_a_node_that_always_works_gives_memory_back_now_and_then(monkeypatch) -> None:
+    assert _trims(monkeypatch, lambda second: True, 50) == [(20, 0), (40, 0)]
 
 
 def test_the_limit_of_a_job_counts_the_rows_that_are_in_memory_and_their_order(tmp_path) -> None:

@@ -50,7 +50,9 @@ from hdcos.ring import keep_memory, table_hash
 TRANSFERS = hashlib.sha256(f"hdcos {__version__} material without a dealer".encode()).digest()
 """What the parties agree on for the link over which they make material."""
 
-TRIM_S = 10.0
+KEPT_S, LONGEST_KEPT_S, LOOK_S, IDLE_USE = 60.0, 600.0, 5.0, 0.05
+"""How long freed memory is kept without work and in any case, how often that is looked at, and of a core: no work."""
+
 log = logging.getLogger("hdcos")
 
 
@@ -297,15 +299,22 @@ def tune_process() -> None:
 
 
 def _return_memory() -> None:
-    """Give the system back, now and then, the pages that nothing is left on.
+    """Give the system back the pages that nothing is left on: after a minute without work, and now and then anyway.
 
-    Kept memory is cut into pieces of all sizes, so its use creeps through ever more pages while no more is in use. That
-    takes a millisecond; pages that are wanted again come back one fault at a time.
+    Kept memory is cut into pieces of all sizes, so its use creeps through ever more pages while no more is in use. But
+    pages that are wanted again come back one fault at a time: a batch of a large network takes four times as long.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc; other libraries see to it by themselves
+    used_s = time.process_time()
+    idle_s = since_s = 0.0
     while trim is not None:
-        time.sleep(TRIM_S)
-        trim(0)
+        time.sleep(LOOK_S)
+        before_s, used_s = used_s, time.process_time()
+        idle_s = idle_s + LOOK_S if used_s - before_s < IDLE_USE * LOOK_S else 0.0
+        since_s += LOOK_S
+        if idle_s == KEPT_S or since_s >= LONGEST_KEPT_S:
+            trim(0)
+            since_s = 0.0
 
 
 class _JsonLines(logging.Formatter):
