@@ -395,7 +395,7 @@ def _bodies(nodes: Nodes, cluster: Cluster) -> Iterator[Line]:
     cluster.share(SERVED, "served")
     wait_until_ready(cluster)
     # Rows that come as shares may be three times as many as those that come masked.
-    rows = min(BODY_MB * 10**6 // (8 * 1024) - 10, 3 * cluster.model("wide")._most_rows)
+    rows = min(BODY_MB * 10**6 // (8 * 1024) - 10, 3 * cluster.model("wide")._record.most_rows)
     words = {"input": np.zeros((rows, 1024), np.uint64)}
     pid = nodes.processes["party0"].pid
     before = most = _memory_mb(pid, "VmRSS")

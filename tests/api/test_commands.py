@@ -42,6 +42,7 @@ KNOWN = (
     commands.KeepReveal("r", "fraud", "0" * 32),
     commands.IssueMasks("fraud", 0, 3),
     commands.CountMaterial("fraud"),
+    commands.GreetDealer(),
     commands.FindCheckpoints("/tmp/run"),
     commands.ReadCost(),
     commands.Shutdown(),

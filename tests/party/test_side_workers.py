@@ -97,6 +97,12 @@ def test_batches_and_steps_are_spread_over_all_pairs_and_outlive_kills(nodes) ->
     assert private.predict(x[:2]).shape == (2, 3)
     assert not there.reused()
 
+    # A dealer's worker that is lost is missed before anything is asked for.
+    before = [max(worker["starts"] for worker in there.workers(rank)) for rank in (0, 1)]
+    os.kill(there.worker_pids("dealer")[0], signal.SIGKILL)
+    await_that(lambda: all(max(w["starts"] for w in there.workers(rank)) > before[rank] for rank in (0, 1)))
+    await_that(lambda: there.all_up(2))
+
 
 def test_workers_come_and_go_and_those_that_the_other_party_lacks_are_told_so(nodes) -> None:
     there = nodes(2, 3)

@@ -281,6 +281,10 @@ class CountMaterial(Command, frozen=True):
     mode: str = "shares"
 
 
+class GreetDealer(Command, frozen=True):
+    """Say if the dealer was lost, and see in the background whether it still answers."""
+
+
 class FindCheckpoints(Command, frozen=True):
     folder: str
 

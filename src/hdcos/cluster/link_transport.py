@@ -203,8 +203,9 @@ class LinkTransport:
     def infer(self, record: ModelRecord, inputs: Shares, mask_ids: Sequence[Any] | None, output: str) -> list[Reply]:
         """A batch, in parts that run at the same time: masked rows where their masks are, others wherever is room."""
         held, rows = self._current(record), len(inputs[0]["input"])
-        parts = self._spread(rows) if mask_ids is None else _by_pair(mask_ids)
+        living = self.living()
         with self._lock:
+            parts = self._spread(rows, living) if mask_ids is None else _by_pair(mask_ids)
             for index, places in parts.items():
                 self._busy[index] += len(places)
         try:
@@ -224,12 +225,14 @@ class LinkTransport:
         held.rows += rows
         return [_joined([replies[rank] for replies in answered], list(parts.values()), rows) for rank in (0, 1)]
 
-    def _spread(self, rows: int) -> dict[int, Array]:
-        """The places of the rows that each pair takes, those that have least to do first."""
-        living = self.living()
-        with self._lock:
-            free = sorted(living, key=lambda index: self._busy[index])
-        used = free[: max(1, min(len(free), rows // PIECE_ROWS))]
+    def _spread(self, rows: int, living: Sequence[int]) -> dict[int, Array]:
+        """The places of the rows that each pair takes: all that are free, or the one that has least to do.
+
+        Where all have work, smaller batches would only take more rounds.
+        """
+        first = sorted(living, key=lambda index: self._busy[index])
+        free = sum(not self._busy[index] for index in first)
+        used = first[: max(1, min(free, rows // PIECE_ROWS))]
         return dict(zip(used, np.array_split(np.arange(rows), len(used)), strict=True))
 
     def stock(self, record: ModelRecord) -> int:

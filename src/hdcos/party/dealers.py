@@ -18,7 +18,7 @@ from hdcos.party.launcher import Launcher, Running, choose_launcher
 from hdcos.party.node import Node, run_dealer
 
 log = logging.getLogger("hdcos")
-LOOK_S = 0.5
+LOOK_S, LONGEST_PAUSE_S = 0.5, 5.0
 
 
 def serve_with_workers(node: Node, workers: int, ray: str) -> None:
@@ -43,7 +43,7 @@ def _keep_running(node: Node, index: int, launcher: Launcher) -> None:
         except (OSError, HdcosError) as error:
             died = f"{type(error).__name__}: {error}"
         log.warning("worker %d does not work: %s", index, died)
-        pause = LOOK_S if time.monotonic() - began > 10.0 else min(2 * pause, 10.0)
+        pause = LOOK_S if time.monotonic() - began > LONGEST_PAUSE_S else min(2 * pause, LONGEST_PAUSE_S)
         time.sleep(pause)
 
 

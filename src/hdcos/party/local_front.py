@@ -20,7 +20,7 @@ import numpy as np
 from hdcos.api import commands
 from hdcos.api.commands import Command, read_command
 from hdcos.api.cost import counts_to_json
-from hdcos.errors import DataMissing, HdcosError, InputError
+from hdcos.errors import DataMissing, HdcosError, InputError, PeerLost
 from hdcos.link import Kind, Link
 from hdcos.link.message import decode_message, encode_message, reply_error
 from hdcos.nn import Network
@@ -263,6 +263,10 @@ class LocalFront:
             case commands.CountMaterial(model, mode):
                 pool = worker.material(worker.find(model), mode).pool
                 return {"used": pool.used, "available": pool.available, "expected": pool.expected}, {}
+            case commands.GreetDealer():
+                self._engine.greet_dealer()
+                if self._engine.shortage is not None:
+                    raise PeerLost(f"the dealer: {self._engine.shortage}")
             case commands.FindCheckpoints(folder):
                 return _list_checkpoints(Checkpoints.of(folder, self._engine.rank)), {}
             case commands.ReadCost():

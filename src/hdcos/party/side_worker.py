@@ -424,8 +424,9 @@ class SideWorker:
             raise PeerLost(f"the process of this worker is gone: {died}")
 
     def _count_material(self, worker: SideLink) -> None:
-        """How many rows there is material for, now and then."""
+        """How many rows there is material for, now and then, and whether the one who makes it is still there."""
         if time.monotonic() - self._counted > COUNT_S:
+            worker.ask(commands.GreetDealer())
             counts = [worker.ask(commands.CountMaterial(name))[0] for name in self._ready]
             self._available, self._counted = sum(int(count["available"]) for count in counts), time.monotonic()
 
