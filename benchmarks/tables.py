@@ -39,6 +39,7 @@ from paper.report.tables import cell_of_table
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = ("README.md", "docs/design.md", "docs/security.md", "docs/benchmarks.md")
 PLOT = ROOT / "docs" / "images" / "activations.svg"
+PAIRS_PLOT = ROOT / "docs" / "images" / "pairs.svg"
 PEERS_PLOT = ROOT / "docs" / "peers.svg"
 
 
@@ -320,6 +321,7 @@ def rendered(text: str) -> str:
 def main() -> None:
     wanted = {ROOT / name: rendered((ROOT / name).read_text()) for name in DOCUMENTS}
     wanted[PLOT] = plot.activations(_results("activations"))
+    wanted[PAIRS_PLOT] = plot.pairs(_results("scale"))
     stale = []
     for path, after in wanted.items():
         if not path.exists() or path.read_text() != after:
