@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import hdcos
+from benchmarks.compare_attacks import prove_attacks
 from benchmarks.compare_imports import prove_imports, prove_residual
 from benchmarks.compare_networks import ROUNDS, prove_lenet, prove_networks
 from benchmarks.compare_training import prove_training
@@ -151,4 +152,5 @@ PARTS = {
     "lenet": prove_lenet,
     "networks": prove_networks,
     "training": prove_training,
+    "attacks": prove_attacks,
 }

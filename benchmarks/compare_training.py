@@ -18,7 +18,7 @@ from hdcos import data, nn
 from hdcos.secure.training.step import plan_step
 
 BATCH, STEPS, TURNS, RATE = 128, 10, 5, 0.1
-EPOCH_RATE = 0.03
+EPOCH_RATE = 0.01
 """At 0.05 logits pass 32 in the first steps, where the sigmoid of the loss ends."""
 COSINE, RELU, LARGEST = "cosine", "ReLU", "ReLU and max-pooling"
 

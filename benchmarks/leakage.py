@@ -242,11 +242,13 @@ def public_columns(model: nn.Sequential) -> Array | None:
 class OpeningAttack:
     """The carry channel of any rounding: what enters layer `index`, rounded as the given one of all.
 
-    Where the last layer has public columns, the outputs are projected on them: K outputs tell K times as much.
+    Where the last layer has public columns, the outputs are projected on them: K outputs tell K times as much. With
+    `labels` the adversary sees no logit, only which is the largest, of a row for which all of them tie: no row could
+    tell more.
     """
 
-    def __init__(self, queries: Queries, opening: int, index: int) -> None:
-        self.queries, self.count = queries, 0
+    def __init__(self, queries: Queries, opening: int, index: int, labels: bool = False) -> None:
+        self.queries, self.count, self._labels = queries, 0, labels
         self._opening, self._index = opening, index
         self._columns = public_columns(queries.model)
         self._sum: Array | float = 0.0
@@ -257,6 +259,8 @@ class OpeningAttack:
         for _ in range(queries // BATCH):
             batch = self.queries.batch()
             opening, outputs = batch.openings[self._opening], batch.seen - centre
+            if self._labels:
+                outputs = np.eye(outputs.shape[1])[outputs.argmax(1)] - 1 / outputs.shape[1]
             known = np.sin(2 * np.pi * opening.share)
             projected = None if self._columns is None else (outputs @ self._columns * known).sum(0)
             self._sum = self._sum + (outputs.T @ known if projected is None else projected)

@@ -231,6 +231,26 @@ def proof(suite: str, part: str = "", without: str = "") -> str:
     return "\n".join(rows)
 
 
+DATASETS = {"lenet5": ("mnist", "fashion_mnist"), "higgs_mlp": ("higgs",), "criteo_mlp": ()}
+"""That the paper trains its networks on, as far as there are real rows."""
+
+
+def compared() -> str:
+    """The paper's networks with the cosine and with ReLU: what a row costs on shares, and how often each is right."""
+    taken = re.compile(
+        r"(\w+), (\w+) (\w+)(.*): a row takes (\d+) rounds, (\S+) bytes online each way, (\S+) of material, (\S+) ms;"
+    )
+    scores, rows = Scores(results.read(ROOT / "results" / "paper.jsonl")), []
+    for record in _results("compare"):
+        if found := taken.match(record["line"]):
+            network, structure, activation, way, *figures = found.groups()
+            best = [scores.longest(cell_of_table(name, activation, structure)) for name in DATASETS[network]]
+            right = ", ".join(f"{score.best.mean:.1f} %" for score in best if score) or "-"
+            rows.append([f"{network}, {structure} {activation}{way}", *figures, f"{record['value']:.3g}", right])
+    headings = ["network", "rounds", "bytes each way", "bytes of material", "ms", "time over the first", "right"]
+    return _table(headings, rows)
+
+
 def planned() -> str:
     """What two large loads would need, by `hdcos plan` with the figures that come with hdcos."""
     figures, network, day_s = read_figures(), Emulation(rtt_ms=10), 86_400
@@ -303,7 +323,8 @@ BLOCKS = {
     "inference": lambda: proof("inference"),
     "training": lambda: proof("training"),
     "learning": lambda: proof("accuracy"),
-    "compare": lambda: proof("compare"),
+    "compare": lambda: proof("compare", without="PART=networks"),
+    "compared": compared,
     "scale": lambda: proof("scale"),
     "service": lambda: proof("service"),
     "paper": lambda: proof("paper"),
