@@ -5,6 +5,7 @@ All three networks have dense layers and are trained in one run, in turns, by th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from statistics import median
 
@@ -12,14 +13,16 @@ import numpy as np
 
 import hdcos
 from benchmarks import training
-from benchmarks.record import Line, exactly
+from benchmarks.record import Line, at_most, exactly
 from benchmarks.training_runs import Run
 from hdcos import data, nn
 from hdcos.secure.training.step import plan_step
 
 BATCH, STEPS, TURNS, RATE = 128, 10, 5, 0.1
-EPOCH_RATE = 0.01
+EPOCH_RATE = 0.03
 """At 0.05 logits pass 32 in the first steps, where the sigmoid of the loss ends."""
+MOST_BEYOND = 1e-6
+"""Of all openings, those out of range: nothing bounds the logits of a ReLU network, and a few pass 32 all the same."""
 COSINE, RELU, LARGEST = "cosine", "ReLU", "ReLU and max-pooling"
 
 
@@ -41,7 +44,10 @@ def prove_training(seed: int) -> Iterator[Line]:
         runs.append(
             Run(title, model, x, y, test_x, test_y, 1, BATCH, EPOCH_RATE, 0.9, seed=seed, tolerance=0.5, least=96.0)
         )
-    yield from training.accuracy(runs)
+    for line in training.accuracy(runs):
+        if found := re.search(r"openings out of range.*, of (\S+) ", line.line):
+            line = at_most(f"{line.line}: {line.value}; as a part of all", line.value / float(found[1]), MOST_BEYOND)
+        yield line
 
 
 def _step_lines(x: np.ndarray, y: np.ndarray) -> Iterator[Line]:

@@ -139,12 +139,20 @@ def learned(seed: int) -> Iterator[Line]:
     order = np.random.default_rng(0).permutation(len(x))
     x, y = x[order], y[order]
     rows, test = min(HIGGS_TRAINED, len(x) - HIGGS_TESTED), slice(len(x) - HIGGS_TESTED, None)
-    options = {"epochs": 3, "batch_size": 256, "lr": 0.5, "momentum": 0.9, "watch": 0}
+    options: Any = {"epochs": 3, "batch_size": 256, "lr": 0.5, "momentum": 0.9, "watch": 0}
     yield from _learned("HIGGS", nn.models.higgs_mlp(seed=seed % 1000), x[:rows], y[:rows], x[test], y[test], options)
     images, digits = data.mnist("train")
     shown, labels = data.mnist("test")
     known = (images[:MNIST_ROWS], digits[:MNIST_ROWS], shown, labels)
-    options = {"epochs": 2, "batch_size": 128, "lr": 0.05, "momentum": 0.9, "watch": 0}
+    options = {
+        "epochs": 4,
+        "batch_size": 64,
+        "lr": 0.1,
+        "momentum": 0.9,
+        "schedule": "cosine",
+        "warm_up": 1,
+        "watch": 0,
+    }
     yield from _learned("MNIST", nn.models.lenet5(seed=seed % 1000), *known, options)
 
 
