@@ -35,6 +35,8 @@ class Nodes:
     """Of the commands, for all nodes."""
     own_options: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Of the commands, for single nodes."""
+    entering: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """What comes before the command of a node: it enters the host that the node is on."""
 
     def start(self, role: str) -> None:
         kind = "dealer" if role == "dealer" else "party"
@@ -42,7 +44,7 @@ class Nodes:
         with open(self.folder / f"{role}.log", "ab") as log:
             options = [*self.options, *self.own_options.get(role, ())]
             self.processes[role] = subprocess.Popen(
-                [*HDCOS, kind, *place, "--timeout-s", str(self.timeout_s), *options],
+                [*self.entering.get(role, ()), *HDCOS, kind, *place, "--timeout-s", str(self.timeout_s), *options],
                 stdout=log,
                 stderr=log,
                 preexec_fn=self._limit if kind == "party" and self.descriptors else None,
@@ -94,6 +96,7 @@ def cluster_of_nodes(
     descriptors: int | None = None,
     options: Sequence[str] = (),
     own_options: Mapping[str, Sequence[str]] | None = None,
+    entering: Mapping[str, Sequence[str]] | None = None,
 ) -> Iterator[Nodes]:
     """Three running nodes; `changes` are made to node.toml of both parties first, then the folder is prepared.
 
@@ -109,7 +112,8 @@ def cluster_of_nodes(
             text = text.replace(old, new)
         path.write_text(text)
     prepare(folder)
-    nodes = Nodes(folder, descriptors=descriptors, options=options, own_options=own_options or {})
+    known: Any = {"descriptors": descriptors, "options": options}
+    nodes = Nodes(folder, **known, own_options=own_options or {}, entering=entering or {})
     try:
         for role in ROLES:
             nodes.start(role)

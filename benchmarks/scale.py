@@ -20,6 +20,7 @@ import numpy as np
 import hdcos
 from benchmarks import scale_kills
 from benchmarks.record import Line, at_least, at_most, exactly
+from benchmarks.scale_hosts import prove_hosts
 from benchmarks.streaming import streaming
 from benchmarks.training import Training
 from hdcos import data, nn
@@ -273,6 +274,7 @@ PARTS = {
     "replicas": replicas,
     "planner": planner,
     "streaming": streaming,
+    "hosts": prove_hosts,
     "kills": scale_kills.plain,
     "kills-ray": scale_kills.with_ray,
     "kills-node": scale_kills.machines_of_ray,

@@ -14,7 +14,9 @@ from click.testing import CliRunner
 
 import hdcos
 from hdcos.cli import main
+from hdcos.link.cluster_file import ClusterFile
 from hdcos.party.store import state
+from tests.proxies import HAPROXY, free_port, running_proxy
 
 
 def command(*arguments: object) -> tuple[int, str]:
@@ -96,13 +98,28 @@ def starting(folder: Path) -> Iterator[Callable[..., Nodes]]:
     """Gives a function that starts a cluster with as many workers at each node as it is told; none is no node."""
     with ExitStack() as stack:
 
-        def start(party0: int, party1: int, dealer: int = 1, init: tuple[str, ...] = (), ray: bool = False) -> Nodes:
+        def behind_proxy(role: str) -> tuple[str, ...]:
+            """HAProxy is where the cluster file says that the party is, and the party listens elsewhere."""
+            public, inner = ClusterFile.read(folder / "c" / "cluster.toml").servers[role].address, free_port()
+            (folder / role).mkdir()
+            ports = dict.fromkeys(("node", "w1", "w2"), inner)  # the node passes on to workers that Ray placed
+            stack.enter_context(running_proxy(HAPROXY, folder / role, ports, int(public.rpartition(":")[2])))
+            return ("--listen", f"127.0.0.1:{inner}")
+
+        def start(
+            party0: int,
+            party1: int,
+            dealer: int = 1,
+            init: tuple[str, ...] = (),
+            ray: bool = False,
+            proxies: bool = False,
+        ) -> Nodes:
             assert command("init", folder / "c", "--single-machine", *init)[0] == 0
             slow = ("--timeout-s", "30")  # as machines may be
-            options = {
-                "dealer": slow,
-                **dict.fromkeys(("party0", "party1"), (*slow, *(("--ray", "local") if ray else ()))),
-            }
+            own = (*slow, *(("--ray", "local") if ray else ()))
+            options = {"dealer": slow}
+            for role in ("party0", "party1"):
+                options[role] = (*own, *(behind_proxy(role) if proxies else ()))
             counts = {"dealer": dealer, "party0": party0, "party1": party1}
             wanted = {role: ("--workers", str(count), *options[role]) for role, count in counts.items() if count}
             return Nodes(folder / "c", stack.enter_context(running_all(folder / "c", wanted)))

@@ -16,6 +16,7 @@ from hdcos import nn
 from hdcos.party.checkpoint import Checkpoints
 from hdcos.secure.training.plain import plain_fit
 from hdcos.secure.training.targets import one_hot
+from tests.proxies import HAPROXY, needs
 from tests.serve_nodes import Nodes, await_that, command, starting
 
 ROLES = ("dealer", "party0", "party1")
@@ -134,10 +135,11 @@ def test_without_a_dealer_each_pair_makes_its_own_material(nodes) -> None:
     assert np.abs(trained.predict(x) - trained_plain(x, y, 1, 32)(x)).max() < 0.05
 
 
-def test_workers_of_two_ray_clusters_serve_and_train(nodes) -> None:
-    """Each party has a Ray cluster of its own, and the two know nothing of each other."""
+@needs(HAPROXY)
+def test_workers_of_two_ray_clusters_serve_and_train_through_proxies(nodes) -> None:
+    """Each party has a Ray cluster of its own and a proxy in front: the two know nothing of each other but its port."""
     pytest.importorskip("ray")
-    there = nodes(2, 2, 1, ray=True)
+    there = nodes(2, 2, 1, ray=True, proxies=True)
     await_that(lambda: there.all_up(1), 90)
     x, y = rows(96)
     trained = there.cluster.fit(MODEL, x, y, **OPTIONS)

@@ -1,0 +1,148 @@
+"""Two organisations on hosts of their own, each with a Ray cluster and HAProxy in front: serving and training.
+
+Hosts are network namespaces with a slow link between them; where those are refused, loopback addresses, and Ray
+clusters with folders of their own. HAProxy has the one address of a party that the other party knows.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import hdcos
+from benchmarks.nodes import Nodes, cluster_of_nodes, wait_until_ready
+from benchmarks.record import Line, at_least, at_most, exactly
+from benchmarks.two_hosts import Host, two_hosts
+from hdcos import nn
+from hdcos.link.cluster_file import ClusterFile
+
+RTT_MS, MBPS, WORKERS = 4.0, 1000.0, 3
+ROWS, REQUESTS, PATIENCE_S = 16, 100, 120.0
+HOST = {"party0": 0, "party1": 1, "dealer": 1}
+EXAMPLE = Path(__file__).parent.parent / "deploy" / "haproxy.cfg"
+MODEL = nn.models.mlp([12, 16, 3], "cos", "hadamard", seed=1)
+TRAINING: Any = {"epochs": 5, "batch_size": 48, "lr": 0.05, "momentum": 0.9, "seed": 1, "watch": 0}
+
+
+def prove_hosts(seed: int) -> Iterator[Line]:
+    with ExitStack() as stack:
+        hosts, kind = stack.enter_context(_hosts())
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        inner = {role: _free_port() for role in HOST}
+
+        def move(home: Path) -> None:
+            """Where the cluster file says that a party is there is HAProxy."""
+            text = (home / "cluster.toml").read_text()
+            for role, number in HOST.items():
+                head, mark, rest = text.partition(f"[{role}]\n")
+                own, end, others = rest.partition("certificate")
+                text = head + mark + own.replace("127.0.0.1", hosts[number].address) + end + others
+            (home / "cluster.toml").write_text(text)
+            known = ClusterFile.read(home / "cluster.toml").servers
+            for role in ("party0", "party1"):
+                public = int(known[role].address.rpartition(":")[2])
+                stack.enter_context(_proxy(hosts[HOST[role]], folder / role, public, inner[role]))
+
+        nodes = stack.enter_context(
+            cluster_of_nodes(
+                folder / "c",
+                prepare=move,
+                options=("--workers", str(WORKERS)),
+                own_options={
+                    role: ("--ray", "local", "--listen", f"{hosts[HOST[role]].address}:{inner[role]}")
+                    for role in ("party0", "party1")
+                },
+                entering={role: hosts[number].command() for role, number in HOST.items()},
+            )
+        )
+        found = _ask_from(hosts[0], nodes, seed)
+    what = f"two Ray clusters on two hosts ({kind}), HAProxy in front of each"
+    yield exactly(f"{what}: requests of {ROWS} rows answered", found["answered"], REQUESTS)
+    yield at_most("largest error of an answer", found["error"], 0.02)
+    yield at_least("rows that Ray's workers answered, the least of a party's", min(found["rows"]), 1)
+    yield at_least("steps that Ray's workers took part in, the least of a party's", min(found["steps"]), 1)
+    yield at_most("largest difference of the trained network's outputs to one pair's", found["difference"], 0.1)
+
+
+@contextmanager
+def _hosts() -> Iterator[tuple[Sequence[Host], str]]:
+    try:
+        with two_hosts(RTT_MS, MBPS, {}) as (hosts, kind):
+            yield hosts, f"namespaces, {kind}"
+    except (subprocess.CalledProcessError, FileNotFoundError):
+        yield [_Loopback("", f"127.0.{number}.1") for number in (1, 2)], "loopback"
+
+
+class _Loopback(Host):
+    def command(self, *arguments: str) -> list[str]:
+        return list(arguments)
+
+
+@contextmanager
+def _proxy(host: Host, folder: Path, public: int, inner: int) -> Iterator[None]:
+    """The example in deploy/, with other addresses; Ray's workers are reached through their node."""
+    folder.mkdir()
+    text = EXAMPLE.read_text().replace("bind :7101", f"bind {host.address}:{public}")
+    (folder / "haproxy.cfg").write_text(re.sub(r"10\.0\.0\.\d+:7101", f"{host.address}:{inner}", text))
+    process = subprocess.Popen(host.command("haproxy", "-db", "-f", str(folder / "haproxy.cfg")))
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        return int(sock.getsockname()[1])
+
+
+# ---- the client, on one of the hosts
+
+
+def _ask_from(host: Host, nodes: Nodes, seed: int) -> dict[str, Any]:
+    asked = host.command(sys.executable, "-m", "benchmarks.scale_hosts", str(nodes.folder), str(seed))
+    done = subprocess.run(asked, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        sys.exit(nodes.logs()[-3000:])
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def ask(nodes: Nodes, seed: int) -> dict[str, Any]:
+    generator = np.random.default_rng(seed)
+    x = generator.uniform(-1, 1, (480, 12))
+    y = x[:, :3].argmax(axis=1)
+    with nodes.connect() as cluster, hdcos.local() as one:
+        wait_until_ready(cluster, PATIENCE_S)
+        limit = time.monotonic() + PATIENCE_S
+        while not nodes.starts(WORKERS - 1) and time.monotonic() < limit:
+            time.sleep(0.2)
+        private, errors = cluster.share(MODEL, "served"), []
+        for _ in range(REQUESTS):
+            rows = generator.uniform(-1, 1, (ROWS, 12))
+            errors.append(float(np.abs(private.predict(rows, mode="shares") - MODEL(rows)).max()))
+        trained = cluster.fit(MODEL, x, y, name="trained", **TRAINING).predict(x)
+        expected = one.fit(MODEL, x, y, **TRAINING).predict(x)
+        workers = [nodes.workers(rank) for rank in (0, 1)]
+    return {
+        "answered": len(errors),
+        "error": max(errors),
+        "difference": float(np.abs(trained - expected).max()),
+        **{name: [sum(worker[name] for worker in each) for each in workers] for name in ("rows", "steps")},
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(ask(Nodes(Path(sys.argv[1])), int(sys.argv[2]))))
