@@ -1,0 +1,133 @@
+"""Two owners who match their ids: what they find, what they agree on, and how they fail."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from hdcos.errors import FrameError, HandshakeError, InputError, PeerLost
+from hdcos.join import matching
+from hdcos.join.ids import Rules
+from hdcos.join.matching import Lookup, match
+from hdcos.link import Kind
+from join.owners import ended, matched, outcomes
+from tls_pair import tls_pair
+
+
+def digests(*numbers: int) -> np.ndarray:
+    """Digests of some people, each 16 bytes."""
+    words = np.zeros((len(numbers), 2), np.uint64)
+    words[:, 0] = numbers
+    return words.view(np.uint8)
+
+
+@pytest.mark.parametrize(("here", "there"), [(range(1000), range(500, 2000)), (range(2000), range(1990, 2100))])
+def test_both_find_the_same_ids_in_the_same_order(here, there) -> None:
+    tables = [digests(*here), digests(*there)]
+    one, other = matched(tables)
+    assert one.id == other.id
+    assert (one.theirs, other.theirs) == (len(there), len(here))
+    assert np.array_equal(tables[0][one.places], tables[1][other.places])
+    found = tables[0][one.places].view(np.uint64)[:, 0]
+    assert set(found.tolist()) == set(here) & set(there)
+    assert not np.array_equal(found, np.sort(found))
+
+
+def test_the_order_is_another_one_each_time() -> None:
+    tables = [digests(*range(300)), digests(*range(100, 500))]
+    first, second = (matched(tables)[0] for _ in range(2))
+    assert first.id != second.id
+    assert sorted(first.places) == sorted(second.places)
+    assert first.places.tolist() != second.places.tolist()
+
+
+def test_the_order_does_not_depend_on_the_other_ids(monkeypatch) -> None:
+    """With the salt fixed, two owners of quite different tables come to the same order of what they share."""
+    monkeypatch.setattr(matching, "_greet", lambda link, rules, rows: known_session(link, rows))
+    orders = []
+    for more in (range(1000, 1050), range(5000, 7000)):
+        tables = [digests(*range(50), *more), digests(*range(50), *range(10_000, 10_400))]
+        one, _ = matched(tables)
+        orders.append(tables[0][one.places].view(np.uint64)[:, 0].tolist())
+    assert orders[0] == orders[1]
+
+
+def known_session(link, rows):
+    theirs = int.from_bytes(matching.exchange(link, rows.to_bytes(8, "little")), "little")
+    return matching._Session(bytes(32), theirs, rows < theirs)
+
+
+def test_nothing_shared_is_an_error_that_says_what_to_look_at() -> None:
+    with pytest.raises(InputError, match=r"no id is in both tables, of 3 here.*--id.*--ignore-case"):
+        matched([digests(1, 2, 3), digests(4, 5)])
+
+
+def test_owners_who_compare_differently_are_told_on_both_sides() -> None:
+    with tls_pair() as links:
+        rules = (Rules(1), Rules(2, True))
+        found = outcomes(
+            *(lambda i=i: ended(links[i], lambda link: match(link, rules[i], digests(1, 2)))) for i in (0, 1))
+        )
+    for error in found:
+        assert isinstance(error, HandshakeError)
+        assert "one id column, case kept" in str(error)
+        assert "2 id columns, case ignored" in str(error)
+
+
+def test_an_owner_that_goes_away_in_the_middle_is_named(monkeypatch) -> None:
+    def leave(link, session, items, threads):
+        link.cancel()
+        raise PeerLost("gone")
+
+    with tls_pair(5.0) as links:
+        monkeypatch.setattr(matching, "_send", leave)
+        found = outcomes(
+            *(lambda i=i: ended(links[i], lambda link: match(link, Rules(1), digests(*range(10 + i))))) for i in (0, 1))
+        )
+    assert all(isinstance(error, PeerLost) for error in found)
+    assert "party1" in str(found[0])
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"no json",
+        b"[]",
+        json.dumps({"version": 1, "columns": 1, "ignore_case": 0, "rows": 1, "nonce": "00" * 32}).encode(),
+        json.dumps({"version": 1, "columns": 1, "ignore_case": False, "rows": 1 << 40, "nonce": "00" * 32}).encode(),
+        json.dumps({"version": 1, "columns": 1, "ignore_case": False, "rows": 1, "nonce": "00"}).encode(),
+    ],
+)
+def test_what_is_no_greeting_is_refused(said) -> None:
+    with tls_pair() as links:
+        links[1].send(Kind.HELLO, said)
+        with pytest.raises(FrameError, match="no greeting"):
+            match(links[0], Rules(1), digests(1))
+
+
+def test_ids_that_are_named_as_shared_must_be_here(monkeypatch) -> None:
+    """A receiver that names items of its own choice is caught by the sender."""
+    whole = matching._receive
+
+    def lie(link, session, items, threads):
+        return whole(link, session, items ^ np.uint8(1), threads)
+
+    monkeypatch.setattr(matching.Lookup, "find", lambda self, rows: np.where(np.arange(len(rows)) < 2, 0, -1))
+    monkeypatch.setattr(matching, "_receive", lie)
+    with tls_pair(5.0) as links:
+        found = outcomes(
+            *(lambda i=i: ended(links[i], lambda link: match(link, Rules(1), digests(*range(10 + i))))) for i in (0, 1))
+        )
+    assert any(isinstance(error, FrameError) for error in found)
+
+
+def test_rows_that_begin_alike_are_told_apart() -> None:
+    rows = np.zeros((6, 12), np.uint8)
+    rows[:, 11] = [5, 4, 3, 2, 1, 0]
+    rows[4, 0] = 9
+    asked = np.zeros((7, 12), np.uint8)
+    asked[:, 11] = range(7)
+    assert Lookup(rows).find(asked).tolist() == [5, -1, 3, 2, 1, 0, -1]
+    assert Lookup(rows[:0]).find(asked).tolist() == [-1] * 7
