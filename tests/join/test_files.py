@@ -16,7 +16,7 @@ from hdcos.join.rows import JoinedRows
 from join.owners import joined, outcomes, plain_join, write_table
 from tls_pair import tls_pair
 
-LETTERS = ["a", "é", "e\u0301", "ß", "Ω", "日", "😀", "Z"]
+LETTERS = ["a", "\u00e9", "e\u0301", "\u00df", "\u2126", "\u65e5", "\U0001f600", "Z"]
 
 
 def random_table(path, generator: np.random.Generator) -> None:

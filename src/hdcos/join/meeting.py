@@ -37,7 +37,7 @@ SIZES = (1 << 16, 1 << 18, 1 << 20)
 LENGTH_BYTES = 4
 BURST_S = 0.002
 """What is said within this time goes into one message."""
-POLL_S, LOOK_S, LEAVE_S = 10.0, 0.5, 30.0
+POLL_S, LOOK_S, LEAVE_S = 5.0, 0.2, 30.0
 LOCAL = "127.0.0.1"
 T = TypeVar("T")
 
