@@ -10,7 +10,7 @@ import pytest
 from hdcos.errors import FrameError, HandshakeError, InputError, PeerLost
 from hdcos.join import matching
 from hdcos.join.ids import Rules
-from hdcos.join.matching import Lookup, match
+from hdcos.join.matching import Lookup, coarse, match
 from hdcos.link import Kind
 from join.owners import ended, matched, outcomes
 from tls_pair import tls_pair
@@ -28,7 +28,7 @@ def test_both_find_the_same_ids_in_the_same_order(here, there) -> None:
     tables = [digests(*here), digests(*there)]
     one, other = matched(tables)
     assert one.id == other.id
-    assert (one.theirs, other.theirs) == (len(there), len(here))
+    assert (one.theirs, other.theirs) == (coarse(len(there)), coarse(len(here)))
     assert np.array_equal(tables[0][one.places], tables[1][other.places])
     found = tables[0][one.places].view(np.uint64)[:, 0]
     assert set(found.tolist()) == set(here) & set(there)
@@ -56,11 +56,11 @@ def test_the_order_does_not_depend_on_the_other_ids(monkeypatch) -> None:
 
 def known_session(link, rows):
     theirs = int.from_bytes(matching.exchange(link, rows.to_bytes(8, "little")), "little")
-    return matching._Session(bytes(32), theirs, rows < theirs)
+    return matching._Session(bytes(32), coarse(rows), coarse(theirs), rows < theirs)
 
 
 def test_nothing_shared_is_an_error_that_says_what_to_look_at() -> None:
-    with pytest.raises(InputError, match=r"no id is in both tables, of 3 here.*--id.*--ignore-case"):
+    with pytest.raises(InputError, match=r"no id is in both tables, of [23] ids here.*--id.*--ignore-case"):
         matched([digests(1, 2, 3), digests(4, 5)])
 
 
@@ -131,3 +131,25 @@ def test_rows_that_begin_alike_are_told_apart() -> None:
     asked[:, 11] = range(7)
     assert Lookup(rows).find(asked).tolist() == [5, -1, 3, 2, 1, 0, -1]
     assert Lookup(rows[:0]).find(asked).tolist() == [-1] * 7
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"), [(1, 1024), (1024, 1024), (1025, 2048), (10**5, 106_496), (10**6, 1_048_576), (1 << 27, 1 << 27)]
+)
+def test_numbers_of_ids_are_told_rounded_up(rows, told) -> None:
+    assert coarse(rows) == told
+    assert coarse(told) == told
+    assert told == 1024 or told <= 2048 or told <= rows * 9 / 8
+
+
+def test_what_is_said_depends_on_the_rounded_numbers_alone() -> None:
+    """Tables of one id and of a thousand are told apart by nothing that a wire shows."""
+    seen = set()
+    for here, there in ((range(3), range(2, 4)), (range(900), range(100, 1024))):
+        with tls_pair() as links:
+            found = outcomes(
+                *(lambda i=i, t=t: match(links[i], Rules(1), digests(*t)) for i, t in enumerate((here, there)))
+            )
+            assert all(len(each.places) for each in found)
+            seen.add(tuple(sorted(link.meter.total("control").bytes_sent for link in links)))
+    assert len(seen) == 1

@@ -200,7 +200,7 @@ def test_two_owners_join_at_a_party_by_the_commands_and_upload_what_they_share(h
     assert [code for code, _ in found] == [0, 0], found
     told = [json.loads(text) for _, text in found]
     assert told[0]["join"] == told[1]["join"]
-    assert [(each["rows"], each["mine"], each["theirs"]) for each in told] == [(60, 100, 100)] * 2
+    assert [(each["rows"], each["ids"], each["theirs_at_most"]) for each in told] == [(60, 100, 1024)] * 2
     for name in owners:
         code, said = command(
             *("upload", files[name], "--name", f"rows-{name}", "--join", f"{files[name]}.joined.json"),

@@ -87,7 +87,7 @@ def join(
     """Find the rows of FILE (CSV or Parquet) whose ids another owner has, too. The other owner runs the same command at
     the same time.
 
-    Both owners learn the ids they share and how many ids the other has; no other id is shown. Ids are compared in
+    Both owners learn the ids they share, and roughly how many ids the other has; no other id is shown. Ids are compared in
     Unicode's form NFC without white space at their ends. Either one owner waits (--listen) and the other connects
     (--connect), or both meet at a party (--meet, --with), which sees sealed messages alone. `hdcos upload --join` then
     uploads the shared rows, in the order that both owners have.
@@ -123,8 +123,8 @@ def join(
         told=(lambda text: click.echo(text, err=True)) if sys.stderr.isatty() else (lambda text: None),
     )
     if as_json:
-        known = {"join": done.rows.join, "rows": len(done.rows), "mine": done.mine, "theirs": done.theirs}
+        known = {"join": done.rows.join, "rows": len(done.rows), "ids": done.mine, "theirs_at_most": done.theirs}
         click.echo(json.dumps({**known, "output": str(target)}))
         return
-    click.echo(f"{len(done.rows)} rows are shared, of {done.mine} ids here and {done.theirs} there: {target}")
+    click.echo(f"{len(done.rows)} rows are shared, of {done.mine} ids here and at most {done.theirs} there: {target}")
     click.echo(f"Next: hdcos upload {file} --join {target} --name NAME")

@@ -10,6 +10,6 @@ rows        the file that a join leaves with each owner, and the rows of a table
 meeting     how the owners reach each other: directly, or through a party that sees sealed messages alone
 files       from two files to two joined-rows files, written by both owners or by none
 
-Security  both owners learn the ids they share and how many ids the other has, and nothing else; semi-honest owners.
-          A party that serves as meeting point learns who met, when, and how much was said, to within its padding.
+Security  both owners learn the ids they share and, rounded up, how many ids the other has, and nothing else;
+          semi-honest owners. A party that serves as meeting point learns who met, when, and these rounded numbers.
 """

@@ -34,7 +34,7 @@ class Joined:
     mine: int
     """Ids that this owner brought."""
     theirs: int
-    """And the other."""
+    """And the other at most: its number is told rounded up."""
 
 
 def join_file(

@@ -5,14 +5,14 @@ Online    hellos; base transfers; from the receiver (the owner of fewer rows) 83
           row; the shared ids, 16 bytes for each row of the receiver; a confirmation each way. Pieces of 1 MiB at most.
 Error     an id is taken for shared by mistake with a chance of rows * rows / 2^96; a table cannot be made with a chance
           below 2^-40, which ends the session with an error.
-Security  both learn the number of the other's rows, and the shared ids; semi-honest owners.
+Security  both learn the shared ids, and the number of the other's ids rounded up, to 1024 or by up to an eighth: all that
+          is said is filled up to that number, with random items, values and zeros. Semi-honest owners.
           The receiver puts its items into a cuckoo table of three parts, one hash function each, and every bin, empty or
           not, becomes an oblivious pseudorandom function of an item (`oprf`: what the sender sees is uniform). The
           sender sends the values of each of its items in its three bins, in three lists, each in a random order of its
           own. Of an item that the receiver does not have they are hashes of inputs that the receiver cannot know:
           uniform to it. Which list a shared item was found in depends on the receiver's other items, so it is not told:
           the receiver names shared items by their salted hash, and the sender knows those hashes, they are its own.
-          That message is filled up to the receiver's number of rows, so that its length says nothing.
           The order is that of another hash of the shared items with a salt of this session: random, and the same
           function of the shared items whatever else either owner has.
 
@@ -45,6 +45,7 @@ MOST_ROWS = 1 << 27
 PIECE_BYTES = 1 << 20
 ROOM = 1.3
 """Bins for each item: at 1.27 or more three hash functions leave nothing over but with a chance below 2^-40."""
+LEAST_TOLD = 1024
 LEAST_BINS = 1024
 """In each part, so that this holds for short tables: four items must not meet in the same three bins."""
 MOST_MOVES = 10_000
@@ -62,7 +63,7 @@ class Match:
     id: str
     """Of the join: drawn by both, 32 hexadecimal digits."""
     theirs: int
-    """How many rows the other owner has."""
+    """How many ids the other owner has at most."""
     places: Array = field(repr=False)
     """Which of its own ids are shared, in the common order."""
 
@@ -72,6 +73,8 @@ class _Session:
     """What both owners know when they have greeted."""
 
     salt: bytes
+    mine: int
+    """Ids of this owner, rounded up; those of the other likewise."""
     theirs: int
     receives: bool
 
@@ -97,8 +100,8 @@ def match(link: Link, rules: Rules, digests: Array, workers: int | None = None) 
         raise FrameError(f"{link.peer} came to another order of the shared ids: both must run the join again")
     if not len(places):
         raise InputError(
-            f"no id is in both tables, of {len(digests):,} here and {session.theirs:,} at {link.peer}: look at the columns "
-            f"that make up the ids (--id) and how they are written (--ignore-case); nothing was written"
+            f"no id is in both tables, of {len(digests):,} ids here: look at the columns that make them up at both owners "
+            f"(--id), and how they are written (--ignore-case); nothing was written"
         )
     return Match(session.id, session.theirs, places)
 
@@ -113,7 +116,7 @@ def exchange(link: Link, mine: bytes) -> bytes:
 
 def _greet(link: Link, rules: Rules, rows: int) -> _Session:
     """Both say what they are about to do, and draw the salt."""
-    nonce = os.urandom(32)
+    nonce, rows = os.urandom(32), coarse(rows)
     mine = {"version": VERSION, "columns": rules.columns, "ignore_case": rules.ignore_case, "rows": rows}
     link.send(Kind.HELLO, json.dumps({**mine, "nonce": nonce.hex()}).encode())
     _, said = link.receive(Kind.HELLO, limit=HELLO_BYTES)
@@ -131,7 +134,7 @@ def _greet(link: Link, rules: Rules, rows: int) -> _Session:
         raise HandshakeError("this owner is talking to itself")
     counts = json.dumps(sorted([(nonce.hex(), rows), (theirs["nonce"], theirs["rows"])]))
     salt = hashlib.sha256(b"hdcos join salt" + rules.digest.encode() + counts.encode()).digest()
-    return _Session(salt, theirs["rows"], (rows, drawn[0]) < (theirs["rows"], drawn[1]))
+    return _Session(salt, rows, theirs["rows"], (rows, drawn[0]) < (theirs["rows"], drawn[1]))
 
 
 def _read_hello(said: bytes) -> dict[str, Any]:
@@ -140,11 +143,17 @@ def _read_hello(said: bytes) -> dict[str, Any]:
         hello = json.loads(said)
         if set(hello) != set(kinds) or any(type(hello[name]) is not kind for name, kind in kinds.items()):
             raise ValueError("fields")
-        if not 1 <= hello["rows"] <= MOST_ROWS or len(bytes.fromhex(hello["nonce"])) != 32:
+        if not 1 <= hello["rows"] <= coarse(MOST_ROWS) or len(bytes.fromhex(hello["nonce"])) != 32:
             raise ValueError("numbers")
     except (ValueError, TypeError, RecursionError) as error:
         raise FrameError(f"what came is no greeting of an owner that joins ({type(error).__name__})") from None
     return dict(hello)
+
+
+def coarse(rows: int) -> int:
+    """A number of ids as the other owner is told it: rounded up by at most an eighth, and to LEAST_TOLD."""
+    step = max(LEAST_TOLD, 1 << max(0, rows.bit_length() - 4))
+    return -(-rows // step) * step
 
 
 # ---- the cuckoo table
@@ -177,7 +186,7 @@ def _receive(link: Link, session: _Session, items: Array, threads: ThreadPoolExe
     side = Receiver(session.salt)
     link.send(Kind.REQUEST, side.message)
     side.start(_take(link, SENDER_BYTES).tobytes())
-    each = bins_each(len(items))
+    each = bins_each(session.mine)
     table = _fill_table(items, each)
     content = np.frombuffer(bytearray(os.urandom(ITEM_BYTES * len(table))), np.uint8).reshape(-1, ITEM_BYTES)
     taken = table >= 0
@@ -200,7 +209,7 @@ def _receive(link: Link, session: _Session, items: Array, threads: ThreadPoolExe
     places = np.flatnonzero(shared)
     keys = session.hash(items[places], "order").view(">u8")
     places = places[np.lexsort((keys[:, 1], keys[:, 0]))]
-    told = np.zeros((len(items), ITEM_BYTES), np.uint8)
+    told = np.zeros((session.mine, ITEM_BYTES), np.uint8)
     told[: len(places)] = items[places]
     link.send(Kind.REQUEST, len(places).to_bytes(8, "little"))
     for piece in _slices(len(told), PIECE_BYTES // ITEM_BYTES):
@@ -228,10 +237,9 @@ def _send(link: Link, session: _Session, items: Array, threads: ThreadPoolExecut
     bins = choose_bins(items, each)
     for part in range(3):
         # Ties of 64 random bits keep their order: rare, and between two rows that only this owner knows.
-        order = np.argsort(np.frombuffer(os.urandom(8 * len(items)), np.uint64))
-        mine, own = items[order], bins[order, part]
-        evaluate = partial(_evaluate, side, q, mine, own)
-        for values in in_turn(threads, evaluate, _slices(len(items), PIECE_BYTES // VALUE_BYTES)):
+        order = np.argsort(np.frombuffer(os.urandom(8 * session.mine), np.uint64))
+        evaluate = partial(_evaluate, side, q, items, bins[:, part], order)
+        for values in in_turn(threads, evaluate, _slices(len(order), PIECE_BYTES // VALUE_BYTES)):
             link.send(Kind.REQUEST, values)
     count = int.from_bytes(_take(link, 8).tobytes(), "little")
     told = [
@@ -246,8 +254,13 @@ def _send(link: Link, session: _Session, items: Array, threads: ThreadPoolExecut
     return places
 
 
-def _evaluate(side: Sender, q: Array, items: Array, bins: Array, piece: slice) -> Array:
-    return side.values(q, items[piece], bins[piece])
+def _evaluate(side: Sender, q: Array, items: Array, bins: Array, order: Array, piece: slice) -> Array:
+    """Values of a piece of the items in some order; places behind the last item get random ones."""
+    places = order[piece]
+    values = np.frombuffer(bytearray(os.urandom(VALUE_BYTES * len(places))), np.uint8).reshape(-1, VALUE_BYTES)
+    real = places < len(items)
+    values[real] = side.values(q, items[places[real]], bins[places[real]])
+    return values
 
 
 class Lookup:

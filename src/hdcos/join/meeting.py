@@ -6,8 +6,8 @@ they exchanged before and pinned. Through a party, the bytes of that TLS connect
 begins or ends.
 
 Security  a party that serves as meeting point sees records of TLS between the owners, in messages filled up to one of
-          three sizes: who meets whom and when, and how much they say to within 64 KiB in each burst. It holds neither
-          owner's key, so it can read nothing, change nothing and pass for nobody; it can only break the meeting off. On
+          three sizes: who meets whom and when, and how much they say, which depends on the rounded numbers of their
+          ids alone (`hdcos.join.matching`). It holds neither owner's key, so it can read nothing, change nothing and pass for nobody; it can only break the meeting off. On
           the owner's own machine another user could connect to the tunnel's port: it owns no pinned certificate.
 """
 
