@@ -149,7 +149,8 @@ def prove_transcripts(seed: int) -> Iterator[Line]:
     for kernels in ("compiled", "reference"):
         for hearer in ("sender", "receiver"):
             mine = own if hearer == "sender" else own[:RUN_ROWS - 100]
-            heard = {name: [_hear(mine, table, kernels == "reference") for _ in range(RUNS)] for name, table in others.items()}
+            slow = kernels == "reference"
+            heard = {name: [_hear(mine, table, slow) for _ in range(RUNS)] for name, table in others.items()}
             lengths = {tuple(len(message) for message in run[1:]) for runs in heard.values() for run in runs}
             what = f"transcripts of two tables of {RUN_ROWS} rows as the {hearer} hears them, {kernels} loops"
             yield exactly(f"{what}: different sequences of lengths", len(lengths), 1)
@@ -201,7 +202,7 @@ def _without_schedules(slow: bool) -> Iterator[None]:
 
 
 def _counted(runs: Sequence[Sequence[bytes]]) -> Array:
-    """How often each byte comes, in what is neither a greeting, nor points of a curve, nor the list of what is shared."""
+    """How often each byte comes, in what is no greeting, nor points of a curve, nor the empty list at the end."""
     content = b"".join(message for run in runs for message in run[2:] if len(message) > 8 and any(message))
     return np.bincount(np.frombuffer(content, np.uint8), minlength=256)
 
@@ -227,7 +228,7 @@ def _tables(folder: Path, seed: int, rows: int) -> int:
     for side in (0, 1):
         numbers = np.random.default_rng([seed, side]).permutation(rows) + side * (rows // 2)
         _write(folder / f"{side}.csv", [f"customer-{number:012d}" for number in numbers.tolist()])
-        subprocess.run([*_hdcos(), "identity", folder / f"key{side}", "--name", f"owner{side}"], check=True, capture_output=True)
+        Identity.create(f"owner{side}", folder / f"key{side}")
     return rows - rows // 2
 
 
@@ -287,7 +288,8 @@ def prove_peer(seed: int) -> Iterator[Line]:
         yield exactly(f"{what} by hdcos: rows that are shared", [found[0], len(taken[0])], [shared, shared])
         told = f"{what}, openmined-psi {theirs:.1f} s, hdcos {seconds:.2f} s between two threads"
         yield at_least(f"{told}, reading files included: times faster", theirs / seconds, 10)
-        yield at_least(f"{what}, two processes of `hdcos join`, {whole:.2f} s with their start: times faster", theirs / whole, 5)
+        told = f"{what}, two processes of `hdcos join`, {whole:.2f} s with their start"
+        yield at_least(f"{told}: times faster", theirs / whole, 5)
 
 
 def _match(file: Path, link: Link) -> int:

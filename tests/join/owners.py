@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -37,20 +37,26 @@ def write_table(path: Path, ids: Sequence[str], first: int = 0) -> Path:
     return path
 
 
-def matched(tables: Sequence[np.ndarray], rules: Rules = Rules(1), timeout_s: float = 20.0) -> list[Match]:
-    """Both owners' ends of a match of digests."""
+ONE = Rules(1)
+
+
+def tried(tables: Sequence[np.ndarray], rules: Sequence[Rules] = (ONE, ONE), timeout_s: float = 20.0) -> list[Any]:
+    """Both owners' ends of a match of digests, or how they failed. As owners do, they tell the other what fails."""
+
+    def one(link: Link, rules: Rules, table: np.ndarray) -> Match:
+        with link:
+            return match(link, rules, table)
+
     with tls_pair(timeout_s) as links:
-        found = outcomes(*(lambda i=i: ended(links[i], lambda link: match(link, rules, tables[i])) for i in (0, 1)))
+        return outcomes(*(partial(one, *each) for each in zip(links, rules, tables, strict=True)))
+
+
+def matched(tables: Sequence[np.ndarray]) -> list[Match]:
+    found = tried(tables)
     for each in found:
         if isinstance(each, Exception):
             raise each
     return found
-
-
-def ended(link: Link, work: Callable[[Link], Any]) -> Any:
-    """As owners use a link: what fails is told to the other."""
-    with link:
-        return work(link)
 
 
 def joined(files: Sequence[Path], outputs: Sequence[Path], **options: Any) -> list[Joined | Exception]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hdcos.join import matching
 from hdcos.join.ids import Rules
 from hdcos.join.matching import Lookup, coarse, match
 from hdcos.link import Kind
-from join.owners import ended, matched, outcomes
+from join.owners import matched, outcomes, tried
 from tls_pair import tls_pair
 
 
@@ -65,12 +66,7 @@ def test_nothing_shared_is_an_error_that_says_what_to_look_at() -> None:
 
 
 def test_owners_who_compare_differently_are_told_on_both_sides() -> None:
-    with tls_pair() as links:
-        rules = (Rules(1), Rules(2, True))
-        found = outcomes(
-            *(lambda i=i: ended(links[i], lambda link: match(link, rules[i], digests(1, 2)))) for i in (0, 1))
-        )
-    for error in found:
+    for error in tried([digests(1, 2), digests(1, 2)], (Rules(1), Rules(2, True))):
         assert isinstance(error, HandshakeError)
         assert "one id column, case kept" in str(error)
         assert "2 id columns, case ignored" in str(error)
@@ -81,11 +77,8 @@ def test_an_owner_that_goes_away_in_the_middle_is_named(monkeypatch) -> None:
         link.cancel()
         raise PeerLost("gone")
 
-    with tls_pair(5.0) as links:
-        monkeypatch.setattr(matching, "_send", leave)
-        found = outcomes(
-            *(lambda i=i: ended(links[i], lambda link: match(link, Rules(1), digests(*range(10 + i))))) for i in (0, 1))
-        )
+    monkeypatch.setattr(matching, "_send", leave)
+    found = tried([digests(*range(10)), digests(*range(2000))], timeout_s=5.0)
     assert all(isinstance(error, PeerLost) for error in found)
     assert "party1" in str(found[0])
 
@@ -116,10 +109,7 @@ def test_ids_that_are_named_as_shared_must_be_here(monkeypatch) -> None:
 
     monkeypatch.setattr(matching.Lookup, "find", lambda self, rows: np.where(np.arange(len(rows)) < 2, 0, -1))
     monkeypatch.setattr(matching, "_receive", lie)
-    with tls_pair(5.0) as links:
-        found = outcomes(
-            *(lambda i=i: ended(links[i], lambda link: match(link, Rules(1), digests(*range(10 + i))))) for i in (0, 1))
-        )
+    found = tried([digests(*range(10)), digests(*range(2000))], timeout_s=5.0)
     assert any(isinstance(error, FrameError) for error in found)
 
 
@@ -147,9 +137,8 @@ def test_what_is_said_depends_on_the_rounded_numbers_alone() -> None:
     seen = set()
     for here, there in ((range(3), range(2, 4)), (range(900), range(100, 1024))):
         with tls_pair() as links:
-            found = outcomes(
-                *(lambda i=i, t=t: match(links[i], Rules(1), digests(*t)) for i, t in enumerate((here, there)))
-            )
+            tables = (digests(*here), digests(*there))
+            found = outcomes(*(partial(match, link, Rules(1), each) for link, each in zip(links, tables, strict=True)))
             assert all(len(each.places) for each in found)
             seen.add(tuple(sorted(link.meter.total("control").bytes_sent for link in links)))
     assert len(seen) == 1

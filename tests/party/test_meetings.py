@@ -181,7 +181,8 @@ def test_two_owners_join_at_a_party_by_the_commands_and_upload_what_they_share(h
     code, said = command("token", "new", *cluster, "--output", south_token)
     assert code == 0, said
     for rank, line in enumerate([line for line in said.splitlines() if "token allow" in line]):
-        code, said = command("token", "allow", "south", line.split()[5], "--node", home / f"party{rank}", "--role", "upload")
+        shown, node = line.split()[5], home / f"party{rank}"
+        code, said = command("token", "allow", "south", shown, "--node", node, "--role", "upload")
         assert code == 0, said
     files, owners = {}, {"me": home / "token", "south": south_token}
     for number, name in enumerate(owners):

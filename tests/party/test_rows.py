@@ -110,7 +110,10 @@ def test_columns_stand_beside_columns_of_the_same_join_alone() -> None:
     x, y = HeldRows(WORDS), HeldRows(WORDS[:, :1].copy())
 
     def beside(one: str, other: str, rows: int = len(WORDS)) -> Dataset:
-        sets = {"a v1": Dataset(x, 3, None, "north", one), "b v2": Dataset(HeldRows(y.words[:rows]), 1, None, "south", other)}
+        sets = {
+            "a v1": Dataset(x, 3, None, "north", one),
+            "b v2": Dataset(HeldRows(y.words[:rows]), 1, None, "south", other),
+        }
         return join_datasets(sets, ["a v1", "b v2"], "columns")
 
     for same in ("", "0" * 32):

@@ -87,8 +87,8 @@ def join(
     """Find the rows of FILE (CSV or Parquet) whose ids another owner has, too. The other owner runs the same command at
     the same time.
 
-    Both owners learn the ids they share, and roughly how many ids the other has; no other id is shown. Ids are compared in
-    Unicode's form NFC without white space at their ends. Either one owner waits (--listen) and the other connects
+    Both owners learn the ids they share, and roughly how many ids the other has; no other id is shown. Ids are compared
+    in Unicode's form NFC without white space at their ends. Either one owner waits (--listen) and the other connects
     (--connect), or both meet at a party (--meet, --with), which sees sealed messages alone. `hdcos upload --join` then
     uploads the shared rows, in the order that both owners have.
     """

@@ -160,7 +160,7 @@ def upload(
     """
     taken = None if joined is None else JoinedRows.read(joined)
     ids = () if taken is None else taken.columns
-    first = next(read_pieces(file, label, features, ids))  # what is wrong with all of it is said before anybody is asked
+    first = next(read_pieces(file, label, features, ids))  # what is wrong with all of it is said before all else
     if taken is not None:
         taken.check(file)
     with reach() as cluster:

@@ -65,7 +65,7 @@ def connect(
 def reach_party(
     cluster: str | os.PathLike[str] | None, token: str | None, rank: int, timeout_s: float = 30.0
 ) -> Party:
-    """One party of a cluster, for what concerns no shares; the file and the secret are found as `connect` finds them."""
+    """One party of a cluster, for what concerns no shares. File and secret are found as `connect` finds them."""
     place, secret = _find(cluster, token)
     record = _read_cluster(place)
     try:

@@ -1,8 +1,8 @@
-"""A join from file to file: read the ids, meet the other owner, match, and leave the joined rows, with both or with none.
+"""A join from file to file: read the ids, meet the other owner, match, leave the joined rows with both or with none.
 
 Each owner writes its file under another name first and says so. Only when the other has said the same does it get its
-name. If the connection breaks in that very moment one owner may have a file that the other lacks: it names a join that no
-other data set has, so training refuses it, and both join again.
+name. If the connection breaks in that very moment one owner may have a file that the other lacks: it names a join that
+no other data set has, so training refuses it, and both join again.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The ids of a table, as two owners compare them.
 
 An id is the text of one or more columns of a row. Each text is brought to Unicode's form NFC and loses white space at
-both ends; with `ignore_case` it is case-folded, too. Numbers of Parquet files are their decimal digits, dates are written
-as 2026-01-31. The texts of several columns are put together with their lengths, so that ("ab", "c") and ("a", "bc")
-differ. What goes on from here is a digest of 16 bytes for each row.
+both ends; with `ignore_case` it is case-folded, too. Numbers of Parquet files are their decimal digits, dates are
+written as 2026-01-31. The texts of several columns are put together with their lengths, so that ("ab", "c") and ("a",
+"bc") differ. What goes on from here is a digest of 16 bytes for each row.
 
 A row whose id is empty in one of the columns, and all but the first row of an id that comes twice, have no partner that
 anybody could name: they are an error that says where they are, unless the owner decided to leave them out.
@@ -183,7 +183,8 @@ def _csv(path: Path, names: tuple[str, ...]) -> Iterator[Cells]:
                 if not row:  # as tables are read: a line without anything is no row
                     continue
                 if len(row) != len(header):
-                    raise InputError(f"{path}, line {lines.line_num}: {len(row)} cells, the first line has {len(header)}")
+                    found = f"{len(row)} cells, the first line has {len(header)}"
+                    raise InputError(f"{path}, line {lines.line_num}: {found}")
                 rows.append(row)
                 if len(rows) == PIECE_ROWS:
                     yield [[each[place] for each in rows] for place in places]
@@ -233,6 +234,6 @@ def _text(path: Path, name: str, value: Any) -> str:
     elif type(value) is datetime.date:
         return value.isoformat()
     raise InputError(
-        f"{path}, column {name}: a value of type {type(value).__name__} cannot be an id; write the column as text or as "
-        f"whole numbers"
+        f"{path}, column {name}: a value of type {type(value).__name__} cannot be an id; write the column as text or "
+        f"as whole numbers"
     )

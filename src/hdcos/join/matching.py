@@ -5,10 +5,10 @@ Online    hellos; base transfers; from the receiver (the owner of fewer rows) 83
           row; the shared ids, 16 bytes for each row of the receiver; a confirmation each way. Pieces of 1 MiB at most.
 Error     an id is taken for shared by mistake with a chance of rows * rows / 2^96; a table cannot be made with a chance
           below 2^-40, which ends the session with an error.
-Security  both learn the shared ids, and the number of the other's ids rounded up, to 1024 or by up to an eighth: all that
-          is said is filled up to that number, with random items, values and zeros. Semi-honest owners.
-          The receiver puts its items into a cuckoo table of three parts, one hash function each, and every bin, empty or
-          not, becomes an oblivious pseudorandom function of an item (`oprf`: what the sender sees is uniform). The
+Security  both learn the shared ids, and the number of the other's ids rounded up, to 1024 or by up to an eighth: all
+          that is said is filled up to that number, with random items, values and zeros. Semi-honest owners.
+          The receiver puts its items into a cuckoo table of three parts, one hash function each, and every bin, empty
+          or not, becomes an oblivious pseudorandom function of an item (`oprf`: what the sender sees is uniform). The
           sender sends the values of each of its items in its three bins, in three lists, each in a random order of its
           own. Of an item that the receiver does not have they are hashes of inputs that the receiver cannot know:
           uniform to it. Which list a shared item was found in depends on the receiver's other items, so it is not told:
@@ -16,7 +16,7 @@ Security  both learn the shared ids, and the number of the other's ids rounded u
           The order is that of another hash of the shared items with a salt of this session: random, and the same
           function of the shared items whatever else either owner has.
 
-The salt comes from random bytes of both owners, so neither chooses which items share a bin.
+The salt comes from random bytes of both owners.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ def match(link: Link, rules: Rules, digests: Array, workers: int | None = None) 
         raise FrameError(f"{link.peer} came to another order of the shared ids: both must run the join again")
     if not len(places):
         raise InputError(
-            f"no id is in both tables, of {len(digests):,} ids here: look at the columns that make them up at both owners "
-            f"(--id), and how they are written (--ignore-case); nothing was written"
+            f"no id is in both tables, of {len(digests):,} ids here: look at the columns that make them up at both "
+            f"owners (--id), and how they are written (--ignore-case); nothing was written"
         )
     return Match(session.id, session.theirs, places)
 
@@ -126,8 +126,8 @@ def _greet(link: Link, rules: Rules, rows: int) -> _Session:
     other = Rules(theirs["columns"], theirs["ignore_case"])
     if other != rules:
         raise HandshakeError(
-            f"the owners join by different rules: {rules} here, {other} at {link.peer}. Give both the same number of --id, "
-            f"in the same order, and --ignore-case to both or to none"
+            f"the owners join by different rules: {rules} here, {other} at {link.peer}. Give both the same number of "
+            f"--id, in the same order, and --ignore-case to both or to none"
         )
     drawn = [nonce, bytes.fromhex(theirs["nonce"])]
     if drawn[0] == drawn[1]:

@@ -1,14 +1,15 @@
 """How two owners reach each other: one listens and the other connects, or both meet at a party.
 
-Either way they talk over mutual TLS 1.3 from owner to owner, each with a key of its own and the other's certificate, which
-they exchanged before and pinned. Through a party, the bytes of that TLS connection travel as messages of a meeting
-(`hdcos.party.http.meetings`): a tunnel moves them between the party and a port of this machine, where the TLS connection
-begins or ends.
+Either way they talk over mutual TLS 1.3 from owner to owner, each with a key of its own and the other's certificate,
+which they exchanged before and pinned. Through a party, the bytes of that TLS connection travel as messages of a
+meeting (`hdcos.party.http.meetings`): a tunnel moves them between the party and a port of this machine, where the TLS
+connection begins or ends.
 
 Security  a party that serves as meeting point sees records of TLS between the owners, in messages filled up to one of
           three sizes: who meets whom and when, and how much they say, which depends on the rounded numbers of their
-          ids alone (`hdcos.join.matching`). It holds neither owner's key, so it can read nothing, change nothing and pass for nobody; it can only break the meeting off. On
-          the owner's own machine another user could connect to the tunnel's port: it owns no pinned certificate.
+          ids alone (`hdcos.join.matching`). It holds neither owner's key, so it can read nothing, change nothing and
+          pass for nobody; it can only break the meeting off. On the owner's own machine another user could connect to
+          the tunnel's port: it owns no pinned certificate.
 """
 
 from __future__ import annotations
@@ -106,8 +107,8 @@ def _explained(work: Callable[[], T], peer: Certificate) -> T:
         return work()
     except HandshakeError as error:
         raise HandshakeError(
-            f"the other owner is not the one whose certificate was named (--peer, fingerprint {peer.fingerprint[:16]}), or "
-            f"was not given this owner's: {error} Compare what `hdcos identity` shows on both sides"
+            f"the other owner is not the one whose certificate was named (--peer, {peer.fingerprint[:16]}), or was not "
+            f"given this owner's: {error} Compare the fingerprints that `hdcos identity` shows on both sides"
         ) from None
 
 
@@ -125,8 +126,8 @@ class Mailbox:
             if time.monotonic() > deadline:
                 self.leave()
                 raise PeerLost(
-                    f"{self.guest} did not come to the meeting within {wait_s:g} s: both owners run `hdcos join` at the same "
-                    f"time, with the same --meet, each naming the other (--with)"
+                    f"{self.guest} did not come to the meeting within {wait_s:g} s: both owners run `hdcos join` at "
+                    f"the same time, with the same --meet, each naming the other (--with)"
                 )
             time.sleep(LOOK_S)
 

@@ -1,15 +1,16 @@
-"""An oblivious pseudorandom function, one for each bin of a table (Kolesnikov, Kumaresan, Rosulek and Trieu, CCS 2016).
+"""An oblivious pseudorandom function, one for each bin of a table (Kolesnikov, Kumaresan, Rosulek, Trieu, CCS 2016).
 
-Computes  the receiver's items x_j, one for each bin j -> values F_j(x_j) for the receiver; the sender can compute F_j(y)
-          for any bin j and item y.
+Computes  the receiver's items x_j, one for each bin j -> values F_j(x_j) for the receiver; the sender can compute
+          F_j(y) for any bin j and item y.
 Online    512 base transfers; then 64 bytes for each bin from the receiver.
-Security  base transfers give the receiver 512 pairs of seeds and the sender one of each pair, chosen by its secret s. The
-          receiver sends u_j = t_j + t'_j + C(x_j), rows of the streams of both seeds (sums are XOR). To the sender one of
-          t and t' is a stream whose seed it lacks, in every bit: u_j is uniform whatever x_j is. The receiver sees
-          nothing here. It would know F_j(y) of another item only if it knew t_j + (s and (C(x_j) + C(y))): it lacks the
-          bits of s where the code words differ. Code words are an item under AES with four public keys of the session;
-          two of them differ in fewer than 128 of 512 bits with a chance of 2^-97, so that among 2^41 pairs, those of 10^6
-          items with 10^6, none does, but for a chance of 2^-56. F hashes with BLAKE2b, modelled as a random function.
+Security  base transfers give the receiver 512 pairs of seeds and the sender one of each pair, chosen by its secret s.
+          The receiver sends u_j = t_j + t'_j + C(x_j), rows of the streams of both seeds (sums are XOR). To the sender
+          one of t and t' is a stream whose seed it lacks, in every bit: u_j is uniform whatever x_j is. The receiver
+          sees nothing here. It would know F_j(y) of another item only if it knew t_j + (s and (C(x_j) + C(y))): it
+          lacks the bits of s where the code words differ. Code words are an item under AES with four public keys of
+          the session; two of them differ in fewer than 128 of 512 bits with a chance of 2^-97, so that among 2^41
+          pairs, those of 10^6 items with 10^6, none does, but for a chance of 2^-56. F hashes with BLAKE2b, modelled
+          as a random function.
 
 q_j = t_j + (s and C(x_j)) at the sender, so q_j + (s and C(y)) = t_j exactly where C(y) = C(x_j).
 

@@ -1,8 +1,8 @@
 """The file that a join leaves with each owner: which rows of its table are joined, in the order that both owners have.
 
-It names the join by an id that both owners have, and the parties keep it with the data set that is uploaded: rows of two
-owners are put side by side only where they come from the same join (`hdcos.party.dataset`). Rows are taken from the file
-that was joined, or from one with the same ids in the same order, whatever became of its other columns.
+It names the join by an id that both owners have, and the parties keep it with the data set that is uploaded: rows of
+two owners are put side by side only where they come from the same join (`hdcos.party.dataset`). Rows are taken from the
+file that was joined, or from one with the same ids in the same order, whatever became of its other columns.
 
 Security  the file stays with its owner. It holds row numbers, and a hash of the table's ids.
 """
@@ -92,8 +92,8 @@ class JoinedRows:
         found = read_ids(Path(file), self.columns, self.ignore_case, drop_empty=True, first=True)
         if found.fingerprint != self.ids:
             raise InputError(
-                f"{file} does not have the rows that were joined: {found.total} rows now, {self.total} then, or other ids. "
-                f"Name the file that was joined, or join again with the other owner (`hdcos join`)"
+                f"{file} does not have the rows that were joined: {found.total} rows now, {self.total} then, or other "
+                f"ids. Name the file that was joined, or join again with the other owner (`hdcos join`)"
             )
 
     def arrange(self, pieces: Iterable[tuple[Array, Array | None]]) -> Iterator[tuple[Array, Array | None]]:

@@ -92,8 +92,8 @@ def _check_joins(parts: Sequence[Dataset], names: Sequence[str]) -> None:
                 for one, named in ((parts[first], names[first]), (part, name))
             ]
             raise InputError(
-                f"{' and '.join(told)}: they do not belong side by side. Both owners run `hdcos join` and upload what it "
-                f"wrote (`hdcos upload --join`)"
+                f"{' and '.join(told)}: they do not belong side by side. Both owners run `hdcos join` and upload what "
+                f"it wrote (`hdcos upload --join`)"
             )
         if len(part) != len(parts[first]):
             raise InputError(

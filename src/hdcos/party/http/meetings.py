@@ -1,12 +1,13 @@
 """The HTTP endpoints of meetings: two clients of a party that talk to each other through it.
 
-A meeting has a name and is between two clients, each of which names the other: nobody else can enter it, or keep its name
-from them. Each takes a seat under an id that it drew, and messages go from seat to seat, numbered, so that one that got
-lost on the way is sent again and counted once. Who takes a seat again under another id begins a new meeting, and what was
-left of the old one is gone.
+A meeting has a name and is between two clients, each of which names the other: nobody else can enter it, or keep its
+name from them. Each takes a seat under an id that it drew, and messages go from seat to seat, numbered, so that one
+that got lost on the way is sent again and counted once. Who takes a seat again under another id begins a new meeting, and
+what was left of the old one is gone.
 
-Messages wait in memory alone, a few for each client: a sender is told to come again when the other is slow. Meetings are
-few, a meeting carries a limited amount (`[limits] meeting_gb`), and one in which nobody asks for anything is forgotten.
+Messages wait in memory alone, a few for each client: a sender is told to come again when the other is slow. Meetings
+are few, a meeting carries a limited amount (`[limits] meeting_gb`), and one in which nobody asks for anything is
+forgotten.
 
 Security  the party sees what clients send. Owners who join their tables send records of TLS between them, filled up to
           few sizes (`hdcos.join.meeting`), so it sees who meets whom, when, and roughly how much they say.
@@ -102,12 +103,12 @@ class Meetings(Handlers):
             raise InputError(f"message {number} comes next, not {query.number}")
         if query.number == number:
             if len(guest.waiting) >= WAITING:
-                text = f"{len(guest.waiting)} messages wait for {query.guest}: send this one again when they are fetched"
+                text = f"{WAITING} messages wait for {query.guest}: send this one again when they are fetched"
                 raise Refused(PolicyRefused(text), 429, retryable=True)
             if meeting.carried + len(content) > 1e9 * self._api.limits.meeting_gb:
                 raise PolicyRefused(
-                    f"a meeting carries {self._api.limits.meeting_gb:g} GB here ([limits] meeting_gb): its operator may "
-                    f"allow more, or the owners join directly (--listen, --connect)"
+                    f"a meeting carries {self._api.limits.meeting_gb:g} GB here ([limits] meeting_gb): its operator "
+                    f"may allow more, or the owners join directly (--listen, --connect)"
                 )
             meeting.carried += len(content)
             guest.waiting.append(content)
