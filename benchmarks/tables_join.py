@@ -148,7 +148,7 @@ def prove_transcripts(seed: int) -> Iterator[Line]:
     others = {"numbers": _digests(range(RUN_ROWS)), "random": generator.integers(0, 256, (RUN_ROWS, 16), np.uint8)}
     for kernels in ("compiled", "reference"):
         for hearer in ("sender", "receiver"):
-            mine = own if hearer == "sender" else own[:RUN_ROWS - 100]
+            mine = own if hearer == "sender" else own[: RUN_ROWS - 100]
             slow = kernels == "reference"
             heard = {name: [_hear(mine, table, slow) for _ in range(RUNS)] for name, table in others.items()}
             lengths = {tuple(len(message) for message in run[1:]) for runs in heard.values() for run in runs}

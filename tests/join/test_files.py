@@ -13,9 +13,9 @@ from hdcos.errors import InputError, PeerLost
 from hdcos.join import files, rows
 from hdcos.join.files import join_file
 from hdcos.join.rows import JoinedRows
-from join.owners import joined, outcomes, plain_join, write_table
-from tls_pair import tls_pair
+from join.owners import joined, plain_join, write_table
 
+pytestmark = pytest.mark.usefixtures("ideal_transfers")
 LETTERS = ["a", "\u00e9", "e\u0301", "\u00df", "\u2126", "\u65e5", "\U0001f600", "Z"]
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
-from party.conftest import command, connected
 
 from hdcos.errors import DataMissing, InputError, PolicyRefused
 from hdcos.join.rows import JoinedRows
@@ -16,6 +17,7 @@ from hdcos.party.config import Limits
 from hdcos.party.http import meetings
 from hdcos.party.http.meetings import MOST_MESSAGE, MOST_OF_CLIENT, WAITING, Meetings
 from join.owners import outcomes, write_table
+from party.conftest import command, connected
 
 IDS = {"north": "0" * 32, "south": "1" * 32}
 
@@ -175,6 +177,13 @@ def test_who_leaves_or_is_silent_is_gone_when_its_messages_are_fetched(handlers,
 # ---- a whole join, at a party of real processes
 
 
+def process(*arguments) -> tuple[int, str]:
+    """A command in a process of its own: two of them run at once."""
+    called = [sys.executable, "-m", "hdcos", *map(str, arguments)]
+    done = subprocess.run(called, capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, done.stdout or done.stderr
+
+
 def test_two_owners_join_at_a_party_by_the_commands_and_upload_what_they_share(home, tmp_path) -> None:
     cluster = ("--cluster", home / "cluster.toml")
     south_token = tmp_path / "south.token"
@@ -190,7 +199,7 @@ def test_two_owners_join_at_a_party_by_the_commands_and_upload_what_they_share(h
         assert code == 0, said
         files[name] = write_table(tmp_path / f"{name}.csv", [f"c{n}" for n in range(40 * number, 40 * number + 100)])
     works = [
-        lambda name=name, other=other: command(
+        lambda name=name, other=other: process(
             *("join", files[name], "--id", "id", "--identity", tmp_path / name, "--json"),
             *("--peer", tmp_path / other / "certificate.pem", "--meet", "march", "--with", other),
             *(*cluster, "--token-file", owners[name], "--wait-s", 20),

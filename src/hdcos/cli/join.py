@@ -38,9 +38,7 @@ def identity(folder: Path, name: str | None, as_json: bool) -> None:
         known = Identity.create(check_name(name), folder)
     certificate = folder / CERTIFICATE_FILE
     if as_json:
-        click.echo(
-            json.dumps({"name": known.name, "certificate": str(certificate), "fingerprint": known.fingerprint})
-        )
+        click.echo(json.dumps({"name": known.name, "certificate": str(certificate), "fingerprint": known.fingerprint}))
         return
     click.echo(f"{known.name}: give {certificate} to the other owner\nfingerprint {known.fingerprint}")
 

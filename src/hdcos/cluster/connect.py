@@ -62,9 +62,7 @@ def connect(
     return Cluster(HttpsTransport(place, secret, timeout_s), bits)
 
 
-def reach_party(
-    cluster: str | os.PathLike[str] | None, token: str | None, rank: int, timeout_s: float = 30.0
-) -> Party:
+def reach_party(cluster: str | os.PathLike[str] | None, token: str | None, rank: int, timeout_s: float = 30.0) -> Party:
     """One party of a cluster, for what concerns no shares. File and secret are found as `connect` finds them."""
     place, secret = _find(cluster, token)
     record = _read_cluster(place)

@@ -236,9 +236,7 @@ def _column(path: Path, table: Any, name: str) -> Array:
 # ---- CSV
 
 
-def _read_csv(
-    path: Path, at_once: int | None = None, left_out: tuple[str, ...] = ()
-) -> Iterator[tuple[Header, Array]]:
+def _read_csv(path: Path, at_once: int | None = None, left_out: tuple[str, ...] = ()) -> Iterator[tuple[Header, Array]]:
     """The names of the columns, if the first line has them, and the numbers, of this many lines at once or of all."""
     width = 0
     with _text(path) as text:

@@ -67,9 +67,7 @@ class Receiver:
     def start(self, answer: bytes) -> None:
         """With what the sender sent for the base transfers."""
         size = len(answer) // _GROUPS
-        pairs = [
-            pair for i, base in enumerate(self._bases) for pair in base.keys(answer[i * size : (i + 1) * size])
-        ]
+        pairs = [pair for i, base in enumerate(self._bases) for pair in base.keys(answer[i * size : (i + 1) * size])]
         self._zero, self._one = (_schedules([pair[c] for pair in pairs]) for c in (0, 1))
         self._code = _code(self._session)
 

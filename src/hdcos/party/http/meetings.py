@@ -2,8 +2,8 @@
 
 A meeting has a name and is between two clients, each of which names the other: nobody else can enter it, or keep its
 name from them. Each takes a seat under an id that it drew, and messages go from seat to seat, numbered, so that one
-that got lost on the way is sent again and counted once. Who takes a seat again under another id begins a new meeting, and
-what was left of the old one is gone.
+that got lost on the way is sent again and counted once. Who takes a seat again under another id begins a new meeting,
+and what was left of the old one is gone.
 
 Messages wait in memory alone, a few for each client: a sender is told to come again when the other is slow. Meetings
 are few, a meeting carries a limited amount (`[limits] meeting_gb`), and one in which nobody asks for anything is
