@@ -646,6 +646,7 @@ struct Bound {
 };
 
 void bind_ot(nb::module_& parent);  // ot_module.cpp
+void bind_oprf(nb::module_& parent);  // oprf_module.cpp
 
 NB_MODULE(_native, m) {
     nb::set_leak_warnings(false);  // Python keeps kernels in caches until the process ends
@@ -653,6 +654,7 @@ NB_MODULE(_native, m) {
     m.def("levels", &levels, "Instruction sets this processor can run, fastest last.");
     m.def("keep_memory", &keep_memory, "Keep freed pages in the process.");
     bind_ot(m);
+    bind_oprf(m);
     const auto as_is = [](const char* name) { return nb::arg(name).noconvert(); };
     nb::class_<Bound>(m, "Kernels", "The kernels of one instruction set.")
         .def(nb::init<const std::string&>(), "level"_a)

@@ -23,6 +23,7 @@ from click.testing import CliRunner
 
 from hdcos import nn
 from hdcos.cli import main
+from hdcos.link import Identity
 
 USAGE = 2
 PORT = "127.0.0.1:1"
@@ -126,6 +127,8 @@ class Workshop:
         parquet.write_table(words, folder / "words.parquet")
         (folder / "rows.idx").write_bytes(struct.pack(">BBBBII", 0, 0, 8, 2, 4, 3) + bytes(12))
         nn.models.mlp([3, 4, 1]).save(folder / "model.safetensors")
+        for name in ("north", "south"):
+            Identity.create(name, folder / name)
         (folder / "config.toml").write_text(CONFIG)
         self.reach = ("--cluster", str(self.home / "cluster.toml"), "--token-file", str(folder / "secret"))
         self.reach += ("--timeout-s", "0.2")  # no cluster runs: a command that tries to reach it should not wait long
@@ -189,6 +192,31 @@ def _models(shop: Workshop) -> Iterator[Mistake]:
 DATA = ("rows.csv", "rows.csv.gz", "rows.npy", "rows.npz", "packed.npz", "rows.parquet", "rows.idx")
 
 
+def _joins(shop: Workshop) -> Iterator[Mistake]:
+    """Ids, identities and joined rows; nobody is ever reached."""
+    rows, mine, other = (str(shop.folder / name) for name in ("rows.csv", "north", "south/certificate.pem"))
+    known = ("--identity", mine, "--peer", other, "--connect", PORT)
+    for name in ("rows.csv", "rows.parquet"):
+        yield from _file_argument(shop, name, "join", "{}", "--id", "a", *known)
+    yield from _file_argument(
+        shop, "certificate.pem", "join", rows, "--id", "a", "--identity", mine, "--peer", "{}", "--connect", PORT
+    )
+    for column, words in (("z", "'z'"), ("y", "--first")):
+        yield Mistake(("join", rows, "--id", column, *known), 1, words)
+    yield Mistake(("join", str(shop.folder / "rows.npy"), "--id", "a", *known), 1, "rows.npy")
+    yield Mistake(("join", rows, "--id", "a", *known, "--meet", "m"), USAGE, "--listen")
+    yield Mistake(("join", rows, "--id", "a", *known[:4], "--meet", "m"), USAGE, "--with")
+    yield Mistake(("join", rows, "--id", "a", *known[:4]), USAGE, "--connect")
+    yield Mistake(("join", rows, "--id", "a", *known[:4], "--connect", "nowhere"), 1, "nowhere")
+    yield Mistake(("join", rows, "--id", "a", *known, "--wait-s", "0.01"), 1, PORT)
+    yield Mistake(("join", rows, "--id", "a", *known[:2], "--peer", f"{mine}/certificate.pem", *known[4:]), 1, "own")
+    yield Mistake(("join", rows, "--id", "a", *known, "--output", str(shop.folder)), USAGE, "--output")
+    yield Mistake(("upload", rows, "--name", "d", "--join", rows, *shop.reach), 1, "rows.csv")
+    yield Mistake(("identity", str(shop.folder / "nobody")), 1, "--name")
+    yield Mistake(("identity", mine, "--name", "north"), 1, "already")
+    yield Mistake(("identity", str(shop.folder / "x"), "--name", "../x"), 1, "name")
+
+
 def _tables(shop: Workshop) -> Iterator[Mistake]:
     cluster = shop.reach
     for name in DATA:
@@ -199,6 +227,7 @@ def _tables(shop: Workshop) -> Iterator[Mistake]:
     for name in ("rows.csv", "rows.npz"):
         yield from _file_argument(shop, name, "upload", "{}", "--name", "d", *cluster)
     yield Mistake(("upload", str(shop.folder / "words.parquet"), "--name", "d", *cluster), 1, "words.parquet")
+    yield from _joins(shop)
     for text, names in (
         ("a,b\n1,two\n", "line 2, column b"),
         ("a,b\n1,2\n\n3,4,5\n", "line 4"),

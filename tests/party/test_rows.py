@@ -104,3 +104,23 @@ def test_rows_that_come_in_pieces_go_to_a_file_when_they_are_many(monkeypatch) -
         whole = np.concatenate(pieces)
         assert source.shape == whole.shape
         assert np.array_equal(source.take(np.arange(len(whole))), whole)
+
+
+def test_columns_stand_beside_columns_of_the_same_join_alone() -> None:
+    x, y = HeldRows(WORDS), HeldRows(WORDS[:, :1].copy())
+
+    def beside(one: str, other: str, rows: int = len(WORDS)) -> Dataset:
+        sets = {
+            "a v1": Dataset(x, 3, None, "north", one),
+            "b v2": Dataset(HeldRows(y.words[:rows]), 1, None, "south", other),
+        }
+        return join_datasets(sets, ["a v1", "b v2"], "columns")
+
+    for same in ("", "0" * 32):
+        assert len(beside(same, same)) == len(WORDS)
+    with pytest.raises(InputError, match=r"north \(a\) are those of join 0000.*south \(b\) are those of join 1111"):
+        beside("0" * 32, "1" * 32)
+    with pytest.raises(InputError, match=r"south \(b\) are those of join 1111.*north \(a\) are of no join.*--join"):
+        beside("", "1" * 32)
+    with pytest.raises(InputError, match=r"north uploaded \d+ rows of a join and south 1"):
+        beside("0" * 32, "0" * 32, 1)

@@ -207,6 +207,7 @@ class Dataset(TypedDict):
     bytes: int
     received: int
     columns: Sequence[str] | None
+    join: str
 
 
 class Datasets(TypedDict):
@@ -219,6 +220,12 @@ class DatasetVersions(TypedDict):
     """All versions of a data set."""
 
     versions: list[Dataset]
+
+
+class Attendance(TypedDict):
+    """Whether the other client is at the meeting."""
+
+    present: bool
 
 
 class Received(TypedDict):

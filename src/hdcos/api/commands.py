@@ -217,6 +217,7 @@ class KeepData(Command, frozen=True):
     features: Whole
     outputs: Whole
     columns: list[str] | None = None
+    join: str = ""
 
 
 class AddRows(Command, frozen=True):

@@ -166,6 +166,8 @@ class DatasetRequest(Request, frozen=True):
     columns: list[Annotated[str, Meta(min_length=1, max_length=200)]] | None = None
     by_rows: bool = False
     """Whether the bytes are those of the rows, each its features, then its targets; else all features come first."""
+    join: Id | None = None
+    """The join that put the rows into their order, if one did: the same with both owners of the columns."""
 
 
 class UploadQuery(Request, frozen=True):
@@ -178,6 +180,27 @@ class CompleteRequest(Request, frozen=True):
     """The hash of all bytes of an upload."""
 
     sha256: Annotated[str, Meta(max_length=100)]
+
+
+class MeetingQuery(Request, frozen=True):
+    """The other client at a meeting."""
+
+    guest: Client
+
+
+class MessageQuery(Request, frozen=True):
+    """The other client at a meeting, and the number of a message to it, from 0."""
+
+    guest: Client
+    number: Annotated[int, Meta(ge=0, le=1 << 40)]
+
+
+class ReceiveQuery(Request, frozen=True):
+    """The other client at a meeting, the number of a message from it, and how long to wait for that."""
+
+    guest: Client
+    number: Annotated[int, Meta(ge=0, le=1 << 40)]
+    wait_s: Annotated[float, Meta(ge=0, le=20)] = 0.0
 
 
 class GrantRequest(Request, frozen=True):

@@ -20,6 +20,7 @@ from hdcos.cluster.cluster import Cluster
 from hdcos.cluster.connect import connect
 from hdcos.data.tables import read_pieces, read_table
 from hdcos.errors import DataMissing, InputError
+from hdcos.join.rows import JoinedRows
 from hdcos.secure.labels import LABEL, LOGITS, PROBA
 from hdcos.secure.training.plan import LOSSES
 
@@ -140,6 +141,7 @@ def share_model(
 @click.option("--outputs", default=1, show_default=True, help="Of the network to be trained: 1 for two classes.")
 @click.option("--loss", type=click.Choice(LOSSES), help="Of the training to come: squared for a regression.")
 @click.option("--allow", multiple=True, help="Another client that may train on it, and so learn of it.")
+@click.option("--join", "joined", type=common.FILE, help="What `hdcos join` wrote: upload those rows, in that order.")
 @reach_cluster
 def upload(
     reach: Reach,
@@ -150,15 +152,24 @@ def upload(
     outputs: int,
     loss: str | None,
     allow: tuple[str, ...],
+    joined: Path | None,
 ) -> None:
     """Split the rows of FILE between the parties, who keep their shares under a NAME.
 
     CSV, Parquet and NPY files are read piece by piece and may be larger than memory.
     """
-    first = next(read_pieces(file, label, features))  # what is wrong with all of it is said before anybody is asked
+    taken = None if joined is None else JoinedRows.read(joined)
+    ids = () if taken is None else taken.columns
+    first = next(read_pieces(file, label, features, ids))  # what is wrong with all of it is said before all else
+    if taken is not None:
+        taken.check(file)
     with reach() as cluster:
         with common.about(file):
-            rows = cluster.upload(file, name=name, outputs=outputs, loss=loss, label=label, features=features)
+            if taken is None:
+                rows = cluster.upload(file, name=name, outputs=outputs, loss=loss, label=label, features=features)
+            else:
+                pieces = taken.pieces(read_pieces(file, label, features, ids))
+                rows = cluster.upload(pieces, name=name, outputs=outputs, loss=loss, join=taken.join)
         for client in allow:
             cluster.allow_training(name, client)
     click.echo(f"{name}: {rows} rows{'' if first.y is None else ' with labels'}")

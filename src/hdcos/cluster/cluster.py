@@ -114,6 +114,7 @@ class Cluster:
         loss: str | None = None,
         label: str | int | None = None,
         features: str | None = None,
+        join: str | None = None,
     ) -> int:
         """Split one owner's rows, and labels if it has them, between the parties, who keep them; returns how many.
 
@@ -123,12 +124,14 @@ class Cluster:
 
         `outputs` is the number of outputs of the network that will be trained: 1 for two classes, else one per class.
         With loss="squared" and one output, `y` holds the numbers of a regression instead of classes. A name in use
-        gets a new version.
+        gets a new version. `join` is the id of the join that put the rows into their order (`hdcos.join`): columns of
+        several owners are trained on side by side only if they have the same.
         """
         check_name(name)
         stream = encode_stream(x, y, outputs, loss, label, features)
         shares = (split_words({"rows": words}) for words in stream.words)
-        return self.transport.upload(name, secrets.token_hex(16), stream.record, shares)
+        record = stream.record if join is None else {**stream.record, "join": check_id(join, "join")}
+        return self.transport.upload(name, secrets.token_hex(16), record, shares)
 
     def datasets(self) -> list[dict[str, Any]]:
         """All data sets that this caller may train on."""

@@ -57,13 +57,29 @@ def connect(
     environment variables HDCOS_CLUSTER and HDCOS_TOKEN say. `phase_bits` is the precision of cosines of what is shared
     or trained here; with `exact` phases are opened unrounded.
     """
+    place, secret = _find(cluster, token)
+    bits = choose_bits(phase_bits, exact)
+    return Cluster(HttpsTransport(place, secret, timeout_s), bits)
+
+
+def reach_party(cluster: str | os.PathLike[str] | None, token: str | None, rank: int, timeout_s: float = 30.0) -> Party:
+    """One party of a cluster, for what concerns no shares. File and secret are found as `connect` finds them."""
+    place, secret = _find(cluster, token)
+    record = _read_cluster(place)
+    try:
+        return Party(rank, record.get(f"party{rank}", {}), token_for(secret, str(record["id"]), rank), timeout_s)
+    except InputError as error:
+        raise InputError(f"{place}: {error}") from None
+
+
+def _find(cluster: str | os.PathLike[str] | None, token: str | None) -> tuple[str | os.PathLike[str], str]:
+    """The cluster file and the client's secret, from the environment where they are not named."""
     cluster, token = cluster or os.environ.get("HDCOS_CLUSTER"), token or os.environ.get("HDCOS_TOKEN")
     if not cluster:
         raise DataMissing("which cluster? Name its cluster file, or set HDCOS_CLUSTER")
     if not token:
         raise DataMissing("a client needs its secret: pass token=..., or set HDCOS_TOKEN (`hdcos token new` makes one)")
-    bits = choose_bits(phase_bits, exact)
-    return Cluster(HttpsTransport(cluster, token.strip(), timeout_s), bits)
+    return cluster, token.strip()
 
 
 class HttpsTransport:

@@ -86,6 +86,16 @@ class Party:
         except ValueError as error:  # InputError is one
             raise FrameError(f"party {self.rank} answered with something else than a result: {error}") from None
 
+    def meet(self, method: str, path: str, body: bytes | None = None) -> bytes:
+        """The bytes of an answer, to bytes that are sent."""
+        try:
+            answer = self._pool.urlopen(method, path, body=body, headers=self._headers, retries=False)
+        except HTTPError as error:
+            raise RetryableError(self._lost(error)) from None
+        if answer.status >= 400:
+            raise self._error(answer.status, answer.data)
+        return answer.data
+
     def look(self, path: str) -> tuple[int, dict[str, Any]]:
         """What a resource says, whatever its status: for those who want to know how a party is."""
         try:

@@ -249,7 +249,7 @@ class LinkTransport:
     def upload(self, name: str, version: str, record: Mapping[str, Any], pieces: Iterable[Shares]) -> int:
         rows, new = 0, {"name": name, "version": version}
         try:
-            known = (record["features"], record["outputs"], record.get("columns"))
+            known = (record["features"], record["outputs"], record.get("columns"), record.get("join", ""))
             self.ask(commands.KeepData(name, version, *known))
             for shares in pieces:
                 self.ask(commands.AddRows(name, version), arrays=shares)
@@ -260,7 +260,7 @@ class LinkTransport:
                 self._forget(new)
             raise
         older, size = self._datasets.get(name), 8 * rows * (record["features"] + record["outputs"])
-        told = {"columns": None, **record, "rows": rows, "complete": True, "bytes": size, "received": size}
+        told = {"columns": None, "join": "", **record, "rows": rows, "complete": True, "bytes": size, "received": size}
         self._datasets[name] = {**new, **told}
         if older is not None:
             self._forget(older)

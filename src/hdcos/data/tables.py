@@ -20,7 +20,7 @@ import struct
 import warnings
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -78,25 +78,35 @@ def _find(path: str | os.PathLike[str]) -> tuple[Path, str]:
 
 
 def read_pieces(
-    path: str | os.PathLike[str], label: str | int | None = None, features: str | None = None
+    path: str | os.PathLike[str],
+    label: str | int | None = None,
+    features: str | None = None,
+    leave_out: Sequence[str] = (),
 ) -> Iterator[Table]:
-    """The table in a file, piece by piece: CSV, Parquet and NPY files may be larger than memory."""
+    """The table in a file, piece by piece: CSV, Parquet and NPY files may be larger than memory.
+
+    Columns of CSV and Parquet files that are left out, such as ids, need not hold numbers.
+    """
     place, kind = _find(path)
     with name_errors(place, "a table"):
         done = 0
-        for piece in _read_pieces(place, kind, label, features):
+        for piece in _read_pieces(place, kind, label, features, tuple(leave_out)):
             yield _check(place, piece, done)
             done += len(piece)
         if not done:
             raise InputError(f"{place} is not a table of numbers: it has no rows")
 
 
-def _read_pieces(path: Path, kind: str, label: str | int | None, features: str | None) -> Iterator[Table]:
+def _read_pieces(
+    path: Path, kind: str, label: str | int | None, features: str | None, left_out: tuple[str, ...]
+) -> Iterator[Table]:
+    if left_out and kind not in (".csv", ".parquet", ".pq"):
+        raise InputError(f"{path} has no columns with names, of which {', '.join(left_out)} could be left out")
     if kind == ".csv":
-        for header, values in _read_csv(path, PIECE_ROWS):
+        for header, values in _read_csv(path, PIECE_ROWS, left_out):
             yield _split(path, values, label, header)
     elif kind in (".parquet", ".pq"):
-        yield from _read_parquet(path, label, PIECE_ROWS)
+        yield from _read_parquet(path, label, PIECE_ROWS, left_out)
     elif kind == ".npy":
         whole = _check_shape(path, _read_numpy(path, kind, label, "x", mapped=True))
         yield from (Table(whole.x[start : start + PIECE_ROWS], None) for start in range(0, len(whole), PIECE_ROWS))
@@ -194,7 +204,9 @@ def _read_images(path: Path, label: str | None) -> Table:
         return Table(x, read_idx(path.parent / label))
 
 
-def _read_parquet(path: Path, label: str | int | None, at_once: int | None = None) -> Iterator[Table]:
+def _read_parquet(
+    path: Path, label: str | int | None, at_once: int | None = None, left_out: tuple[str, ...] = ()
+) -> Iterator[Table]:
     try:
         import pyarrow.parquet as parquet
         from pyarrow import Table as ArrowTable
@@ -206,7 +218,7 @@ def _read_parquet(path: Path, label: str | int | None, at_once: int | None = Non
         else:
             tables = (ArrowTable.from_batches([batch]) for batch in parquet.ParquetFile(path).iter_batches(at_once))
         for table in tables:
-            names = list(table.column_names)
+            names = [name for name in table.column_names if name not in left_out]
             yield _split(path, np.stack([_column(path, table, name) for name in names], axis=1), label, names)
     except InputError:
         raise
@@ -224,25 +236,32 @@ def _column(path: Path, table: Any, name: str) -> Array:
 # ---- CSV
 
 
-def _read_csv(path: Path, at_once: int | None = None) -> Iterator[tuple[Header, Array]]:
+def _read_csv(path: Path, at_once: int | None = None, left_out: tuple[str, ...] = ()) -> Iterator[tuple[Header, Array]]:
     """The names of the columns, if the first line has them, and the numbers, of this many lines at once or of all."""
     width = 0
     with _text(path) as text:
-        header = _header(path, text)
+        header, taken = _header(path, text), None
+        if left_out:
+            taken = [number for number, name in enumerate(header or ()) if name not in left_out]
+            header = [name for name in header or () if name not in left_out]
+            if not taken:
+                raise InputError(f"{path} has no columns with names but {', '.join(left_out)}, which are left out")
         pieces: Iterable[Any] = [text] if at_once is None else iter(lambda: list(islice(text, at_once)), [])
         for lines in pieces:
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", UserWarning)  # NumPy warns of lines without rows
-                    values = np.loadtxt(lines, np.float64, delimiter=",", comments=None, ndmin=2, quotechar='"')
+                    values = np.loadtxt(
+                        lines, np.float64, delimiter=",", comments=None, ndmin=2, quotechar='"', usecols=taken
+                    )
             except UnicodeDecodeError:
                 raise
             except ValueError as error:
-                _explain(path, str(error))
+                _explain(path, str(error), left_out)
             if not len(values):
                 continue
             if not np.isfinite(values).all() or width not in (0, values.shape[1]):
-                _explain(path, "a number is not finite, or a line has other cells than those before")
+                _explain(path, "a number is not finite, or a line has other cells than those before", left_out)
             width = values.shape[1]
             yield header, values
     if not width:
@@ -283,7 +302,7 @@ def _header(path: Path, text: TextIO) -> Header:
     return names
 
 
-def _explain(path: Path, otherwise: str) -> NoReturn:
+def _explain(path: Path, otherwise: str, left_out: tuple[str, ...] = ()) -> NoReturn:
     """InputError with the line and the column of the first cell that is no number."""
     with _text(path) as text:
         header = _header(path, text)
@@ -295,6 +314,8 @@ def _explain(path: Path, otherwise: str) -> NoReturn:
             if row and len(row) != width:
                 raise InputError(f"{path}, line {line}: {len(row)} cells, where the lines before have {width}")
             for number, cell in enumerate(row):
+                if header is not None and header[number] in left_out:
+                    continue
                 if not _is_number(cell) or not math.isfinite(float(cell)):
                     column = header[number] if header is not None else str(number + 1)
                     raise InputError(

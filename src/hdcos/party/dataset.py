@@ -19,6 +19,9 @@ class Dataset:
     rows: RowSource = field(repr=False)
     features: int
     columns: Names | None = None
+    owner: str = ""
+    join: str = ""
+    """The join that put its rows into their order, if one did."""
 
     def __len__(self) -> int:
         return self.rows.shape[0]
@@ -76,11 +79,35 @@ def _join_rows(parts: Sequence[Dataset], names: Sequence[str], wanted: Names | N
     return Dataset(rows, fitting[0].features, wanted)
 
 
+def _check_joins(parts: Sequence[Dataset], names: Sequence[str]) -> None:
+    """Rows that were joined stand beside rows of the same join: by position others would be of somebody else."""
+    first = next((number for number, part in enumerate(parts) if part.join), None)
+    if first is None:
+        return
+    for part, name in zip(parts, names, strict=True):
+        if part.join != parts[first].join:
+            told = [
+                f"the rows of {one.owner or 'an owner'} ({named.split()[0]}) are "
+                + (f"those of join {one.join}" if one.join else "of no join")
+                for one, named in ((parts[first], names[first]), (part, name))
+            ]
+            raise InputError(
+                f"{' and '.join(told)}: they do not belong side by side. Both owners run `hdcos join` and upload what "
+                f"it wrote (`hdcos upload --join`)"
+            )
+        if len(part) != len(parts[first]):
+            raise InputError(
+                f"{parts[first].owner or 'an owner'} uploaded {len(parts[first])} rows of a join and "
+                f"{part.owner or 'an owner'} {len(part)}: upload all rows of it (`hdcos upload --join`)"
+            )
+
+
 def _join_columns(parts: Sequence[Dataset], names: Sequence[str], wanted: Names | None) -> Dataset:
     """Columns of several owners."""
     labelled = [part for part in parts if part.targets]
     if len(labelled) != 1:
         raise InputError(f"exactly one of {list(names)} must bring the labels, {len(labelled)} do")
+    _check_joins(parts, names)
     shapes = [part.shape for part in parts]
     if len({shape[0] for shape in shapes}) != 1:
         raise InputError(f"columns of shapes {shapes} do not have the same rows")

@@ -234,9 +234,10 @@ class LocalFront:
         match command:
             case commands.KeepModel(name, version, architecture, phase_bits):
                 store.keep_model(name, version, architecture, phase_bits, CALLER, arrays)
-            case commands.KeepData(name, version, features, outputs, columns):
+            case commands.KeepData(name, version, features, outputs, columns, join):
                 names = check_names(columns, features)
-                store.begin_dataset(StoredDataset(name, version, 0, features, outputs, False, CALLER, names))
+                known = (name, version, 0, features, outputs, False, CALLER, names)
+                store.begin_dataset(StoredDataset(*known, join_id=join))
             case commands.FindData(name, version, rows, features, outputs, columns, where):
                 names = check_names(columns, features)
                 store.find_dataset(StoredDataset(name, version, rows, features, outputs, True, CALLER, names), where)

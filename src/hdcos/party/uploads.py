@@ -52,6 +52,8 @@ class StoredDataset:
     columns: Names | None = None
     by_rows: bool = False
     """Whether its bytes come row by row; otherwise all features come first, then all targets."""
+    join_id: str = ""
+    """The join that put its rows into their order, if one did."""
 
     @property
     def width(self) -> int:

@@ -346,7 +346,9 @@ class Worker(Generic[A]):
         job = self._store.job(command.job)
         spec, model = job.spec, Network.outline(job.spec["architecture"])
         datasets = {
-            f"{item.name} {item.version}": Dataset(self._store.dataset_rows(item), item.features, item.columns)
+            f"{item.name} {item.version}": Dataset(
+                self._store.dataset_rows(item), item.features, item.columns, item.owner, item.join_id
+            )
             for item in self._store.job_data(job, command.datasets)
         }
         data = join_datasets(datasets, [" ".join(item) for item in command.datasets], spec["join"], model.feature_names)
