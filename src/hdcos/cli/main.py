@@ -45,6 +45,7 @@ PLACES = {
     **{"convert": "convert", "cost": "cost", "demo": "demo", "plan": "plan", "train": "train", "doctor": "doctor"},
     **dict.fromkeys(["approve", "dealer", "init", "node", "party", "quota", "retry", "token", "workers"], "nodes"),
     **dict.fromkeys(["deal", "jobs", "models", "predict", "reveal", "share-model", "upload"], "remote"),
+    **dict.fromkeys(["datasets", "forget"], "kept"),
 }
 """Commands, and the modules they are in. A node that is started need not wait for what tables and charts import."""
 

@@ -57,13 +57,20 @@ def connect(
     environment variables HDCOS_CLUSTER and HDCOS_TOKEN say. `phase_bits` is the precision of cosines of what is shared
     or trained here; with `exact` phases are opened unrounded.
     """
+    bits = choose_bits(phase_bits, exact)
+    return Cluster(open_transport(cluster, token, timeout_s), bits)
+
+
+def open_transport(
+    cluster: str | os.PathLike[str] | None, token: str | None, timeout_s: float, greet: bool = True
+) -> HttpsTransport:
+    """The way to the two parties; without `greet`, one that is away is noticed when it is asked."""
     cluster, token = cluster or os.environ.get("HDCOS_CLUSTER"), token or os.environ.get("HDCOS_TOKEN")
     if not cluster:
         raise DataMissing("which cluster? Name its cluster file, or set HDCOS_CLUSTER")
     if not token:
         raise DataMissing("a client needs its secret: pass token=..., or set HDCOS_TOKEN (`hdcos token new` makes one)")
-    bits = choose_bits(phase_bits, exact)
-    return Cluster(HttpsTransport(cluster, token.strip(), timeout_s), bits)
+    return HttpsTransport(cluster, token.strip(), timeout_s, greet)
 
 
 class HttpsTransport:
@@ -71,7 +78,7 @@ class HttpsTransport:
 
     keeps_checkpoints = True
 
-    def __init__(self, cluster: str | os.PathLike[str], secret: str, timeout_s: float) -> None:
+    def __init__(self, cluster: str | os.PathLike[str], secret: str, timeout_s: float, greet: bool = True) -> None:
         record = _read_cluster(cluster)
         self.id = str(record.get("id", ""))
         self.has_dealer = record.get("dealer") != "none"
@@ -86,21 +93,25 @@ class HttpsTransport:
             raise InputError("the cluster file names one party twice: both shares would go to the same place")
         self._threads = ThreadPoolExecutor(8, thread_name_prefix="party")
         self._ended = False
-        try:
-            self._greet()
-        except BaseException:
-            self.close()
-            raise
+        if greet:
+            try:
+                self._greet()
+            except BaseException:
+                self.close()
+                raise
 
     def _greet(self) -> None:
         """Each party must be the one that it should be."""
         for rank, answer in enumerate(self.patiently("GET", "/v2")):
-            known = answer.meta.get("parameters", {})
-            if (known.get("party"), known.get("cluster")) != (rank, self.id):
-                raise HandshakeError(
-                    f"{self.both[rank].address} is party {known.get('party')} of cluster {known.get('cluster')}, "
-                    f"not party {rank} of {self.id}"
-                )
+            self._recognise(rank, answer)
+
+    def _recognise(self, rank: int, answer: Answer) -> None:
+        known = answer.meta.get("parameters", {})
+        if (known.get("party"), known.get("cluster")) != (rank, self.id):
+            raise HandshakeError(
+                f"{self.both[rank].address} is party {known.get('party')} of cluster {known.get('cluster')}, "
+                f"not party {rank} of {self.id}"
+            )
 
     # ---- questions
 
@@ -129,6 +140,21 @@ class HttpsTransport:
     def patiently(self, *question: Any, **more: Any) -> list[Answer]:
         """Ask something that may be asked twice, again and again while a party says that it is not ready."""
         return ask_again(lambda: self.ask(*question, **more), self.timeout_s)
+
+    def each(self, method: str, path: str) -> list[Answer | HdcosError]:
+        """One question to each party, and what it answered or why it did not: for what one is told though the other is
+        away."""
+
+        def ask_one(rank: int) -> Answer | HdcosError:
+            try:
+                self._recognise(rank, self.both[rank].ask("GET", "/v2", None, None))
+                return self.both[rank].ask(method, path, None, None)
+            except RetryableError as error:
+                return error.error
+            except HdcosError as error:
+                return error
+
+        return list(self._threads.map(ask_one, (0, 1)))
 
     # ---- models
 
@@ -231,7 +257,8 @@ class HttpsTransport:
         """Piece by piece; a piece that got lost is sent again."""
         path = f"/v2/datasets/{name}/{version}"
         try:
-            self.ask("POST", "/v2/datasets", {"name": name, "version": version, "by_rows": True, **record})
+            begun = self.ask("POST", "/v2/datasets", {"name": name, "version": version, "by_rows": True, **record})
+            number = max(int(answer.meta["number"]) for answer in begun)
             digests, offset, rows = [hashlib.sha256(), hashlib.sha256()], 0, 0
             for shares in pieces:
                 content = [np.ascontiguousarray(share["rows"], dtype="<u8").tobytes() for share in shares]
@@ -239,7 +266,7 @@ class HttpsTransport:
                     digest.update(words)
                 self.patiently("PUT", f"{path}?offset={offset}", raw=content)
                 offset, rows = offset + len(content[0]), rows + len(shares[0]["rows"])
-            stated = [{"sha256": digest.hexdigest()} for digest in digests]
+            stated = [{"sha256": digest.hexdigest(), "number": number} for digest in digests]
             while not all(answer.meta["complete"] for answer in self.patiently("POST", f"{path}/complete", stated)):
                 time.sleep(WAIT_S)  # a party that writes for long says so now and then
             return rows
@@ -249,8 +276,12 @@ class HttpsTransport:
             raise
 
     def datasets(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.ask("GET", "/v2/datasets")[0].meta["datasets"]
-        return found
+        """As both parties know them: complete if it is so at both, and gone when the first of them removes it."""
+        here, there = (
+            {(item["owner"], item["name"], item["version"]): item for item in answer.meta["datasets"]}
+            for answer in self.ask("GET", "/v2/datasets")
+        )
+        return [_both_hold(here.get(key), there.get(key)) for key in dict.fromkeys([*here, *there])]
 
     def forget_data(self, name: str) -> None:
         self.ask("DELETE", f"/v2/datasets/{name}")
@@ -408,6 +439,20 @@ def _both(zero: dict[str, Any], one: dict[str, Any]) -> dict[str, Any]:
         "queries": fewest["queries"],
         "queries_allowed": fewest["queries_allowed"],
         "error": zero["error"] or one.get("error", ""),
+    }
+
+
+def _both_hold(zero: dict[str, Any] | None, one: dict[str, Any] | None) -> dict[str, Any]:
+    """A data set as both parties know it, or as the one that has it."""
+    if zero is None or one is None:
+        return {**(zero or one or {}), "complete": False}
+    ends = [item["expires"] for item in (zero, one) if item["expires"]]
+    return {
+        **zero,
+        "complete": zero["complete"] and one["complete"],
+        "number": max(zero["number"], one["number"]),
+        "allowed": [client for client in zero["allowed"] if client in one["allowed"]],
+        "expires": min(ends, default=0.0),
     }
 
 
