@@ -90,6 +90,17 @@ def private_folder(place: Path) -> Path:
     return place
 
 
+def remove_empty(folder: Path) -> None:
+    """Remove a folder that nothing is in: its name may say what was."""
+    try:
+        folder.rmdir()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+
+
 @contextmanager
 def full_disk_named(place: Path) -> Iterator[None]:
     """What fails because the disk is full fails by name."""

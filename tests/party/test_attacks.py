@@ -287,12 +287,16 @@ def test_nobody_trains_on_data_without_its_owners_leave(cluster, eve, unharmed) 
     cluster.allow_training("patients", "eve")
     assert "patients" in {item["name"] for item in eve.datasets()}
     assert eve.fit(spy, "patients", epochs=1, batch_size=4, lr=0.5, loss="squared").predict(x).shape == (4, 2)
-    with pytest.raises(PolicyRefused):
+    with pytest.raises(DataMissing, match="no data set of eve"):
         eve.forget_data("patients")
-    with pytest.raises(PolicyRefused):
+    with pytest.raises(DataMissing, match="no data set of eve"):
         eve.allow_training("patients", "mallory")
-    with pytest.raises(PolicyRefused):
-        eve.upload(x, name="patients")
+    eve.upload(x[:3], name="patients")  # a name is its owner's own
+    owners = {item["owner"]: item["rows"] for item in cluster.datasets() if item["name"] == "patients"}
+    assert owners == {"me": 4}
+    assert {item["owner"] for item in eve.datasets() if item["name"] == "patients"} == {"me", "eve"}
+    eve.forget_data("patients")
+    assert "patients" in {item["name"] for item in cluster.datasets()}
 
 
 def test_a_job_does_not_replace_another_clients_model(cluster, eve, unharmed) -> None:

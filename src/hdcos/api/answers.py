@@ -196,10 +196,16 @@ class Evaluated(TypedDict):
 
 
 class Dataset(TypedDict):
-    """A version of a data set."""
+    """A version of a data set. `number` counts the versions of its name; `allowed` are clients that may train on it,
+    told to its owner alone; it is removed at `expires`, in seconds since 1970, or when its owner says so (0)."""
 
     name: str
     version: str
+    number: int
+    owner: str
+    own: bool
+    allowed: list[str]
+    expires: float
     rows: int
     features: int
     outputs: int

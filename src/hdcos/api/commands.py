@@ -74,6 +74,14 @@ class Drop(Command, frozen=True):
     versions: list[str]
 
 
+class DropData(Command, frozen=True):
+    """Forget stored versions of a data set, which both parties have a newer one of and no job uses."""
+
+    answered: ClassVar[bool] = True
+    name: str
+    versions: list[str]
+
+
 class Order(Command, frozen=True):
     """Have material made until this many executions were ordered in all."""
 

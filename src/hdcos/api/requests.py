@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from hdcos.api.bodies import Tensor
-from hdcos.checks import ID, ID_WORDS, NAME, NAME_WORDS
+from hdcos.checks import ID, ID_WORDS, NAME, NAME_WORDS, OWNED, OWNED_WORDS
 from hdcos.secure.compile import MOST_PHASE_BITS, PHASE_BITS, WHOLE_TURN
 
 MOST_EPOCHS = 10_000
 MOST_AUDITED = 1000
 Id = Annotated[str, Meta(pattern=ID, description=ID_WORDS)]
 Name = Annotated[str, Meta(pattern=NAME, description=NAME_WORDS)]
+Owned = Annotated[str, Meta(pattern=OWNED, description=OWNED_WORDS)]
 Client = Annotated[str, Meta(min_length=1, max_length=100)]
 Mode = Literal["shares", "masked"]
 Output = Literal["logits", "label"]
@@ -168,6 +169,10 @@ class DatasetRequest(Request, frozen=True):
     """Whether the bytes are those of the rows, each its features, then its targets; else all features come first."""
     join: Id | None = None
     """The join that put the rows into their order, if one did: the same with both owners of the columns."""
+    keep_days: Annotated[float, Meta(gt=0, le=36500)] | None = None
+    """Until it is removed; otherwise as long as the operator keeps data sets."""
+    job: Id | None = None
+    """The job whose rows these are: they go when it ends."""
 
 
 class UploadQuery(Request, frozen=True):
@@ -177,9 +182,10 @@ class UploadQuery(Request, frozen=True):
 
 
 class CompleteRequest(Request, frozen=True):
-    """The hash of all bytes of an upload."""
+    """The hash of all bytes of an upload; `number` is the larger one of those that the parties gave it."""
 
     sha256: Annotated[str, Meta(max_length=100)]
+    number: Annotated[int, Meta(ge=0, le=10**9)] = 0
 
 
 class MeetingQuery(Request, frozen=True):
@@ -216,7 +222,7 @@ class JobParameters(Request, frozen=True):
     id: Id
     model: Name
     architecture: Architecture
-    datasets: Annotated[list[Name], Meta(min_length=1, max_length=100)]
+    datasets: Annotated[list[Owned], Meta(min_length=1, max_length=100)]
     batch_size: Annotated[int, Meta(ge=1, le=1 << 24)]
     rates: Annotated[list[Real], Meta(min_length=1, max_length=MOST_EPOCHS)]
     """One per epoch."""

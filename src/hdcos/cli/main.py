@@ -46,6 +46,7 @@ PLACES = {
     **dict.fromkeys(["approve", "dealer", "init", "node", "party", "quota", "retry", "token", "workers"], "nodes"),
     **dict.fromkeys(["identity", "join"], "join"),
     **dict.fromkeys(["deal", "jobs", "models", "predict", "reveal", "share-model", "upload"], "remote"),
+    **dict.fromkeys(["datasets", "forget"], "kept"),
 }
 """Commands, and the modules they are in. A node that is started need not wait for what tables and charts import."""
 

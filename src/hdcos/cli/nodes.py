@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 
 from hdcos.api.tokens import ROLES, check_fingerprint, fingerprint, new_secret, token, token_hash
+from hdcos.checks import check_name
 from hdcos.cli.common import FILE, FOLDER, INTERRUPTED, read_secret
 from hdcos.cli.renew import renew
 from hdcos.errors import DataMissing, InputError
@@ -81,13 +82,28 @@ def _new_node(folder: Path, role: str, address: str, http: str = "", authority: 
     help="The cluster file that the new one takes the place of: the cluster, and with it its clients' tokens, stay.",
 )
 @click.option("--no-dealer", is_flag=True, help="The parties make their material themselves: slower, nobody to trust.")
-def init(target: Path, cards: tuple[Path, ...], single_machine: bool, no_dealer: bool, replaces: Path | None) -> None:
+@click.option(
+    "--client",
+    "clients",
+    multiple=True,
+    help="With --single-machine: a further client, whose secret is in TARGET/NAME.token; again for more.",
+)
+def init(
+    target: Path,
+    cards: tuple[Path, ...],
+    single_machine: bool,
+    no_dealer: bool,
+    replaces: Path | None,
+    clients: tuple[str, ...],
+) -> None:
     """Combine the node CARDS of all nodes into the cluster file TARGET, which nodes and clients then share."""
     if single_machine:
         if cards:
             raise click.UsageError("--single-machine makes all nodes itself: leave the node cards out")
-        _single_machine(target, PARTIES if no_dealer else SERVERS)
+        _single_machine(target, PARTIES if no_dealer else SERVERS, clients)
         return
+    if clients:
+        raise click.UsageError("clients make their secrets themselves (`hdcos token new`): --client is for one machine")
     if target.exists():
         raise InputError(f"{target} exists already: a cluster file is never overwritten")
     cluster = ClusterFile.of((NodeCard.read(path) for path in cards), dealer=not no_dealer)
@@ -102,7 +118,8 @@ def init(target: Path, cards: tuple[Path, ...], single_machine: bool, no_dealer:
         click.echo(f"  {known.role:<7} {known.address:<24} {known.certificate.fingerprint}{same}")
 
 
-def _single_machine(folder: Path, roles: tuple[str, ...]) -> None:
+def _single_machine(folder: Path, roles: tuple[str, ...], clients: tuple[str, ...]) -> None:
+    names = {"me": "token", **{check_name(name, "client's name"): f"{name}.token" for name in clients}}
     socks = [socket.create_server(("127.0.0.1", 0)) for _ in range(len(roles) + len(PARTIES))]
     addresses = [f"127.0.0.1:{sock.getsockname()[1]}" for sock in socks]
     for sock in socks:
@@ -112,13 +129,16 @@ def _single_machine(folder: Path, roles: tuple[str, ...]) -> None:
         _new_node(folder / role, role, address, http.get(role, ""))
         for role, address in zip(roles, addresses[: len(roles)], strict=True)
     ]
-    cluster, path, secret = ClusterFile.of(made, dealer="dealer" in roles), folder / "cluster.toml", new_secret()
+    cluster, path = ClusterFile.of(made, dealer="dealer" in roles), folder / "cluster.toml"
     cluster.write(path)
+    secrets = {name: new_secret() for name in names}
     for rank, role in enumerate(PARTIES):
         with state(folder / role) as store:
-            store.allow("me", token_hash(token(secret, cluster.id, rank)), ROLES)
+            for name, secret in secrets.items():
+                store.allow(name, token_hash(token(secret, cluster.id, rank)), ROLES)
+    for name, secret in secrets.items():
+        _keep_secret(folder / names[name], secret)
     place = folder / "token"
-    _keep_secret(place, secret)
     click.echo(f"A cluster for one machine, which protects nothing from its owner, in {folder}. Start it with\n")
     for role in roles:
         command = "dealer" if role == "dealer" else "party"
@@ -126,6 +146,8 @@ def _single_machine(folder: Path, roles: tuple[str, ...]) -> None:
     click.echo("\nand use it with\n")
     click.echo(f"  export HDCOS_CLUSTER={path} HDCOS_TOKEN=$(cat {place})")
     click.echo("  hdcos models")
+    for name in clients:
+        click.echo(f"The secret of {name} is in {folder / names[name]}.")
 
 
 def _keep_secret(path: Path, secret: str) -> None:

@@ -7,6 +7,7 @@ import json
 import math
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,7 @@ def share_model(
 @click.option("--loss", type=click.Choice(LOSSES), help="Of the training to come: squared for a regression.")
 @click.option("--allow", multiple=True, help="Another client that may train on it, and so learn of it.")
 @click.option("--join", "joined", type=common.FILE, help="What `hdcos join` wrote: upload those rows, in that order.")
+@click.option("--keep-days", type=click.FloatRange(0, min_open=True), help="Then it is removed; else as operators say.")
 @reach_cluster
 def upload(
     reach: Reach,
@@ -153,8 +155,10 @@ def upload(
     loss: str | None,
     allow: tuple[str, ...],
     joined: Path | None,
+    keep_days: float | None,
 ) -> None:
-    """Split the rows of FILE between the parties, who keep their shares under a NAME.
+    """Split the rows of FILE between the parties, who keep their shares under a NAME. A NAME that you used before gets
+    a new version.
 
     CSV, Parquet and NPY files are read piece by piece and may be larger than memory.
     """
@@ -165,14 +169,25 @@ def upload(
         taken.check(file)
     with reach() as cluster:
         with common.about(file):
+            known: dict[str, Any] = {"outputs": outputs, "loss": loss, "keep_days": keep_days}
             if taken is None:
-                rows = cluster.upload(file, name=name, outputs=outputs, loss=loss, label=label, features=features)
+                rows = cluster.upload(file, name=name, label=label, features=features, **known)
             else:
                 pieces = taken.pieces(read_pieces(file, label, features, ids))
-                rows = cluster.upload(pieces, name=name, outputs=outputs, loss=loss, join=taken.join)
+                rows = cluster.upload(pieces, name=name, join=taken.join, **known)
         for client in allow:
             cluster.allow_training(name, client)
+        kept = next(item for item in reversed(cluster.datasets()) if item["own"] and item["name"] == name)
     click.echo(f"{name}: {rows} rows{'' if first.y is None else ' with labels'}")
+    if (number := kept["number"]) > 1:
+        click.echo(f"This is version {number}: jobs that began with version {number - 1} keep it until they end.")
+    if kept["expires"]:
+        click.echo(f"It is removed on {day(kept['expires'])}.")
+
+
+def day(moment: float) -> str:
+    """A time in seconds since 1970, for people; "-" for none."""
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d") if moment else "-"
 
 
 @click.command(short_help="Ask for a model in plaintext.")

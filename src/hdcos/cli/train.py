@@ -1,19 +1,28 @@
-"""`hdcos train CONFIG.toml`: private training on this machine, from files.
+"""`hdcos train CONFIG.toml`: private training, from files on this machine or on data sets that owners uploaded.
 
-[data]       train (a file, or several: rows of several owners), label; test (a file), features (of NPZ files)
+[data]       train (a file, or several: rows of several owners), label, features (of NPZ files);
+             or, on a cluster, rows (data sets of several owners with the same columns) or columns (data sets of several
+             owners with the same rows, one of them with labels): names, or OWNER/NAME;
+             test (a file of your own rows, which nobody else sees), or validation (the part of the rows of `train`,
+             such as 0.2, that is kept out of training for that)
 [model]      ready (a ready model) or sizes (of an MLP), with activation, structure, seed; or file
 [training]   epochs, batch_size, lr, loss, momentum, weight_decay, seed, scale_diagonals (false: at the common rate),
              schedule ("constant", "cosine", "linear"), warm_up (epochs in which the rate rises), flip (true: some of
              the images are mirrored), shift (pixels by which they move), average (epochs whose mean the weights are),
              shuffle ("rows" or "blocks"),
              checkpoint (a folder), checkpoint_every, watch (how many of your rows are predicted after each epoch, 256)
-[output]     model (a file): the trained model is revealed to you and saved there
+[output]     name: what the parties of a cluster call the trained model, which they keep; without it they keep nothing
+             model (a file): the trained model is revealed to you and saved there
+
+Security  this command sees the files that it is given and nothing of data sets that others uploaded. It learns what the
+          parties say of a job: steps, times, costs, and predictions for its own test rows.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +30,24 @@ import click
 import numpy as np
 
 from hdcos import data, nn
+from hdcos.checks import check_name, check_owned, split_owned
 from hdcos.cli import common
+from hdcos.cluster.cluster import Cluster
 from hdcos.cluster.connect import connect
 from hdcos.cluster.local import local
+from hdcos.cluster.model import PrivateModel
 from hdcos.data import read_table
-from hdcos.errors import CheckpointMismatch, InputError, ModelError
+from hdcos.errors import CheckpointMismatch, InputError, ModelError, PolicyRefused
 from hdcos.files import read_toml
 from hdcos.nn.models import READY
 from hdcos.party.checkpoint import last_run, set_aside
 
 WHOLE, NUMBER, TEXT = (int,), (int, float), (str,)
 KEYS: dict[str, dict[str, tuple[type, ...]]] = {
-    "data": {"train": (str, list), "test": TEXT, "label": (str, int), "test_label": (str, int), "features": TEXT},
+    "data": {
+        **{"train": (str, list), "rows": (str, list), "columns": (str, list), "test": TEXT, "validation": (float,)},
+        **{"label": (str, int), "test_label": (str, int), "features": TEXT},
+    },
     "model": {"ready": TEXT, "sizes": (list,), "file": TEXT, "activation": TEXT, "structure": TEXT, "seed": WHOLE},
     "training": dict.fromkeys(
         ("epochs", "batch_size", "seed", "checkpoint_every", "watch", "warm_up", "shift", "average"), WHOLE
@@ -40,19 +55,26 @@ KEYS: dict[str, dict[str, tuple[type, ...]]] = {
     | dict.fromkeys(("lr", "momentum", "weight_decay"), NUMBER)
     | dict.fromkeys(("loss", "schedule", "shuffle", "checkpoint"), TEXT)
     | dict.fromkeys(("scale_diagonals", "flip"), (bool,)),
-    "output": {"model": TEXT},
+    "output": {"model": TEXT, "name": TEXT},
 }
+SOURCES = ("train", "rows", "columns")
 
 
 @click.command(short_help="Train a network on shares of your data.")
 @click.argument("config", type=common.FILE)
 @click.option("--resume", is_flag=True, help="Go on from the newest checkpoint that both parties hold.")
 @click.option("--new", is_flag=True, help="Begin another run; the checkpoints of one that was cut off are set aside.")
-@click.option("--cluster", "path", help="The cluster file of a cluster to train on; else three processes here.")
+@click.option(
+    "--cluster",
+    "path",
+    help="The cluster file of a cluster to train on; else $HDCOS_CLUSTER for data sets that are there, and three "
+    "processes here for files.",
+)
 @common.token_option
 @common.json_option
 def train(config: Path, resume: bool, new: bool, path: str | None, token_file: Path | None, as_json: bool) -> None:
-    """Train a network on shares of the data that CONFIG names, on this machine or on a cluster.
+    """Train a network on shares of the data that CONFIG names: files, on this machine or on a cluster, or data sets
+    that their owners have uploaded to a cluster.
 
     A configuration whose run has ended is run again from the beginning.
     """
@@ -62,14 +84,16 @@ def train(config: Path, resume: bool, new: bool, path: str | None, token_file: P
         )
     settings = read_config(config)
     folder, given, training = config.parent, settings["data"], dict(settings["training"])
+    path = path or (None if "train" in given else os.environ.get("HDCOS_CLUSTER"))
+    _check_place(config, settings, path)
     model = build_model(settings["model"], folder)
-    names = [given["train"]] if isinstance(given["train"], str) else list(given["train"])
-    parts = [(name, read_table(folder / name, given.get("label"), given.get("features"))) for name in names]
-    for _, table in parts:  # the first file that has names says which
-        model = model.remembering(table.columns)
-    rows, labels = zip(*(_rows(model, name, table) for name, table in parts), strict=True)
-    x, y = np.concatenate(rows), np.concatenate(labels)
+    x: Any = named_data(given)
+    y: Any = None
+    if "train" in given:
+        model, x, y = _read_files(model, folder, given)
     validation = None
+    if "validation" in given:
+        x, y, validation = _hold_out(config, x, y, given["validation"], training.get("seed", 0))
     if "test" in given:
         test = read_table(folder / given["test"], given.get("test_label", given.get("label")), given.get("features"))
         validation = _rows(model, given["test"], test)
@@ -81,17 +105,91 @@ def train(config: Path, resume: bool, new: bool, path: str | None, token_file: P
     where = {"resume" if resume else "checkpoint": folder / kept} if kept else {}
     if resume and not kept:
         raise InputError(f"{config}: nothing can be resumed: [training] names no checkpoint folder")
-    saved = settings["output"].get("model")
+    saved, name = settings["output"].get("model"), settings["output"].get("name")
     if saved:
         common.check_output(folder / saved)
     if where and not resume:
         _make_way(folder / kept, config, new)
     common.if_interrupted(lambda: _next_steps(config, folder / kept if where else None, path))
     with local() if path is None else connect(path, common.read_secret(token_file) if token_file else None) as cluster:
-        private = cluster.fit(model, x, y, validation=validation, **where, **training)
+        if isinstance(x, tuple):
+            _note_order(cluster, x)
+        private = cluster.fit(model, x, y, validation=validation, name=name, **where, **training)
         if saved:
-            private.reveal().save(folder / saved)
-    _show(private, saved, as_json)
+            _save(private, folder / saved, path is not None and name is None)
+        if path is not None and name is None:  # nobody named it, so nobody would find it
+            private.delete()
+    _show(private, saved, name, as_json)
+    if path is not None and name is None and not as_json:
+        click.echo("the parties keep nothing of it: `name` in [output] says what they call a model that they keep")
+
+
+def _check_place(config: Path, settings: dict[str, dict[str, Any]], path: str | None) -> None:
+    """Whether what is named can be there: data sets and models by name are at parties of a cluster."""
+    if path is None and "train" not in settings["data"]:
+        raise InputError(
+            f"{config}: `rows` and `columns` in [data] are data sets that their owners uploaded to a cluster: say "
+            f"which, with --cluster or HDCOS_CLUSTER. `train` has files"
+        )
+    name = settings["output"].get("name")
+    if name is None:
+        return
+    if path is None:
+        raise InputError(
+            f"{config}: `name` in [output] is what the parties of a cluster call the model: train there with "
+            f"--cluster, or have it revealed and saved with `model`"
+        )
+    with common.about(f"{config}: `name` in [output]"):
+        check_name(name, "model name")
+
+
+def _read_files(model: nn.Network, folder: Path, given: dict[str, Any]) -> tuple[nn.Network, np.ndarray, np.ndarray]:
+    """The rows and labels of all files, and the network with the names of their columns."""
+    names = [given["train"]] if isinstance(given["train"], str) else list(given["train"])
+    parts = [(name, read_table(folder / name, given.get("label"), given.get("features"))) for name in names]
+    for _, table in parts:  # the first file that has names says which
+        model = model.remembering(table.columns)
+    rows, labels = zip(*(_rows(model, name, table) for name, table in parts), strict=True)
+    return model, np.concatenate(rows), np.concatenate(labels)
+
+
+def _hold_out(config: Path, x: Any, y: Any, part: float, seed: int) -> tuple[Any, Any, tuple[Any, Any]]:
+    """The rows to train on, and those that show how well it goes: drawn by the seed, here, where all of them are."""
+    rows = round(part * len(x))
+    if not 0 < rows < len(x):
+        raise InputError(f"{config}: `validation` in [data] keeps {rows} of {len(x)} rows out: take some, and not all")
+    order = np.random.default_rng(seed).permutation(len(x))
+    out, left = np.sort(order[:rows]), np.sort(order[rows:])
+    return x[left], y[left], (x[out], y[out])
+
+
+def named_data(given: dict[str, Any]) -> list[str] | tuple[str, ...]:
+    """The data sets that [data] names, as `fit` takes them: a list of rows, or a tuple of columns."""
+    names = given.get("rows") or given.get("columns") or []
+    names = [names] if isinstance(names, str) else names
+    return tuple(names) if "columns" in given else list(names)
+
+
+def _note_order(cluster: Cluster, names: tuple[str, ...]) -> None:
+    """Say that rows of several owners are put side by side as they come, where nobody has joined them."""
+    joined = {item["name"] for item in cluster.datasets() if item.get("join")}
+    if len(names) > 1 and not any(split_owned(name)[1] in joined for name in names):
+        click.echo(
+            f"Note: the rows of {' and '.join(names)} are put side by side in the order in which they were uploaded. "
+            f"Nobody has checked that it is the same",
+            err=True,
+        )
+
+
+def _save(private: PrivateModel, place: Path, passing: bool) -> None:
+    """Have the model revealed. One that nobody named is kept for as long as its operators need to decide."""
+    try:
+        private.reveal().save(place)
+    except PolicyRefused as error:
+        if not passing:
+            raise
+        then = f"`hdcos reveal {private.name} --output {place}` with that request, then `hdcos forget {private.name}`"
+        raise PolicyRefused(f"{error}. The parties keep the model as {private.name} until then: {then}") from error
 
 
 def _make_way(kept: Path, config: Path, new: bool) -> None:
@@ -111,7 +209,10 @@ def _make_way(kept: Path, config: Path, new: bool) -> None:
 def _next_steps(config: Path, kept: Path | None, cluster: str | None) -> str:
     """What to do after Ctrl-C."""
     if cluster:
-        return "A job that was begun goes on at the parties: `hdcos jobs` shows it, --cancel ends it."
+        return (
+            "A job that was begun goes on at the parties, who remove the rows that came with it when it ends: "
+            "`hdcos jobs` shows it, --cancel ends it, and `hdcos forget` removes the model that it made."
+        )
     if kept is None:
         return "Nothing of the run is kept: a `checkpoint` folder in [training] makes that --resume can go on with it."
     if last_run(kept) is None:
@@ -146,13 +247,38 @@ def read_config(path: Path) -> dict[str, dict[str, Any]]:
             if not isinstance(value, KEYS[name][key]) or (isinstance(value, bool) and bool not in KEYS[name][key]):
                 wanted = " or ".join(kind.__name__ for kind in KEYS[name][key])
                 raise InputError(f"{path}: `{key}` in [{name}] is a {type(value).__name__}, not a {wanted}")
-    for name, key in (("data", "train"), ("training", "epochs"), ("training", "batch_size"), ("training", "lr")):
-        if key not in sections[name]:
-            raise InputError(f"{path}: [{name}] lacks `{key}`")
-    names = sections["data"]["train"]
+    given = [key for key in SOURCES if key in sections["data"]]
+    if not given:
+        raise InputError(f"{path}: [data] lacks `train` (files), or `rows` or `columns` (data sets on a cluster)")
+    if len(given) > 1:
+        raise InputError(f"{path}: [data] takes one of `train`, `rows` and `columns`, not {' and '.join(given)}")
+    for key in ("epochs", "batch_size", "lr"):
+        if key not in sections["training"]:
+            raise InputError(f"{path}: [training] lacks `{key}`")
+    names, what = sections["data"][given[0]], "file" if given == ["train"] else "data set"
     if not names or not all(isinstance(name, str) for name in names):
-        raise InputError(f"{path}: `train` in [data] is the name of a file, or a list of names, got {names!r}")
+        raise InputError(f"{path}: `{given[0]}` in [data] is the name of a {what}, or a list of names, got {names!r}")
+    if "test" in sections["data"] and "validation" in sections["data"]:
+        raise InputError(f"{path}: [data] takes `test` or `validation`, not both")
+    if what == "data set":
+        _check_named(path, sections["data"], [names] if isinstance(names, str) else names)
     return sections
+
+
+def _check_named(path: Path, given: dict[str, Any], names: list[str]) -> None:
+    """Data sets by name, each once; labels were uploaded with them."""
+    for name in names:
+        with common.about(path):
+            check_owned(name)
+    if len(set(names)) != len(names):
+        raise InputError(f"{path}: a data set is named twice in [data]")
+    if "validation" in given:
+        raise InputError(
+            f"{path}: `validation` in [data] is a part of files. Whether rows that others uploaded are predicted well "
+            f"is for their owners to say: show rows of your own, with `test`"
+        )
+    if "test" not in given and (stray := [key for key in ("label", "test_label", "features") if key in given]):
+        raise InputError(f"{path}: `{stray[0]}` in [data] is about files: data sets were uploaded with their labels")
 
 
 def build_model(section: dict[str, Any], folder: Path) -> nn.Network:
@@ -171,7 +297,7 @@ def build_model(section: dict[str, Any], folder: Path) -> nn.Network:
         raise ModelError(f"[model]: {error}") from error
 
 
-def _show(private: Any, saved: str | None, as_json: bool) -> None:
+def _show(private: Any, saved: str | None, name: str | None, as_json: bool) -> None:
     online, offline = private.cost.online, private.cost.offline
     if as_json:
         epochs = [
@@ -179,7 +305,7 @@ def _show(private: Any, saved: str | None, as_json: bool) -> None:
             for e in private.history
         ]
         cost = {"rounds": online.rounds, "bytes_sent": online.bytes_sent[0], "material_bytes": sum(offline.bytes_sent)}
-        click.echo(json.dumps({"epochs": epochs, **cost, "model": saved}))
+        click.echo(json.dumps({"epochs": epochs, **cost, "model": saved, "name": name}))
         return
     watched = next((epoch.watched for epoch in private.history if epoch.watched), "your rows")
     table = common.new_table("epoch", "seconds", "loss", f"accuracy of {watched}", texts=0)
@@ -194,3 +320,5 @@ def _show(private: Any, saved: str | None, as_json: bool) -> None:
     )
     if saved:
         click.echo(f"the trained model was revealed to you and saved as {saved}")
+    if name:
+        click.echo(f"the parties keep the trained model as {name}")

@@ -9,4 +9,5 @@ model, function what can be evaluated on shares
 fit, job        a run of training: what is checked of it, and how it is followed and shown
 cluster         all of it: share, predict, upload, train
 local, connect  where a Cluster comes from; connect carries over HTTPS
+forgetting      what both parties are to forget, though one may be away
 """

@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hdcos.api.cost import Cost
-from hdcos.checks import check_id, check_name
+from hdcos.checks import check_id, check_name, split_owned
 from hdcos.cluster.fit import Data, Labels, Options, Run, check_run
 from hdcos.cluster.function import PrivateFunction
 from hdcos.cluster.job import Job
 from hdcos.cluster.model import PrivateModel
-from hdcos.cluster.pieces import Uploaded, encode_stream
+from hdcos.cluster.pieces import Stream, Uploaded, encode_stream
 from hdcos.cluster.transport import ModelRecord, Transport, split_words
-from hdcos.errors import InputError, PolicyRefused
+from hdcos.errors import HdcosError, InputError, PolicyRefused
 from hdcos.nn import Network
 from hdcos.protocol import catalogue
 from hdcos.protocol.catalogue import Call
@@ -115,6 +115,7 @@ class Cluster:
         label: str | int | None = None,
         features: str | None = None,
         join: str | None = None,
+        keep_days: float | None = None,
     ) -> int:
         """Split one owner's rows, and labels if it has them, between the parties, who keep them; returns how many.
 
@@ -123,22 +124,30 @@ class Cluster:
         larger than memory. What is wrong with a later row ends the upload, and the parties forget it.
 
         `outputs` is the number of outputs of the network that will be trained: 1 for two classes, else one per class.
-        With loss="squared" and one output, `y` holds the numbers of a regression instead of classes. A name in use
-        gets a new version. `join` is the id of the join that put the rows into their order (`hdcos.join`): columns of
-        several owners are trained on side by side only if they have the same.
+        With loss="squared" and one output, `y` holds the numbers of a regression instead of classes. A name that you
+        used before gets a new version: training takes it from now on, and jobs that began with an older one keep that
+        until they end. Parties elsewhere remove it after `keep_days`, or as many as their operators say. `join` is the
+        id of the join that put the rows into their order (`hdcos.join`): columns of several owners are trained on side
+        by side only if they have the same.
         """
         check_name(name)
         stream = encode_stream(x, y, outputs, loss, label, features)
+        told: dict[str, Any] = {} if keep_days is None else {"keep_days": keep_days}
+        if join is not None:
+            told["join"] = check_id(join, "join")
+        return self._send(name, stream, told)
+
+    def _send(self, name: str, stream: Stream, told: Mapping[str, Any]) -> int:
         shares = (split_words({"rows": words}) for words in stream.words)
-        record = stream.record if join is None else {**stream.record, "join": check_id(join, "join")}
-        return self.transport.upload(name, secrets.token_hex(16), record, shares)
+        return self.transport.upload(name, secrets.token_hex(16), {**stream.record, **told}, shares)
 
     def datasets(self) -> list[dict[str, Any]]:
-        """All data sets that this caller may train on."""
+        """All data sets that this caller may train on, in all versions: whose they are, how large, until when."""
         return self.transport.datasets()
 
     def forget_data(self, name: str) -> None:
-        """Have both parties forget a data set; runs that use it keep what they have."""
+        """Have both parties forget a data set in all its versions. A run that needs it once more, after a party was
+        restarted, fails."""
         self.transport.forget_data(check_name(name))
 
     def allow_training(self, name: str, client: str) -> None:
@@ -164,8 +173,9 @@ class Cluster:
 
         `x` is an array or a table (a DataFrame) with labels `y`, the name of an uploaded data set, a list of names
         (rows of several owners, one after another) or a tuple of names (columns of several owners, side by side, rows
-        joined by position). Columns that have names are found by them, in whatever order each owner has them, and the
-        trained model remembers the names.
+        joined by position). "acme/north" is the data set `north` of the client `acme`; without an owner, a name is that
+        of your own, else of the only one that you may train on. Columns that have names are found by them, in whatever
+        order each owner has them, and the trained model remembers the names.
 
         `lr` is a number or a function of the epoch. It rises in equal steps through the first `warm_up` epochs, and
         `schedule` multiplies it: "cosine" or "linear", which fall towards zero from there, or a function of the epoch.
@@ -207,19 +217,32 @@ class Cluster:
         return job.result()
 
     def _submit(self, run: Run) -> Job:
-        names = run.spec["datasets"]
-        if run.own is not None:
-            self.upload(run.own.shared, run.own.targets, name=names[0], outputs=run.plan.outputs)
-        self.transport.submit(run.spec, split_words(run.words))
-        return Job(self, run.spec["id"], run.watched, "" if run.own is None else names[0])
+        names, number = run.spec["datasets"], run.spec["id"]
+        if run.own is None:
+            self.transport.submit(run.spec, split_words(run.words))
+            return Job(self, number, run.watched)
+        stream = encode_stream(run.own.shared, run.own.targets, run.plan.outputs, None)
+        self._send(names[0], stream, {"job": number})  # the parties remove them with the job, if nobody else does
+        try:
+            self.transport.submit(run.spec, split_words(run.words))
+        except BaseException:
+            with suppress(HdcosError):
+                self.transport.forget_data(names[0])
+            raise
+        return Job(self, number, run.watched, names[0])
 
     def _check_datasets(self, job: Job, names: list[str]) -> None:
         """A job waits for data sets that are yet to be uploaded; a caller who waits for the job would not see why."""
         with suppress(PolicyRefused):  # a client that may train and not upload is not told which there are
-            there = {item["name"] for item in self.datasets() if item["complete"]}
+            listed = [item for item in self.datasets() if item["complete"]]
+            there = {item["name"] for item in listed} | {f"{item['owner']}/{item['name']}" for item in listed}
             if missing := [name for name in names if name not in there]:
                 self.transport.cancel(job.id, keep=False)
-                raise InputError(f"no data set is called {missing}; there are {sorted(there)}")
+                known = sorted(item["name"] if item["own"] else f"{item['owner']}/{item['name']}" for item in listed)
+                raise InputError(
+                    f"no data set is called {missing}; there are {known}. Its owner uploads it and allows you: "
+                    f"`hdcos upload FILE --name {split_owned(missing[0])[1]} --allow YOU`"
+                )
 
     def job(self, number: str) -> Job:
         """A job that was submitted before."""

@@ -57,9 +57,16 @@ def connect(
     environment variables HDCOS_CLUSTER and HDCOS_TOKEN say. `phase_bits` is the precision of cosines of what is shared
     or trained here; with `exact` phases are opened unrounded.
     """
-    place, secret = _find(cluster, token)
     bits = choose_bits(phase_bits, exact)
-    return Cluster(HttpsTransport(place, secret, timeout_s), bits)
+    return Cluster(open_transport(cluster, token, timeout_s), bits)
+
+
+def open_transport(
+    cluster: str | os.PathLike[str] | None, token: str | None, timeout_s: float, greet: bool = True
+) -> HttpsTransport:
+    """The way to the two parties; without `greet`, one that is away is noticed when it is asked."""
+    place, secret = _find(cluster, token)
+    return HttpsTransport(place, secret, timeout_s, greet)
 
 
 def reach_party(cluster: str | os.PathLike[str] | None, token: str | None, rank: int, timeout_s: float = 30.0) -> Party:
@@ -87,7 +94,7 @@ class HttpsTransport:
 
     keeps_checkpoints = True
 
-    def __init__(self, cluster: str | os.PathLike[str], secret: str, timeout_s: float) -> None:
+    def __init__(self, cluster: str | os.PathLike[str], secret: str, timeout_s: float, greet: bool = True) -> None:
         record = _read_cluster(cluster)
         self.id = str(record.get("id", ""))
         self.has_dealer = record.get("dealer") != "none"
@@ -102,21 +109,25 @@ class HttpsTransport:
             raise InputError("the cluster file names one party twice: both shares would go to the same place")
         self._threads = ThreadPoolExecutor(8, thread_name_prefix="party")
         self._ended = False
-        try:
-            self._greet()
-        except BaseException:
-            self.close()
-            raise
+        if greet:
+            try:
+                self._greet()
+            except BaseException:
+                self.close()
+                raise
 
     def _greet(self) -> None:
         """Each party must be the one that it should be."""
         for rank, answer in enumerate(self.patiently("GET", "/v2")):
-            known = answer.meta.get("parameters", {})
-            if (known.get("party"), known.get("cluster")) != (rank, self.id):
-                raise HandshakeError(
-                    f"{self.both[rank].address} is party {known.get('party')} of cluster {known.get('cluster')}, "
-                    f"not party {rank} of {self.id}"
-                )
+            self._recognise(rank, answer)
+
+    def _recognise(self, rank: int, answer: Answer) -> None:
+        known = answer.meta.get("parameters", {})
+        if (known.get("party"), known.get("cluster")) != (rank, self.id):
+            raise HandshakeError(
+                f"{self.both[rank].address} is party {known.get('party')} of cluster {known.get('cluster')}, "
+                f"not party {rank} of {self.id}"
+            )
 
     # ---- questions
 
@@ -145,6 +156,21 @@ class HttpsTransport:
     def patiently(self, *question: Any, **more: Any) -> list[Answer]:
         """Ask something that may be asked twice, again and again while a party says that it is not ready."""
         return ask_again(lambda: self.ask(*question, **more), self.timeout_s)
+
+    def each(self, method: str, path: str) -> list[Answer | HdcosError]:
+        """One question to each party, and what it answered or why it did not: for what one is told though the other is
+        away."""
+
+        def ask_one(rank: int) -> Answer | HdcosError:
+            try:
+                self._recognise(rank, self.both[rank].ask("GET", "/v2", None, None))
+                return self.both[rank].ask(method, path, None, None)
+            except RetryableError as error:
+                return error.error
+            except HdcosError as error:
+                return error
+
+        return list(self._threads.map(ask_one, (0, 1)))
 
     # ---- models
 
@@ -247,7 +273,8 @@ class HttpsTransport:
         """Piece by piece; a piece that got lost is sent again."""
         path = f"/v2/datasets/{name}/{version}"
         try:
-            self.ask("POST", "/v2/datasets", {"name": name, "version": version, "by_rows": True, **record})
+            begun = self.ask("POST", "/v2/datasets", {"name": name, "version": version, "by_rows": True, **record})
+            number = max(int(answer.meta["number"]) for answer in begun)
             digests, offset, rows = [hashlib.sha256(), hashlib.sha256()], 0, 0
             for shares in pieces:
                 content = [np.ascontiguousarray(share["rows"], dtype="<u8").tobytes() for share in shares]
@@ -255,7 +282,7 @@ class HttpsTransport:
                     digest.update(words)
                 self.patiently("PUT", f"{path}?offset={offset}", raw=content)
                 offset, rows = offset + len(content[0]), rows + len(shares[0]["rows"])
-            stated = [{"sha256": digest.hexdigest()} for digest in digests]
+            stated = [{"sha256": digest.hexdigest(), "number": number} for digest in digests]
             while not all(answer.meta["complete"] for answer in self.patiently("POST", f"{path}/complete", stated)):
                 time.sleep(WAIT_S)  # a party that writes for long says so now and then
             return rows
@@ -265,8 +292,12 @@ class HttpsTransport:
             raise
 
     def datasets(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.ask("GET", "/v2/datasets")[0].meta["datasets"]
-        return found
+        """As both parties know them: complete if it is so at both, and gone when the first of them removes it."""
+        here, there = (
+            {(item["owner"], item["name"], item["version"]): item for item in answer.meta["datasets"]}
+            for answer in self.ask("GET", "/v2/datasets")
+        )
+        return [_both_hold(here.get(key), there.get(key)) for key in dict.fromkeys([*here, *there])]
 
     def forget_data(self, name: str) -> None:
         self.ask("DELETE", f"/v2/datasets/{name}")
@@ -424,6 +455,20 @@ def _both(zero: dict[str, Any], one: dict[str, Any]) -> dict[str, Any]:
         "queries": fewest["queries"],
         "queries_allowed": fewest["queries_allowed"],
         "error": zero["error"] or one.get("error", ""),
+    }
+
+
+def _both_hold(zero: dict[str, Any] | None, one: dict[str, Any] | None) -> dict[str, Any]:
+    """A data set as both parties know it, or as the one that has it."""
+    if zero is None or one is None:
+        return {**(zero or one or {}), "complete": False}
+    ends = [item["expires"] for item in (zero, one) if item["expires"]]
+    return {
+        **zero,
+        "complete": zero["complete"] and one["complete"],
+        "number": max(zero["number"], one["number"]),
+        "allowed": [client for client in zero["allowed"] if client in one["allowed"]],
+        "expires": min(ends, default=0.0),
     }
 
 

@@ -260,7 +260,10 @@ class LinkTransport:
                 self._forget(new)
             raise
         older, size = self._datasets.get(name), 8 * rows * (record["features"] + record["outputs"])
-        told = {"columns": None, "join": "", **record, "rows": rows, "complete": True, "bytes": size, "received": size}
+        number = 1 if older is None else older["number"] + 1
+        ours: dict[str, Any] = {"number": number, "owner": "", "own": True, "allowed": [], "expires": 0.0}
+        kept = {**record, **ours, "rows": rows, "complete": True, "bytes": size, "received": size}
+        told = {"columns": None, "join": "", **kept}
         self._datasets[name] = {**new, **told}
         if older is not None:
             self._forget(older)

@@ -5,6 +5,7 @@ images     mnist, fashion_mnist, digits, and the IDX format
 higgs      the HIGGS table of signal and background events
 criteo     Criteo's display advertisements: integers, categories and their embeddings
 synthetic  rows in the formats of Criteo and HIGGS that nobody measured
+clinics    the two tables of the tutorial
 tables     anybody's features and labels: CSV, NPZ, IDX, Parquet
 
 A missing file is DataMissing, a damaged one InputError; both name the file.

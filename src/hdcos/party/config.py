@@ -41,6 +41,7 @@ patience_s = 5                   # how long a request waits until the other part
 mask_s = 300                     # how long a mask may be used, and a function that nobody uses stays open
 dataset_gb = 64                  # of data that one client may keep here
 meeting_gb = 16                  # that two clients may send each other through this party (`hdcos join --meet`)
+keep_days = 0                    # that a data set is kept, unless its owner says less; 0: until its owner forgets it
 
 [storage]
 datasets = ""                    # where data sets are kept, if not in state/datasets: a folder, or an address such as
@@ -86,6 +87,7 @@ class Limits(Table, frozen=True):
     mask_s: Amount = 300.0
     dataset_gb: Amount = 64.0
     meeting_gb: Amount = 16.0
+    keep_days: Annotated[float, Meta(ge=0, lt=36500)] = 0.0
 
 
 class StockRules(Table, frozen=True):

@@ -84,8 +84,19 @@ MIGRATIONS: Sequence[str] = (
     ALTER TABLE datasets ADD COLUMN by_rows INTEGER NOT NULL DEFAULT 0;
     DELETE FROM datasets WHERE complete = 0;
     """,
+    # Names of data sets are their owners' own, so grants name the owner.
     """
+    ALTER TABLE datasets ADD COLUMN number INTEGER NOT NULL DEFAULT 1;
+    ALTER TABLE datasets ADD COLUMN expires REAL NOT NULL DEFAULT 0;
+    ALTER TABLE datasets ADD COLUMN job TEXT NOT NULL DEFAULT '';
     ALTER TABLE datasets ADD COLUMN join_id TEXT NOT NULL DEFAULT '';
+    ALTER TABLE grants RENAME TO older_grants;
+    CREATE TABLE grants (
+        owner TEXT NOT NULL, dataset TEXT NOT NULL, client TEXT NOT NULL, PRIMARY KEY (owner, dataset, client)
+    );
+    INSERT OR IGNORE INTO grants SELECT owner, dataset, client FROM older_grants JOIN datasets ON name = dataset;
+    DROP TABLE older_grants;
+    CREATE TABLE expired (owner TEXT NOT NULL, name TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (owner, name));
     """,
 )
 

@@ -71,10 +71,18 @@ def _join_rows(parts: Sequence[Dataset], names: Sequence[str], wanted: Names | N
         if named:
             wanted, taker = named[0][0], f"the data set {named[0][1]!r}, which comes first,"
     fitting = [part.ordered(name, wanted, taker) for part, name in zip(parts, names, strict=True)]
-    if not all(part.targets for part in fitting):
-        raise InputError(f"each of {list(names)} must bring labels for its rows")
+    if without := [name for part, name in zip(fitting, names, strict=True) if not part.targets]:
+        raise InputError(
+            f"each of {list(names)} must bring labels for its rows, {without} has none: its owner uploads it again "
+            f"with --label"
+        )
     if len({(part.features, part.targets) for part in fitting}) != 1:
-        raise InputError(f"rows of shapes {[part.shape for part in fitting]} do not fit under each other")
+        both = zip(fitting, names, strict=True)
+        found = ", ".join(f"{name} has {part.features} and {part.targets}" for part, name in both)
+        raise InputError(
+            f"rows of shapes {[part.shape for part in fitting]} do not fit under each other: of features and outputs, "
+            f"{found}. Their owners agree on the columns and on --outputs, and one uploads again"
+        )
     rows = fitting[0].rows if len(fitting) == 1 else Stacked([part.rows for part in fitting])
     return Dataset(rows, fitting[0].features, wanted)
 
@@ -106,11 +114,17 @@ def _join_columns(parts: Sequence[Dataset], names: Sequence[str], wanted: Names 
     """Columns of several owners."""
     labelled = [part for part in parts if part.targets]
     if len(labelled) != 1:
-        raise InputError(f"exactly one of {list(names)} must bring the labels, {len(labelled)} do")
+        raise InputError(
+            f"exactly one of {list(names)} must bring the labels, {len(labelled)} do: the others upload theirs again "
+            f"without --label, or one with it"
+        )
     _check_joins(parts, names)
     shapes = [part.shape for part in parts]
     if len({shape[0] for shape in shapes}) != 1:
-        raise InputError(f"columns of shapes {shapes} do not have the same rows")
+        counts = " and ".join(f"{name} has {len(part)} rows" for part, name in zip(parts, names, strict=True))
+        raise InputError(
+            f"columns of shapes {shapes} do not have the same rows: {counts}. Their owners upload those that all have"
+        )
     columns = tuple(column for part in parts for column in part.columns or ())
     twice = [column for column, times in Counter(columns).items() if times > 1]
     if twice:

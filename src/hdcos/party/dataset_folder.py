@@ -19,11 +19,12 @@ import secrets
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from threading import Lock
+from typing import Any, BinaryIO, Protocol
 from urllib.parse import unquote, urlsplit
 
 from hdcos.errors import DataDamaged, InputError, PeerLost
-from hdcos.files import full_disk_named, new_file, private_folder, sync_folder
+from hdcos.files import full_disk_named, new_file, private_folder, remove_empty, sync_folder
 from hdcos.party.arrow import REMEDY, FetchedFile, MappedFile, Shape, pyarrow, write_rows
 from hdcos.party.database import Room
 from hdcos.party.mapped import MappedRows, MappedWords
@@ -63,7 +64,7 @@ class LocalFolder:
     """A folder of this machine."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._folder, self._making = folder, Lock()
 
     @property
     def where(self) -> str:
@@ -81,9 +82,9 @@ class LocalFolder:
 
     def write(self, name: str, version: str, shape: Shape, groups: Iterable[Array]) -> None:
         target = self._path(name, version)
-        temporary = private_folder(target.parent) / f".{version}.{secrets.token_hex(4)}.tmp"
+        temporary = target.parent / f".{version}.{secrets.token_hex(4)}.tmp"
         try:
-            with full_disk_named(target), new_file(temporary) as file:
+            with full_disk_named(target), self.new_file(temporary) as file:
                 write_rows(file, shape, groups)
                 file.flush()
                 os.fsync(file.fileno())
@@ -91,6 +92,12 @@ class LocalFolder:
         finally:
             temporary.unlink(missing_ok=True)
         sync_folder(target.parent)
+
+    def new_file(self, path: Path) -> BinaryIO:
+        """A new file in a folder that nobody removes for being empty meanwhile."""
+        with self._making:
+            private_folder(path.parent)
+            return new_file(path)
 
     def open(self, name: str, version: str, shape: Shape) -> RowSource:
         path = self._path(name, version)
@@ -101,6 +108,12 @@ class LocalFolder:
         path = self._path(name, version)
         for file in (path, path.with_suffix(".safetensors")):
             file.unlink(missing_ok=True)
+        self.tidy(path.parent)
+
+    def tidy(self, folder: Path) -> None:
+        """Remove the folder of a name that nothing is kept of any more."""
+        with self._making:
+            remove_empty(folder)
 
     def sweep(self) -> None:
         for path in self._folder.glob("*/.*.tmp"):

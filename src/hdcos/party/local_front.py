@@ -42,6 +42,8 @@ from hdcos.secure.compile import ARITHMETIC
 MAX_POOL_BYTES = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4
 """What one pool may hold: two parties and a dealer share a machine in a local cluster."""
 CALLER = "caller"
+NOBODY = ""
+"""The owner of data sets whose owner need not be told: there is one caller."""
 Words = dict[str, Array]
 Facts = dict[str, Any]
 
@@ -119,12 +121,15 @@ class MemoryStore:
             raise DataMissing(f"no upload of {name} with this version was begun")
         return self._coming[name, version]
 
-    def forget_dataset(self, name: str, version: str) -> None:
+    def forget_version(self, name: str, version: str) -> None:
         self._datasets.pop((name, version), None)
         self._coming.pop((name, version), None)
 
     def job_data(self, job: StoredJob, versions: Sequence[Sequence[str]]) -> list[StoredDataset]:
-        return [self._datasets[name, version][0] for name, version in versions if (name, version) in self._datasets]
+        if missing := [name for name, version in versions if (name, version) not in self._datasets]:
+            there = sorted({name for name, _ in self._datasets})
+            raise DataMissing(f"no data set is called {missing}; there are {there}")
+        return [self._datasets[name, version][0] for name, version in versions]
 
     def dataset_rows(self, dataset: StoredDataset) -> RowSource:
         return self._datasets[dataset.name, dataset.version][1]
@@ -236,17 +241,17 @@ class LocalFront:
                 store.keep_model(name, version, architecture, phase_bits, CALLER, arrays)
             case commands.KeepData(name, version, features, outputs, columns, join):
                 names = check_names(columns, features)
-                known = (name, version, 0, features, outputs, False, CALLER, names)
+                known = (name, version, 0, features, outputs, False, NOBODY, names)
                 store.begin_dataset(StoredDataset(*known, join_id=join))
             case commands.FindData(name, version, rows, features, outputs, columns, where):
                 names = check_names(columns, features)
-                store.find_dataset(StoredDataset(name, version, rows, features, outputs, True, CALLER, names), where)
+                store.find_dataset(StoredDataset(name, version, rows, features, outputs, True, NOBODY, names), where)
             case commands.AddRows(name, version):
                 store.add_rows(name, version, arrays.get("rows"))
             case commands.EndData(name, version, rows):
                 store.end_dataset(name, version, rows)
             case commands.ForgetData(name, version):
-                store.forget_dataset(name, version)
+                store.forget_version(name, version)
             case commands.KeepJob(job, spec):
                 store.keep_job(job, spec, arrays)
             case commands.KeepReveal(reveal, model, version):

@@ -20,6 +20,7 @@ from hdcos.api.commands import (
     CloseJob,
     Command,
     Drop,
+    DropData,
     Infer,
     Load,
     OpenJob,
@@ -45,6 +46,7 @@ from hdcos.party.failures import Failures
 from hdcos.party.functions import open_command
 from hdcos.party.opened import Opened, OpenedFunction, OpenedModel
 from hdcos.party.store import ENDED, KEEP, Store, StoredJob, StoredModel, interim_name
+from hdcos.party.uploads import SILENT_S
 from hdcos.party.worker import Worker
 from hdcos.secure import compile_network
 from hdcos.secure.estimate import ot_traffic
@@ -62,6 +64,8 @@ LEAST_PART = 16
 """Rows of a batch that are worth a pair of their own."""
 TIDY_S = 5.0
 JOBS_AT_ONCE, MOST_ATTEMPTS = 2, 20
+ALONE_S = SILENT_S
+"""How long a job that only one party was told of is kept."""
 
 
 def inventory(store: Store, rank: int, failures: Failures) -> Inventory:
@@ -84,7 +88,11 @@ def inventory(store: Store, rank: int, failures: Failures) -> Inventory:
             if not failures.final("load", item.name, item.version)
         ],
         "datasets": [
-            [item.name, item.version, [item.rows, item.features, item.outputs, fingerprint(item.columns).hex()]]
+            [
+                item.name,
+                item.version,
+                [item.rows, item.features, item.outputs, fingerprint(item.columns, item.owner).hex()],
+            ]
             for item in store.datasets()
             if item.complete
         ],
@@ -121,6 +129,8 @@ class Scheduler:
         self._tidied, self._turn = time.monotonic(), 0
         self._predicted = 0.0
         self._step_s: dict[str, float] = {}
+        self._alone: dict[str, float] = {}
+        """Jobs that one party alone was told of, or both differently, and since when."""
 
     def hear(self, theirs: Inventory) -> None:
         """Party 1 holds this now."""
@@ -263,13 +273,16 @@ class Scheduler:
     def _administration(self) -> Iterator[Command]:
         if self._theirs is None:
             return
-        if self._store.changes != self._looked or self._fresh or self._failures.waited_since(self._looked_at):
+        overdue = any(time.monotonic() - since > ALONE_S for since in self._alone.values())
+        changed = self._store.changes != self._looked or self._fresh or overdue
+        if changed or self._failures.waited_since(self._looked_at):
             self._fresh, self._looked_at = False, time.monotonic()
             self._looked = self._store.changes
             self._mine = inventory(self._store, 0, self._failures)
             yield from self._models()
             yield from self._reveals()
             yield from self._jobs()
+            yield from self._outdated_data()
 
     def _common(self, kind: str) -> set[tuple[str, str]]:
         assert self._theirs is not None
@@ -322,6 +335,7 @@ class Scheduler:
         """Begin jobs that both were told alike and whose data sets both hold; end those that were cancelled."""
         assert self._theirs is not None
         theirs, mine = dict(self._theirs["jobs"]), dict(self._mine["jobs"])
+        yield from self._end_alone(theirs, mine)
         for job in self._store.jobs():
             other, own = theirs.get(job.id), mine.get(job.id)
             if other is None or own is None or other["said"] != own["said"]:
@@ -339,6 +353,19 @@ class Scheduler:
                 continue
             elif job.id not in self._worker.jobs and len(self._worker.jobs) < JOBS_AT_ONCE:
                 yield from self._begin(job, own, other)
+
+    def _end_alone(self, theirs: dict[str, Any], mine: dict[str, Any]) -> Iterator[Command]:
+        """End jobs that nobody will begin: their client went before both parties were told the same."""
+        alone = [
+            number
+            for number in {**theirs, **mine}
+            if theirs.get(number, {}).get("said") != mine.get(number, {}).get("said")
+            and any(known[number]["state"] not in ENDED for known in (theirs, mine) if number in known)
+        ]
+        now = time.monotonic()
+        self._alone = {number: self._alone.get(number, now) for number in alone}
+        for number in [number for number, since in self._alone.items() if now - since > ALONE_S]:
+            yield CloseJob(number, "failed", "the parties were not told the same of it in time: submit it again")
 
     def _cancel(self, job: StoredJob, own: dict[str, Any], other: dict[str, Any], keep: bool) -> Iterator[Command]:
         """End a job. Its model is kept as it is, or, if the job is paused, as it was at its last checkpoint."""
@@ -359,10 +386,20 @@ class Scheduler:
         self, job: StoredJob, own: dict[str, Any], other: dict[str, Any], alone: bool = False
     ) -> Iterator[Command]:
         common = self._common("datasets")
-        newest = {dataset.name: dataset.version for dataset in self._store.datasets() if dataset.complete}
-        chosen = job.data or [[name, newest.get(name, "")] for name in job.spec["datasets"]]
-        if not all((name, version) in common for name, version in chosen):
+        if gone := [name for name, version in job.data if (name, version) not in common]:
+            lost = f"DataMissing: the owner of the data set {gone[0]!r} had it forgotten before the job ended"
+            if not alone:
+                yield CloseJob(job.id, "failed", f"{lost}: it has to be uploaded again, and the job submitted again")
             return
+        wanted = [] if job.data else job.spec["datasets"]
+        try:
+            found = [self._store.find_dataset(name, job.owner, common) for name in wanted]
+        except HdcosError as error:
+            yield CloseJob(job.id, "failed", f"{type(error).__name__}: {error}")
+            return
+        if None in found:  # it may still come
+            return
+        chosen = job.data or [[item.name, item.version] for item in found if item is not None]
         held = _common_checkpoints(own, other)
         newest_step = max(held, key=lambda item: (item[2], item[0]), default=None)
         attempt = 1 + max(own.get("attempt", 0), other.get("attempt", 0))
@@ -372,6 +409,14 @@ class Scheduler:
         resume = None if newest_step is None else newest_step[0]
         crew = [] if alone else self._crew(job.spec["batch_size"])
         yield OpenJob(job.id, _scope("training", job.id), chosen, attempt, resume, crew)
+
+    def _outdated_data(self) -> Iterator[Command]:
+        """Forget versions of data sets that both have a newer one of, once no job uses them."""
+        older: dict[str, list[str]] = {}
+        for item in self._store.older_versions(self._common("datasets")):
+            older.setdefault(item.name, []).append(item.version)
+        for name, versions in older.items():
+            yield DropData(name, versions)
 
     def _crew(self, batch: int) -> list[int]:
         """The pairs that take the steps of a job: as many as there are and its batch can be divided among."""

@@ -2,7 +2,7 @@
 
 state/hdcos.sqlite                               tables of `database`, write-ahead log
 state/models/NAME/VERSION.safetensors            this party's share of a model
-state/datasets/NAME/VERSION.part, .arrow         this party's share of a data set, see `uploads`
+state/datasets/NAME/VERSION.part, .arrow         this party's share of a data set, see `uploads` and `kept_data`
 state/jobs/ID/                                   the initial parameters, and checkpoints, until the job ends
 state/reveals/ID.safetensors                     this party's refreshed share, released by both
 state/reserve                                    takes up room for the ledger, see `database`
@@ -27,13 +27,14 @@ from typing import Any
 
 from safetensors.numpy import save as to_bytes
 
+from hdcos.checks import split_owned
 from hdcos.errors import CheckpointMismatch, DataMissing, InputError, PolicyRefused
-from hdcos.files import write_whole
+from hdcos.files import private_folder, remove_empty, write_whole
 from hdcos.party.checkpoint import Checkpoints, read_words
 from hdcos.party.config import Config
 from hdcos.party.database import FILE, STATE, read_beside
+from hdcos.party.kept_data import KeptData
 from hdcos.party.uploads import StoredDataset as StoredDataset
-from hdcos.party.uploads import Uploads
 from hdcos.ring import Array
 from hdcos.secure.compile import ARITHMETIC
 
@@ -116,7 +117,7 @@ class Failure:
     """Why it is not tried again, if it is not."""
 
 
-class Store(Uploads):
+class Store(KeptData):
     """The state of one party. Any thread may use it."""
 
     def __init__(self, folder: Path, datasets: str = "") -> None:
@@ -126,8 +127,9 @@ class Store(Uploads):
                 self._drop_shares(job)
 
     def tidy(self) -> None:
-        """What has to be looked after now and then: uploads that broke off, and the reserve."""
+        """What has to be looked after now and then: uploads that broke off, what has expired, and the reserve."""
         self.forget_silent()
+        self.forget_outdated()
         self.room.renew_reserve()
 
     def sweep(self) -> None:
@@ -135,6 +137,7 @@ class Store(Uploads):
         for path in self.folder.rglob(".*.tmp"):
             path.unlink(missing_ok=True)
         self.sweep_uploads()
+        self.forget_outdated()
         for path in self.folder.rglob("*"):
             if not path.is_symlink() and path.stat().st_mode & 0o077:
                 path.chmod(0o700 if path.is_dir() else 0o600)
@@ -181,12 +184,13 @@ class Store(Uploads):
             if not known and len(names) >= most:
                 raise PolicyRefused(f"{owner} has {most} models: forget some first")
             made.append(self._model_path(name, version))
+            private_folder(made[0].parent)
             write_whole(made[0], content)
             stored = StoredModel(name, version, architecture, phase_bits, owner, time.time(), ARITHMETIC)
             self._insert(database, "models", "it is here already", **asdict(stored))
 
     def _model_path(self, name: str, version: str) -> Path:
-        return self._folder("models", name) / f"{version}.safetensors"
+        return self.folder / "models" / name / f"{version}.safetensors"
 
     def check_owner(self, name: str, owner: str) -> None:
         """PolicyRefused if a model's name is another client's."""
@@ -207,12 +211,19 @@ class Store(Uploads):
     def forget_model(self, name: str, versions: Iterable[str] | None = None) -> None:
         """Forget these versions of a model, or all."""
         gone = {model.version for model in self.models(name)} if versions is None else set(versions)
+        reveals = [item.id for item in self.reveals() if versions is None and item.model == name]
         with self._changing(needed=True) as database:
             for version in gone:
                 for table in ("models", "failures"):
                     self._delete(database, table, name=name, version=version)
-        for version in gone:
-            self._model_path(name, version).unlink(missing_ok=True)
+            for reveal in reveals:
+                self._delete(database, "reveals", id=reveal)
+        with self._lock:  # nobody makes a file in a folder that is about to go
+            for version in gone:
+                self._model_path(name, version).unlink(missing_ok=True)
+            remove_empty(self.folder / "models" / name)
+            for reveal in reveals:
+                self._released_path(reveal).unlink(missing_ok=True)
 
     # ---- jobs
 
@@ -244,13 +255,23 @@ class Store(Uploads):
         return found
 
     def job_data(self, job: StoredJob, versions: Sequence[Sequence[str]]) -> list[StoredDataset]:
-        """The data sets that a job goes on with: those it was begun with, on which its owner may train."""
+        """The data sets that a job goes on with, in order: those it was begun with, on which its owner may train."""
         if job.data and job.data != versions:
             raise CheckpointMismatch("the job was begun with other versions of its data sets")
-        for name, _ in versions:
-            if not self.may_train(name, job.owner):
-                raise PolicyRefused(f"the owner of the data set {name!r} did not allow {job.owner} to train on it")
-        return [item for item in self.datasets() if [item.name, item.version] in versions]
+        here, found = {item.key: item for item in self.datasets() if item.complete}, list[StoredDataset]()
+        for reference, (name, version) in zip(job.spec["datasets"], versions, strict=True):
+            item, owner = here.get((name, version)), split_owned(reference)[0]
+            if item is None or split_owned(reference)[1] != name or owner not in ("", item.owner):
+                raise DataMissing(f"version {version} of the data set {reference!r} is not here")
+            if not self.may_train(item, job.owner):
+                raise PolicyRefused(f"the owner of the data set {reference!r} did not allow {job.owner} to train on it")
+            if item in found:
+                raise InputError(f"the data set {item.title} is named twice")
+            found.append(item)
+        return found
+
+    def in_use(self) -> set[tuple[str, str]]:
+        return {(name, version) for job in self.jobs() if job.state not in ENDED for name, version in job.data}
 
     def jobs(self) -> list[StoredJob]:
         return self._records(StoredJob, "jobs")
@@ -263,19 +284,34 @@ class Store(Uploads):
         with self._changing(heard, needed=True) as database:
             self._update(database, "jobs", job, **changes)
         if changes.get("state") in ENDED:
-            self._drop_shares(self.job(job))
+            for known in self._records(StoredJob, "jobs", id=job):  # unless this party was never told of it
+                self._drop_shares(known)
             self.forgive("job", job)  # the job itself says how it ended
 
     def _drop_shares(self, job: StoredJob) -> None:
-        """Nobody goes on with a job that ended: its parameters and checkpoints go, its ledger of material stays."""
+        """Nobody goes on with a job that ended: parameters, checkpoints and rows go, its ledger of material stays."""
         for file in self.job_folder(job.id).rglob("*.safetensors"):
             file.unlink(missing_ok=True)
+        self.forget_rows_of(job.id)
         if self.models(job.interim):
             self.forget_model(job.interim)
 
     def cancel_job(self, job: str, keep: bool) -> None:
         """Note that a job is to be ended; the model as it is then is kept, or nothing is."""
         self.note_job(job, heard=True, cancelled=KEEP if keep else DISCARD)
+
+    def forget_job(self, job: str) -> None:
+        """Forget a job that nobody goes on with: what is left of it is its ledger of material."""
+        known = self.job(job)
+        self._drop_shares(known)
+        with self._changing(needed=True) as database:
+            self._delete(database, "jobs", id=job)
+            self._delete(database, "failures", what="job", name=job)
+        folder = self.job_folder(job)
+        for file in folder.rglob("lock"):
+            file.unlink(missing_ok=True)
+        for place in (*folder.glob("party*"), folder):
+            remove_empty(place)
 
     # ---- reveals
 
@@ -303,11 +339,14 @@ class Store(Uploads):
 
     def release(self, reveal: str, words: Mapping[str, Array]) -> None:
         self._folder("reveals")
-        write_whole(self.folder / "reveals" / f"{reveal}.safetensors", to_bytes(dict(words)))
+        write_whole(self._released_path(reveal), to_bytes(dict(words)))
         self.decide_reveal(reveal, "released")
 
     def released_words(self, reveal: str) -> dict[str, Array]:
-        return read_words(self.folder / "reveals" / f"{reveal}.safetensors")
+        return read_words(self._released_path(reveal))
+
+    def _released_path(self, reveal: str) -> Path:
+        return self.folder / "reveals" / f"{reveal}.safetensors"
 
     # ---- queries and failures
 

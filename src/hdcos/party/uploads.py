@@ -7,7 +7,8 @@ state/datasets/NAME/VERSION.arrow    the rows, in groups with checksums; or wher
 An upload that is completed is hashed, then written again as an Arrow file: for that time it takes its room twice, so
 it is refused, at its beginning or at the piece that is too much, unless there is twice its room. The row that names it
 is changed when that file is whole, and the part goes last: whenever the process dies one of the two is there and the
-upload can be completed again.
+upload can be completed again. What is removed is marked first, then its files go, then its row: a process that dies is
+followed by one that goes on with it. Whose data sets are, and until when they are kept, is in `kept_data`.
 
 Security  every file is one party's share: alone it says nothing. A version is drawn by the client and is the same at
           both parties, so that shares of different sharings are never put together.
@@ -18,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -27,7 +28,7 @@ from threading import Lock
 import numpy as np
 
 from hdcos.errors import DataMissing, InputError, PolicyRefused, StorageFull
-from hdcos.files import full_disk_named, new_file, private_folder
+from hdcos.files import full_disk_named, private_folder
 from hdcos.nn.columns import Names
 from hdcos.party.arrow import REMEDY, Shape
 from hdcos.party.database import Database
@@ -37,6 +38,8 @@ from hdcos.ring import Array
 
 UPLOAD_S, SILENT_S = 24 * 3600.0, 600.0
 """An upload to which nothing came for that long is forgotten: in any case, and where its room is needed."""
+GONE = -1.0
+"""Stands for the time when it expires, in the row of a data set that is being removed."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,12 @@ class StoredDataset:
     """Whether its bytes come row by row; otherwise all features come first, then all targets."""
     join_id: str = ""
     """The join that put its rows into their order, if one did."""
+    number: int = 1
+    """Of the versions of a name that its owner uploaded, which this is: for people."""
+    expires: float = 0.0
+    """When it is removed, in seconds since 1970; 0 if its owner has to say so."""
+    job: str = ""
+    """The job whose rows these are, and with which they go."""
 
     @property
     def width(self) -> int:
@@ -63,6 +72,15 @@ class StoredDataset:
     def key(self) -> tuple[str, str]:
         """Versions are drawn by clients, who may draw one for two names."""
         return self.name, self.version
+
+    @property
+    def title(self) -> str:
+        """What errors call it."""
+        return f"{self.owner}/{self.name}" if self.owner else self.name
+
+    @property
+    def expired(self) -> bool:
+        return 0 < self.expires <= time.time()
 
     @property
     def words(self) -> int:
@@ -79,6 +97,7 @@ class Uploads(Database):
     def __init__(self, folder: Path, datasets: str = "") -> None:
         super().__init__(folder)
         own = LocalFolder(self.folder / "datasets")
+        self._own = own
         self._kept_in: DatasetFolder = dataset_folder(datasets, folder.parent) if datasets else own
         self._folders = [self._kept_in, own] if datasets else [own]
         """Also where they were kept before the operator named another place."""
@@ -90,7 +109,7 @@ class Uploads(Database):
         return private_folder(self.folder.joinpath(*names))
 
     def _part(self, dataset: StoredDataset) -> Path:
-        return self._folder("datasets", dataset.name) / f"{dataset.version}.part"
+        return self.folder / "datasets" / dataset.name / f"{dataset.version}.part"
 
     @staticmethod
     @contextmanager
@@ -106,26 +125,35 @@ class Uploads(Database):
 
     # ---- uploads
 
-    def begin_dataset(self, dataset: StoredDataset, most_bytes: float) -> None:
-        """Make room for an upload."""
+    def begin_dataset(self, dataset: StoredDataset, most_bytes: float) -> StoredDataset:
+        """Make room for an upload; what it becomes has the next number of its name."""
         if not dataset.rows and not dataset.by_rows:
             raise InputError("say how many rows there will be, or send the bytes row by row (by_rows)")
         self._require_for(dataset, 0, 8 * dataset.words, f"this party's share of {dataset.name}")
         with self._making() as made, self._changing(heard=False) as database:
-            if any(known.owner != dataset.owner for known in self.datasets(dataset.name)):
-                raise PolicyRefused(f"a data set named {dataset.name!r} belongs to another client: choose another name")
             self._check_quota(dataset, 8 * dataset.words, most_bytes)
             known = f"an upload of {dataset.name} with this version was begun before"
-            self._insert(database, "datasets", known, **asdict(replace(dataset, complete=False)), created=time.time())
+            new = replace(dataset, complete=False, number=1 + self._newest_number(dataset))
+            self._insert(database, "datasets", known, **asdict(new), created=time.time())
             made.append(self._part(dataset))
-            new_file(made[0]).close()
+            self._own.new_file(made[0]).close()
+            return new
+
+    def _newest_number(self, dataset: StoredDataset) -> int:
+        """Of the versions that its owner has here under this name."""
+        others = [known for known in self.datasets(dataset.name) if known.key != dataset.key]
+        return max((known.number for known in others if known.owner == dataset.owner and known.complete), default=0)
 
     def _check_quota(self, dataset: StoredDataset, size: int, most_bytes: float) -> None:
         """PolicyRefused if an owner would keep too much with this many bytes of one data set."""
         others = [known for known in self.datasets() if known.owner == dataset.owner]
         held = sum(8 * known.words or self.received(known) for known in others if known.key != dataset.key)
         if held + size > most_bytes:
-            raise PolicyRefused(f"{dataset.owner} may keep {most_bytes / 1e9:g} GB of data here: forget some first")
+            raise PolicyRefused(
+                f"{dataset.owner} may keep {most_bytes / 1e9:g} GB of data here, has {held / 1e9:.3g} GB, and this "
+                f"would be {size / 1e9:.3g} GB more: {dataset.owner} forgets some first (`hdcos datasets`, "
+                f"`hdcos forget`), or the operator allows more (dataset_gb in node.toml)"
+            )
 
     def received(self, dataset: StoredDataset) -> int:
         """Bytes of an upload that are here."""
@@ -155,8 +183,8 @@ class Uploads(Database):
                 raise
             return self.received(dataset)
 
-    def complete_dataset(self, dataset: StoredDataset, digest: str) -> None:
-        """Check what arrived against its hash, and keep it."""
+    def complete_dataset(self, dataset: StoredDataset, digest: str, number: int = 0) -> None:
+        """Check what arrived against its hash, and keep it; with a number, if the other party has had more versions."""
         with self._converting:  # one at a time; a client that asks twice finds it done
             found = [known for known in self.datasets(dataset.name) if known.version == dataset.version]
             if found and found[0].complete:
@@ -169,7 +197,8 @@ class Uploads(Database):
                     raise InputError(f"{received} of {wanted} bytes of {dataset.name} are here")
                 self._busy.add(dataset.key)
             try:
-                self._convert(whole, digest)
+                number = max(number, dataset.number, 1 + self._newest_number(whole))
+                self._convert(replace(whole, number=number), digest)
             finally:
                 self._busy.discard(dataset.key)
 
@@ -181,11 +210,14 @@ class Uploads(Database):
         self._kept_in.write(name, version, dataset.shape, _groups(part, dataset))
         with self._lock:  # a look for uploads that broke off sees it as a part or as complete
             with self._changing() as database:
+                known = (dataset.rows, dataset.number, time.time(), name, version)
                 done = database.execute(
-                    "UPDATE datasets SET complete = 1, rows = ? WHERE name = ? AND version = ?",
-                    (dataset.rows, name, version),
+                    "UPDATE datasets SET complete = 1, rows = ?, number = ?, created = ? "
+                    "WHERE name = ? AND version = ? AND expires >= 0",
+                    known,
                 ).rowcount
             part.unlink(missing_ok=True)
+            self._own.tidy(part.parent)  # where data sets are kept elsewhere
         if not done:  # its owner forgot it meanwhile
             self._kept_in.forget(name, version)
             raise DataMissing(f"{name} was forgotten before it was complete")
@@ -193,7 +225,9 @@ class Uploads(Database):
     # ---- data sets
 
     def datasets(self, name: str | None = None) -> list[StoredDataset]:
-        return self._records(StoredDataset, "datasets", **({} if name is None else {"name": name}))
+        """All versions, newest last."""
+        found = self._records(StoredDataset, "datasets", **({} if name is None else {"name": name}))
+        return [dataset for dataset in found if dataset.expires != GONE]
 
     def dataset_rows(self, dataset: StoredDataset) -> RowSource:
         """The rows of a data set, of which none is read yet."""
@@ -206,46 +240,36 @@ class Uploads(Database):
         """Where complete data sets lie, for workers that can read there."""
         return [folder.where for folder in self._folders]
 
-    def grant(self, name: str, client: str) -> None:
-        """Let another client train on a data set."""
-        with self._changing() as database:
-            database.execute("INSERT OR IGNORE INTO grants VALUES (?, ?)", (name, client))
-
-    def may_train(self, name: str, client: str) -> bool:
-        """Whether a client may train on a data set: it is its own, or its owner said so."""
-        owners = {dataset.owner for dataset in self.datasets(name)}
-        return owners == {client} or bool(
-            owners and self._rows("SELECT 1 FROM grants WHERE dataset = ? AND client = ?", name, client)
-        )
-
-    def forget_dataset(self, name: str) -> None:
-        gone = self.datasets(name)
+    def remove(self, gone: Sequence[StoredDataset]) -> None:
+        """Remove versions of data sets, complete or not; others of their names stay."""
         with self._changing(needed=True) as database:
-            self._delete(database, "datasets", name=name)
-            self._delete(database, "grants", dataset=name)
-        for dataset in gone:
+            for dataset in gone:
+                database.execute("UPDATE datasets SET expires = ? WHERE name = ? AND version = ?", (GONE, *dataset.key))
+        self.finish_removing()
+
+    def finish_removing(self) -> int:
+        """Remove what is marked, and say how many; PeerLost if a place far away does not answer now, and then it stays
+        marked."""
+        marked = self._records(StoredDataset, "datasets", expires=GONE)
+        for dataset in marked:
             self._part(dataset).unlink(missing_ok=True)
             for folder in self._folders:
-                folder.forget(name, dataset.version)
-
-    def forget_upload(self, dataset: StoredDataset) -> None:
-        """Forget one version that is not complete; others of its name stay."""
-        with self._changing(heard=False, needed=True) as database:
-            gone = self._delete(database, "datasets", name=dataset.name, version=dataset.version, complete=0)
-        if not gone:
-            raise InputError(f"this upload of {dataset.name} is complete: forget the data set instead")
-        self._part(dataset).unlink(missing_ok=True)
+                folder.forget(*dataset.key)
+            with self._changing(heard=False, needed=True) as database:
+                self._delete(database, "datasets", name=dataset.name, version=dataset.version)
+        return len(marked)
 
     # ---- room
 
     def forget_silent(self, silent_s: float | None = None) -> None:
-        """Forget uploads to which nothing came for that long."""
-        limit = time.time() - (UPLOAD_S if silent_s is None else silent_s)
+        """Forget uploads to which nothing came for that long; nobody goes on with the rows of a job after a while."""
         with self._lock:
             for dataset in [known for known in self.datasets() if not known.complete]:
                 part, busy = self._part(dataset), dataset.key in self._busy
+                usual_s = SILENT_S if dataset.job else UPLOAD_S
+                limit = time.time() - (usual_s if silent_s is None else silent_s)
                 if not busy and (not part.exists() or part.stat().st_mtime < limit):
-                    self.forget_upload(dataset)
+                    self.remove([dataset])
 
     def sweep_uploads(self) -> None:
         """At the start of a party: parts that no record names, or that were not removed when they were complete."""
@@ -255,6 +279,7 @@ class Uploads(Database):
         for path in (self.folder / "datasets").rglob("*.part"):
             if path not in known:
                 path.unlink(missing_ok=True)
+                self._own.tidy(path.parent)
 
     def _require_for(self, dataset: StoredDataset, here: int, end: int, what: str) -> None:
         """StorageFull unless an upload can grow from some bytes to more, and then be written once more."""

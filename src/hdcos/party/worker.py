@@ -59,6 +59,7 @@ class Records(Protocol):
         self, name: str, version: str, architecture: Any, phase_bits: int, owner: str, words: Words, most: float
     ) -> None: ...
     def forget_model(self, name: str, versions: Sequence[str]) -> None: ...
+    def forget_version(self, name: str, version: str) -> None: ...
     def counted_as(self, model: str) -> str: ...
     def require(self, size: int, what: str) -> None: ...
     def job(self, job: str) -> StoredJob: ...
@@ -128,6 +129,7 @@ class Worker(Generic[A]):
             commands.OpenFunction: self._open_function,
             commands.Unload: self._unload,
             commands.Drop: self._drop,
+            commands.DropData: self._drop_data,
             commands.Order: self._order,
             commands.Burn: self._burn,
             commands.Infer: self._infer,
@@ -260,6 +262,10 @@ class Worker(Generic[A]):
     def _drop(self, command: commands.Drop) -> None:
         self._store.forget_model(command.model, command.versions)
 
+    def _drop_data(self, command: commands.DropData) -> None:
+        for version in command.versions:
+            self._store.forget_version(command.name, version)
+
     def material(self, opened: Opened[A], mode: str) -> A:
         """For rows that come in a mode, or for labels: a pool that is opened when the first label is asked for."""
         if mode != LABEL:
@@ -345,13 +351,15 @@ class Worker(Generic[A]):
             earlier.training.close()
         job = self._store.job(command.job)
         spec, model = job.spec, Network.outline(job.spec["architecture"])
-        datasets = {
-            f"{item.name} {item.version}": Dataset(
-                self._store.dataset_rows(item), item.features, item.columns, item.owner, item.join_id
-            )
-            for item in self._store.job_data(job, command.datasets)
-        }
-        data = join_datasets(datasets, [" ".join(item) for item in command.datasets], spec["join"], model.feature_names)
+        items = self._store.job_data(job, command.datasets)
+        names = [item.title for item in items]
+        if len(set(names)) < len(names):  # a further worker is not told whose they are
+            names = [f"{item.title} {item.version}" for item in items]
+        rows = [
+            Dataset(self._store.dataset_rows(item), item.features, item.columns, item.owner, item.join_id)
+            for item in items
+        ]
+        data = join_datasets(dict(zip(names, rows, strict=True)), names, spec["join"], model.feature_names)
         self._limits.job(model, spec, data.rows.resident_words, len(data))
         training = Training.of(self.engine, command, spec, model, data, self._store.job_words(job.id))
         try:

@@ -94,7 +94,7 @@ class Endpoint:
     method: str
     path: str
     role: str | None
-    """Of the clients that may call it; None admits everybody."""
+    """Of the clients that may call it, or several with "or" between them; None admits everybody."""
     summary: str
     status: int = 200
     also: Sequence[int] = ()

@@ -172,7 +172,7 @@ def _operation(endpoint: Endpoint, schemas: dict[Any, Schema], named: Schema) ->
     if endpoint.role is None:
         operation["security"] = []
     else:
-        operation["security"] = [{"token": [endpoint.role]}]
+        operation["security"] = [{"token": [role]} for role in endpoint.role.split(" or ")]
         operation["description"] = f"For clients with the role `{endpoint.role}`."
     if endpoint.body is bytes:
         operation["requestBody"] = {"required": True, "content": {"application/octet-stream": {"schema": BINARY}}}

@@ -113,7 +113,7 @@ class Auth:
         self._read = 0.0
 
     def admit(self, request: Request, role: str) -> str:
-        """The name of the client that asks; Refused if it may not."""
+        """The name of the client that asks; Refused unless it has the role, or one of them ("upload or train")."""
         now = time.monotonic()
         if now - self._read > REFRESH_S:
             self._refresh(now)
@@ -126,7 +126,7 @@ class Auth:
             raise Refused(PolicyRefused("this party knows no such token"), 401)
         if CONNECTION in request.scope:
             request.scope[CONNECTION].known = True
-        if role not in client.roles:
+        if not set(role.split(" or ")) & set(client.roles):
             raise Refused(PolicyRefused(f"the token of {client.name} does not have the role {role!r}"), 403)
         rate = self._limits.requests_per_s
         client.allowance = min(rate, client.allowance + (now - client.at) * rate)

@@ -1,4 +1,8 @@
-"""The HTTP endpoints of data sets: uploads in pieces that can be resumed."""
+"""The HTTP endpoints of data sets: uploads in pieces that can be resumed, who may use them, and their end.
+
+Names are their owners' own: a path names a data set of the client that asks. Only the list of what a client may train
+on, and one name of it, tell of others' as well.
+"""
 
 from __future__ import annotations
 
@@ -25,24 +29,27 @@ class Datasets(Handlers):
         self._completing: dict[tuple[str, str], asyncio.Task[None]] = {}
         """Uploads that are being written as data sets: one thread for each, however often it is asked."""
 
-    @Endpoint("GET", "/v2/datasets", "upload", "all data sets")
+    @Endpoint("GET", "/v2/datasets", "upload or train", "all data sets that you may train on")
     async def all(self, call: Call[None]) -> answers.Datasets:
-        mine = [item for item in self._store.datasets() if self._store.may_train(item.name, call.client)]
-        return {"datasets": [self._describe(dataset) for dataset in mine]}
+        mine = [item for item in self._store.datasets() if self._store.may_train(item, call.client)]
+        return {"datasets": [self._describe(dataset, call.client) for dataset in mine]}
 
-    @Endpoint("GET", ONE, "upload", "one data set")
+    @Endpoint("GET", ONE, "upload or train", "the data sets of one name")
     async def one(self, call: Call[None]) -> answers.DatasetVersions:
-        versions = self._versions(call.name)
-        if not self._store.may_train(versions[0].name, call.client):
-            raise PolicyRefused(f"{versions[0].name} belongs to another client")
-        return {"versions": [self._describe(dataset) for dataset in versions]}
+        named = self._store.datasets(call.name)
+        if not named:
+            raise DataMissing(f"no data set is named {call.name!r}")
+        versions = [item for item in named if self._store.may_train(item, call.client)]
+        if not versions:
+            raise PolicyRefused(f"{call.name} belongs to another client")
+        return {"versions": [self._describe(dataset, call.client) for dataset in versions]}
 
     @Endpoint("POST", "/v2/grants", "upload", "let another client train on a data set", status=201)
     async def grant(self, call: Call[requests.GrantRequest]) -> answers.Nothing:
         """The owner of a data set lets another client train on it: a client that trains on data learns of it."""
         body = await call.read()
         self._owned(call, body.dataset)
-        await asyncio.to_thread(self._store.grant, body.dataset, body.client)
+        await asyncio.to_thread(self._store.grant, call.client, body.dataset, body.client)
         self._api.audit(call.client, "allow training", body.dataset, body.client)
         return {}
 
@@ -50,13 +57,16 @@ class Datasets(Handlers):
     async def begin(self, call: Call[requests.DatasetRequest]) -> answers.Dataset:
         body = await call.read()
         columns = check_names(body.columns, body.features)
+        expires = self._store.expires_after(body.keep_days, self._api.limits.keep_days)
         known = (body.name, body.version, body.rows or 0, body.features, body.outputs, False, call.client)
-        dataset = StoredDataset(*known, columns, body.by_rows, body.join or "")
+        dataset = StoredDataset(
+            *known, columns, body.by_rows, join_id=body.join or "", expires=expires, job=body.job or ""
+        )
         if 8 * dataset.words > MOST_BYTES:
             raise InputError(f"a data set has at most {MOST_BYTES} bytes, not {8 * dataset.words}")
-        await asyncio.to_thread(self._store.begin_dataset, dataset, self._most_bytes)
-        self._api.audit(call.client, "upload", dataset.name, f"{dataset.rows or 'some'} rows")
-        return self._describe(dataset)
+        begun = await asyncio.to_thread(self._store.begin_dataset, dataset, self._most_bytes)
+        self._api.audit(call.client, "upload", begun.name, f"{begun.rows or 'some'} rows, version {begun.number}")
+        return self._describe(begun, call.client)
 
     @Endpoint("PUT", VERSION, "upload", "go on with an upload")
     async def add(self, call: Call[bytes], query: requests.UploadQuery) -> answers.Received:
@@ -74,13 +84,13 @@ class Datasets(Handlers):
         dataset, body = self._upload(call), await call.read()
         task = self._completing.get(dataset.key)
         if task is None:
-            work = asyncio.to_thread(self._store.complete_dataset, dataset, body.sha256)
+            work = asyncio.to_thread(self._store.complete_dataset, dataset, body.sha256, body.number)
             self._completing[dataset.key] = task = asyncio.create_task(work)
             task.add_done_callback(lambda ended: self._completed(dataset.key, ended))
         await asyncio.wait([task], timeout=COMPLETE_S)
         if task.done():
             task.result()
-        return self._describe(self._upload(call))
+        return self._describe(self._upload(call), call.client)
 
     def _completed(self, key: tuple[str, str], task: asyncio.Task[None]) -> None:
         """Who still waits is told how it ended; who asks later finds the data set, or has it tried again."""
@@ -90,37 +100,34 @@ class Datasets(Handlers):
 
     @Endpoint("DELETE", ONE, "upload", "forget a data set")
     async def delete(self, call: Call[None]) -> answers.Nothing:
-        name = self._owned(call, call.name)[0].name
-        await asyncio.to_thread(self._store.forget_dataset, name)
+        """All versions of it; jobs that were begun with them and are not over fail when they need them again."""
+        await asyncio.to_thread(self._store.finish_removing)  # what could not be removed the last time
+        name = call.name
+        if not self._store.expired_at(call.client, name):  # of which nothing is left but who may use it
+            self._owned(call, name)
+        await asyncio.to_thread(self._store.forget_dataset, name, call.client)
         self._api.audit(call.client, "forget data set", name)
         return {}
 
     @Endpoint("DELETE", VERSION, "upload", "give an upload up")
     async def give_up(self, call: Call[None]) -> answers.Nothing:
-        """An upload that will not be completed: its bytes go, other versions stay."""
+        """An upload that will not be completed, or was completed here alone: its bytes go, other versions stay."""
         dataset = self._upload(call)
-        await asyncio.to_thread(self._store.forget_upload, dataset)
+        await asyncio.to_thread(self._store.remove, [dataset])
         self._api.audit(call.client, "give up upload", dataset.name)
         return {}
 
-    def _versions(self, name: str) -> list[StoredDataset]:
-        versions = self._store.datasets(name)
-        if not versions:
-            raise DataMissing(f"no data set is named {name!r}")
-        return versions
-
     def _owned(self, call: Call[Any], name: str) -> list[StoredDataset]:
-        """All versions of a data set, which must be the client's own."""
-        versions = self._versions(name)
-        for dataset in versions:
-            call.check_owner(dataset.owner, name)
+        """All versions of a data set of the client that asks."""
+        versions = [dataset for dataset in self._store.datasets(name) if dataset.owner == call.client]
+        if not versions:
+            raise DataMissing(f"no data set of {call.client} is named {name!r}")
         return versions
 
     def _upload(self, call: Call[Any]) -> StoredDataset:
         """The version of a data set that a path names."""
-        for dataset in self._versions(call.name):
+        for dataset in self._owned(call, call.name):
             if dataset.version == call.version:
-                call.check_owner(dataset.owner, dataset.name)
                 return dataset
         raise DataMissing("no upload with this version was begun")
 
@@ -129,11 +136,16 @@ class Datasets(Handlers):
         """That a client may keep here."""
         return 1e9 * self._api.limits.dataset_gb
 
-    def _describe(self, dataset: StoredDataset) -> answers.Dataset:
-        received = self._store.received(dataset)
+    def _describe(self, dataset: StoredDataset, client: str) -> answers.Dataset:
+        received, own = self._store.received(dataset), dataset.owner == client
         return {
             "name": dataset.name,
             "version": dataset.version,
+            "number": dataset.number,
+            "owner": dataset.owner,
+            "own": own,
+            "allowed": self._store.allowed(dataset.owner, dataset.name) if own else [],
+            "expires": dataset.expires,
             "rows": dataset.rows,
             "features": dataset.features,
             "outputs": dataset.outputs,

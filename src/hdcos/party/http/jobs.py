@@ -60,8 +60,7 @@ class Jobs(Handlers):
         if any(known.owner != client for known in self._store.models(given.model)):
             raise PolicyRefused(f"a model named {given.model!r} belongs to another client: choose another name")
         for name in given.datasets:
-            if self._store.datasets(name) and not self._store.may_train(name, client):
-                raise PolicyRefused(f"the owner of the data set {name!r} did not allow {client} to train on it")
+            self._store.find_dataset(name, client)  # what cannot be used is refused, what is not here yet may come
         self._store.keep_job(number, spec, client, tensors)
 
     @Endpoint("GET", ONE, "train", "one job")
@@ -75,6 +74,17 @@ class Jobs(Handlers):
         await asyncio.to_thread(self._store.cancel_job, job.id, body.keep)
         self._api.audit(call.client, "cancel", job.id)
         return self._service.job_status(job.id)
+
+    @Endpoint("DELETE", ONE, "train", "forget a job that has ended")
+    async def forget(self, call: Call[None]) -> answers.Nothing:
+        """What it was, and whatever is left of it but its ledger of material; the model that it made stays."""
+        job = self._own(call)
+        running = self._service.progress(job.id) is not None
+        if job.state not in ENDED and (running or not job.cancelled):
+            raise InputError(f"job {job.id} has not ended: cancel it first (`hdcos jobs {job.id} --cancel`)")
+        await asyncio.to_thread(self._store.forget_job, job.id)
+        self._api.audit(call.client, "forget job", job.id)
+        return {}
 
     @Endpoint("POST", f"{ONE}/look", "train", "go on after an epoch")
     async def look(self, call: Call[requests.LookRequest]) -> answers.Nothing:

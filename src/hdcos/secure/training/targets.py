@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from hdcos.checks import check_owned
 from hdcos.errors import InputError
 from hdcos.nn import Flatten, Network
 from hdcos.nn.columns import Rows
@@ -105,4 +106,4 @@ def named_sets(plan: TrainingPlan, x: Any, y: ArrayLike | None) -> tuple[list[st
         raise InputError("labels of uploaded data sets were uploaded with them: leave y out")
     if any(not isinstance(layer, Flatten) for layer in plan.front):
         raise InputError(f"apply the leading {plan.front[0].kind} before uploading, and train what follows it")
-    return [str(item) for item in x], "columns" if isinstance(x, tuple) else "rows"
+    return [check_owned(item) for item in x], "columns" if isinstance(x, tuple) else "rows"
