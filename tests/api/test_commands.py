@@ -19,6 +19,7 @@ KNOWN = (
     commands.Burn("fraud", "masked", 5),
     commands.Infer("fraud", "shares", ["a", "b"], 7, 12),
     commands.Infer("fraud", "masked", ["a"], 7, 12, "label", 3, 8),
+    commands.DropData("rows", ["v", "w"]),
     commands.OpenJob("j", "training 1", [["rows", "v"]], 2, None),
     commands.OpenJob("j", "training 1", [["rows", "v"]], 2, 40),
     commands.OpenJob("j", "training 1", [["rows", "v"]], 2, 40, [0, 2]),

@@ -350,7 +350,10 @@ def _prepared(mistake: Mistake, make: Callable[[Path], None], name: str = "bad.s
     return mistake
 
 
-CLUSTERED = (("models",), ("jobs",), ("reveal", "m", "--output", "x"), ("deal", "m", "--rows", "1"))
+CLUSTERED = (
+    *(("models",), ("jobs",), ("datasets",), ("forget", "m")),
+    *(("reveal", "m", "--output", "x"), ("deal", "m", "--rows", "1")),
+)
 
 
 def _clusters(shop: Workshop) -> Iterator[Mistake]:

@@ -19,7 +19,7 @@ import pytest
 from benchmarks.small_disk import fill, mounted, said_to_be_small
 from hdcos import nn
 from hdcos.api.commands import OpenJob
-from hdcos.errors import HdcosError, InputError, PeerLost, StorageFull
+from hdcos.errors import HdcosError, PeerLost, StorageFull
 from hdcos.files import write_whole
 from hdcos.party import failures, uploads
 from hdcos.party.checkpoint import Checkpoints
@@ -82,9 +82,7 @@ def test_uploads_that_fill_the_disk_are_refused_by_name_and_nothing_else_is(disk
     store.revoke("late")
     assert np.array_equal(store.model_words("kept", "a" * 32)["w"], WORDS["w"])
     for dataset in uploaded:
-        store.forget_upload(dataset)
-    with pytest.raises(InputError, match="complete"):
-        store.forget_upload(complete)
+        store.remove([dataset])
     store.keep_model("more", "b" * 32, {"layers": []}, 16, "me", WORDS)
     assert store.reused() == []
     store.close()
