@@ -207,6 +207,7 @@ class Dataset(TypedDict):
     bytes: int
     received: int
     columns: Sequence[str] | None
+    preparation: str
 
 
 class Datasets(TypedDict):
@@ -219,6 +220,16 @@ class DatasetVersions(TypedDict):
     """All versions of a data set."""
 
     versions: list[Dataset]
+
+
+class Tally(TypedDict):
+    """Statistics over several owners' rows: who has contributed, under which ids, of how many owners."""
+
+    name: str
+    owners: int
+    contributed: list[str]
+    ids: list[str]
+    complete: bool
 
 
 class Received(TypedDict):

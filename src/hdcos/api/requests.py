@@ -22,6 +22,7 @@ Name = Annotated[str, Meta(pattern=NAME, description=NAME_WORDS)]
 Client = Annotated[str, Meta(min_length=1, max_length=100)]
 Mode = Literal["shares", "masked"]
 Output = Literal["logits", "label"]
+Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$(?!\n)", description="64 hexadecimal digits, a SHA-256")]
 Rows = Annotated[int, Meta(ge=1, le=1 << 40)]
 Columns = Annotated[int, Meta(ge=1, le=1 << 24)]
 Epoch = Annotated[int, Meta(ge=1, le=MOST_EPOCHS)]
@@ -166,6 +167,8 @@ class DatasetRequest(Request, frozen=True):
     columns: list[Annotated[str, Meta(min_length=1, max_length=200)]] | None = None
     by_rows: bool = False
     """Whether the bytes are those of the rows, each its features, then its targets; else all features come first."""
+    preparation: Digest | None = None
+    """Of what made the features of a table, where something did: rows that are joined must have the same."""
 
 
 class UploadQuery(Request, frozen=True):
@@ -178,6 +181,26 @@ class CompleteRequest(Request, frozen=True):
     """The hash of all bytes of an upload."""
 
     sha256: Annotated[str, Meta(max_length=100)]
+
+
+class StatisticsParameters(Request, frozen=True):
+    """What the owners agreed on; the id is drawn by the client for its contribution and is the same at both parties."""
+
+    name: Name
+    id: Id
+    agreement: Digest
+    """Of the declaration of columns."""
+    numbers: Annotated[int, Meta(ge=1, le=1 << 16)]
+    owners: Annotated[int, Meta(ge=2, le=1000)]
+    clients: Annotated[list[Client], Meta(max_length=1000)] = []
+    """Who the owners are, if that is agreed; anybody otherwise who may upload."""
+
+
+class StatisticsRequest(Request, frozen=True):
+    """A party's share of an owner's sums: the tensor `share`, eight words for each number."""
+
+    inputs: list[Tensor]
+    parameters: StatisticsParameters
 
 
 class GrantRequest(Request, frozen=True):

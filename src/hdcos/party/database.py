@@ -84,6 +84,9 @@ MIGRATIONS: Sequence[str] = (
     ALTER TABLE datasets ADD COLUMN by_rows INTEGER NOT NULL DEFAULT 0;
     DELETE FROM datasets WHERE complete = 0;
     """,
+    """
+    ALTER TABLE datasets ADD COLUMN preparation TEXT NOT NULL DEFAULT '';
+    """,
 )
 
 

@@ -34,6 +34,7 @@ from hdcos.party.engine import Engine
 from hdcos.party.rows import RowSource
 from hdcos.party.spool import Spool
 from hdcos.party.store import ENDED, StoredDataset, StoredJob, StoredModel, StoredReveal
+from hdcos.party.tallies import Agreement, Tallies
 from hdcos.party.worker import Worker
 from hdcos.ring import Array
 from hdcos.secure import CompiledNetwork
@@ -202,6 +203,7 @@ class LocalFront:
             *(engine, self._store, self, OwnMemory()),
             allot=lambda pool, ahead: CallerAllotment(pool, engine.material_s),
         )
+        self._tallies = Tallies()
         self._inputs: tuple[commands.Infer, Words] | None = None
         self._result: Answer | None = None
 
@@ -234,12 +236,12 @@ class LocalFront:
         match command:
             case commands.KeepModel(name, version, architecture, phase_bits):
                 store.keep_model(name, version, architecture, phase_bits, CALLER, arrays)
-            case commands.KeepData(name, version, features, outputs, columns):
-                names = check_names(columns, features)
-                store.begin_dataset(StoredDataset(name, version, 0, features, outputs, False, CALLER, names))
-            case commands.FindData(name, version, rows, features, outputs, columns, where):
-                names = check_names(columns, features)
-                store.find_dataset(StoredDataset(name, version, rows, features, outputs, True, CALLER, names), where)
+            case commands.KeepData(name, version, features, outputs, columns, preparation, owner):
+                held = (owner or CALLER, check_names(columns, features), True, preparation)
+                store.begin_dataset(StoredDataset(name, version, 0, features, outputs, False, *held))
+            case commands.FindData(name, version, rows, features, outputs, columns, where, preparation, owner):
+                held = (owner or CALLER, check_names(columns, features), True, preparation)
+                store.find_dataset(StoredDataset(name, version, rows, features, outputs, True, *held), where)
             case commands.AddRows(name, version):
                 store.add_rows(name, version, arrays.get("rows"))
             case commands.EndData(name, version, rows):
@@ -258,6 +260,16 @@ class LocalFront:
             case commands.Release(reveal):
                 worker.execute(command)
                 return {}, store.released.pop(reveal)
+            case commands.AddTally(name, owner, number, agreement, numbers, owners, clients):
+                meant = Agreement(agreement, numbers, owners, tuple(clients))
+                return {**self._tallies.contribute(name, owner, number, meant, arrays.get("share"))}, {}
+            case commands.LookTally(name, owner):
+                return {**self._tallies.look(name, owner)}, {}
+            case commands.TakeTally(name, owner):
+                tally, total = self._tallies.take(name, owner)
+                return {**tally}, {"total": total}
+            case commands.WithdrawTally(name, owner):
+                self._tallies.withdraw(name, owner)
             case commands.IssueMasks(model, start, rows):
                 return {}, {"masks": worker.find(model).allotment("masked").issue(start, rows)}
             case commands.CountMaterial(model, mode):

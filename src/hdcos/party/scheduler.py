@@ -84,7 +84,11 @@ def inventory(store: Store, rank: int, failures: Failures) -> Inventory:
             if not failures.final("load", item.name, item.version)
         ],
         "datasets": [
-            [item.name, item.version, [item.rows, item.features, item.outputs, fingerprint(item.columns).hex()]]
+            [
+                item.name,
+                item.version,
+                [item.rows, item.features, item.outputs, fingerprint(item.columns, item.preparation).hex()],
+            ]
             for item in store.datasets()
             if item.complete
         ],

@@ -29,6 +29,7 @@ import numpy as np
 from hdcos.errors import DataMissing, InputError, PolicyRefused, StorageFull
 from hdcos.files import full_disk_named, new_file, private_folder
 from hdcos.nn.columns import Names
+from hdcos.nn.prepared import Prepared
 from hdcos.party.arrow import REMEDY, Shape
 from hdcos.party.database import Database
 from hdcos.party.dataset_folder import DatasetFolder, LocalFolder, dataset_folder
@@ -52,6 +53,8 @@ class StoredDataset:
     columns: Names | None = None
     by_rows: bool = False
     """Whether its bytes come row by row; otherwise all features come first, then all targets."""
+    preparation: str = ""
+    """The digest of what made its features of a table, if something did."""
 
     @property
     def width(self) -> int:
@@ -65,6 +68,11 @@ class StoredDataset:
     @property
     def words(self) -> int:
         return self.rows * self.width
+
+    @property
+    def prepared(self) -> tuple[Prepared, ...]:
+        """What made its features, as a network trained on it remembers that."""
+        return (Prepared((self.owner,), self.columns or (), self.preparation),) if self.preparation else ()
 
     @property
     def shape(self) -> Shape:

@@ -346,7 +346,9 @@ class Worker(Generic[A]):
         job = self._store.job(command.job)
         spec, model = job.spec, Network.outline(job.spec["architecture"])
         datasets = {
-            f"{item.name} {item.version}": Dataset(self._store.dataset_rows(item), item.features, item.columns)
+            f"{item.name} {item.version}": Dataset(
+                self._store.dataset_rows(item), item.features, item.columns, item.prepared
+            )
             for item in self._store.job_data(job, command.datasets)
         }
         data = join_datasets(datasets, [" ".join(item) for item in command.datasets], spec["join"], model.feature_names)
@@ -372,7 +374,7 @@ class Worker(Generic[A]):
         )
         self._store.note_job(job.id, heard=True, data=command.datasets, state="running", step=training.step)
         known = {"total_steps": progress.total_steps, "steps_per_epoch": progress.steps_per_epoch}
-        return {**known, "columns": training.columns}
+        return {**known, "columns": training.columns, "prepared": [each.to_json() for each in training.data.prepared]}
 
     def _steps(self, command: commands.Steps) -> Facts:
         progress, started = self.jobs[command.job], time.perf_counter()
@@ -386,6 +388,7 @@ class Worker(Generic[A]):
     def _publish(self, command: commands.Publish) -> Rest:
         job, training = self._store.job(command.job), self.jobs[command.job].training
         model = Network.outline(job.spec["architecture"]).remembering(training.columns)
+        model = model.with_prepared(training.data.prepared)
         network = compile_network(model, job.spec["phase_bits"], self.engine.dealer.has_dealer)
         name = job.interim if command.interim else job.spec["model"]
         self._store.check_owner(name, job.owner)

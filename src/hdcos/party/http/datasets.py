@@ -51,7 +51,9 @@ class Datasets(Handlers):
         body = await call.read()
         columns = check_names(body.columns, body.features)
         known = (body.name, body.version, body.rows or 0, body.features, body.outputs, False, call.client)
-        dataset = StoredDataset(*known, columns, body.by_rows)
+        dataset = StoredDataset(*known, columns, body.by_rows, body.preparation or "")
+        if dataset.preparation and columns is None:
+            raise InputError("rows that were prepared have columns with names: send them along (columns)")
         if 8 * dataset.words > MOST_BYTES:
             raise InputError(f"a data set has at most {MOST_BYTES} bytes, not {8 * dataset.words}")
         await asyncio.to_thread(self._store.begin_dataset, dataset, self._most_bytes)
@@ -141,4 +143,5 @@ class Datasets(Handlers):
             "bytes": 8 * dataset.words or received,
             "received": received,
             "columns": dataset.columns,
+            "preparation": dataset.preparation,
         }
