@@ -14,7 +14,9 @@ from hdcos.api.tokens import fingerprint, new_secret
 from hdcos.cluster.contribution import Contribution
 from hdcos.errors import DataMissing, HdcosError, InputError, PeerLost, PolicyRefused
 from hdcos.link.cluster_file import ClusterFile
+from hdcos.sharing.wide import split_wide
 from hdcos.tables import Preparation
+from hdcos.tables.fitting import measure
 from party.conftest import command, connected
 
 GENERATOR = np.random.default_rng(11)
@@ -262,3 +264,19 @@ def test_a_contribution_whose_process_ended_is_withdrawn_by_another(cluster, nam
     again.withdraw()
     with pytest.raises(DataMissing):
         again.contributed()
+
+
+def test_what_reached_one_party_alone_is_never_added_up(cluster, other, name) -> None:
+    """A process died between the two: the next attempt is refused, clears it away, and the one after that counts."""
+    columns = Preparation.fit(NORTH, DECLARED).columns
+    numbers = measure(columns, NORTH).numbers
+    record = {"name": name, "id": "0" * 32, "agreement": columns.digest, "numbers": len(numbers), "owners": 2}
+    zero = cluster.transport.both[0]
+    zero.ask("POST", "/v2/statistics", {"parameters": record}, {"share": split_wide(numbers)[0]})
+    southern = other.contribute(SOUTH, DECLARED, name=name, owners=2)
+    assert southern.contributed() == ["south"]
+    with pytest.raises(PolicyRefused, match="me has contributed"):
+        cluster.contribute(NORTH, DECLARED, name=name, owners=2)
+    northern = cluster.contribute(NORTH, DECLARED, name=name, owners=2)
+    assert northern.preparation(5).agrees(Preparation.fit(TABLE, DECLARED))
+    assert southern.preparation(5).digest == northern.preparation(5).digest
