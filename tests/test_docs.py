@@ -226,6 +226,7 @@ RUN = [
     (DOCS / "recipes.md", "Train on more rows than fit into memory"),
     (DOCS / "recipes.md", "Train on columns of two owners"),
     (DOCS / "recipes.md", "Know the cost before you start"),
+    (DOCS / "tables.md", "In Python"),
     (DOCS / "networks.md", "From PyTorch"),
     (DOCS / "networks.md", "Cosine instead of ReLU"),
 ]

@@ -130,6 +130,7 @@ class Workshop:
         for name in ("north", "south"):
             Identity.create(name, folder / name)
         (folder / "config.toml").write_text(CONFIG)
+        (folder / "columns.toml").write_text('[columns]\na = "numeric"\nb = "numeric"\nc = "numeric"\ny = "label"\n')
         self.reach = ("--cluster", str(self.home / "cluster.toml"), "--token-file", str(folder / "secret"))
         self.reach += ("--timeout-s", "0.2")  # no cluster runs: a command that tries to reach it should not wait long
 
@@ -164,7 +165,7 @@ class Workshop:
 def mistakes(folder: Path, group: str = "") -> list[Mistake]:
     """All mistakes, or those of one group; their files are written into a folder."""
     shop = Workshop(folder)
-    functions = (_models, _tables, _configurations, _clusters, _secrets, _nodes, _outputs, _values)
+    functions = (_models, _tables, _columns, _configurations, _clusters, _secrets, _nodes, _outputs, _values)
     return [mistake for function in functions if group in function.__name__ for mistake in function(shop)]
 
 
@@ -187,6 +188,26 @@ def _models(shop: Workshop) -> Iterator[Mistake]:
     for name in ("net.pt", "net.pth", "net.onnx", "net.safetensors"):
         for _, path in shop.spoilt(name, PLACES | CONTENTS):
             yield Mistake(("cost", str(path)), 1, path.name)
+
+
+def _columns(shop: Workshop) -> Iterator[Mistake]:
+    rows, declared, output = (str(shop.folder / name) for name in ("rows.csv", "columns.toml", "made.json"))
+    for kinds, code in ((PLACES, USAGE), (CONTENTS, 1)):
+        for kind, path in shop.spoilt("rows.csv", kinds):
+            if kind != "html":  # a line of names, and a row
+                yield Mistake(("columns", str(path)), code, path.name)
+    yield Mistake(("columns", rows, "--label", "z"), 1, "rows.csv")
+    for name in ("rows.csv", "rows.parquet"):
+        yield from _file_argument(shop, name, "prepare", "{}", "--columns", declared, "--output", output)
+    for path in (*shop.truncated("rows.csv.gz"), *shop.truncated("rows.parquet")):
+        yield Mistake(("prepare", str(path), "--columns", declared, "--output", output), 1, path.name)
+    yield from _file_argument(shop, "columns.toml", "prepare", rows, "--columns", "{}", "--output", output)
+    yield from _file_argument(shop, "p.json", "predict", "m", rows, "--preparation", "{}", *shop.reach)
+    for _, path in shop.spoilt("p.json", CONTENTS):
+        yield Mistake(("upload", rows, "--name", "d", "--preparation", str(path), *shop.reach), 1, path.name)
+    yield Mistake(("prepare", rows, "--columns", declared, "--output", "/nowhere/made.json"), 1, "/nowhere/made.json")
+    yield Mistake(("prepare", rows, "--columns", declared, "--with", "w", "--owners", "1", *shop.reach), USAGE)
+    yield Mistake(("prepare", rows, "--columns", declared, "--owners", "2", *shop.reach), USAGE)
 
 
 DATA = ("rows.csv", "rows.csv.gz", "rows.npy", "rows.npz", "packed.npz", "rows.parquet", "rows.idx")

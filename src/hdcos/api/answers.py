@@ -214,6 +214,7 @@ class Dataset(TypedDict):
     received: int
     columns: Sequence[str] | None
     join: str
+    preparation: str
 
 
 class Datasets(TypedDict):
@@ -232,6 +233,16 @@ class Attendance(TypedDict):
     """Whether the other client is at the meeting."""
 
     present: bool
+
+
+class Tally(TypedDict):
+    """Statistics over several owners' rows: who has contributed, under which ids, of how many owners."""
+
+    name: str
+    owners: int
+    contributed: list[str]
+    ids: list[str]
+    complete: bool
 
 
 class Received(TypedDict):

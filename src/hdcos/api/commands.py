@@ -225,6 +225,8 @@ class KeepData(Command, frozen=True):
     features: Whole
     outputs: Whole
     columns: list[str] | None = None
+    preparation: str = ""
+    owner: str = ""
     join: str = ""
 
 
@@ -253,6 +255,8 @@ class FindData(Command, frozen=True):
     outputs: Whole
     columns: list[str] | None
     where: list[str]
+    preparation: str = ""
+    owner: str = ""
 
 
 class ForgetData(Command, frozen=True):
@@ -273,6 +277,37 @@ class KeepReveal(Command, frozen=True):
     id: str
     model: str
     version: str
+
+
+class AddTally(Command, frozen=True):
+    """Hold a share of an owner's statistics; the caller says whose."""
+
+    name: str
+    owner: str
+    id: str
+    agreement: str
+    numbers: Whole
+    owners: Whole
+    clients: list[str] = []
+
+
+class LookTally(Command, frozen=True):
+    """Who has contributed."""
+
+    name: str
+    owner: str
+
+
+class TakeTally(Command, frozen=True):
+    """A share of the total, when all have contributed."""
+
+    name: str
+    owner: str
+
+
+class WithdrawTally(Command, frozen=True):
+    name: str
+    owner: str
 
 
 class IssueMasks(Command, frozen=True):

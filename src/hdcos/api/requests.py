@@ -23,6 +23,7 @@ Owned = Annotated[str, Meta(pattern=OWNED, description=OWNED_WORDS)]
 Client = Annotated[str, Meta(min_length=1, max_length=100)]
 Mode = Literal["shares", "masked"]
 Output = Literal["logits", "label"]
+Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$(?!\n)", description="64 hexadecimal digits, a SHA-256")]
 Rows = Annotated[int, Meta(ge=1, le=1 << 40)]
 Columns = Annotated[int, Meta(ge=1, le=1 << 24)]
 Epoch = Annotated[int, Meta(ge=1, le=MOST_EPOCHS)]
@@ -173,6 +174,8 @@ class DatasetRequest(Request, frozen=True):
     """Until it is removed; otherwise as long as the operator keeps data sets."""
     job: Id | None = None
     """The job whose rows these are: they go when it ends."""
+    preparation: Digest | None = None
+    """Of what made the features of a table, where something did: rows that are joined must have the same."""
 
 
 class UploadQuery(Request, frozen=True):
@@ -207,6 +210,26 @@ class ReceiveQuery(Request, frozen=True):
     guest: Client
     number: Annotated[int, Meta(ge=0, le=1 << 40)]
     wait_s: Annotated[float, Meta(ge=0, le=20)] = 0.0
+
+
+class StatisticsParameters(Request, frozen=True):
+    """What the owners agreed on; the id is drawn by the client for its contribution and is the same at both parties."""
+
+    name: Name
+    id: Id
+    agreement: Digest
+    """Of the declaration of columns."""
+    numbers: Annotated[int, Meta(ge=1, le=1 << 16)]
+    owners: Annotated[int, Meta(ge=2, le=1000)]
+    clients: Annotated[list[Client], Meta(max_length=1000)] = []
+    """Who the owners are, if that is agreed; anybody otherwise who may upload."""
+
+
+class StatisticsRequest(Request, frozen=True):
+    """A party's share of an owner's sums: the tensor `share`, eight words for each number."""
+
+    inputs: list[Tensor]
+    parameters: StatisticsParameters
 
 
 class GrantRequest(Request, frozen=True):

@@ -42,6 +42,7 @@ REMEDIES = {
 
 
 PLACES = {
+    **{"columns": "columns", "prepare": "prepare"},
     **{"convert": "convert", "cost": "cost", "demo": "demo", "plan": "plan", "train": "train", "doctor": "doctor"},
     **dict.fromkeys(["approve", "dealer", "init", "node", "party", "quota", "retry", "token", "workers"], "nodes"),
     **dict.fromkeys(["identity", "join"], "join"),

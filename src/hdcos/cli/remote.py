@@ -6,7 +6,7 @@ import csv
 import json
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
@@ -17,13 +17,15 @@ import numpy as np
 
 from hdcos import nn
 from hdcos.cli import common
+from hdcos.cli.columns import find_preparation
 from hdcos.cluster.cluster import Cluster
 from hdcos.cluster.connect import connect
-from hdcos.data.tables import read_pieces, read_table
+from hdcos.data.tables import Table, read_pieces, read_table
 from hdcos.errors import DataMissing, InputError
 from hdcos.join.rows import JoinedRows
 from hdcos.secure.labels import LABEL, LOGITS, PROBA
 from hdcos.secure.training.plan import LOSSES
+from hdcos.tables.preparation import Preparation, PreparedRows, join_rows, prepare_together
 
 file_argument = click.argument("file", type=common.FILE)
 features_option = click.option("--features", default=None, help="The array of an NPZ file that holds the rows.")
@@ -53,6 +55,7 @@ def reach_cluster(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--leave-out", metavar="COLUMN", default=None, help="A column of the file that is no feature.")
 @features_option
 @click.option("--mode", type=click.Choice(["shares", "masked"]), help="How rows go out; masked takes a round less.")
+@click.option("--preparation", multiple=True, type=common.FILE, help="What makes features of FILE; one of each owner.")
 @reach_cluster
 def predict(
     reach: Reach,
@@ -64,6 +67,7 @@ def predict(
     leave_out: str | None,
     features: str | None,
     mode: str | None,
+    preparation: tuple[Path, ...],
 ) -> None:
     """Private predictions of MODEL for the rows of FILE (CSV, NPY, NPZ, IDX or Parquet), row by row: its outputs
     (logits), one column for each, or with --label one whole number, or with --proba one probability for each class."""
@@ -74,7 +78,14 @@ def predict(
         if output.suffix not in (".npy", ".csv"):
             raise InputError(f"{output} is neither a .npy nor a .csv file")
         common.check_output(output)
-    table = read_table(file, leave_out, features)
+    prepared = [Preparation.load(path) for path in preparation]
+    table: Any
+    if prepared:
+        if leave_out is not None or features is not None:
+            raise click.UsageError("--preparation knows the columns: leave --leave-out and --features out")
+        table = join_rows(list(prepare_together(prepared, file)))
+    else:
+        table = read_table(file, leave_out, features)
     with reach() as cluster:
         try:
             private = cluster.model(model)
@@ -88,6 +99,11 @@ def predict(
             found = private.predict(table, progress=progress, mode=mode, output=wanted)
     if output is not None and output.suffix == ".npy":
         np.save(output, found)
+        return
+    classed = next((each for each in prepared if each.classes is not None), None)
+    if label and classed is not None:
+        with click.open_file(str(output) if output else "-", "w") as target:
+            csv.writer(target).writerows([name] for name in classed.name_labels(found))
         return
     with click.open_file(str(output) if output else "-", "w") as target:
         csv.writer(target).writerows([f"{value:.6g}" for value in row] for row in found.reshape(len(found), -1))
@@ -139,11 +155,17 @@ def share_model(
 @click.option("--name", required=True, help="What the parties call the rows.")
 @click.option("--label", default=None, help="The column with the labels, if this owner has them.")
 @features_option
-@click.option("--outputs", default=1, show_default=True, help="Of the network to be trained: 1 for two classes.")
+@click.option("--outputs", type=int, help="Of the network to be trained: 1 for two classes, which is the default.")
 @click.option("--loss", type=click.Choice(LOSSES), help="Of the training to come: squared for a regression.")
 @click.option("--allow", multiple=True, help="Another client that may train on it, and so learn of it.")
 @click.option("--join", "joined", type=common.FILE, help="What `hdcos join` wrote: upload those rows, in that order.")
 @click.option("--keep-days", type=click.FloatRange(0, min_open=True), help="Then it is removed; else as operators say.")
+@click.option("--columns", type=common.FILE, help="What the columns are: a TOML file (`hdcos columns FILE` shows one).")
+@click.option(
+    "--preparation",
+    type=common.NEW_FILE,
+    help="What `hdcos prepare` made; with --columns, where what is fitted here is written [FILE.preparation.json].",
+)
 @reach_cluster
 def upload(
     reach: Reach,
@@ -151,34 +173,49 @@ def upload(
     name: str,
     label: str | None,
     features: str | None,
-    outputs: int,
+    outputs: int | None,
     loss: str | None,
     allow: tuple[str, ...],
     joined: Path | None,
     keep_days: float | None,
+    columns: Path | None,
+    preparation: Path | None,
 ) -> None:
     """Split the rows of FILE between the parties, who keep their shares under a NAME. A NAME that you used before gets
     a new version.
 
     CSV, Parquet and NPY files are read piece by piece and may be larger than memory.
+
+    With --columns or --preparation FILE is a table of any columns, CSV or Parquet. Features are made of it here, by
+    what its own rows say, or by what several owners prepared together; the label is the one that is declared. Keep the
+    file of the preparation: predictions need it.
     """
     taken = None if joined is None else JoinedRows.read(joined)
-    ids = () if taken is None else taken.columns
-    first = next(read_pieces(file, label, features, ids))  # what is wrong with all of it is said before all else
+    prepared = None
+    if columns is not None or preparation is not None:
+        if label is not None or features is not None:
+            raise click.UsageError("the declaration of columns says which one is the label: leave --label out")
+        prepared = find_preparation(file, columns, preparation)
+
+    def pieces() -> Iterator[Table | PreparedRows]:
+        if prepared is not None:
+            return prepared.pieces(file, labels=True)
+        return read_pieces(file, label, features, () if taken is None else taken.columns)
+
+    labelled = next(pieces()).y is not None  # what is wrong with all of it is said before anybody is asked
     if taken is not None:
         taken.check(file)
+    known: dict[str, Any] = {"outputs": outputs, "loss": loss, "keep_days": keep_days, "preparation": prepared}
     with reach() as cluster:
         with common.about(file):
-            known: dict[str, Any] = {"outputs": outputs, "loss": loss, "keep_days": keep_days}
             if taken is None:
                 rows = cluster.upload(file, name=name, label=label, features=features, **known)
             else:
-                pieces = taken.pieces(read_pieces(file, label, features, ids))
-                rows = cluster.upload(pieces, name=name, join=taken.join, **known)
+                rows = cluster.upload(taken.pieces(pieces()), name=name, join=taken.join, **known)
         for client in allow:
             cluster.allow_training(name, client)
         kept = next(item for item in reversed(cluster.datasets()) if item["own"] and item["name"] == name)
-    click.echo(f"{name}: {rows} rows{'' if first.y is None else ' with labels'}")
+    click.echo(f"{name}: {rows} rows{' with labels' if labelled else ''}")
     if (number := kept["number"]) > 1:
         click.echo(f"This is version {number}: jobs that began with version {number - 1} keep it until they end.")
     if kept["expires"]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal, Self, Unpack, overload
 from weakref import WeakSet
@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from hdcos.api.cost import Cost
 from hdcos.checks import check_id, check_name, split_owned
+from hdcos.cluster.contribution import WAIT_S, Contribution
 from hdcos.cluster.fit import Data, Labels, Options, Run, check_run
 from hdcos.cluster.function import PrivateFunction
 from hdcos.cluster.job import Job
@@ -28,6 +29,9 @@ from hdcos.secure import compile_network
 from hdcos.secure.calibrate import make_shareable
 from hdcos.secure.compile import PHASE_BITS
 from hdcos.secure.program import plan_inference
+from hdcos.tables.columns import Columns
+from hdcos.tables.preparation import Preparation
+from hdcos.tables.reading import Source
 
 
 class Cluster:
@@ -110,12 +114,13 @@ class Cluster:
         y: ArrayLike | None = None,
         *,
         name: str,
-        outputs: int = 1,
+        outputs: int | None = None,
         loss: str | None = None,
         label: str | int | None = None,
         features: str | None = None,
         join: str | None = None,
         keep_days: float | None = None,
+        preparation: Preparation | None = None,
     ) -> int:
         """Split one owner's rows, and labels if it has them, between the parties, who keep them; returns how many.
 
@@ -129,9 +134,16 @@ class Cluster:
         until they end. Parties elsewhere remove it after `keep_days`, or as many as their operators say. `join` is the
         id of the join that put the rows into their order (`hdcos.join`): columns of several owners are trained on side
         by side only if they have the same.
+
+        With a `preparation` (`hdcos.tables`) `x` is a table of any columns: a file, a DataFrame, an Arrow table, or an
+        iterator over such. Features and labels are made of it here; outputs and loss follow from its label. The parties
+        keep the names of the features and the preparation's digest, and so does a model that is trained on it.
         """
         check_name(name)
-        stream = encode_stream(x, y, outputs, loss, label, features)
+        if preparation is not None:
+            outputs = preparation.outputs if outputs is None else outputs
+            loss = "squared" if preparation.regression and loss is None else loss
+        stream = encode_stream(x, y, 1 if outputs is None else outputs, loss, label, features, preparation)
         told: dict[str, Any] = {} if keep_days is None else {"keep_days": keep_days}
         if join is not None:
             told["join"] = check_id(join, "join")
@@ -140,6 +152,38 @@ class Cluster:
     def _send(self, name: str, stream: Stream, told: Mapping[str, Any]) -> int:
         shares = (split_words({"rows": words}) for words in stream.words)
         return self.transport.upload(name, secrets.token_hex(16), {**stream.record, **told}, shares)
+
+    def contribute(
+        self,
+        table: Source,
+        columns: Any,
+        *,
+        name: str,
+        owners: int,
+        clients: Sequence[str] = (),
+        owner: str | None = None,
+    ) -> Contribution:
+        """Give this owner's part to a preparation of rows of several owners, which they agreed to call `name`.
+
+        `columns` is the declaration that all of them use, `owners` how many they are, and `clients` who, by the names
+        under which the parties know them: others are then refused. The sums of this owner's rows go out as shares; the
+        result's `preparation()` waits for the others and gives each owner the same. What the totals tell of the rows is
+        in docs/security.md. In a cluster on this machine the caller is all owners and says which one this is, `owner`.
+        """
+        return Contribution.make(self.transport, table, Columns.of(columns), name, owners, clients, owner)
+
+    def prepare(
+        self,
+        table: Source,
+        columns: Any,
+        *,
+        name: str,
+        owners: int,
+        clients: Sequence[str] = (),
+        wait_s: float = WAIT_S,
+    ) -> Preparation:
+        """Contribute to a preparation of several owners' rows, and wait for it."""
+        return self.contribute(table, columns, name=name, owners=owners, clients=clients).preparation(wait_s)
 
     def datasets(self) -> list[dict[str, Any]]:
         """All data sets that this caller may train on, in all versions: whose they are, how large, until when."""

@@ -36,6 +36,7 @@ from hdcos.cluster.transport import (
 from hdcos.errors import DataMissing, HandshakeError, HdcosError, InputError, PeerLost, PolicyRefused
 from hdcos.files import read_toml
 from hdcos.protocol.catalogue import Call
+from hdcos.ring import Array
 from hdcos.secure.compile import choose_bits
 from hdcos.secure.labels import LOGITS
 
@@ -290,6 +291,27 @@ class HttpsTransport:
             with suppress(HdcosError):  # where that fails too, the parties forget it in their own time
                 self.ask("DELETE", path)
             raise
+
+    # ---- statistics: who the owner is, the token tells
+
+    def contribute(self, name: str, owner: str | None, record: Mapping[str, Any], shares: Shares) -> list[Status]:
+        if owner is not None:
+            raise InputError("the parties know the owner by its token: leave `owner` out")
+        answers = self.patiently("POST", "/v2/statistics", {"parameters": {"name": name, **record}}, shares)
+        return [answer.meta for answer in answers]
+
+    def contributions(self, name: str, owner: str | None) -> list[Status]:
+        return [answer.meta for answer in self.patiently("GET", f"/v2/statistics/{name}")]
+
+    def totals(self, name: str, owner: str | None) -> list[tuple[Status, Array]]:
+        answers = self.patiently("GET", f"/v2/statistics/{name}/total")
+        return [(answer.meta, answer.tensors["total"]) for answer in answers]
+
+    def withdraw(self, name: str, owner: str | None) -> None:
+        """From both, even where one of them refuses."""
+        self.ask("DELETE", f"/v2/statistics/{name}")
+
+    # ---- what data sets there are
 
     def datasets(self) -> list[dict[str, Any]]:
         """As both parties know them: complete if it is so at both, and gone when the first of them removes it."""

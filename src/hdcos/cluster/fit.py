@@ -13,6 +13,7 @@ from hdcos.checks import check_name, check_whole
 from hdcos.errors import InputError
 from hdcos.nn import Network
 from hdcos.nn.columns import Rows, column_names
+from hdcos.nn.prepared import Prepared
 from hdcos.ring import Array
 from hdcos.secure.training import training_plan
 from hdcos.secure.training.augment import Augment
@@ -107,6 +108,8 @@ def check_run(
     folder = resume if resume is not None else checkpoint
     number, name = secrets.token_hex(16), check_name(name or f"trained-{secrets.token_hex(4)}", "model name")
     model = model.remembering(column_names(x))
+    if digests := getattr(x, "digests", ()):
+        model = model.with_prepared([Prepared((), column_names(x) or (), digest) for digest in digests])
     plan = training_plan(model, loss)
     Augment.of(model, plan.front, flip, shift)
     first_averaged(average, epochs)

@@ -18,6 +18,7 @@ from hdcos.cluster.transport import ENDED, ModelRecord, Shares, Status
 from hdcos.errors import CheckpointMismatch, HdcosError
 from hdcos.link import Count
 from hdcos.nn import Network
+from hdcos.nn.prepared import read_prepared
 
 if TYPE_CHECKING:
     from hdcos.cluster.link_transport import LinkTransport
@@ -166,5 +167,5 @@ class LinkJob:
         facts, _ = self._links.ask(kept, opened, arrays=self._shares)[0]
         self.total_steps, self._steps_per_epoch = facts["total_steps"], facts["steps_per_epoch"]
         self.step = resume or 0
-        self._model = self._model.remembering(facts["columns"])
+        self._model = self._model.remembering(facts["columns"]).with_prepared(read_prepared(facts["prepared"]))
         self._shares = ({}, {})  # the parties have them

@@ -21,6 +21,7 @@ import numpy as np
 from hdcos.api import commands
 from hdcos.api.commands import Command
 from hdcos.api.cost import add_side_by_side
+from hdcos.checks import check_name
 from hdcos.cluster.link_jobs import LinkJob
 from hdcos.cluster.pair import NOTHING, Answers, Pair, Scope
 from hdcos.cluster.transport import OVER, Masks, ModelRecord, Reply, RetryableError, Shares, Status
@@ -249,7 +250,8 @@ class LinkTransport:
     def upload(self, name: str, version: str, record: Mapping[str, Any], pieces: Iterable[Shares]) -> int:
         rows, new = 0, {"name": name, "version": version}
         try:
-            known = (record["features"], record["outputs"], record.get("columns"), record.get("join", ""))
+            prepared, joined = record.get("preparation", ""), record.get("join", "")
+            known = (record["features"], record["outputs"], record.get("columns"), prepared, "", joined)
             self.ask(commands.KeepData(name, version, *known))
             for shares in pieces:
                 self.ask(commands.AddRows(name, version), arrays=shares)
@@ -263,11 +265,28 @@ class LinkTransport:
         number = 1 if older is None else older["number"] + 1
         ours: dict[str, Any] = {"number": number, "owner": "", "own": True, "allowed": [], "expires": 0.0}
         kept = {**record, **ours, "rows": rows, "complete": True, "bytes": size, "received": size}
-        told = {"columns": None, "join": "", **kept}
-        self._datasets[name] = {**new, **told}
+        self._datasets[name] = {**new, "columns": None, "join": "", "preparation": "", **kept}
         if older is not None:
             self._forget(older)
         return rows
+
+    # ---- statistics: the caller is every owner, and says which
+
+    def contribute(self, name: str, owner: str | None, record: Mapping[str, Any], shares: Shares) -> list[Status]:
+        added = commands.AddTally(name, _owner(owner), **record)
+        return [facts for facts, _ in self.pairs[0].ask(added, arrays=shares)]
+
+    def contributions(self, name: str, owner: str | None) -> list[Status]:
+        return [facts for facts, _ in self.pairs[0].ask(commands.LookTally(name, _owner(owner)))]
+
+    def totals(self, name: str, owner: str | None) -> list[tuple[Status, Array]]:
+        answers = self.pairs[0].ask(commands.TakeTally(name, _owner(owner)))
+        return [(facts, arrays["total"]) for facts, arrays in answers]
+
+    def withdraw(self, name: str, owner: str | None) -> None:
+        self.pairs[0].ask(commands.WithdrawTally(name, _owner(owner)))
+
+    # ---- what data sets there are
 
     def datasets(self) -> list[dict[str, Any]]:
         self._require_open()
@@ -351,6 +370,12 @@ class LinkTransport:
         """Refuse whatever is asked from now on."""
         for pair in self.pairs:
             pair.ended = True
+
+
+def _owner(owner: str | None) -> str:
+    if owner is None:
+        raise InputError("a cluster on this machine has one client, who is all owners: say which one (owner=...)")
+    return check_name(owner, "owner")
 
 
 def _by_pair(mask_ids: Sequence[tuple[int, int]]) -> dict[int, Array]:

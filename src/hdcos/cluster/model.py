@@ -17,11 +17,13 @@ from hdcos.cluster.transport import ModelRecord, Reply, RetryableError, Transpor
 from hdcos.errors import HandshakeError, HdcosError, InputError, MaterialReused, ModelError
 from hdcos.nn import Network
 from hdcos.nn.columns import Rows
+from hdcos.nn.prepared import Prepared, check_prepared
 from hdcos.ring import Array, decode, encode, modulo
 from hdcos.secure import compile_network
 from hdcos.secure.labels import LABEL, LOGITS, PROBA, check_output, plan_label, probabilities
 from hdcos.secure.program import plan_inference
 from hdcos.sharing import join
+from hdcos.tables.preparation import Preparation, join_rows, prepare_together
 
 if TYPE_CHECKING:
     from hdcos.secure.calibrate import Calibration
@@ -87,6 +89,11 @@ class PrivateModel:
         return self._outline.feature_names
 
     @property
+    def prepared(self) -> tuple[Prepared, ...]:
+        """What made the features of the rows it was trained on, if something did: whose, their names, a digest."""
+        return self._outline.prepared
+
+    @property
     def rounds(self) -> dict[str, int]:
         """Rounds between the parties for a batch, by the mode in which its rows come."""
         masked = plan_inference(self.network).rounds
@@ -129,8 +136,12 @@ class PrivateModel:
         batch_rows: int = BATCH_ROWS,
         mode: str | None = None,
         output: str = LOGITS,
+        preparation: Preparation | Sequence[Preparation] = (),
     ) -> Array:
         """The network's outputs (logits) for rows x, which no party sees; nor does any see the outputs.
+
+        A model that was trained on prepared rows takes the table that rows are made of, with the `preparation`, or
+        those of all owners of columns. Columns with names that something else prepared, or nothing, are refused.
 
         With `output="label"` the parties go on and find the largest output of each row on shares, in a few rounds more
         (`label_rounds`): what is returned is one whole number for each row, the first of the largest, or for a network
@@ -143,6 +154,10 @@ class PrivateModel:
         sent again, split freshly.
         """
         self._check_output(output)
+        if preparation:
+            given = [preparation] if isinstance(preparation, Preparation) else preparation
+            x = join_rows(list(prepare_together(given, x)))
+        check_prepared(x, self.prepared, self.name)
         rows = self._outline.rows(x)
         if mode not in (None, "masked", "shares"):
             raise InputError(f"inputs go out masked or as shares, not {mode!r}")

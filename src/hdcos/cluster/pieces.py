@@ -11,7 +11,7 @@ Security  what leaves the caller is shares, each piece split with fresh randomne
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -25,6 +25,7 @@ from hdcos.nn.columns import Names, Rows, column_names, numbers, order
 from hdcos.ring import Array
 from hdcos.secure.training.plan import LOSSES
 from hdcos.secure.training.targets import encode_rows
+from hdcos.tables.preparation import Preparation, PreparedRows
 
 PIECE_BYTES = 1 << 23
 Uploaded = Rows | str | os.PathLike[str] | Iterator[Any]
@@ -75,7 +76,8 @@ class Stream:
     """Rows as they will be sent: what is public of them, and their words."""
 
     record: dict[str, Any]
-    """Features, outputs, names of columns if they have some, and rows if that is known before the last one came."""
+    """Features, outputs, names of columns if they have some, the digest of what prepared them if something did, and
+    rows if that is known before the last one came."""
     words: Iterator[Array]
 
 
@@ -86,11 +88,12 @@ def encode_stream(
     loss: str | None,
     label: str | int | None = None,
     features: str | None = None,
+    preparation: Preparation | None = None,
 ) -> Stream:
     """What the parties will be sent. The first piece is read and encoded now, the others when they are wanted."""
     if loss is not None and loss not in LOSSES:
         raise InputError(f"no loss is called {loss!r}: choose from {', '.join(LOSSES)}")
-    pieces = _pieces(x, y, label, features)
+    pieces = _pieces(x, y, label, features) if preparation is None else _prepared(x, y, label, features, preparation)
     first = next(pieces, None)
     if first is None:
         raise InputError("a data set is a table of at least one row, and these are none")
@@ -99,7 +102,9 @@ def encode_stream(
     record: dict[str, Any] = {"features": first.features, "outputs": 0 if first.labels is None else outputs}
     if first.columns is not None:
         record["columns"] = list(first.columns)
-    if not isinstance(x, str | os.PathLike | Iterator):
+    if preparation is not None:
+        record["preparation"] = preparation.digest
+    elif not isinstance(x, str | os.PathLike | Iterator):
         record["rows"] = len(first.rows)
     return Stream(record, chain([begun], words))
 
@@ -117,6 +122,21 @@ def _pieces(x: Uploaded, y: ArrayLike | None, label: str | int | None, features:
             raise InputError("pieces bring their labels: an iterator over (rows, labels), and y is left out")
         return map(_piece, x)
     return iter([Piece.of(x, y)])
+
+
+def _prepared(
+    x: Uploaded, y: ArrayLike | None, label: str | int | None, features: str | None, preparation: Preparation
+) -> Iterator[Piece]:
+    """The rows of a table, as a preparation makes them."""
+    if y is not None or label is not None or features is not None:
+        raise InputError("the declaration of a preparation says which column is the label: leave y and `label` out")
+
+    def features_of(given: Any) -> Iterable[PreparedRows]:
+        ready = isinstance(given, PreparedRows) and given.digests == (preparation.digest,)
+        return (given,) if ready else preparation.pieces(given, labels=True)
+
+    pieces = chain.from_iterable(map(features_of, x)) if isinstance(x, Iterator) else features_of(x)
+    return (Piece.of(rows, rows.y) for rows in pieces)
 
 
 def _piece(given: Any) -> Piece:

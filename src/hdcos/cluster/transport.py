@@ -139,6 +139,17 @@ class Transport(Protocol):
     def upload(self, name: str, version: str, record: Mapping[str, Any], pieces: Iterable[Shares]) -> int:
         """Have both parties keep rows that come in pieces; returns how many. If that fails they keep none."""
 
+    # ---- statistics over several owners' rows
+    def contribute(self, name: str, owner: str | None, record: Mapping[str, Any], shares: Shares) -> list[Status]:
+        """Give each party its share of an owner's sums; returns who has contributed, as each of them knows it."""
+
+    def contributions(self, name: str, owner: str | None) -> list[Status]: ...
+    def totals(self, name: str, owner: str | None) -> list[tuple[Status, Array]]:
+        """Each party's share of the totals, and whose they are."""
+
+    def withdraw(self, name: str, owner: str | None) -> None: ...
+
+    # ---- what data sets there are
     def datasets(self) -> list[dict[str, Any]]: ...
     def forget_data(self, name: str) -> None: ...
     def allow_training(self, name: str, client: str) -> None: ...

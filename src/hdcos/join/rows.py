@@ -13,7 +13,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from hdcos.errors import InputError
 from hdcos.files import read_text
 from hdcos.join.ids import Ids, read_ids
 from hdcos.ring import Array
+from hdcos.tables.preparation import PreparedRows
 
 FORMAT = "hdcos joined rows 1"
 IN_MEMORY = 1 << 28
@@ -122,17 +123,21 @@ class JoinedRows:
             piece = slice(start, start + PIECE_ROWS)
             yield rows[piece], None if labels is None else labels[piece]
 
-    def pieces(self, tables: Iterable[Table]) -> Iterator[tuple[Table, Array | None]]:
-        """The joined rows of a table that is read piece by piece, as `Cluster.upload` takes them."""
-        named: list[tuple[str, ...] | None] = []
+    def pieces(self, tables: Iterable[Table | PreparedRows]) -> Iterator[PreparedRows | tuple[Table, Array | None]]:
+        """The joined rows of a table that is read, or prepared, piece by piece, as `Cluster.upload` takes them."""
+        came: list[Table | PreparedRows] = []
 
         def rows() -> Iterator[tuple[Array, Array | None]]:
             for table in tables:
-                named[:] = named or [table.columns]
+                came[:] = came or [table]
                 yield table.x, table.y
 
         for x, y in self.arrange(rows()):
-            yield Table(x, None, named[0]), y
+            first = came[0]
+            if isinstance(first, PreparedRows):
+                yield replace(first, x=x, y=y)
+            else:
+                yield Table(x, None, first.columns), y
 
 
 def _room(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

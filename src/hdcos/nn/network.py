@@ -26,6 +26,7 @@ from hdcos.nn.columns import Names, Rows, check_names, column_names, is_table, n
 from hdcos.nn.joins import Join
 from hdcos.nn.layer import Layer, Linear, Shape, layer_from_json
 from hdcos.nn.passing import Identity
+from hdcos.nn.prepared import Prepared, read_prepared
 from hdcos.ring import Array
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ class Network:
     """Of each value: the rows, and what each layer gives. In a chain that is what each layer takes, and the output."""
     feature_names: Names | None
     """Of the columns of a row, if they are known."""
+    prepared: tuple[Prepared, ...] = ()
+    """What made the features of the rows it was trained on, if something did."""
     _parameters: tuple[dict[str, Array], ...]
 
     def __call__(self, x: Rows) -> Array:
@@ -104,7 +107,9 @@ class Network:
 
     def with_layers(self, layers: Iterable[Layer]) -> Self:
         """The same network with other layers, which read the same values and have the same parameters."""
-        return self._assemble(layers, self.input_shape, self.state(), self.feature_names, self.inputs)
+        model = self._assemble(layers, self.input_shape, self.state(), self.feature_names, self.inputs)
+        model.prepared = self.prepared
+        return model
 
     def with_feature_names(self, names: Sequence[str] | None) -> Self:
         """The same network with other names of its features, or without."""
@@ -118,9 +123,20 @@ class Network:
         fitting = self.feature_names is None and columns is not None and len(columns) == prod(self.input_shape)
         return self.with_feature_names(columns) if fitting else self
 
+    def with_prepared(self, prepared: Sequence[Prepared]) -> Self:
+        """The same network, which remembers what prepared its rows; as it is where nothing did."""
+        if not prepared:
+            return self
+        model = copy.copy(self)
+        model.__dict__.pop("fingerprint", None)
+        model.prepared = tuple(prepared)
+        return model
+
     def architecture(self) -> dict[str, Any]:
         """The network without its parameters, as JSON."""
-        names = {} if self.feature_names is None else {"feature_names": list(self.feature_names)}
+        names: dict[str, Any] = {} if self.feature_names is None else {"feature_names": list(self.feature_names)}
+        if self.prepared:
+            names["prepared"] = [each.to_json() for each in self.prepared]
         return {"input_shape": list(self.input_shape), "layers": [layer.to_json() for layer in self.layers], **names}
 
     @cached_property
@@ -340,6 +356,7 @@ def _described(record: Any, bounded: bool = False) -> Network:
             raise ModelError(f"layer {index}: {error}") from None
     model: Network = Sequential.__new__(Sequential) if inputs is None else Graph.__new__(Graph)
     model._arrange(layers, inputs, record.get("input_shape"), record.get("feature_names"))
+    model.prepared = read_prepared(record.get("prepared", []))
     return model
 
 

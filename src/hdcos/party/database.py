@@ -89,6 +89,7 @@ MIGRATIONS: Sequence[str] = (
     ALTER TABLE datasets ADD COLUMN number INTEGER NOT NULL DEFAULT 1;
     ALTER TABLE datasets ADD COLUMN expires REAL NOT NULL DEFAULT 0;
     ALTER TABLE datasets ADD COLUMN job TEXT NOT NULL DEFAULT '';
+    ALTER TABLE datasets ADD COLUMN preparation TEXT NOT NULL DEFAULT '';
     ALTER TABLE datasets ADD COLUMN join_id TEXT NOT NULL DEFAULT '';
     ALTER TABLE grants RENAME TO older_grants;
     CREATE TABLE grants (

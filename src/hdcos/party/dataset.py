@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 from hdcos.errors import InputError
 from hdcos.nn.columns import Names, order, quote
+from hdcos.nn.prepared import Prepared
 from hdcos.party.rows import RowSource, SideBySide, Stacked, pick
 
 
@@ -19,6 +20,8 @@ class Dataset:
     rows: RowSource = field(repr=False)
     features: int
     columns: Names | None = None
+    prepared: tuple[Prepared, ...] = ()
+    """What made the features, if something did: of rows the same for all owners, of columns one for each."""
     owner: str = ""
     join: str = ""
     """The join that put its rows into their order, if one did."""
@@ -42,7 +45,7 @@ class Dataset:
             return self
         places = order(self.columns, wanted, f"the data set {name!r}", taker)
         places += range(self.features, self.rows.shape[1])
-        return Dataset(pick(self.rows, places), self.features, wanted)
+        return replace(self, rows=pick(self.rows, places), columns=wanted)
 
 
 def join_datasets(
@@ -84,7 +87,23 @@ def _join_rows(parts: Sequence[Dataset], names: Sequence[str], wanted: Names | N
             f"{found}. Their owners agree on the columns and on --outputs, and one uploads again"
         )
     rows = fitting[0].rows if len(fitting) == 1 else Stacked([part.rows for part in fitting])
-    return Dataset(rows, fitting[0].features, wanted)
+    return Dataset(rows, fitting[0].features, wanted, _same_preparation(parts, names))
+
+
+def _same_preparation(parts: Sequence[Dataset], names: Sequence[str]) -> tuple[Prepared, ...]:
+    """What prepared the rows of all owners; InputError if they were prepared differently, or some of them not."""
+    first = parts[0].prepared
+    for part, name in zip(parts, names, strict=True):
+        if {each.digest for each in part.prepared} != {each.digest for each in first}:
+            how = [", ".join(each.told for each in of.prepared) or "nothing" for of in (parts[0], part)]
+            raise InputError(
+                f"the rows of {names[0].split()[0]!r} were prepared by {how[0]}, those of {name.split()[0]!r} by "
+                f"{how[1]}: their owners run `hdcos prepare FILE --columns COLUMNS.toml --with NAME --owners "
+                f"{len(parts)}` together, and upload their rows again with the preparation that each of them gets "
+                f"(--preparation)"
+            )
+    owners = tuple(dict.fromkeys(owner for part in parts for each in part.prepared for owner in each.owners))
+    return tuple(Prepared(owners, each.names, each.digest) for each in first)
 
 
 def _check_joins(parts: Sequence[Dataset], names: Sequence[str]) -> None:
@@ -139,4 +158,6 @@ def _join_columns(parts: Sequence[Dataset], names: Sequence[str], wanted: Names 
         for column in range(part.features, part.rows.shape[1])
     ]
     rows = pick(parts[0].rows if len(parts) == 1 else SideBySide([part.rows for part in parts]), places)
-    return Dataset(rows, features, columns if named else None).ordered(" and ".join(names), wanted, "the network")
+    prepared = tuple(each for part in parts for each in part.prepared)
+    joined = Dataset(rows, features, columns if named else None, prepared)
+    return joined.ordered(" and ".join(names), wanted, "the network")

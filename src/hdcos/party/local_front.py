@@ -34,6 +34,8 @@ from hdcos.party.engine import Engine
 from hdcos.party.rows import RowSource
 from hdcos.party.spool import Spool
 from hdcos.party.store import ENDED, StoredDataset, StoredJob, StoredModel, StoredReveal
+from hdcos.party.tallies import Agreement, Tallies
+from hdcos.party.uploads import CALLER
 from hdcos.party.worker import Worker
 from hdcos.ring import Array
 from hdcos.secure import CompiledNetwork
@@ -41,8 +43,6 @@ from hdcos.secure.compile import ARITHMETIC
 
 MAX_POOL_BYTES = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4
 """What one pool may hold: two parties and a dealer share a machine in a local cluster."""
-CALLER = "caller"
-NOBODY = ""
 """The owner of data sets whose owner need not be told: there is one caller."""
 Words = dict[str, Array]
 Facts = dict[str, Any]
@@ -207,6 +207,7 @@ class LocalFront:
             *(engine, self._store, self, OwnMemory()),
             allot=lambda pool, ahead: CallerAllotment(pool, engine.material_s),
         )
+        self._tallies = Tallies()
         self._inputs: tuple[commands.Infer, Words] | None = None
         self._result: Answer | None = None
 
@@ -239,13 +240,12 @@ class LocalFront:
         match command:
             case commands.KeepModel(name, version, architecture, phase_bits):
                 store.keep_model(name, version, architecture, phase_bits, CALLER, arrays)
-            case commands.KeepData(name, version, features, outputs, columns, join):
-                names = check_names(columns, features)
-                known = (name, version, 0, features, outputs, False, NOBODY, names)
-                store.begin_dataset(StoredDataset(*known, join_id=join))
-            case commands.FindData(name, version, rows, features, outputs, columns, where):
-                names = check_names(columns, features)
-                store.find_dataset(StoredDataset(name, version, rows, features, outputs, True, NOBODY, names), where)
+            case commands.KeepData(name, version, features, outputs, columns, preparation, owner, join):
+                held = (owner, check_names(columns, features), True, preparation, join)
+                store.begin_dataset(StoredDataset(name, version, 0, features, outputs, False, *held))
+            case commands.FindData(name, version, rows, features, outputs, columns, where, preparation, owner):
+                held = (owner, check_names(columns, features), True, preparation, "")
+                store.find_dataset(StoredDataset(name, version, rows, features, outputs, True, *held), where)
             case commands.AddRows(name, version):
                 store.add_rows(name, version, arrays.get("rows"))
             case commands.EndData(name, version, rows):
@@ -264,6 +264,16 @@ class LocalFront:
             case commands.Release(reveal):
                 worker.execute(command)
                 return {}, store.released.pop(reveal)
+            case commands.AddTally(name, owner, number, agreement, numbers, owners, clients):
+                meant = Agreement(agreement, numbers, owners, tuple(clients))
+                return {**self._tallies.contribute(name, owner, number, meant, arrays.get("share"))}, {}
+            case commands.LookTally(name, owner):
+                return {**self._tallies.look(name, owner)}, {}
+            case commands.TakeTally(name, owner):
+                tally, total = self._tallies.take(name, owner)
+                return {**tally}, {"total": total}
+            case commands.WithdrawTally(name, owner):
+                self._tallies.withdraw(name, owner)
             case commands.IssueMasks(model, start, rows):
                 return {}, {"masks": worker.find(model).allotment("masked").issue(start, rows)}
             case commands.CountMaterial(model, mode):

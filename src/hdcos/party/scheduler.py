@@ -46,7 +46,7 @@ from hdcos.party.failures import Failures
 from hdcos.party.functions import open_command
 from hdcos.party.opened import Opened, OpenedFunction, OpenedModel
 from hdcos.party.store import ENDED, KEEP, Store, StoredJob, StoredModel, interim_name
-from hdcos.party.uploads import SILENT_S
+from hdcos.party.uploads import SILENT_S, StoredDataset
 from hdcos.party.worker import Worker
 from hdcos.secure import compile_network
 from hdcos.secure.estimate import ot_traffic
@@ -91,7 +91,7 @@ def inventory(store: Store, rank: int, failures: Failures) -> Inventory:
             [
                 item.name,
                 item.version,
-                [item.rows, item.features, item.outputs, fingerprint(item.columns, item.owner).hex()],
+                [item.rows, item.features, item.outputs, _told(item)],
             ]
             for item in store.datasets()
             if item.complete
@@ -99,6 +99,11 @@ def inventory(store: Store, rank: int, failures: Failures) -> Inventory:
         "jobs": jobs,
         "reveals": [[item.id, [item.model, item.version, item.state]] for item in store.reveals()],
     }
+
+
+def _told(item: StoredDataset) -> str:
+    """What else of a data set both parties must have been told alike."""
+    return fingerprint(item.columns, item.owner, item.preparation, item.join_id).hex()
 
 
 class Scheduler:

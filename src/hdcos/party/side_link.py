@@ -98,13 +98,13 @@ class SideLink:
     def _give_data(self, item: StoredDataset) -> None:
         """Let it read a data set where it lies; one on a machine that cannot gets the rows from here."""
         store, names = self._store, None if item.columns is None else list(item.columns)
-        known = (item.name, item.version)
+        known, told = (item.name, item.version), (item.preparation, item.owner)
         try:
             where = store.dataset_places()
-            self.ask(commands.FindData(*known, item.rows, item.features, item.outputs, names, where))
+            self.ask(commands.FindData(*known, item.rows, item.features, item.outputs, names, where, *told))
         except DataMissing:
             rows = store.dataset_rows(item)
-            self.ask(commands.KeepData(*known, item.features, item.outputs, names))
+            self.ask(commands.KeepData(*known, item.features, item.outputs, names, *told))
             at_once = max(1, PIECE_WORDS // rows.shape[1])
             for first in range(0, item.rows, at_once):
                 taken = rows.take(np.arange(first, min(item.rows, first + at_once)))

@@ -30,6 +30,7 @@ import numpy as np
 from hdcos.errors import DataMissing, InputError, PolicyRefused, StorageFull
 from hdcos.files import full_disk_named, private_folder
 from hdcos.nn.columns import Names
+from hdcos.nn.prepared import Prepared
 from hdcos.party.arrow import REMEDY, Shape
 from hdcos.party.database import Database
 from hdcos.party.dataset_folder import DatasetFolder, LocalFolder, dataset_folder
@@ -38,6 +39,8 @@ from hdcos.ring import Array
 
 UPLOAD_S, SILENT_S = 24 * 3600.0, 600.0
 """An upload to which nothing came for that long is forgotten: in any case, and where its room is needed."""
+CALLER = "caller"
+"""Who prepared the rows of a cluster on this machine, if that is all that is known of them."""
 GONE = -1.0
 """Stands for the time when it expires, in the row of a data set that is being removed."""
 
@@ -55,6 +58,8 @@ class StoredDataset:
     columns: Names | None = None
     by_rows: bool = False
     """Whether its bytes come row by row; otherwise all features come first, then all targets."""
+    preparation: str = ""
+    """The digest of what made its features of a table, if something did."""
     join_id: str = ""
     """The join that put its rows into their order, if one did."""
     number: int = 1
@@ -85,6 +90,11 @@ class StoredDataset:
     @property
     def words(self) -> int:
         return self.rows * self.width
+
+    @property
+    def prepared(self) -> tuple[Prepared, ...]:
+        """What made its features, as a network trained on it remembers that."""
+        return (Prepared((self.owner or CALLER,), self.columns or (), self.preparation),) if self.preparation else ()
 
     @property
     def shape(self) -> Shape:

@@ -353,10 +353,13 @@ class Worker(Generic[A]):
         spec, model = job.spec, Network.outline(job.spec["architecture"])
         items = self._store.job_data(job, command.datasets)
         names = [item.title for item in items]
-        if len(set(names)) < len(names):  # a further worker is not told whose they are
+        if len(set(names)) < len(names):
             names = [f"{item.title} {item.version}" for item in items]
         rows = [
-            Dataset(self._store.dataset_rows(item), item.features, item.columns, item.owner, item.join_id)
+            Dataset(
+                *(self._store.dataset_rows(item), item.features, item.columns),
+                *(item.prepared, item.owner, item.join_id),
+            )
             for item in items
         ]
         data = join_datasets(dict(zip(names, rows, strict=True)), names, spec["join"], model.feature_names)
@@ -382,7 +385,7 @@ class Worker(Generic[A]):
         )
         self._store.note_job(job.id, heard=True, data=command.datasets, state="running", step=training.step)
         known = {"total_steps": progress.total_steps, "steps_per_epoch": progress.steps_per_epoch}
-        return {**known, "columns": training.columns}
+        return {**known, "columns": training.columns, "prepared": [each.to_json() for each in training.data.prepared]}
 
     def _steps(self, command: commands.Steps) -> Facts:
         progress, started = self.jobs[command.job], time.perf_counter()
@@ -396,6 +399,7 @@ class Worker(Generic[A]):
     def _publish(self, command: commands.Publish) -> Rest:
         job, training = self._store.job(command.job), self.jobs[command.job].training
         model = Network.outline(job.spec["architecture"]).remembering(training.columns)
+        model = model.with_prepared(training.data.prepared)
         network = compile_network(model, job.spec["phase_bits"], self.engine.dealer.has_dealer)
         name = job.interim if command.interim else job.spec["model"]
         self._store.check_owner(name, job.owner)

@@ -32,11 +32,12 @@ from hdcos.party.http.functions import SingleFunctions
 from hdcos.party.http.jobs import Jobs, Reveals
 from hdcos.party.http.meetings import Meetings
 from hdcos.party.http.models import Models
+from hdcos.party.http.statistics import Statistics
 from hdcos.party.http.watch import EVERY_S, History, Watch
 from hdcos.party.service import Service
 
 log = logging.getLogger("hdcos")
-HANDLERS = (Watch, Models, SingleFunctions, Datasets, Meetings, Jobs, Reveals)
+HANDLERS = (Watch, Models, SingleFunctions, Datasets, Statistics, Meetings, Jobs, Reveals)
 REFUSALS = (400, 401, 403, 404, 405, 408, 409, 413, 429, 503, 507)
 OPEN_REFUSALS = (405, 503)
 """Of what needs no token and reads nothing."""

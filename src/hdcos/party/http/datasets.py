@@ -59,9 +59,14 @@ class Datasets(Handlers):
         columns = check_names(body.columns, body.features)
         expires = self._store.expires_after(body.keep_days, self._api.limits.keep_days)
         known = (body.name, body.version, body.rows or 0, body.features, body.outputs, False, call.client)
-        dataset = StoredDataset(
-            *known, columns, body.by_rows, join_id=body.join or "", expires=expires, job=body.job or ""
-        )
+        told: dict[str, Any] = {
+            "preparation": body.preparation or "",
+            "join_id": body.join or "",
+            "job": body.job or "",
+        }
+        dataset = StoredDataset(*known, columns, body.by_rows, **told, expires=expires)
+        if dataset.preparation and columns is None:
+            raise InputError("rows that were prepared have columns with names: send them along (columns)")
         if 8 * dataset.words > MOST_BYTES:
             raise InputError(f"a data set has at most {MOST_BYTES} bytes, not {8 * dataset.words}")
         begun = await asyncio.to_thread(self._store.begin_dataset, dataset, self._most_bytes)
@@ -154,4 +159,5 @@ class Datasets(Handlers):
             "received": received,
             "columns": dataset.columns,
             "join": dataset.join_id,
+            "preparation": dataset.preparation,
         }
