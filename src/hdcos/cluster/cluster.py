@@ -114,6 +114,7 @@ class Cluster:
         loss: str | None = None,
         label: str | int | None = None,
         features: str | None = None,
+        sample_weight: ArrayLike | None = None,
     ) -> int:
         """Split one owner's rows, and labels if it has them, between the parties, who keep them; returns how many.
 
@@ -124,9 +125,12 @@ class Cluster:
         `outputs` is the number of outputs of the network that will be trained: 1 for two classes, else one per class.
         With loss="squared" and one output, `y` holds the numbers of a regression instead of classes. A name in use
         gets a new version.
+
+        `sample_weight` has a weight for each row, shared like its label, as one target more; training uses them with
+        `fit(..., sample_weight="uploaded")`.
         """
         check_name(name)
-        stream = encode_stream(x, y, outputs, loss, label, features)
+        stream = encode_stream(x, y, outputs, loss, label, features, sample_weight)
         shares = (split_words({"rows": words}) for words in stream.words)
         return self.transport.upload(name, secrets.token_hex(16), stream.record, shares)
 
@@ -180,6 +184,14 @@ class Cluster:
         the rows in `x`, if it passed rows and not names. `history` of the result has their loss and accuracy, and
         training that diverges ends with RangeError. This costs predictions, not training steps; `watch=0` goes without.
 
+        With `patience`, the model is that of the epoch with the smallest loss of `validation`, and training stops when
+        this many epochs did not improve on it. The parties keep their shares of the best epoch's weights; what they
+        learn of it is which epoch the caller prefers, and when it has seen enough.
+
+        `sample_weight` has a weight for each row, which is shared like its label: a step is made for the mean over the
+        batch of weight times loss. `class_weight` has one for each class, public where data sets are named, or is
+        "balanced", which needs rows of the caller's own. Either costs a round a step, two behind a dense last layer.
+
         On this machine, with `checkpoint`, each party writes its shares into that folder every `checkpoint_every`
         steps, and `resume` goes on from the newest checkpoint that both hold, with fresh material. Parties elsewhere
         keep checkpoints by themselves and go on after a crash.
@@ -206,9 +218,10 @@ class Cluster:
     def _submit(self, run: Run) -> Job:
         names = run.spec["datasets"]
         if run.own is not None:
-            self.upload(run.own.shared, run.own.targets, name=names[0], outputs=run.plan.outputs)
+            own, known = run.own, {"outputs": run.plan.outputs, "loss": run.spec["loss"]}
+            self.upload(own.shared, own.targets, name=names[0], sample_weight=own.weights, **known)
         self.transport.submit(run.spec, split_words(run.words))
-        return Job(self, run.spec["id"], run.watched, "" if run.own is None else names[0])
+        return Job(self, run.spec["id"], run.watched, "" if run.own is None else names[0], run.patience)
 
     def _check_datasets(self, job: Job, names: list[str]) -> None:
         """A job waits for data sets that are yet to be uploaded; a caller who waits for the job would not see why."""
