@@ -43,8 +43,9 @@ REMEDIES = {
 
 PLACES = {
     **{"convert": "convert", "cost": "cost", "demo": "demo", "plan": "plan", "train": "train", "doctor": "doctor"},
+    **{"predict": "predict", "evaluate": "evaluate", "suggest": "suggest"},
     **dict.fromkeys(["approve", "dealer", "init", "node", "party", "quota", "retry", "token", "workers"], "nodes"),
-    **dict.fromkeys(["deal", "jobs", "models", "predict", "reveal", "share-model", "upload"], "remote"),
+    **dict.fromkeys(["deal", "jobs", "models", "reveal", "share-model", "upload"], "remote"),
 }
 """Commands, and the modules they are in. A node that is started need not wait for what tables and charts import."""
 

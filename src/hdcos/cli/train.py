@@ -1,11 +1,14 @@
 """`hdcos train CONFIG.toml`: private training on this machine, from files.
 
-[data]       train (a file, or several: rows of several owners), label; test (a file), features (of NPZ files)
+[data]       train (a file, or several: rows of several owners), label; test (a file), features (of NPZ files); weight
+             (a column: how much each row counts), scale ("standard": columns of mean 0 and size 1, and with the squared
+             loss labels too; the saved model takes rows as they are)
 [model]      ready (a ready model) or sizes (of an MLP), with activation, structure, seed; or file
 [training]   epochs, batch_size, lr, loss, momentum, weight_decay, seed, scale_diagonals (false: at the common rate),
              schedule ("constant", "cosine", "linear"), warm_up (epochs in which the rate rises), flip (true: some of
              the images are mirrored), shift (pixels by which they move), average (epochs whose mean the weights are),
-             shuffle ("rows" or "blocks"),
+             shuffle ("rows" or "blocks"), patience (epochs without a better one on the test rows after which training
+             stops; the model is that of the best), class_weight ("balanced", or a number for each class),
              checkpoint (a folder), checkpoint_every, watch (how many of your rows are predicted after each epoch, 256)
 [output]     model (a file): the trained model is revealed to you and saved there
 """
@@ -29,14 +32,17 @@ from hdcos.errors import CheckpointMismatch, InputError, ModelError
 from hdcos.files import read_toml
 from hdcos.nn.models import READY
 from hdcos.party.checkpoint import last_run, set_aside
+from hdcos.suggest.scaling import NONE, Scaling, check_scalable
 
 WHOLE, NUMBER, TEXT = (int,), (int, float), (str,)
 KEYS: dict[str, dict[str, tuple[type, ...]]] = {
-    "data": {"train": (str, list), "test": TEXT, "label": (str, int), "test_label": (str, int), "features": TEXT},
+    "data": {"train": (str, list), "label": (str, int), "test_label": (str, int)}
+    | dict.fromkeys(("test", "features", "weight", "scale"), TEXT),
     "model": {"ready": TEXT, "sizes": (list,), "file": TEXT, "activation": TEXT, "structure": TEXT, "seed": WHOLE},
     "training": dict.fromkeys(
-        ("epochs", "batch_size", "seed", "checkpoint_every", "watch", "warm_up", "shift", "average"), WHOLE
+        ("epochs", "batch_size", "seed", "checkpoint_every", "watch", "warm_up", "shift", "average", "patience"), WHOLE
     )
+    | {"class_weight": (str, list)}
     | dict.fromkeys(("lr", "momentum", "weight_decay"), NUMBER)
     | dict.fromkeys(("loss", "schedule", "shuffle", "checkpoint"), TEXT)
     | dict.fromkeys(("scale_diagonals", "flip"), (bool,)),
@@ -65,14 +71,29 @@ def train(config: Path, resume: bool, new: bool, path: str | None, token_file: P
     model = build_model(settings["model"], folder)
     names = [given["train"]] if isinstance(given["train"], str) else list(given["train"])
     parts = [(name, read_table(folder / name, given.get("label"), given.get("features"))) for name in names]
+    weights = None
+    if "weight" in given:
+        weighed = [_take_weights(name, table, given["weight"]) for name, table in parts]
+        parts = [(name, table) for (name, _), (table, _) in zip(parts, weighed, strict=True)]
+        weights = np.concatenate([column for _, column in weighed])
     for _, table in parts:  # the first file that has names says which
         model = model.remembering(table.columns)
     rows, labels = zip(*(_rows(model, name, table) for name, table in parts), strict=True)
     x, y = np.concatenate(rows), np.concatenate(labels)
+    regression = training.get("loss") == "squared" and model.output_shape == (1,)
+    scaling = None
+    if given.get("scale", NONE) != NONE:
+        check_scalable(model)
+        scaling = Scaling.of(given["scale"], x, y, regression)
+        x, y = scaling.rows(x), scaling.targets(y)
     validation = None
     if "test" in given:
         test = read_table(folder / given["test"], given.get("test_label", given.get("label")), given.get("features"))
+        if "weight" in given and given["weight"] in (test.columns or ()):
+            test, _ = _take_weights(given["test"], test, given["weight"])
         validation = _rows(model, given["test"], test)
+        if scaling is not None:
+            validation = scaling.rows(validation[0]), scaling.targets(validation[1])
     kept = training.pop("checkpoint", None)
     if kept and path:
         raise InputError(
@@ -88,9 +109,10 @@ def train(config: Path, resume: bool, new: bool, path: str | None, token_file: P
         _make_way(folder / kept, config, new)
     common.if_interrupted(lambda: _next_steps(config, folder / kept if where else None, path))
     with local() if path is None else connect(path, common.read_secret(token_file) if token_file else None) as cluster:
-        private = cluster.fit(model, x, y, validation=validation, **where, **training)
+        private = cluster.fit(model, x, y, validation=validation, sample_weight=weights, **where, **training)
         if saved:
-            private.reveal().save(folder / saved)
+            trained = private.reveal()
+            (trained if scaling is None else scaling.unscaled(trained)).save(folder / saved)
     _show(private, saved, as_json)
 
 
@@ -117,6 +139,15 @@ def _next_steps(config: Path, kept: Path | None, cluster: str | None) -> str:
     if last_run(kept) is None:
         return f"No checkpoint was written yet: begin again with `hdcos train {config}`."
     return f"Go on from the last checkpoint with `hdcos train {config} --resume`."
+
+
+def _take_weights(name: str, table: data.Table, weight: str) -> tuple[data.Table, np.ndarray]:
+    """A file's rows without the column of their weights, and that."""
+    if table.columns is None or weight not in table.columns:
+        raise InputError(f"{name} has no column {weight!r} for `weight` in [data]; it has {list(table.columns or ())}")
+    place = table.columns.index(weight)
+    others = tuple(column for column in table.columns if column != weight)
+    return data.Table(np.delete(table.x, place, axis=1), table.y, others), table.x[:, place]
 
 
 def _rows(model: nn.Network, name: str, table: data.Table) -> tuple[np.ndarray, np.ndarray]:
@@ -179,7 +210,7 @@ def _show(private: Any, saved: str | None, as_json: bool) -> None:
             for e in private.history
         ]
         cost = {"rounds": online.rounds, "bytes_sent": online.bytes_sent[0], "material_bytes": sum(offline.bytes_sent)}
-        click.echo(json.dumps({"epochs": epochs, **cost, "model": saved}))
+        click.echo(json.dumps({"epochs": epochs, "best_epoch": private.best_epoch, **cost, "model": saved}))
         return
     watched = next((epoch.watched for epoch in private.history if epoch.watched), "your rows")
     table = common.new_table("epoch", "seconds", "loss", f"accuracy of {watched}", texts=0)
@@ -188,6 +219,8 @@ def _show(private: Any, saved: str | None, as_json: bool) -> None:
         accuracy = "-" if epoch.accuracy is None else f"{epoch.accuracy:.2%}"
         table.add_row(str(epoch.number), f"{epoch.seconds:.1f}", loss, accuracy)
     common.show(table)
+    if private.best_epoch is not None:
+        click.echo(f"the model is that of epoch {private.best_epoch}, which did best on your {watched}")
     click.echo(
         f"{online.rounds:,} rounds, {online.bytes_sent[0] / 1e6:,.1f} MB each way between the parties, "
         f"{sum(offline.bytes_sent) / 1e6:,.1f} MB of material"
