@@ -146,7 +146,7 @@ class Walk:
             self._fingerprints = re.findall(r"party[01]-[0-9a-f]{64}", done.stdout)
 
     def logits(self) -> np.ndarray:
-        return np.loadtxt(self._places["client"] / "logits.csv", delimiter=",")
+        return np.loadtxt(self._places["client"] / "logits.csv", delimiter=",", skiprows=1)
 
     def round_trip_ms(self) -> float:
         """What party 0 measured between the parties."""

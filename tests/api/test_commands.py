@@ -27,6 +27,7 @@ KNOWN = (
     commands.StepsTogether("j", 40, 5, 0.25),
     commands.PauseJob("j"),
     commands.Publish("j", "1" * 32, "job 1", interim=True),
+    commands.KeepBest("j", 3),
     commands.CloseJob("j", "failed", "InputError: no"),
     commands.Release("r"),
     commands.Refuse([["a", "because"]]),

@@ -242,6 +242,9 @@ def _tables(shop: Workshop) -> Iterator[Mistake]:
     cluster = shop.reach
     for name in DATA:
         yield from _file_argument(shop, name, "predict", "m", "{}", *cluster)
+        if name in ("rows.csv", "rows.parquet", "rows.npz"):
+            yield from _file_argument(shop, name, "suggest", "{}", "--label", "y")
+            yield from _file_argument(shop, name, "evaluate", "m", "{}", "--label", "y", *cluster)
         for path in shop.truncated(name):
             if name != "rows.csv":  # half a CSV file of numbers is a CSV file
                 yield Mistake(("upload", str(path), "--name", "d", *cluster), 1, path.name)

@@ -200,3 +200,29 @@ def test_a_schedule_that_falls_to_nothing_is_noted_once_and_trains_to_its_end(tm
     assert result.exit_code == 0, result.output
     assert result.output.count("Note: the learning rate falls to 7.7e-05 and is kept at 0.00015") == 1
     assert "accuracy of training rows" in result.output
+
+
+def test_rows_are_weighed_and_the_best_epoch_is_kept(folder) -> None:
+    """A weight of 0 takes a class out of what is learned, be it that of its rows or that of the class."""
+    x, y = data.digits("train")
+    header = ",".join([*(f"pixel{i}" for i in range(64)), "counts", "digit"])
+    table = np.column_stack([x[:400], (y[:400] != 3).astype(float), y[:400]])
+    np.savetxt(folder / "rows.csv", table, delimiter=",", header=header, comments="", fmt="%.6g")
+    path, weight = folder / "config.toml", 'weight = "counts"\n[model]'
+    text = (
+        CONFIG.replace('["north.csv", "south.csv"]', '"rows.csv"').replace("[model]", weight).replace("= 100", "= 20")
+    )
+    more = "patience = 2\nclass_weight = [1, 1, 1, 1, 1, 0, 1, 1, 1, 1]\n"
+    path.write_text(text.replace('checkpoint = "kept"\ncheckpoint_every = 5\n', more))
+    result = run(path, "--json")
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.output)
+    assert report["best_epoch"] == min(report["epochs"], key=lambda epoch: epoch["loss"])["epoch"]
+    images, labels = data.digits("test")
+    guessed = nn.load(folder / "trained.safetensors")(images).argmax(1)
+    assert not np.isin(guessed, [3, 5]).any()
+    assert (guessed == labels)[~np.isin(labels, [3, 5])].mean() > 0.6
+    path.write_text(CONFIG.replace("[model]", weight))
+    assert "no column 'counts' for `weight`" in run(path).output.replace("\n", " ")
+    path.write_text(CONFIG.replace("[model]", 'scale = "wide"\n[model]'))
+    assert "not by 'wide'" in run(path).output.replace("\n", " ")

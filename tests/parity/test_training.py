@@ -470,3 +470,67 @@ def test_predictions_go_on_while_a_job_runs(cluster, rows) -> None:
     assert not job.done
     job.cancel()
     job.wait(60)
+
+
+# ---- weights of rows, and the best epoch
+
+
+def test_rows_count_by_their_weights_and_their_classes_as_in_plaintext(cluster) -> None:
+    weights = np.random.default_rng(5).choice([0.25, 1.0, 4.0], 120)
+    classes = (0.5, 1.0, 3.0)
+    trained = cluster.fit(model(), X, Y, sample_weight=weights, class_weight=classes, watch=0, **OPTIONS)
+    assert close(trained, plain(weights=weights * np.array(classes)[Y]))
+    assert not close(trained, plain(), limit=0.05), "weights matter here"
+    assert trained.cost.online.rounds == STEPS * plan_step(model(), 20, weighted=True).rounds
+
+
+def test_uploaded_rows_bring_their_weights_or_their_classes_have_them(cluster, rows) -> None:
+    classes = (0.5, 1.0, 3.0)
+    expected = plain(weights=np.array(classes)[Y])
+    assert close(cluster.fit(model(), rows, class_weight=classes, **OPTIONS), expected)
+    cluster.upload(X, Y, name="weighed", outputs=3, sample_weight=np.array(classes)[Y])
+    assert close(cluster.fit(model(), "weighed", sample_weight="uploaded", **OPTIONS), expected)
+    job = cluster.fit(model(), rows, sample_weight="uploaded", **OPTIONS, wait=False)
+    with pytest.raises(InputError, match="every row must bring its weight"):
+        job.result(60)
+    cluster.forget_data("weighed")
+
+
+def test_with_patience_the_best_epoch_is_kept_and_training_stops(cluster) -> None:
+    """The labels to be judged by are those of a network two epochs old: from there on it gets worse."""
+    wanted = plain(epochs=2)(X)
+    options = {**OPTIONS, "epochs": 12, "lr": 0.5, "loss": "logistic"}
+    judged = (X, 1 / (1 + np.exp(-wanted)))
+    trained = cluster.fit(model(), X, Y, validation=judged, patience=3, **options)
+    assert trained.best_epoch == 2
+    assert [epoch.number for epoch in trained.history] == [1, 2, 3, 4, 5], "three epochs without a better one"
+    assert min(trained.history, key=lambda epoch: epoch.loss).number == 2
+    assert close(trained, plain(epochs=2))
+    assert not close(trained, plain(epochs=5), limit=0.05)
+    last = cluster.jobs()[-1]
+    assert (last["state"], last["step"]) == ("done", 5 * 6)
+
+
+def test_the_last_epoch_may_be_the_best(cluster) -> None:
+    trained = cluster.fit(model(), X, Y, validation=(X, Y), patience=2, **{**OPTIONS, "epochs": 3})
+    assert trained.best_epoch == 3
+    assert len(trained.history) == 3
+    assert close(trained, plain(epochs=3))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"patience": 2}, "patience judges epochs by rows that are not trained on"),
+        ({"patience": 0, "validation": (X, Y)}, "patience must be a whole number"),
+        ({"patience": 2, "validation": (X, Y), "average": 1}, "leave one out"),
+        ({"patience": 2, "validation": (X, Y), "checkpoint": "kept"}, "cannot be resumed"),
+        ({"sample_weight": np.ones(5)}, "120 rows cannot have weights"),
+        ({"class_weight": "balanced", "x": "rows", "y": None}, "cannot see in uploaded data sets"),
+        ({"sample_weight": np.ones(120), "x": "rows", "y": None}, "sample_weight='uploaded'"),
+        ({"sample_weight": "uploaded", "class_weight": [1, 1, 1], "x": "rows", "y": None}, "not both"),
+    ],
+)
+def test_weights_and_patience_that_make_no_sense_are_refused(cluster, changes, words) -> None:
+    with pytest.raises(InputError, match=words):
+        cluster.fit(**{"model": model(), "x": X, "y": Y, **OPTIONS, **changes})

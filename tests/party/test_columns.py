@@ -139,7 +139,7 @@ def test_commands_find_columns_by_name(home, tmp_path, monkeypatch) -> None:
     assert command("share-model", tmp_path / "joined", "--name", "sick")[0] == 0
     code, output = command("predict", "sick", tmp_path / "new.csv")
     assert code == 0, output
-    assert np.abs(np.array(output.split(), float)[:, None] - models[0](TABLE)).max() < 1e-2
+    assert np.abs(np.array(output.split()[1:], float)[:, None] - models[0](TABLE)).max() < 1e-2
     code, output = command("predict", "sick", tmp_path / "short.csv")
     assert code == 1
     assert "short.csv" in output

@@ -34,19 +34,26 @@ def test_share_predict_and_look(ask, tmp_path) -> None:
     for name in ("rows.npy", "rows.csv", "rows.npz"):
         code, output = ask("predict", "tiny", tmp_path / name)
         assert code == 0, output
-        shown = np.array([[float(cell) for cell in line.split(",")] for line in output.splitlines()])
+        names, *lines = output.splitlines()
+        assert names == "logit_0,logit_1,logit_2"
+        shown = np.array([[float(cell) for cell in line.split(",")] for line in lines])
         assert np.abs(shown - model(rows)).max() < 1e-2
     assert ask("predict", "tiny", tmp_path / "rows.npy", "--output", tmp_path / "out.npy", "--mode", "masked")[0] == 0
     assert np.abs(np.load(tmp_path / "out.npy") - model(rows)).max() < 1e-2
     assert ask("predict", "tiny", tmp_path / "rows.npy", "--output", tmp_path / "out.csv")[0] == 0
-    assert len((tmp_path / "out.csv").read_text().splitlines()) == 4
-    code, output = ask("predict", "tiny", tmp_path / "rows.csv", "--label")
-    assert (code, output.split()) == (0, [str(label) for label in model(rows).argmax(axis=1)]), output
+    assert len((tmp_path / "out.csv").read_text().splitlines()) == 1 + 4
+    labels = [str(label) for label in model(rows).argmax(axis=1)]
+    for options, names in (((), ["label"]), (("--no-header",), [])):
+        code, output = ask("predict", "tiny", tmp_path / "rows.csv", "--label", *options)
+        assert (code, output.split()) == (0, names + labels), output
     assert ask("predict", "tiny", tmp_path / "rows.npy", "--label", "--output", tmp_path / "out.npy")[0] == 0
     assert (np.load(tmp_path / "out.npy") == model(rows).argmax(axis=1)).all()
     code, output = ask("predict", "tiny", tmp_path / "rows.csv", "--proba")
-    shown = np.array([[float(cell) for cell in line.split(",")] for line in output.splitlines()])
-    assert np.abs(shown - np.exp(model(rows)) / np.exp(model(rows)).sum(axis=1, keepdims=True)).max() < 1e-2
+    names, *lines = output.splitlines()
+    assert names == "label,probability_0,probability_1,probability_2"
+    shown = np.array([[float(cell) for cell in line.split(",")] for line in lines])
+    assert shown[:, 0].astype(int).astype(str).tolist() == labels
+    assert np.abs(shown[:, 1:] - np.exp(model(rows)) / np.exp(model(rows)).sum(axis=1, keepdims=True)).max() < 1e-2
     assert ask("predict", "tiny", tmp_path / "rows.csv", "--label", "--proba")[0] == 2
     assert "material for" in ask("deal", "tiny", "--rows", "5")[1]
     assert [item["name"] for item in json.loads(ask("models", "--json")[1])] == ["tiny"]
@@ -55,6 +62,38 @@ def test_share_predict_and_look(ask, tmp_path) -> None:
     assert code == 1
     assert "--request" in output
     assert "Traceback" not in output
+
+
+def test_rows_keep_their_ids_and_are_evaluated_piece_by_piece(ask, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("hdcos.data.records.PIECE_ROWS", 16)
+    model, rows = nn.models.mlp([3, 8, 1], seed=2), np.random.default_rng(1).uniform(-3, 3, (40, 3))
+    model.save(tmp_path / "model.safetensors")
+    assert ask("share-model", tmp_path / "model.safetensors", "--name", "sick")[0] == 0
+    truth = ["ill" if logit > 0 else "well" for logit in model(rows)[:, 0] + 0.1 * np.sin(np.arange(40))]
+    lines = [f"P-{n:03},{x[0]},{x[1]},{x[2]},{y},North" for n, (x, y) in enumerate(zip(rows, truth, strict=True))]
+    (tmp_path / "rows.csv").write_text("\n".join(["patient,a,b,c,state,ward", *lines]) + "\n")
+    chosen = ("sick", tmp_path / "rows.csv", "--leave-out", "ward", "--class-names", "well,ill")
+    options = ("--id", "patient", "--leave-out", "state", "--proba", "--output", tmp_path / "found.csv")
+    code, output = ask("predict", *chosen, *options)
+    assert code == 0, output
+    names, *found = (line.split(",") for line in (tmp_path / "found.csv").read_text().splitlines())
+    assert names == ["patient", "label", "probability"]
+    assert [line[0] for line in found] == [f"P-{n:03}" for n in range(40)]
+    known = 1 / (1 + np.exp(-model(rows)[:, 0]))
+    assert np.abs(np.array([line[2] for line in found], float) - known).max() < 1e-2
+    assert all((line[1] == "ill") == (float(line[2]) > 0.5) for line in found)
+    scored = (*chosen[1:], "--label", "state", "--leave-out", "patient", "--json")
+    code, output = ask("evaluate", "sick", *scored)
+    assert code == 0, output
+    report = json.loads(output)
+    assert (report["rows"], report["classes"]) == (40, ["well", "ill"])
+    assert report["accuracy"] == np.mean([line[1] == each for line, each in zip(found, truth, strict=True)])
+    plain = json.loads(ask("evaluate", tmp_path / "model.safetensors", *scored)[1])
+    assert report["log_loss"] == pytest.approx(plain["log_loss"], abs=0.02)
+    (tmp_path / "rows.csv").write_text("\n".join(["patient,a,b,c,state,ward", *lines, "P-040,1,2,many,ill,North"]))
+    code, output = ask("predict", *chosen, *options[:-1], tmp_path / "cut.csv")
+    assert (code, "line 42, column c" in output.replace("\n", " ")) == (1, True)
+    assert not (tmp_path / "cut.csv").exists(), "what is not whole is not there"
 
 
 def test_intervals_are_chosen_and_their_cost_is_shown(ask, tmp_path) -> None:
@@ -128,7 +167,7 @@ def test_upload_train_and_jobs(ask, tmp_path, home) -> None:
     ("arguments", "words"),
     [
         (("predict", "none", "{}/rows.csv"), "no model is named 'none'"),
-        (("predict", "none", "{}/rows.csv", "--output", "x.txt"), "neither a .npy nor a .csv"),
+        (("predict", "none", "{}/rows.csv", "--output", "x.txt"), "neither a .csv nor a .parquet nor a .npy"),
         (("predict", "../x", "{}/rows.csv"), "model name"),
         (("jobs", "0" * 32), "you have no job"),
         (("upload", "{}/rows.csv", "--name", "a/b"), "made of up to"),

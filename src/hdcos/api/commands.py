@@ -166,6 +166,13 @@ class Publish(Command, frozen=True):
     """Whether all pairs that took its steps keep it."""
 
 
+class KeepBest(Command, frozen=True):
+    """Remember the parameters of a job as they are now, after an epoch: its model will be made of these."""
+
+    job: str
+    epoch: Whole
+
+
 class CloseJob(Command, frozen=True):
     """End a job in a state, and forget what it has in memory."""
 

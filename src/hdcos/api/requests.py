@@ -265,7 +265,12 @@ class JobParameters(Request, frozen=True):
     shuffle: Literal["rows", "blocks"] = "rows"
     """What is shuffled in every epoch: all rows, or blocks of them."""
     checkpoint_every: Annotated[int, Meta(ge=1, le=1 << 32)] = 100
-    publish: Literal["end", "epoch"] = "end"
+    publish: Literal["end", "epoch", "best"] = "end"
+    """Whether every epoch's model may be looked at; with best, the one that the client preferred is kept."""
+    weighted: bool = False
+    """Whether the last target of each row is its weight."""
+    class_weight: Annotated[list[Annotated[float, Meta(ge=0, le=256)]], Meta(max_length=256)] = []
+    """Weights of classes, one for each; none for none."""
 
 
 class JobRequest(Request, frozen=True):
@@ -276,9 +281,11 @@ class JobRequest(Request, frozen=True):
 
 
 class LookRequest(Request, frozen=True):
-    """The epoch whose model the client has seen."""
+    """The epoch whose model the client has seen, whether it is the best so far, and whether training may stop."""
 
     epoch: Epoch
+    best: bool = False
+    stop: bool = False
 
 
 class CancelRequest(Request, frozen=True):

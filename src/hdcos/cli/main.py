@@ -44,9 +44,10 @@ REMEDIES = {
 PLACES = {
     **{"columns": "columns", "prepare": "prepare"},
     **{"convert": "convert", "cost": "cost", "demo": "demo", "plan": "plan", "train": "train", "doctor": "doctor"},
+    **{"predict": "predict", "evaluate": "evaluate", "suggest": "suggest"},
     **dict.fromkeys(["approve", "dealer", "init", "node", "party", "quota", "retry", "token", "workers"], "nodes"),
     **dict.fromkeys(["identity", "join"], "join"),
-    **dict.fromkeys(["deal", "jobs", "models", "predict", "reveal", "share-model", "upload"], "remote"),
+    **dict.fromkeys(["deal", "jobs", "models", "reveal", "share-model", "upload"], "remote"),
     **dict.fromkeys(["datasets", "forget"], "kept"),
 }
 """Commands, and the modules they are in. A node that is started need not wait for what tables and charts import."""

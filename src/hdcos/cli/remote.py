@@ -1,8 +1,7 @@
-"""Commands for clients of a cluster: predict, share-model, upload, reveal, deal, models, jobs."""
+"""Commands for clients of a cluster: share-model, upload, reveal, deal, models, jobs."""
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import sys
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 
 from hdcos import nn
 from hdcos.cli import common
@@ -21,9 +19,8 @@ from hdcos.cli.columns import find_preparation
 from hdcos.cluster.cluster import Cluster
 from hdcos.cluster.connect import connect
 from hdcos.data.tables import Table, read_pieces, read_table
-from hdcos.errors import DataMissing, InputError
+from hdcos.errors import InputError
 from hdcos.join.rows import JoinedRows
-from hdcos.secure.labels import LABEL, LOGITS, PROBA
 from hdcos.secure.training.plan import LOSSES
 from hdcos.tables.preparation import Preparation, PreparedRows, join_rows, prepare_together
 
@@ -44,69 +41,6 @@ def reach_cluster(command: Callable[..., None]) -> Callable[..., None]:
         command(lambda: connect(cluster, secret, timeout_s=timeout_s), **options)
 
     return wrapped
-
-
-@click.command(short_help="Private predictions for the rows of a file.")
-@click.argument("model")
-@file_argument
-@click.option("--output", type=common.NEW_FILE, help="A .npy or .csv file; else the terminal.")
-@click.option("--label", is_flag=True, help="Labels alone, found on shares: nobody sees a logit, nor do you.")
-@click.option("--proba", is_flag=True, help="Probabilities, made here of the logits.")
-@click.option("--leave-out", metavar="COLUMN", default=None, help="A column of the file that is no feature.")
-@features_option
-@click.option("--mode", type=click.Choice(["shares", "masked"]), help="How rows go out; masked takes a round less.")
-@click.option("--preparation", multiple=True, type=common.FILE, help="What makes features of FILE; one of each owner.")
-@reach_cluster
-def predict(
-    reach: Reach,
-    model: str,
-    file: Path,
-    output: Path | None,
-    label: bool,
-    proba: bool,
-    leave_out: str | None,
-    features: str | None,
-    mode: str | None,
-    preparation: tuple[Path, ...],
-) -> None:
-    """Private predictions of MODEL for the rows of FILE (CSV, NPY, NPZ, IDX or Parquet), row by row: its outputs
-    (logits), one column for each, or with --label one whole number, or with --proba one probability for each class."""
-    if label and proba:
-        raise click.UsageError("--label and --proba are two answers: choose one")
-    wanted = LABEL if label else PROBA if proba else LOGITS
-    if output is not None:
-        if output.suffix not in (".npy", ".csv"):
-            raise InputError(f"{output} is neither a .npy nor a .csv file")
-        common.check_output(output)
-    prepared = [Preparation.load(path) for path in preparation]
-    table: Any
-    if prepared:
-        if leave_out is not None or features is not None:
-            raise click.UsageError("--preparation knows the columns: leave --leave-out and --features out")
-        table = join_rows(list(prepare_together(prepared, file)))
-    else:
-        table = read_table(file, leave_out, features)
-    with reach() as cluster:
-        try:
-            private = cluster.model(model)
-        except (DataMissing, InputError) as error:
-            if not Path(model).is_file():
-                raise
-            advice = f"Share it first: `hdcos share-model {model} --name NAME`"
-            raise type(error)(f"{model} is a file, and {error}. {advice}") from error
-        with common.about(file):
-            progress = sys.stderr.isatty() and len(table) > 1000
-            found = private.predict(table, progress=progress, mode=mode, output=wanted)
-    if output is not None and output.suffix == ".npy":
-        np.save(output, found)
-        return
-    classed = next((each for each in prepared if each.classes is not None), None)
-    if label and classed is not None:
-        with click.open_file(str(output) if output else "-", "w") as target:
-            csv.writer(target).writerows([name] for name in classed.name_labels(found))
-        return
-    with click.open_file(str(output) if output else "-", "w") as target:
-        csv.writer(target).writerows([f"{value:.6g}" for value in row] for row in found.reshape(len(found), -1))
 
 
 @click.command("share-model", short_help="Split a model between the parties.")

@@ -1,6 +1,8 @@
 """`hdcos train CONFIG.toml`: private training, from files on this machine or on data sets that owners uploaded.
 
-[data]       train (a file, or several: rows of several owners), label, features (of NPZ files);
+[data]       train (a file, or several: rows of several owners), label, features (of NPZ files), weight (a column: how
+             much each row counts), scale ("standard": columns of mean 0 and size 1, and with the squared loss labels
+             too; the saved model takes rows as they are);
              or, on a cluster, rows (data sets of several owners with the same columns) or columns (data sets of several
              owners with the same rows, one of them with labels): names, or OWNER/NAME;
              test (a file of your own rows, which nobody else sees), or validation (the part of the rows of `train`,
@@ -9,7 +11,8 @@
 [training]   epochs, batch_size, lr, loss, momentum, weight_decay, seed, scale_diagonals (false: at the common rate),
              schedule ("constant", "cosine", "linear"), warm_up (epochs in which the rate rises), flip (true: some of
              the images are mirrored), shift (pixels by which they move), average (epochs whose mean the weights are),
-             shuffle ("rows" or "blocks"),
+             shuffle ("rows" or "blocks"), patience (epochs without a better one on the test rows after which training
+             stops; the model is that of the best), class_weight ("balanced", or a number for each class),
              checkpoint (a folder), checkpoint_every, watch (how many of your rows are predicted after each epoch, 256)
 [output]     name: what the parties of a cluster call the trained model, which they keep; without it they keep nothing
              model (a file): the trained model is revealed to you and saved there
@@ -41,17 +44,20 @@ from hdcos.errors import CheckpointMismatch, InputError, ModelError, PolicyRefus
 from hdcos.files import read_toml
 from hdcos.nn.models import READY
 from hdcos.party.checkpoint import last_run, set_aside
+from hdcos.suggest.scaling import NONE, Scaling, check_scalable
 
 WHOLE, NUMBER, TEXT = (int,), (int, float), (str,)
 KEYS: dict[str, dict[str, tuple[type, ...]]] = {
     "data": {
-        **{"train": (str, list), "rows": (str, list), "columns": (str, list), "test": TEXT, "validation": (float,)},
-        **{"label": (str, int), "test_label": (str, int), "features": TEXT},
+        **{"train": (str, list), "rows": (str, list), "columns": (str, list), "validation": (float,)},
+        **{"label": (str, int), "test_label": (str, int)},
+        **dict.fromkeys(("test", "features", "weight", "scale"), TEXT),
     },
     "model": {"ready": TEXT, "sizes": (list,), "file": TEXT, "activation": TEXT, "structure": TEXT, "seed": WHOLE},
     "training": dict.fromkeys(
-        ("epochs", "batch_size", "seed", "checkpoint_every", "watch", "warm_up", "shift", "average"), WHOLE
+        ("epochs", "batch_size", "seed", "checkpoint_every", "watch", "warm_up", "shift", "average", "patience"), WHOLE
     )
+    | {"class_weight": (str, list)}
     | dict.fromkeys(("lr", "momentum", "weight_decay"), NUMBER)
     | dict.fromkeys(("loss", "schedule", "shuffle", "checkpoint"), TEXT)
     | dict.fromkeys(("scale_diagonals", "flip"), (bool,)),
@@ -89,14 +95,26 @@ def train(config: Path, resume: bool, new: bool, path: str | None, token_file: P
     model = build_model(settings["model"], folder)
     x: Any = named_data(given)
     y: Any = None
+    weights, scaling = None, None
     if "train" in given:
-        model, x, y = _read_files(model, folder, given)
+        model, x, y, weights = _read_files(model, folder, given)
+        if given.get("scale", NONE) != NONE:
+            check_scalable(model)
+            regression = training.get("loss") == "squared" and model.output_shape == (1,)
+            scaling = Scaling.of(given["scale"], x, y, regression)
+            x, y = scaling.rows(x), scaling.targets(y)
     validation = None
     if "validation" in given:
-        x, y, validation = _hold_out(config, x, y, given["validation"], training.get("seed", 0))
+        left, out = _hold_out(config, len(x), given["validation"], training.get("seed", 0))
+        validation, x, y = (x[out], y[out]), x[left], y[left]
+        weights = None if weights is None else weights[left]
     if "test" in given:
         test = read_table(folder / given["test"], given.get("test_label", given.get("label")), given.get("features"))
+        if "weight" in given and given["weight"] in (test.columns or ()):
+            test, _ = _take_weights(given["test"], test, given["weight"])
         validation = _rows(model, given["test"], test)
+        if scaling is not None:
+            validation = scaling.rows(validation[0]), scaling.targets(validation[1])
     kept = training.pop("checkpoint", None)
     if kept and path:
         raise InputError(
@@ -114,14 +132,17 @@ def train(config: Path, resume: bool, new: bool, path: str | None, token_file: P
     with local() if path is None else connect(path, common.read_secret(token_file) if token_file else None) as cluster:
         if isinstance(x, tuple):
             _note_order(cluster, x)
-        private = cluster.fit(model, x, y, validation=validation, name=name, **where, **training)
+        known = {"validation": validation, "sample_weight": weights, "name": name}
+        private = cluster.fit(model, x, y, **known, **where, **training)
         if saved:
-            _save(private, folder / saved, path is not None and name is None)
+            _save(private, folder / saved, path is not None and name is None, scaling)
         if path is not None and name is None:  # nobody named it, so nobody would find it
             private.delete()
     _show(private, saved, name, as_json)
     if path is not None and name is None and not as_json:
         click.echo("the parties keep nothing of it: `name` in [output] says what they call a model that they keep")
+    if name is not None and scaling is not None and not as_json:
+        click.echo("the parties' model takes scaled rows: the saved one takes them as they are")
 
 
 def _check_place(config: Path, settings: dict[str, dict[str, Any]], path: str | None) -> None:
@@ -143,24 +164,30 @@ def _check_place(config: Path, settings: dict[str, dict[str, Any]], path: str | 
         check_name(name, "model name")
 
 
-def _read_files(model: nn.Network, folder: Path, given: dict[str, Any]) -> tuple[nn.Network, np.ndarray, np.ndarray]:
-    """The rows and labels of all files, and the network with the names of their columns."""
+def _read_files(
+    model: nn.Network, folder: Path, given: dict[str, Any]
+) -> tuple[nn.Network, np.ndarray, np.ndarray, np.ndarray | None]:
+    """The network with the names of the files' columns; their rows, labels and weights, if they have some."""
     names = [given["train"]] if isinstance(given["train"], str) else list(given["train"])
     parts = [(name, read_table(folder / name, given.get("label"), given.get("features"))) for name in names]
+    weights = None
+    if "weight" in given:
+        weighed = [_take_weights(name, table, given["weight"]) for name, table in parts]
+        parts = [(name, table) for (name, _), (table, _) in zip(parts, weighed, strict=True)]
+        weights = np.concatenate([column for _, column in weighed])
     for _, table in parts:  # the first file that has names says which
         model = model.remembering(table.columns)
     rows, labels = zip(*(_rows(model, name, table) for name, table in parts), strict=True)
-    return model, np.concatenate(rows), np.concatenate(labels)
+    return model, np.concatenate(rows), np.concatenate(labels), weights
 
 
-def _hold_out(config: Path, x: Any, y: Any, part: float, seed: int) -> tuple[Any, Any, tuple[Any, Any]]:
+def _hold_out(config: Path, count: int, part: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """The rows to train on, and those that show how well it goes: drawn by the seed, here, where all of them are."""
-    rows = round(part * len(x))
-    if not 0 < rows < len(x):
-        raise InputError(f"{config}: `validation` in [data] keeps {rows} of {len(x)} rows out: take some, and not all")
-    order = np.random.default_rng(seed).permutation(len(x))
-    out, left = np.sort(order[:rows]), np.sort(order[rows:])
-    return x[left], y[left], (x[out], y[out])
+    rows = round(part * count)
+    if not 0 < rows < count:
+        raise InputError(f"{config}: `validation` in [data] keeps {rows} of {count} rows out: take some, and not all")
+    order = np.random.default_rng(seed).permutation(count)
+    return np.sort(order[rows:]), np.sort(order[:rows])
 
 
 def named_data(given: dict[str, Any]) -> list[str] | tuple[str, ...]:
@@ -181,10 +208,11 @@ def _note_order(cluster: Cluster, names: tuple[str, ...]) -> None:
         )
 
 
-def _save(private: PrivateModel, place: Path, passing: bool) -> None:
+def _save(private: PrivateModel, place: Path, passing: bool, scaling: Scaling | None) -> None:
     """Have the model revealed. One that nobody named is kept for as long as its operators need to decide."""
     try:
-        private.reveal().save(place)
+        trained = private.reveal()
+        (trained if scaling is None else scaling.unscaled(trained)).save(place)
     except PolicyRefused as error:
         if not passing:
             raise
@@ -218,6 +246,15 @@ def _next_steps(config: Path, kept: Path | None, cluster: str | None) -> str:
     if last_run(kept) is None:
         return f"No checkpoint was written yet: begin again with `hdcos train {config}`."
     return f"Go on from the last checkpoint with `hdcos train {config} --resume`."
+
+
+def _take_weights(name: str, table: data.Table, weight: str) -> tuple[data.Table, np.ndarray]:
+    """A file's rows without the column of their weights, and that."""
+    if table.columns is None or weight not in table.columns:
+        raise InputError(f"{name} has no column {weight!r} for `weight` in [data]; it has {list(table.columns or ())}")
+    place = table.columns.index(weight)
+    others = tuple(column for column in table.columns if column != weight)
+    return data.Table(np.delete(table.x, place, axis=1), table.y, others), table.x[:, place]
 
 
 def _rows(model: nn.Network, name: str, table: data.Table) -> tuple[np.ndarray, np.ndarray]:
@@ -279,6 +316,8 @@ def _check_named(path: Path, given: dict[str, Any], names: list[str]) -> None:
         )
     if "test" not in given and (stray := [key for key in ("label", "test_label", "features") if key in given]):
         raise InputError(f"{path}: `{stray[0]}` in [data] is about files: data sets were uploaded with their labels")
+    if stray := [key for key in ("weight", "scale") if key in given]:
+        raise InputError(f"{path}: `{stray[0]}` in [data] is about files: owners prepare what they upload themselves")
 
 
 def build_model(section: dict[str, Any], folder: Path) -> nn.Network:
@@ -305,7 +344,7 @@ def _show(private: Any, saved: str | None, name: str | None, as_json: bool) -> N
             for e in private.history
         ]
         cost = {"rounds": online.rounds, "bytes_sent": online.bytes_sent[0], "material_bytes": sum(offline.bytes_sent)}
-        click.echo(json.dumps({"epochs": epochs, **cost, "model": saved, "name": name}))
+        click.echo(json.dumps({"epochs": epochs, "best_epoch": private.best_epoch, **cost, "model": saved, "name": name}))
         return
     watched = next((epoch.watched for epoch in private.history if epoch.watched), "your rows")
     table = common.new_table("epoch", "seconds", "loss", f"accuracy of {watched}", texts=0)
@@ -314,6 +353,8 @@ def _show(private: Any, saved: str | None, name: str | None, as_json: bool) -> N
         accuracy = "-" if epoch.accuracy is None else f"{epoch.accuracy:.2%}"
         table.add_row(str(epoch.number), f"{epoch.seconds:.1f}", loss, accuracy)
     common.show(table)
+    if private.best_epoch is not None:
+        click.echo(f"the model is that of epoch {private.best_epoch}, which did best on your {watched}")
     click.echo(
         f"{online.rounds:,} rounds, {online.bytes_sent[0] / 1e6:,.1f} MB each way between the parties, "
         f"{sum(offline.bytes_sent) / 1e6:,.1f} MB of material"

@@ -121,6 +121,7 @@ class Cluster:
         join: str | None = None,
         keep_days: float | None = None,
         preparation: Preparation | None = None,
+        sample_weight: ArrayLike | None = None,
     ) -> int:
         """Split one owner's rows, and labels if it has them, between the parties, who keep them; returns how many.
 
@@ -138,12 +139,16 @@ class Cluster:
         With a `preparation` (`hdcos.tables`) `x` is a table of any columns: a file, a DataFrame, an Arrow table, or an
         iterator over such. Features and labels are made of it here; outputs and loss follow from its label. The parties
         keep the names of the features and the preparation's digest, and so does a model that is trained on it.
+
+        `sample_weight` has a weight for each row, shared like its label, as one target more; training uses them with
+        `fit(..., sample_weight="uploaded")`.
         """
         check_name(name)
         if preparation is not None:
             outputs = preparation.outputs if outputs is None else outputs
             loss = "squared" if preparation.regression and loss is None else loss
-        stream = encode_stream(x, y, 1 if outputs is None else outputs, loss, label, features, preparation)
+        known = (1 if outputs is None else outputs, loss, label, features)
+        stream = encode_stream(x, y, *known, preparation, sample_weight)
         told: dict[str, Any] = {} if keep_days is None else {"keep_days": keep_days}
         if join is not None:
             told["join"] = check_id(join, "join")
@@ -237,6 +242,14 @@ class Cluster:
         the rows in `x`, if it passed rows and not names. `history` of the result has their loss and accuracy, and
         training that diverges ends with RangeError. This costs predictions, not training steps; `watch=0` goes without.
 
+        With `patience`, the model is that of the epoch with the smallest loss of `validation`, and training stops when
+        this many epochs did not improve on it. The parties keep their shares of the best epoch's weights; what they
+        learn of it is which epoch the caller prefers, and when it has seen enough.
+
+        `sample_weight` has a weight for each row, which is shared like its label: a step is made for the mean over the
+        batch of weight times loss. `class_weight` has one for each class, public where data sets are named, or is
+        "balanced", which needs rows of the caller's own. Either costs a round a step, two behind a dense last layer.
+
         On this machine, with `checkpoint`, each party writes its shares into that folder every `checkpoint_every`
         steps, and `resume` goes on from the newest checkpoint that both hold, with fresh material. Parties elsewhere
         keep checkpoints by themselves and go on after a crash.
@@ -264,8 +277,8 @@ class Cluster:
         names, number = run.spec["datasets"], run.spec["id"]
         if run.own is None:
             self.transport.submit(run.spec, split_words(run.words))
-            return Job(self, number, run.watched)
-        stream = encode_stream(run.own.shared, run.own.targets, run.plan.outputs, None)
+            return Job(self, number, run.watched, "", run.patience)
+        stream = encode_stream(run.own.shared, run.own.targets, run.plan.outputs, run.spec["loss"], sample_weight=run.own.weights)
         self._send(names[0], stream, {"job": number})  # the parties remove them with the job, if nobody else does
         try:
             self.transport.submit(run.spec, split_words(run.words))
@@ -273,7 +286,7 @@ class Cluster:
             with suppress(HdcosError):
                 self.transport.forget_data(names[0])
             raise
-        return Job(self, number, run.watched, names[0])
+        return Job(self, number, run.watched, names[0], run.patience)
 
     def _check_datasets(self, job: Job, names: list[str]) -> None:
         """A job waits for data sets that are yet to be uploaded; a caller who waits for the job would not see why."""

@@ -355,9 +355,10 @@ class HttpsTransport:
                             raise RetryableError(lost) from None
                         yield status
 
-    def looked(self, number: str, epoch: int) -> None:
+    def looked(self, number: str, epoch: int, best: bool = False, stop: bool = False) -> None:
         zero = self.both[0]
-        ask_again(lambda: zero.ask("POST", f"/v2/jobs/{number}/look", {"epoch": epoch}, None), self.timeout_s)
+        said = {"epoch": epoch} | {name: True for name, true in (("best", best), ("stop", stop)) if true}
+        ask_again(lambda: zero.ask("POST", f"/v2/jobs/{number}/look", said, None), self.timeout_s)
 
     def cancel(self, number: str, keep: bool) -> None:
         self.ask("POST", f"/v2/jobs/{number}/cancel", {"keep": keep})

@@ -23,10 +23,13 @@ from hdcos.secure.training.rule import first_averaged
 from hdcos.secure.training.shuffle import check_shuffle
 from hdcos.secure.training.targets import OwnRows, named_sets, own_rows
 from hdcos.secure.training.watch import SAMPLE, Watch
+from hdcos.secure.training.weights import ClassWeight, class_weights
 
 Data = Rows | str | list[str] | tuple[str, ...]
 Labels = ArrayLike | None
 Folder = str | os.PathLike[str]
+UPLOADED = "uploaded"
+"""As `sample_weight`: uploaded rows have their weights with them."""
 
 
 class Options(TypedDict, total=False):
@@ -47,6 +50,9 @@ class Options(TypedDict, total=False):
     warm_up: int
     validation: tuple[Rows, ArrayLike] | None
     watch: int
+    patience: int | None
+    class_weight: ClassWeight
+    sample_weight: ArrayLike | None
     seed: int | None
     checkpoint: Folder | None
     checkpoint_every: int
@@ -68,6 +74,8 @@ class Run:
     """Rows that came with the call; otherwise the data sets are named."""
     plan: TrainingPlan
     progress: bool
+    patience: int | None
+    """Epochs without a better one after which it stops, and the best one is kept; None for the last one."""
 
 
 def check_run(
@@ -91,6 +99,9 @@ def check_run(
     warm_up: int = 0,
     validation: tuple[Rows, ArrayLike] | None = None,
     watch: int = SAMPLE,
+    patience: int | None = None,
+    class_weight: ClassWeight = None,
+    sample_weight: ArrayLike | None = None,
     seed: int | None = None,
     checkpoint: Folder | None = None,
     checkpoint_every: int = 100,
@@ -110,15 +121,24 @@ def check_run(
     model = model.remembering(column_names(x))
     if digests := getattr(x, "digests", ()):
         model = model.with_prepared([Prepared((), column_names(x) or (), digest) for digest in digests])
-    plan = training_plan(model, loss)
+    weighted = class_weight is not None or sample_weight is not None
+    plan = training_plan(model, loss, weighted)
     Augment.of(model, plan.front, flip, shift)
     first_averaged(average, epochs)
     check_shuffle(shuffle)
     watched = None if validation is None else Watch.validation(model, loss, validation)
-    rates = epoch_rates(model, loss, batch_size, lr, schedule, epochs, momentum, weight_decay, scale_diagonals, warm_up)
-    named, own = named_sets(plan, x, y), None
-    if named is None:
-        own = own_rows(plan, model, x, y, loss)
+    if patience is not None:
+        patience = _check_patience(patience, watched, average, folder)
+    rates = epoch_rates(
+        model, loss, batch_size, lr, schedule, epochs, momentum, weight_decay, scale_diagonals, warm_up, weighted
+    )
+    named, own, column = named_sets(plan, x, y), None, False
+    of_classes: tuple[float, ...] = ()
+    if named is not None:
+        of_classes, column = _named_weights(class_weight, sample_weight, plan.outputs, loss)
+    else:
+        own = own_rows(plan, model, x, y, loss, sample_weight, class_weight)
+        column = own.weights is not None
         watched = watched or Watch.sample(model, loss, own.rows, own.targets, watch)
         if batch_size > len(own.rows):
             raise InputError(f"a batch of {batch_size} rows cannot be drawn from {len(own.rows)}")
@@ -145,6 +165,37 @@ def check_run(
         "checkpoint_every": checkpoint_every,
         "checkpoint": "" if folder is None else os.path.abspath(folder),
         "resume": resume is not None,
-        "publish": "end" if watched is None else "epoch",
+        "publish": "end" if watched is None else "epoch" if patience is None else "best",
     }
-    return Run(spec, plan.words(model), watched, own, plan, progress)
+    if weighted:  # parties of earlier releases know nothing of weights, and need not be told that there are none
+        spec |= {"weighted": column, "class_weight": list(of_classes)}
+    return Run(spec, plan.words(model), watched, own, plan, progress, patience)
+
+
+def _check_patience(patience: int, watched: Watch | None, average: int, folder: Folder | None) -> int:
+    """How many epochs without a better one a run goes on for."""
+    if watched is None:
+        raise InputError("patience judges epochs by rows that are not trained on: pass validation=(rows, labels)")
+    if average:
+        raise InputError("patience takes the weights of the best epoch, average a mean of the last ones: leave one out")
+    if folder is not None:
+        raise InputError(
+            "a run with patience cannot be resumed, as how its epochs did is known to the process that saw them alone: "
+            "leave `checkpoint` and `resume` out"
+        )
+    return check_whole(patience, "patience")
+
+
+def _named_weights(
+    class_weight: ClassWeight, sample_weight: ArrayLike | None, outputs: int, loss: str
+) -> tuple[tuple[float, ...], bool]:
+    """Weights of classes of uploaded rows, and whether the rows bring weights of their own."""
+    column = isinstance(sample_weight, str) and sample_weight == UPLOADED
+    if sample_weight is not None and not column:
+        raise InputError(
+            f"weights of uploaded rows were uploaded with them: sample_weight={UPLOADED!r} says that they are used"
+        )
+    classes = class_weights(class_weight, outputs, loss)
+    if column and classes:
+        raise InputError("uploaded rows have weights of their own or of their classes, not both: multiply them before")
+    return classes, column

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from threading import Thread
 from time import perf_counter
@@ -34,9 +34,18 @@ ALL_EPOCHS = 10_000
 class Job:
     """A run of training that goes on while the caller does something else; `cluster.job(id)` finds it again."""
 
-    def __init__(self, cluster: Cluster, number: str, watched: Watch | None = None, own_rows: str = "") -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        number: str,
+        watched: Watch | None = None,
+        own_rows: str = "",
+        patience: int | None = None,
+    ) -> None:
         self._cluster, self._transport, self.id = cluster, cluster.transport, number
-        self._watched, self._own_rows = watched, own_rows
+        self._watched, self._own_rows, self._patience = watched, own_rows, patience
+        self.best_epoch: int | None = None
+        """Whose weights the model has, where epochs were judged; else the model is that of the last one."""
         self.state, self.step, self.total_steps = "waiting", 0, 0
         self._error = self._model = self._version = ""
         self._epochs: dict[int, Epoch] = {}
@@ -110,7 +119,7 @@ class Job:
         if self.cancelled and not self._version:
             raise HdcosError(f"job {self.id} was cancelled, and nothing of it was kept")
         model = self.model()
-        model.history, model.cost = self.history, self.cost
+        model.history, model.cost, model.best_epoch = self.history, self.cost, self.best_epoch
         return model
 
     def model(self) -> PrivateModel:
@@ -167,8 +176,8 @@ class Job:
                     time.sleep(POLL_S)
                     self._look()
                 if self.state == "done":
-                    self._complete(status["epochs"], time.monotonic() - began)
-                    display.note(self._epochs[status["epochs"]])
+                    last = self._complete(status["epochs"], time.monotonic() - began)
+                    display.note(self._epochs[last])
         except RangeError:  # it diverged: nothing will come of it
             self._transport.cancel(self.id, keep=False)
             for _ in events:
@@ -181,28 +190,41 @@ class Job:
 
     def _look_at(self, interim: dict[str, Any]) -> None:
         """Predictions of the model of an epoch while training waits."""
-        number = interim["epoch"]
+        number, best, stop = interim["epoch"], False, False
         self._epochs.setdefault(number, Epoch(number, self._seconds.get(number, 0.0)))
+
+        def shown() -> str:  # after a crash it is another one, which nobody should wait for
+            return str(self._transport.job(self.id)[0]["interim"]["version"])
+
         with suppress(DataMissing):  # too late: the job waited for long, went on and has ended
             try:
-                record = self._transport.model(interim["model"], lambda: str(interim["version"]))
+                found = self._transport.model(interim["model"], shown)
+                record = found if found.version == interim["version"] else None
             except InputError:  # a party was lost and has begun again: the epoch will be shown again
                 record = None
+            if record is None and self._patience is not None:
+                return  # nobody has judged it yet
             if record is not None:
                 self._epochs[number] = self._score(number, PrivateModel(self._transport, record))
-        self._transport.looked(self.id, number)
+                if self._patience is not None:
+                    best, stop = judge(self._epochs, number, self._patience)
+        self._transport.looked(self.id, number, best, stop)
 
     def _score(self, number: int, model: PrivateModel) -> Epoch:
         assert self._watched is not None
         return self._watched.epoch(number, self._seconds.get(number, 0.0), model.predict(self._watched.rows))
 
-    def _complete(self, last: int, seconds: float) -> None:
-        """All epochs, the last one as the trained model is. Times that a party forgot with a crash are the mean."""
+    def _complete(self, last: int, seconds: float) -> int:
+        """All epochs, the last one as the trained model is; returns its number. Times that a party forgot with a crash
+        are the mean. Where epochs were judged all were looked at, and the last may be one of fewer."""
+        judged = self._patience is not None and bool(self._epochs)
+        last = max(self._epochs) if judged else last
         for number in range(1, last + 1):
             self._seconds.setdefault(number, seconds / last)
             self._epochs.setdefault(number, Epoch(number, self._seconds[number]))
-        if self._watched is not None:
+        if self._watched is not None and not judged:
             self._epochs[last] = self._score(last, self.model())
+        return last
 
     def _look(self) -> None:
         zero, one = self._transport.job(self.id)
@@ -214,6 +236,17 @@ class Job:
         self.state, self.step = status["state"], status["step"]
         self.total_steps = status["total_steps"] or self.total_steps
         self._error, self._model, self._version = status["error"], status["model"], status["version"]
+        self.best_epoch = status["report"].get("best") or None  # parties of earlier releases say nothing of it
+
+
+def judge(epochs: Mapping[int, Epoch], number: int, patience: int) -> tuple[bool, bool]:
+    """Whether an epoch has the smallest loss so far, and whether the best one lies so far back that training may stop.
+
+    Epochs behind it are not looked at: after a crash an epoch may be judged for the second time.
+    """
+    losses = {n: epoch.loss for n, epoch in epochs.items() if n <= number and epoch.loss is not None}
+    best = min(losses, key=lambda n: (losses[n], n), default=number)
+    return best == number, number - best >= patience
 
 
 class Display:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hdcos.api.commands import CloseJob, FindCheckpoints, KeepJob, OpenJob, Publish, Steps
+from hdcos.api.commands import CloseJob, FindCheckpoints, KeepBest, KeepJob, OpenJob, Publish, Steps
 from hdcos.api.cost import add_side_by_side, counts_to_json
 from hdcos.cluster.transport import ENDED, ModelRecord, Shares, Status
 from hdcos.errors import CheckpointMismatch, HdcosError
@@ -56,8 +56,10 @@ class LinkJob:
         self._error = self._version = ""
         self._interim: dict[str, Any] = {"epoch": 0, "model": f"job-{self.id}", "version": ""}
         self._available: int | None = None
-        self._reports = [{"cost": counts_to_json({"online": Count(), "offline": Count()}), "ended": []}] * 2
-        self._cancelled = self._keep = False
+        self._reports: list[dict[str, Any]]
+        self._reports = [{"cost": counts_to_json({"online": Count(), "offline": Count()}), "ended": [], "best": 0}] * 2
+        self._cancelled = self._keep = self._preferred = self._enough = False
+        self._best = 0
         self._model = Network.outline(spec["architecture"])
         self._last_version = secrets.token_hex(16)
         self._last_name = f"{spec['model']} {self._last_version}"
@@ -65,6 +67,10 @@ class LinkJob:
 
     def cancel(self, keep: bool) -> None:
         self._cancelled, self._keep = True, keep
+
+    def judge(self, best: bool, stop: bool) -> None:
+        """What the caller thinks of the epoch that it has looked at."""
+        self._preferred, self._enough = best, stop
 
     def statuses(self) -> list[Status]:
         known = {
@@ -107,13 +113,15 @@ class LinkJob:
     def _take_steps(self) -> Iterator[Status]:
         """All steps that are left, in pieces of about a second."""
         rates, step_s = self._spec["rates"], 0.0
-        while self.step < self.total_steps and not (self._cancelled and step_s):
+        while self.step < self.total_steps and not self._enough and not (self._cancelled and step_s):
             epoch, done = divmod(self.step, self._steps_per_epoch)
             at_once = max(1, min(MOST_AT_ONCE, int(SECONDS_AT_ONCE / step_s))) if step_s else 2
             steps = min(at_once, self._steps_per_epoch - done)
             step_s = self._train(steps, rates[epoch]) / steps
             ended = done + steps == self._steps_per_epoch
-            if ended and self._spec["publish"] == "epoch" and self.step < self.total_steps and not self._cancelled:
+            publish = self._spec["publish"]
+            shown = publish == "best" or (publish == "epoch" and self.step < self.total_steps)
+            if ended and shown and not self._cancelled:
                 yield from self._show(epoch + 1)
             else:
                 yield self.statuses()[0]
@@ -124,7 +132,11 @@ class LinkJob:
         self.step += steps
         self._available = min(int(facts["available"]) for facts in answers)
         self._reports = [
-            {"cost": add_side_by_side([facts["report"]["cost"] for facts in side]), "ended": side[0]["report"]["ended"]}
+            {
+                "cost": add_side_by_side([facts["report"]["cost"] for facts in side]),
+                "ended": side[0]["report"]["ended"],
+                "best": self._best,
+            }
             for side in (answers[0::2], answers[1::2])
         ]
         seconds = float(min(facts["seconds"] for facts in answers))
@@ -139,6 +151,10 @@ class LinkJob:
         finally:
             with suppress(HdcosError):
                 self._links.delete_model(self._interim["model"])
+        if self._preferred:
+            self._links.ask(KeepBest(self.id, epoch))
+            self._best, self._preferred = epoch, False
+            self._reports = [{**report, "best": epoch} for report in self._reports]
 
     def _publish(self, interim: bool) -> str:
         """Make the parameters as they are now a model that can predict; training may go on."""

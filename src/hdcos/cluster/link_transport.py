@@ -331,8 +331,9 @@ class LinkTransport:
         """Nobody else drives a job here: to follow it is to have its steps taken."""
         return self._job(number).run()
 
-    def looked(self, number: str, epoch: int) -> None:
+    def looked(self, number: str, epoch: int, best: bool = False, stop: bool = False) -> None:
         """Training goes on when the next event is asked for."""
+        self._job(number).judge(best, stop)
 
     def cancel(self, number: str, keep: bool) -> None:
         self._job(number).cancel(keep)

@@ -56,6 +56,8 @@ class PrivateModel:
         """What the intervals of its series were chosen by, for a model that was calibrated here."""
         self.cost: Cost | None = None
         """What its training cost, for a model that was trained here."""
+        self.best_epoch: int | None = None
+        """The epoch whose weights it has, for a model that was trained here with patience."""
         self._lock = Lock()
         self._take(record)
 

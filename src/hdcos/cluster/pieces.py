@@ -39,9 +39,10 @@ class Piece:
     rows: Array
     labels: Array | None
     columns: Names | None
+    weights: Array | None = None
 
     @classmethod
-    def of(cls, x: Rows, y: ArrayLike | None) -> Piece:
+    def of(cls, x: Rows, y: ArrayLike | None, weights: ArrayLike | None = None) -> Piece:
         rows, columns = np.asarray(numbers(x)), column_names(x)
         if rows.ndim < 2 or not rows[:1].size:
             raise InputError(f"a data set is a table of at least one row, got shape {rows.shape}")
@@ -49,7 +50,11 @@ class Piece:
         if labels is not None and len(labels if labels.ndim else [labels]) != len(rows):
             count = len(labels) if labels.ndim else 1
             raise InputError(f"{len(rows)} rows and {count} labels do not belong together")
-        return cls(rows, labels, columns)
+        known = None if weights is None else np.asarray(weights)
+        if known is not None and (labels is None or known.shape != (len(rows),)):
+            reason = "without labels" if labels is None else f"of shape {known.shape}"
+            raise InputError(f"{len(rows)} rows cannot have weights {reason}: a weight is one number beside a label")
+        return cls(rows, labels, columns, known)
 
     @property
     def features(self) -> int:
@@ -68,7 +73,7 @@ class Piece:
             rows = rows.take(order(self.columns, first.columns, owner, "the first"), axis=1)
         if self.features != first.features:
             raise InputError(f"{owner} has {self.features} features, the first has {first.features}")
-        return Piece(rows, self.labels, first.columns)
+        return Piece(rows, self.labels, first.columns, self.weights)
 
 
 @dataclass(frozen=True)
@@ -89,17 +94,27 @@ def encode_stream(
     label: str | int | None = None,
     features: str | None = None,
     preparation: Preparation | None = None,
+    sample_weight: ArrayLike | None = None,
 ) -> Stream:
-    """What the parties will be sent. The first piece is read and encoded now, the others when they are wanted."""
+    """What the parties will be sent. The first piece is read and encoded now, the others when they are wanted.
+
+    Weights of rows are one target more.
+    """
     if loss is not None and loss not in LOSSES:
         raise InputError(f"no loss is called {loss!r}: choose from {', '.join(LOSSES)}")
-    pieces = _pieces(x, y, label, features) if preparation is None else _prepared(x, y, label, features, preparation)
+    if preparation is None:
+        pieces = _pieces(x, y, label, features, sample_weight)
+    elif sample_weight is None:
+        pieces = _prepared(x, y, label, features, preparation)
+    else:
+        raise InputError("weights of rows are for rows without a preparation: give features, labels and weights")
     first = next(pieces, None)
     if first is None:
         raise InputError("a data set is a table of at least one row, and these are none")
     words = _encode(first, pieces, outputs, loss)
     begun = next(words)
-    record: dict[str, Any] = {"features": first.features, "outputs": 0 if first.labels is None else outputs}
+    targets = 0 if first.labels is None else outputs + (first.weights is not None)
+    record: dict[str, Any] = {"features": first.features, "outputs": targets}
     if first.columns is not None:
         record["columns"] = list(first.columns)
     if preparation is not None:
@@ -109,8 +124,12 @@ def encode_stream(
     return Stream(record, chain([begun], words))
 
 
-def _pieces(x: Uploaded, y: ArrayLike | None, label: str | int | None, features: str | None) -> Iterator[Piece]:
+def _pieces(
+    x: Uploaded, y: ArrayLike | None, label: str | int | None, features: str | None, sample_weight: ArrayLike | None
+) -> Iterator[Piece]:
     """The rows, as they come."""
+    if sample_weight is not None and isinstance(x, str | os.PathLike | Iterator):
+        raise InputError("weights of rows go with rows that are passed: read the file, and pass rows, y and weights")
     if isinstance(x, str | os.PathLike):
         if y is not None:
             raise InputError("the labels of a file are in it: `label` says where, and y is left out")
@@ -121,7 +140,7 @@ def _pieces(x: Uploaded, y: ArrayLike | None, label: str | int | None, features:
         if y is not None:
             raise InputError("pieces bring their labels: an iterator over (rows, labels), and y is left out")
         return map(_piece, x)
-    return iter([Piece.of(x, y)])
+    return iter([Piece.of(x, y, sample_weight)])
 
 
 def _prepared(
@@ -153,8 +172,9 @@ def _encode(first: Piece, others: Iterator[Piece], outputs: int, loss: str | Non
         for start in range(0, len(same.rows), at_once):
             rows = same.rows[start : start + at_once]
             labels = None if same.labels is None else same.labels[start : start + at_once]
+            weights = None if same.weights is None else same.weights[start : start + at_once]
             try:
-                words = encode_rows(rows, labels, outputs, loss)
+                words = encode_rows(rows, labels, outputs, loss, weights)
             except InputError as error:
                 if not done:
                     raise

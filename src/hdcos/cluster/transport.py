@@ -163,8 +163,9 @@ class Transport(Protocol):
     def events(self, number: str) -> Iterator[Status]:
         """What party 0 says of a job whenever that changes; a stream that breaks off raises RetryableError."""
 
-    def looked(self, number: str, epoch: int) -> None:
-        """The model of an epoch was looked at: training need not wait for that any longer."""
+    def looked(self, number: str, epoch: int, best: bool = False, stop: bool = False) -> None:
+        """The model of an epoch was looked at: training need not wait for that any longer. It is the best so far, and
+        will be kept, or enough was seen."""
 
     def cancel(self, number: str, keep: bool) -> None: ...
 

@@ -20,12 +20,12 @@ import struct
 import warnings
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import Any, BinaryIO, NoReturn, TextIO
 
 import numpy as np
 import numpy.typing as npt
@@ -61,12 +61,12 @@ class Table:
 
 def read_table(path: str | Path, label: str | int | None = None, features: str | None = None) -> Table:
     """The table in a file; `label` names its column, its array or its own IDX file, by the file's format."""
-    place, kind = _find(path)
+    place, kind = find(path)
     with name_errors(place, "a table"):
-        return _check(place, _read(place, kind, label, features))
+        return check_piece(place, _read(place, kind, label, features))
 
 
-def _find(path: str | os.PathLike[str]) -> tuple[Path, str]:
+def find(path: str | os.PathLike[str]) -> tuple[Path, str]:
     """A file that is there, and its format by its name."""
     place = Path(path)
     if not place.exists():
@@ -87,11 +87,11 @@ def read_pieces(
 
     Columns of CSV and Parquet files that are left out, such as ids, need not hold numbers.
     """
-    place, kind = _find(path)
+    place, kind = find(path)
     with name_errors(place, "a table"):
         done = 0
         for piece in _read_pieces(place, kind, label, features, tuple(leave_out)):
-            yield _check(place, piece, done)
+            yield check_piece(place, piece, done)
             done += len(piece)
         if not done:
             raise InputError(f"{place} is not a table of numbers: it has no rows")
@@ -135,7 +135,7 @@ def _check_shape(path: Path, table: Table) -> Table:
     return table
 
 
-def _check(path: Path, table: Table, first: int = 0) -> Table:
+def check_piece(path: Path, table: Table, first: int = 0) -> Table:
     """Numbers in rows, a label for each if there are labels; else InputError says what the file holds."""
     x, y = _check_shape(path, table).x, table.y
     if y is not None and (y.dtype.kind not in "iubf" or y.shape[:1] != x.shape[:1]):
@@ -181,6 +181,7 @@ def _read_numpy(path: Path, kind: str, label: str | int | None, features: str, m
                     raise InputError(f"{path} is not an NPZ file: it holds one array. Name it .npy")
                 return Table(found, None)
             if kind == ".npy":
+                found.close()
                 raise InputError(f"{path} is not an NPY file: it is an archive. Name it .npz if it is one of NumPy's")
             labels = "y" if label is None else str(label)
             for name in [features] if label is None else [features, labels]:
@@ -239,9 +240,10 @@ def _column(path: Path, table: Any, name: str) -> Array:
 def _read_csv(path: Path, at_once: int | None = None, left_out: tuple[str, ...] = ()) -> Iterator[tuple[Header, Array]]:
     """The names of the columns, if the first line has them, and the numbers, of this many lines at once or of all."""
     width = 0
-    with _text(path) as text:
-        header, taken = _header(path, text), None
+    with open_text(path) as (text, _):
+        header, taken, texts = read_header(path, text), None, list[int]()
         if left_out:
+            texts = [number for number, name in enumerate(header or ()) if name in left_out]
             taken = [number for number, name in enumerate(header or ()) if name not in left_out]
             header = [name for name in header or () if name not in left_out]
             if not taken:
@@ -257,11 +259,11 @@ def _read_csv(path: Path, at_once: int | None = None, left_out: tuple[str, ...] 
             except UnicodeDecodeError:
                 raise
             except ValueError as error:
-                _explain(path, str(error), left_out)
+                explain(path, str(error), texts)
             if not len(values):
                 continue
             if not np.isfinite(values).all() or width not in (0, values.shape[1]):
-                _explain(path, "a number is not finite, or a line has other cells than those before", left_out)
+                explain(path, "a number is not finite, or a line has other cells than those before", texts)
             width = values.shape[1]
             yield header, values
     if not width:
@@ -269,17 +271,18 @@ def _read_csv(path: Path, at_once: int | None = None, left_out: tuple[str, ...] 
 
 
 @contextmanager
-def _text(path: Path) -> Iterator[TextIO]:
+def open_text(path: Path) -> Iterator[tuple[TextIO, BinaryIO]]:
+    """The text of a file, and the stream of bytes that it is read from."""
     try:
         with open_file(path) as stream, io.TextIOWrapper(stream, encoding="utf-8-sig", newline="") as text:
-            yield text
+            yield text, stream
     except UnicodeDecodeError:
         raise InputError(f"{path} is not a CSV file: it is not text in UTF-8") from None
     except csv.Error as error:
         raise InputError(f"{path} is not a CSV file: {error}") from None
 
 
-def _header(path: Path, text: TextIO) -> Header:
+def read_header(path: Path, text: TextIO) -> Header:
     """The names in the first line; None, and nothing read, if it holds numbers."""
     first = next(csv.reader(io.StringIO(text.readline())), [])
     if not first:
@@ -302,10 +305,10 @@ def _header(path: Path, text: TextIO) -> Header:
     return names
 
 
-def _explain(path: Path, otherwise: str, left_out: tuple[str, ...] = ()) -> NoReturn:
-    """InputError with the line and the column of the first cell that is no number."""
-    with _text(path) as text:
-        header = _header(path, text)
+def explain(path: Path, otherwise: str, texts: Container[int] = ()) -> NoReturn:
+    """InputError with the line and the column of the first cell that is no number, but for columns of text."""
+    with open_text(path) as (text, _):
+        header = read_header(path, text)
         skipped, width = (0 if header is None else 1), None if header is None else len(header)
         rows = csv.reader(text)
         for row in rows:
@@ -314,9 +317,7 @@ def _explain(path: Path, otherwise: str, left_out: tuple[str, ...] = ()) -> NoRe
             if row and len(row) != width:
                 raise InputError(f"{path}, line {line}: {len(row)} cells, where the lines before have {width}")
             for number, cell in enumerate(row):
-                if header is not None and header[number] in left_out:
-                    continue
-                if not _is_number(cell) or not math.isfinite(float(cell)):
+                if number not in texts and (not _is_number(cell) or not math.isfinite(float(cell))):
                     column = header[number] if header is not None else str(number + 1)
                     raise InputError(
                         f"{path}, line {line}, column {column}: {_quote(cell)} is not a number that can be used; "

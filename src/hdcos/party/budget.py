@@ -149,7 +149,8 @@ class Budget:
         what is in memory at once, and their order."""
         scaled = spec.get("scale_diagonals", False)  # jobs that are older than the choice
         rule = Rule(min(spec["rates"]), spec["momentum"], spec["weight_decay"], scale_diagonals=scaled)
-        step = plan_rule(model, spec["batch_size"], spec["loss"], rule).material
+        weighted = bool(spec.get("weighted") or spec.get("class_weight"))
+        step = plan_rule(model, spec["batch_size"], spec["loss"], rule, weighted).material
         limits.check(step)
         size = Size.of(model.layers, model.shapes, model.inputs)
         words = data_words + COPIES * (size.parameters + size.matrices)

@@ -22,6 +22,7 @@ from hdcos.api.commands import (
     Drop,
     DropData,
     Infer,
+    KeepBest,
     Load,
     OpenJob,
     Order,
@@ -46,6 +47,7 @@ from hdcos.party.failures import Failures
 from hdcos.party.functions import open_command
 from hdcos.party.opened import Opened, OpenedFunction, OpenedModel
 from hdcos.party.store import ENDED, KEEP, Store, StoredJob, StoredModel, interim_name
+from hdcos.party.training import Progress
 from hdcos.party.uploads import SILENT_S, StoredDataset
 from hdcos.party.worker import Worker
 from hdcos.secure import compile_network
@@ -441,7 +443,15 @@ class Scheduler:
         viewing = progress.viewing
         if viewing.waits:
             return
-        if progress.step >= progress.total_steps:
+        if viewing.preferred:
+            preferred, viewing.preferred = viewing.preferred, 0
+            if progress.step == preferred * progress.steps_per_epoch:  # unless the client took so long that it goes on
+                yield KeepBest(job, preferred)
+        publish, between = self._store.job(job).spec["publish"], progress.step % progress.steps_per_epoch == 0
+        if publish == "best" and between and not viewing.enough and viewing.due(progress.epoch):
+            yield from self._show(job, progress)
+            return
+        if progress.step >= progress.total_steps or viewing.enough:
             yield _publish(job)
             if job in self._worker.jobs and not self._failures.waits("job", job):  # unless that failed
                 yield CloseJob(job, "done")
@@ -464,10 +474,14 @@ class Scheduler:
             return
         self._step_s[job] = max(1e-4, (time.monotonic() - started) / steps)
         ended = done + steps == progress.steps_per_epoch and progress.step < progress.total_steps
-        if ended and viewing.watched and self._store.job(job).spec["publish"] == "epoch":
-            publish = _publish(job, interim=True)
-            yield publish
-            viewing.show(epoch + 1, publish.version)
+        if publish == "epoch" and ended and viewing.watched:
+            yield from self._show(job, progress)
+
+    def _show(self, job: str, progress: Progress) -> Iterator[Command]:
+        """Let the model of the epoch that has just ended be looked at."""
+        publish = _publish(job, interim=True)
+        yield publish
+        progress.viewing.show(progress.epoch, publish.version)
 
     @property
     def working(self) -> bool:

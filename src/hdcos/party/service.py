@@ -346,18 +346,18 @@ class Service:
         """What a job cost so far at this party."""
         if progress is not None:
             return progress.report()
-        return {"cost": counts_to_json({"online": Count(), "offline": Count()}), "ended": []} | job.report
+        return {"cost": counts_to_json({"online": Count(), "offline": Count()}), "ended": [], "best": 0} | job.report
 
     def wake(self) -> None:
         """Have the session look at what has changed."""
         with self.batcher.changed:
             self.batcher.changed.notify_all()
 
-    def look(self, job: str, epoch: int) -> None:
-        """A client has seen how the model of a job was after an epoch: training goes on."""
+    def look(self, job: str, epoch: int, best: bool = False, stop: bool = False) -> None:
+        """A client has seen how the model of a job was after an epoch: training goes on, unless it is to stop."""
         progress = self.progress(job)
         if progress is not None:
-            progress.viewing.look(epoch)
+            progress.viewing.look(epoch, best, stop)
             self.wake()
 
 

@@ -31,10 +31,11 @@ from hdcos.secure import CompiledNetwork
 from hdcos.secure.training import Rule, TrainingPlan, training_plan
 from hdcos.secure.training.augment import Augment
 from hdcos.secure.training.convert import to_inference
-from hdcos.secure.training.plan import INPUT_SCALE, TARGET_SCALE, WEIGHT_SCALE
-from hdcos.secure.training.rule import BEFORE, SUM, apply, first_averaged, mean
+from hdcos.secure.training.plan import INPUT_SCALE, WEIGHT_SCALE
+from hdcos.secure.training.rule import BEFORE, BEST, SUM, apply, first_averaged, mean
 from hdcos.secure.training.shuffle import Epoch, block_rows
 from hdcos.secure.training.step import sgd_step, step_changes
+from hdcos.secure.training.weights import RowWeights
 from hdcos.sharing import Share
 
 AHEAD_BYTES = 1 << 26
@@ -61,6 +62,15 @@ class Settings:
     shift: int = 0
     average: int = 0
     shuffle: str = "rows"
+    weighted: bool = False
+    class_weight: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "class_weight", tuple(self.class_weight))  # a list where it comes from a file
+
+    @property
+    def weights(self) -> RowWeights:
+        return RowWeights(self.weighted, self.class_weight)
 
     def rule(self, rate: float, last_rate: float | None = None, number: int = 0) -> Rule:
         """That of a step."""
@@ -104,6 +114,8 @@ class Training:
     """Of the parameters that are part of the mean so far."""
     drawn: tuple[Epoch, Array | None] | None = field(default=None, repr=False)
     """The order of one epoch, and how its images are moved."""
+    best: tuple[int, Mapping[str, Share]] | None = field(default=None, repr=False)
+    """The epoch that the client preferred so far, and the parameters after it."""
 
     @classmethod
     def of(
@@ -116,12 +128,14 @@ class Training:
         words: Mapping[str, Array],
     ) -> Self:
         """The run of a job, on data that fits its network; nothing is opened yet."""
-        chosen = training_plan(model, spec["loss"])
+        column = bool(spec.get("weighted"))
+        chosen = training_plan(model, spec["loss"], column or bool(spec.get("class_weight")))
         wanted, batch = (prod(chosen.input_shape), chosen.outputs), spec["batch_size"]
-        if (data.features, data.targets) != wanted:
+        if (data.features, data.targets) != (wanted[0], wanted[1] + column):
+            weights = ", and every row must bring its weight: upload with sample_weight" if column else ""
             raise InputError(
                 f"the data has {data.features} features and {data.targets} targets, the network takes "
-                f"{wanted[0]} and gives {wanted[1]}"
+                f"{wanted[0]} and gives {wanted[1]}{weights}"
             )
         if not 1 <= batch <= len(data):
             raise InputError(f"a batch of {batch} rows cannot be drawn from {len(data)}")
@@ -129,7 +143,7 @@ class Training:
             raise InputError(f"a batch of {batch} rows cannot be divided equally among {workers} workers")
         group = engine.gather(command.workers, command.scope)
         epochs, steps = len(spec["rates"]), len(data) // batch
-        later = ("scale_diagonals", "flip", "shift", "average", "shuffle")
+        later = ("scale_diagonals", "flip", "shift", "average", "shuffle", "weighted", "class_weight")
         added = {name: spec[name] for name in later if name in spec}
         known = (spec["loss"], batch, spec["seed"], steps * epochs, spec["momentum"], spec["weight_decay"])
         settings = Settings(*known, **added)
@@ -171,10 +185,11 @@ class Training:
         """The material of one step."""
         rows = self.settings.batch // self.group.size
         x = blank_share((rows, self.data.features), INPUT_SCALE)
-        targets = blank_share((rows, self.data.targets), self.plan.target_scale)
+        targets = blank_share((rows, self.plan.outputs), self.plan.target_scale)
+        weights = blank_share((rows, 1), self.settings.weights.scale) if self.plan.weighted else None
         state = {tensor.name: blank_share(tensor.shape, tensor.scale, tensor.bits) for tensor in self.plan.tensors}
         rule = self._divided(self.settings.rule(rate))
-        return plan(sgd_step, self.plan, state, x, targets, rule, rank=self.engine.rank)
+        return plan(sgd_step, self.plan, state, x, targets, rule, weights, rank=self.engine.rank)
 
     def _divided(self, rule: Rule) -> Rule:
         """A rule for the part of a step that this worker takes."""
@@ -234,19 +249,21 @@ class Training:
             rows, moves = self.rows(self.step)
             with engine.attempt("online"):
                 allocation = pool.begin(1, execution, engine.material_s)
-                x, targets = self._take(rows, moves)
-                program = step_changes(Party(engine.rank, allocation), self.plan, self.state, x, targets, rule)
+                party = Party(engine.rank, allocation)
+                x, targets, weights = self._take(party, rows, moves)
+                program = step_changes(party, self.plan, self.state, x, targets, rule, weights)
                 added, copies = engine.run(self._agreed(execution, rows, moves, rule), program, [allocation])
             self._keep_step(apply(self.state, rule, self.group.add(added), copies), rule)
         self.group.require()
 
-    def _take(self, rows: Array, moves: Array | None) -> tuple[Share, Share]:
-        """These rows and their targets, wherever the data set lies."""
+    def _take(self, party: Party, rows: Array, moves: Array | None) -> tuple[Share, Share, Share | None]:
+        """These rows, their targets and their weights if they have some, wherever the data set lies."""
         words, features = self.data.rows.take(rows), self.data.features
-        x, targets = np.ascontiguousarray(words[:, :features]), np.ascontiguousarray(words[:, features:])
+        x = np.ascontiguousarray(words[:, :features])
         if self.augment is not None and moves is not None:
             x = self.augment.move(x, moves)
-        return Share(x, INPUT_SCALE), Share(targets, TARGET_SCALE).raised(self.plan.target_scale)
+        targets, weights = self.settings.weights.take(party, words[:, features:], self.plan.outputs)
+        return Share(x, INPUT_SCALE), targets.raised(self.plan.target_scale), weights
 
     def _agreed(self, execution: int, rows: Array, moves: Array | None, rule: Rule) -> bytes:
         """What both parties must mean by a step: which material, which rows and how moved, which numbers."""
@@ -255,20 +272,29 @@ class Training:
         meant = [self.run, self.attempt, self.origin, hashed, repr(rule), self.said]
         return fingerprint(self.scope, self.pool.plan.fingerprint.hex(), execution, meant)
 
-    def words_for(self, scope: str, network: CompiledNetwork, together: bool) -> dict[str, Array]:
+    def keep_best(self, epoch: int) -> None:
+        """Remember the parameters after an epoch, which is where the run is now."""
+        if self.step != epoch * self.steps_per_epoch:
+            raise InputError(f"epoch {epoch} has passed: the run is at step {self.step}")
+        self.best = epoch, {tensor.name: self.state[tensor.name] for tensor in self.plan.tensors}
+
+    def words_for(self, scope: str, network: CompiledNetwork, together: bool, best: bool) -> dict[str, Array]:
         """The parameters as they are now, or their mean, at the scales of inference; training may go on.
 
-        The first worker makes them; `together` all have them afterwards.
+        The first worker makes them; `together` all have them afterwards. With `best` they are those of the epoch that
+        the client preferred, if it preferred one.
         """
-        state = {tensor.name: self.state[tensor.name] for tensor in self.plan.tensors}
+        state, at = {tensor.name: self.state[tensor.name] for tensor in self.plan.tensors}, self.step
         if self.sums:
             state = {name: mean(self.sums[name], self.step - self.first_averaged) for name in state}
+        if best and self.best is not None:
+            at, state = self.best[0] * self.steps_per_epoch, dict(self.best[1])
         words = {tensor.name: np.zeros(tensor.shape, np.uint64) for tensor in network.tensors}
         if self.group.leads:  # the others add nothing to what it has
             shares = self.engine.once(
                 f"{scope} scales",
                 plan(to_inference, self.plan, network, state, rank=self.engine.rank),
-                [self.step],
+                [at],
                 lambda party: to_inference(party, self.plan, network, state),
             )
             words = {tensor.name: shares[tensor.name].words for tensor in network.tensors}
@@ -295,6 +321,8 @@ class Training:
         if self.checkpoints is not None and due and not self.group.lost:
             words = {name: share.words for name, share in self.state.items()}
             words |= {name + SUM: share.words for name, share in self.sums.items()}
+            if self.best is not None:
+                words |= {name + BEST: share.words for name, share in self.best[1].items()}
             self.checkpoints.save(self.step, words, self._record())
 
     def release(self) -> None:
@@ -307,7 +335,7 @@ class Training:
         shapes = {tensor.name: list(tensor.shape) for tensor in self.plan.tensors}
         known = {"rows": len(self.data), "shapes": shapes, "settings": asdict(self.settings)}
         place = {"run": self.run, "attempt": self.attempt, "step": self.step, "last_rate": self.last_rate}
-        return {**known, **place}
+        return {**known, **place, "best": 0 if self.best is None else self.best[0]}
 
     def _resume(self, checkpoints: Checkpoints, step: int) -> None:
         """Go on from a checkpoint of the same run."""
@@ -321,8 +349,12 @@ class Training:
                     f"these are {mine[what]}"
                 )
         tensors = {tensor.name: tensor for tensor in self.plan.tensors}
-        state, self.sums = {}, {}
+        state, self.sums, best = {}, {}, dict[str, Share]()
         for name, array in words.items():
+            if name.endswith(BEST):
+                tensor = tensors[name.removesuffix(BEST)]
+                best[tensor.name] = Share(array, tensor.scale, tensor.bits)
+                continue
             if name.endswith(SUM):
                 self.sums[name.removesuffix(SUM)] = Share(array, WEIGHT_SCALE)
                 continue
@@ -331,6 +363,7 @@ class Training:
             state[name] = Share(array, WEIGHT_SCALE if copy else tensor.scale, 64 if copy else tensor.bits)
         self.state, self.step, self.start, self.last_rate = state, step, step, record["last_rate"]
         self.run, self.origin = record["run"], (step, record["attempt"])
+        self.best = (record["best"], best) if best else None
 
 
 @dataclass
@@ -345,6 +378,10 @@ class Viewing:
     """The last epoch that was looked at."""
     watched: bool = True
     """Whether anybody seems to look."""
+    preferred: int = 0
+    """The epoch that was the best so far when it was looked at, until its parameters are kept."""
+    enough: bool = False
+    """Whether the client has seen enough: training stops."""
 
     def show(self, epoch: int, version: str) -> None:
         """The model after an epoch can be looked at: training waits for that, within reason."""
@@ -358,9 +395,16 @@ class Viewing:
         self.watched = self.watched and time.monotonic() < self.until
         return self.watched
 
-    def look(self, epoch: int) -> None:
+    def due(self, epoch: int) -> bool:
+        """Whether the model of an epoch that has ended is yet to be shown."""
+        return self.watched and epoch > max(self.seen, self.interim[0])
+
+    def look(self, epoch: int, best: bool, stop: bool) -> None:
         """Somebody has seen how the model was after an epoch."""
-        self.seen, self.watched = max(self.seen, epoch), True
+        if best:
+            self.preferred = epoch
+        self.enough = self.enough or stop
+        self.seen, self.watched = max(self.seen, epoch), True  # last: training goes on from here
 
 
 @dataclass
@@ -386,6 +430,11 @@ class Progress:
     @property
     def steps_per_epoch(self) -> int:
         return self.training.steps_per_epoch
+
+    @property
+    def epoch(self) -> int:
+        """Epochs that have ended."""
+        return self.step // self.steps_per_epoch
 
     @property
     def total_steps(self) -> int:
@@ -418,4 +467,5 @@ class Progress:
         """What the job cost so far, at this party, and how long its last epochs took."""
         now = {"online": self.online, "offline": self.training.engine.material_cost(self.training.pool)}
         cost = {phase: self.before.get(phase, Count()) + count for phase, count in now.items()}
-        return {"cost": counts_to_json(cost), "ended": self.ended}
+        best = 0 if self.training.best is None else self.training.best[0]
+        return {"cost": counts_to_json(cost), "ended": self.ended, "best": best}

@@ -138,6 +138,7 @@ class Worker(Generic[A]):
             commands.StepsTogether: self._steps,
             commands.PauseJob: self._pause_job,
             commands.Publish: self._publish,
+            commands.KeepBest: self._keep_best,
             commands.CloseJob: self._close_job,
             commands.Release: self._release,
             commands.Refuse: self._refuse,
@@ -376,10 +377,12 @@ class Worker(Generic[A]):
         except BaseException:
             training.release()
             raise
+        # An epoch that was not judged before a crash is shown again where that matters.
+        seen = max(0, training.step - (spec["publish"] == "best")) // training.steps_per_epoch
         self.jobs[job.id] = progress = Progress(
             training,
             spec["rates"],
-            Viewing(seen=training.step // training.steps_per_epoch),
+            Viewing(seen=seen),
             before=counts_from_json(job.report.get("cost", {})),
             ended=job.report.get("ended", []),
         )
@@ -408,7 +411,7 @@ class Worker(Generic[A]):
         self._store.require(size, f"this party's share of {name}")
 
         def rest() -> None:
-            words = training.words_for(command.scope, network, command.together)
+            words = training.words_for(command.scope, network, command.together, best=not command.interim)
             most = math.inf if command.interim else MOST_MODELS
             kept = (model.architecture(), job.spec["phase_bits"], job.owner, words, most)
             self._store.keep_model(name, command.version, *kept)
@@ -416,6 +419,9 @@ class Worker(Generic[A]):
                 self._store.note_job(job.id, version=command.version)
 
         return rest
+
+    def _keep_best(self, command: commands.KeepBest) -> None:
+        self.jobs[command.job].training.keep_best(command.epoch)
 
     def _close_job(self, command: commands.CloseJob) -> None:
         changes: dict[str, Any] = {"state": command.state, "error": command.error}

@@ -19,6 +19,7 @@ from hdcos.secure import compile_network
 from hdcos.secure.training import Rule, training_plan
 from hdcos.secure.training.augment import Augment
 from hdcos.secure.training.rule import first_averaged
+from hdcos.secure.training.weights import class_weights
 
 EVENT_S = 0.25
 SILENCE_S = 10.0
@@ -49,7 +50,8 @@ class Jobs(Handlers):
             raise InputError("datasets: a data set is named twice")
         spec = msgspec.to_builtins(given) | {"architecture": model.architecture()}
         number = spec.pop("id")
-        plan = training_plan(model, given.loss)
+        plan = training_plan(model, given.loss, given.weighted or bool(given.class_weight))
+        _check_weights(given, plan.outputs)
         Augment.of(model, plan.front, given.flip, given.shift)
         first_averaged(given.average, len(given.rates))
         budget.another(
@@ -90,7 +92,7 @@ class Jobs(Handlers):
     async def look(self, call: Call[requests.LookRequest]) -> answers.Nothing:
         """The client has looked at the model of an epoch: the job need not wait for that any longer."""
         job, body = self._own(call), await call.read()
-        self._service.look(job.id, body.epoch)
+        self._service.look(job.id, body.epoch, body.best, body.stop)
         return {}
 
     @Endpoint("GET", f"{ONE}/events", "train", "follow a job", media=["text/event-stream"])
@@ -120,6 +122,12 @@ class Jobs(Handlers):
         job = self._store.job(call.id)
         call.check_owner(job.owner, "this job")
         return job
+
+
+def _check_weights(given: requests.JobParameters, outputs: int) -> None:
+    if given.weighted and given.class_weight:
+        raise InputError("weighted, class_weight: rows have weights of their own or of their classes, not both")
+    class_weights(given.class_weight or None, outputs, given.loss)
 
 
 class Reveals(Handlers):

@@ -4,6 +4,7 @@ plan      a network as blocks, and the scale of every tensor
 forward   from rows to logits: the weights of a step, opened, and activations with their derivatives
 comparing ReLU and the largest of windows, and gradients back through them
 loss      the derivative of a loss
+weights   rows and classes that count more than others
 backward  from the loss's derivative to every parameter's step
 rule      what a step makes of a gradient: rate, momentum, decay; the mean of weights
 augment   images of a batch, mirrored and shifted by a public choice

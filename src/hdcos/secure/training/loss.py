@@ -1,6 +1,7 @@
 """The derivative of a loss by the logits, as a share.
 
-squared    half the sum of (logit - target)^2: logits less targets, no round (one after a matrix, for the ring).
+squared    half the sum of (logit - target)^2: logits less targets, no round (one after a matrix, for the ring, and
+           where rows have weights).
 logistic   one against all: sigmoid(logit) - target through a one-round Fourier sigmoid, wide because logits of training
            pass 16 and a narrow fit folds back.
 softmax    cross-entropy by the one-against-each bound (Titsias 2016): softmax_k >= prod over j of sigmoid(z_k - z_j),
@@ -44,7 +45,7 @@ def error(
 ) -> Rounds[Share]:
     """The derivative by the logits; softmax needs the targets' `pairs`."""
     if plan.loss == "squared":
-        if logits.bits < 64:
+        if logits.bits < 64 or logits.scale != targets.scale:
             logits = yield from settle(party, logits, targets.scale)
         return logits - targets
     if plan.loss == "logistic":

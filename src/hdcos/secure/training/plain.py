@@ -1,6 +1,7 @@
-"""Training in plaintext with NumPy alone: Hadamard-Diagonal and dense layers, cosines and ReLU, the logistic loss, SGD.
+"""Plaintext training in NumPy: Hadamard-Diagonal and dense layers, cosines and ReLU, every loss, SGD.
 
-The yardstick of the demo, which has no PyTorch: the same initial weights, batches and rates as on shares, in floats.
+The yardstick of the demo, which has no PyTorch, and what `hdcos suggest` tries settings with: the same initial weights,
+batches and rates as on shares, in floats.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from collections.abc import Callable
 import numpy as np
 
 from hdcos import nn
-from hdcos.errors import ModelError
+from hdcos.errors import InputError, ModelError
 from hdcos.nn.hadamard import moved_places, pad_features, walsh_hadamard
 from hdcos.ring import Array
 from hdcos.secure.training.augment import Augment
+from hdcos.secure.training.plan import LOSSES
 from hdcos.secure.training.rule import first_averaged
 from hdcos.secure.training.shuffle import batches, block_rows
 
@@ -32,12 +34,21 @@ def plain_fit(
     shift: int = 0,
     average: int = 0,
     shuffle: str = "rows",
+    loss: str = "logistic",
+    weight_decay: float = 0.0,
+    weights: Array | None = None,
+    after_epoch: Callable[[int, nn.Network], bool] = lambda number, model: False,
 ) -> nn.Network:
-    """The model after SGD on rows and one-hot targets, drawn, moved and averaged as `cluster.fit` does it."""
+    """The model after SGD on rows and one-hot targets, drawn, moved and averaged as `cluster.fit` does it.
+
+    `weights` has one for each row. `after_epoch` sees the model after each epoch, and may say that it is enough.
+    """
     for layer in model.layers:
         known = isinstance(layer, nn.HadamardDiagonal | nn.Dense | nn.Cos | nn.ReLU | nn.LeakyReLU | nn.Flatten)
         if not known or getattr(layer, "blocks", 1) != 1:
             raise ModelError(f"{layer.kind} is not trained here: PyTorch does, with model.to_torch()")
+    if loss not in LOSSES:
+        raise InputError(f"no loss is called {loss!r}: choose from {', '.join(LOSSES)}")
     state = model.state()
     velocity = {name: np.zeros_like(value) for name, value in state.items()}
     factors = model.rate_factors() if scale_diagonals else dict.fromkeys(state, 1.0)
@@ -50,19 +61,37 @@ def plain_fit(
             if epoch >= first_averaged(average, epochs):
                 seen.append({name: value.copy() for name, value in state.items()})
             batch = x[rows] if augment is None or moves is None else augment.move(x[rows], moves[rows])
-            for name, gradient in _gradients(model, state, batch, targets[rows]).items():
-                velocity[name] = momentum * velocity[name] + gradient
-                state[name] -= rate(epoch) * factors[name] / batch_size * velocity[name]
+            each = None if weights is None else weights[rows]
+            for name, gradient in _gradients(model, state, batch, targets[rows], loss, each).items():
+                velocity[name] = momentum * velocity[name] + gradient / batch_size + weight_decay * state[name]
+                state[name] -= rate(epoch) * factors[name] * velocity[name]
+        if after_epoch(epoch + 1, model.with_state(state)):
+            break
     return model.with_state({name: np.mean([each[name] for each in seen], 0) for name in state} if seen else state)
 
 
-def _gradients(model: nn.Network, state: dict[str, Array], x: Array, targets: Array) -> dict[str, Array]:
-    """Of the logistic loss, one against all, summed over the rows."""
+def _error(logits: Array, targets: Array, loss: str) -> Array:
+    """The derivative of a loss by the logits; see `loss`."""
+    if loss == "squared":
+        return logits - targets
+    if loss == "logistic":
+        return np.asarray(1 / (1 + np.exp(-logits)) - targets)
+    label = (logits * targets).sum(1, keepdims=True)
+    against = (1 - targets) / (1 + np.exp(label - logits))
+    return np.asarray(against - targets * against.sum(1, keepdims=True))
+
+
+def _gradients(
+    model: nn.Network, state: dict[str, Array], x: Array, targets: Array, loss: str, weights: Array | None
+) -> dict[str, Array]:
+    """Of a loss, summed over the rows."""
     inputs = [x]
     for index, layer in enumerate(model.layers):
         own = {name.split(".")[1]: value for name, value in state.items() if name.startswith(f"{index}.")}
         inputs.append(layer.forward(own, inputs[-1]))
-    gradient = 1 / (1 + np.exp(-inputs[-1])) - targets
+    gradient = _error(inputs[-1], targets, loss)
+    if weights is not None:
+        gradient = gradient * weights[:, None]
     made: dict[str, Array] = {}
     for index in range(len(model.layers) - 1, -1, -1):
         layer, before = model.layers[index], inputs[index]

@@ -58,6 +58,8 @@ MATRIX_OUTPUT = 36
 """Pre-activations and biases of matrix blocks."""
 OPENED_SCALE = 11
 """Activations as they are opened for a matrix product."""
+ERROR_RING = 50
+"""Bits that the derivative of a loss has at least where it meets the weights of rows."""
 LEAST_RING = 48
 """An activation that leaves fewer bits than this when it is opened is lifted first."""
 ACTIVATION_GRADIENT = 12
@@ -189,6 +191,8 @@ class TrainingPlan:
     outputs: int
     rate_factors: Mapping[str, float]
     """The public factor of every parameter's learning rate."""
+    weighted: bool = False
+    """Whether every row's gradient is multiplied by a secret weight (`weights`)."""
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -225,17 +229,22 @@ class TrainingPlan:
         """
         last = self.blocks[-1]
         if last.diagonal and last.projection is None:
-            return min(64, TARGET_SCALE - last.gradient_scale + DIAGONAL_BITS)
+            least = ERROR_RING if self.weighted else 0
+            return min(64, max(least, TARGET_SCALE - last.gradient_scale + DIAGONAL_BITS))
         return 64
 
     @property
     def target_scale(self) -> int:
         """The scale that targets are compared at."""
-        return DIAGONAL_OUTPUT if self.loss == "squared" and self.blocks[-1].diagonal else TARGET_SCALE
+        fine = self.loss == "squared" and self.blocks[-1].diagonal and not self.weighted
+        return DIAGONAL_OUTPUT if fine else TARGET_SCALE
 
 
-def training_plan(model: nn.Network, loss: str = "logistic") -> TrainingPlan:
-    """How a network is trained; ModelError names the layer that cannot be trained on shares."""
+def training_plan(model: nn.Network, loss: str = "logistic", weighted: bool = False) -> TrainingPlan:
+    """How a network is trained; ModelError names the layer that cannot be trained on shares.
+
+    `weighted` is for rows that have weights, be they their own or those of their classes.
+    """
     if not isinstance(model, nn.Sequential):
         raise ModelError(
             "training on shares takes a chain of layers, an hdcos.nn.Sequential, and this is a Graph: train it in "
@@ -252,18 +261,19 @@ def training_plan(model: nn.Network, loss: str = "logistic") -> TrainingPlan:
             f"softmax compares every two outputs and takes at most {MOST_CLASSES}, this network has "
             f"{model.output_shape[0]}: use the logistic loss"
         )
-    reader = _Planner(model, loss)
+    reader = _Planner(model, loss, weighted)
     start = reader.position
     blocks = reader.blocks()
     if len(blocks[-1].part.factor.outputs) != 1:
         raise ModelError("a network that is trained ends with a linear layer that gives a row of numbers")
-    return TrainingPlan(blocks, loss, reader.front, model.shapes[start], model.output_shape[0], model.rate_factors())
+    shape, outputs = model.shapes[start], model.output_shape[0]
+    return TrainingPlan(blocks, loss, reader.front, shape, outputs, model.rate_factors(), weighted)
 
 
 class _Planner(Reader):
     """Reads layers in groups: a linear one, an activation, pooling."""
 
-    def __init__(self, model: nn.Network, loss: str) -> None:
+    def __init__(self, model: nn.Network, loss: str, weighted: bool) -> None:
         super().__init__(model)
         for index, layer in enumerate(self.layers):
             grouped = isinstance(layer, nn.Conv2d) and (layer.groups, layer.dilation) != (1, 1)
@@ -274,7 +284,8 @@ class _Planner(Reader):
                     f"layer {index}, {layer.kind}, {what}cannot be trained on shares: leave it out, or train in "
                     f"plaintext"
                 )
-        self.loss = loss
+        # What comes from a product in a small ring is lifted, and rounded on the way.
+        self.error_scale = ACTIVATION_GRADIENT if loss == "softmax" or weighted else TARGET_SCALE
 
     def blocks(self) -> tuple[LinearBlock, ...]:
         made: list[LinearBlock] = []
@@ -360,7 +371,7 @@ class _Planner(Reader):
             return LinearBlock(weight=weight, bias=bias, size=layer.size, projection=Projection.of(layer), **place)
         gradient = ACTIVATION_GRADIENT
         if last:
-            gradient = ACTIVATION_GRADIENT if self.loss == "softmax" else TARGET_SCALE
+            gradient = self.error_scale
         elif isinstance(activation, RECTIFIED):
             gradient += _pool_bits(pool) + (LEAK_SCALE if isinstance(activation, nn.LeakyReLU) else 0)
         elif activation:

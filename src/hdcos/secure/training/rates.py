@@ -38,6 +38,7 @@ def epoch_rates(
     decay: float,
     scale_diagonals: bool = True,
     warm_up: int = 0,
+    weighted: bool = False,
 ) -> list[float]:
     """The rate of each epoch: `lr` is a number or a function of the epoch, times what `rate_factors` says.
 
@@ -46,7 +47,7 @@ def epoch_rates(
     factors = rate_factors(schedule, warm_up, epochs)
     wanted = [_rate(lr, factor, epoch) for epoch, factor in enumerate(factors)]
     Rule(max(wanted), momentum, decay)  # refuses bad numbers
-    least = least_rate(model, batch, loss, momentum, decay, scale_diagonals)
+    least = least_rate(model, batch, loss, momentum, decay, scale_diagonals, weighted)
     if max(wanted) < least:
         raise InputError(
             f"a learning rate of {max(wanted):g} is too small for batches of {batch} rows of this network: its steps "
@@ -95,10 +96,11 @@ def least_rate(
     momentum: float = 0.0,
     decay: float = 0.0,
     scale_diagonals: bool = True,
+    weighted: bool = False,
 ) -> float:
     """The smallest learning rate whose steps on batches of this size are not lost in rounding."""
     rule = _Noting(1.0, momentum, decay, scale_diagonals=scale_diagonals)
-    plan_rule(model, batch, loss, rule)
+    plan_rule(model, batch, loss, rule, weighted)
     return max(rule.least) * (1 + 1e-9)  # the quotient was rounded
 
 

@@ -32,6 +32,8 @@ BEFORE = " before"
 """Names the rounded copy of a parameter of one step ago."""
 SUM = " sum"
 """Names the sum of the rounded copies of a parameter."""
+BEST = " best"
+"""Names a parameter as it was after the best epoch so far."""
 MEAN_BITS = 32
 """A mean is a sum times 2**MEAN_BITS over how many were added, rounded to an integer."""
 

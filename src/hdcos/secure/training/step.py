@@ -5,7 +5,7 @@ Offline   a plan of its own for each step: lifted masks of weights and gradients
           weights, trig pairs of all phases, and the products of these that the step multiplies.
 Online    2 L + 3 rounds for L cosines between Hadamard-Diagonal layers and the logistic loss: weights; the first phase
           with all other weights; L - 1 phases; the loss; one gradient per layer. Other layers and activations take
-          more.
+          more, and rows that have weights one round (`weights`).
 Error     every opening rounds without bias by less than one unit of its scale; `plan` has the scales. Updates are
           made at the scale parameters are kept at: no rate is rounded to a power of two, nothing is truncated.
 Security  all messages are openings under fresh masks, uniform in the ring they are opened in. Weights are opened
@@ -33,25 +33,32 @@ from hdcos.ring import Array
 from hdcos.secure.training.backward import Backward
 from hdcos.secure.training.forward import Forward, State
 from hdcos.secure.training.loss import error, open_pairs
-from hdcos.secure.training.plan import INPUT_SCALE, TrainingPlan, training_plan
+from hdcos.secure.training.plan import INPUT_SCALE, TARGET_SCALE, TrainingPlan, training_plan
 from hdcos.secure.training.rule import Rule, apply, changes
+from hdcos.secure.training.weights import open_weights, weigh
 from hdcos.sharing import Share
 
 
-def sgd_step(party: Party, plan: TrainingPlan, state: State, x: Share, targets: Share, rule: Rule) -> Rounds[State]:
-    """The parameters after one step on a batch."""
-    added, copies = yield from step_changes(party, plan, state, x, targets, rule)
+def sgd_step(
+    party: Party, plan: TrainingPlan, state: State, x: Share, targets: Share, rule: Rule, weights: Share | None = None
+) -> Rounds[State]:
+    """The parameters after one step on a batch, whose rows may have weights."""
+    added, copies = yield from step_changes(party, plan, state, x, targets, rule, weights)
     return apply(state, rule, added, copies)
 
 
 def step_changes(
-    party: Party, plan: TrainingPlan, state: State, x: Share, targets: Share, rule: Rule
+    party: Party, plan: TrainingPlan, state: State, x: Share, targets: Share, rule: Rule, weights: Share | None = None
 ) -> Rounds[tuple[dict[str, Array], State]]:
     """What a batch, or a part of one, adds to each parameter, and rounded copies of these where the rule needs them."""
     forward = Forward(party, plan, state)
-    pairs = [open_pairs(party, targets)] if plan.loss == "softmax" else []
-    logits, opened = yield from forward.logits(x, rule.inertial, *pairs)
-    gradient = yield from forward.with_waiting(error(party, plan, logits, targets, *opened))
+    along = [open_pairs(party, targets)] if plan.loss == "softmax" else []
+    along += [] if weights is None else [open_weights(party, weights, plan.outputs)]
+    logits, opened = yield from forward.logits(x, rule.inertial, *along)
+    pairs = opened[:1] if plan.loss == "softmax" else ()
+    gradient = yield from forward.with_waiting(error(party, plan, logits, targets, *pairs))
+    if weights is not None:
+        gradient = yield from weigh(party, gradient, opened[-1])
     rows = len(x) if rule.batch is None else rule.batch
     steps = yield from Backward(party, forward.passes, state, rule, rows, plan.rate_factors).steps(gradient)
     copies = forward.copies() if rule.inertial else {}
@@ -59,16 +66,23 @@ def step_changes(
 
 
 def plan_step(
-    model: Network, batch: int, loss: str = "logistic", rate: float = 0.1, momentum: float = 0.0, decay: float = 0.0
+    model: Network,
+    batch: int,
+    loss: str = "logistic",
+    rate: float = 0.1,
+    momentum: float = 0.0,
+    decay: float = 0.0,
+    weighted: bool = False,
 ) -> Planned:
     """Drive one step on a batch of rows over shapes: what it will cost, before anything runs."""
-    return plan_rule(model, batch, loss, Rule(rate, momentum, decay))
+    return plan_rule(model, batch, loss, Rule(rate, momentum, decay), weighted)
 
 
-def plan_rule(model: Network, batch: int, loss: str, rule: Rule) -> Planned:
+def plan_rule(model: Network, batch: int, loss: str, rule: Rule, weighted: bool = False) -> Planned:
     """The same with a rule of the caller's own."""
-    plan = training_plan(model, loss)
+    plan = training_plan(model, loss, weighted)
     x = blank_share((batch, prod(plan.input_shape)), INPUT_SCALE)
     targets = blank_share((batch, plan.outputs), plan.target_scale)
     state = {tensor.name: blank_share(tensor.shape, tensor.scale, tensor.bits) for tensor in plan.tensors}
-    return plan_program(sgd_step, plan, state, x, targets, rule)
+    weights = blank_share((batch, 1), TARGET_SCALE) if weighted else None
+    return plan_program(sgd_step, plan, state, x, targets, rule, weights)

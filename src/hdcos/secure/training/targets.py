@@ -15,6 +15,7 @@ from hdcos.nn.columns import Rows
 from hdcos.ring import Array, encode
 from hdcos.secure.reader import apply_front
 from hdcos.secure.training.plan import INPUT_SCALE, TARGET_SCALE, TrainingPlan
+from hdcos.secure.training.weights import ClassWeight, check_weights, class_weights, row_weights
 
 REGRESSION = "for a regression use loss='squared' and a network with one output"
 LARGEST_TARGET = 128.0
@@ -56,15 +57,22 @@ def one_hot(y: ArrayLike, outputs: int, loss: str | None = None) -> Array:
     return targets
 
 
-def encode_rows(x: Array, y: Array | None, outputs: int, loss: str | None = None) -> Array:
-    """Rows, and their labels if there are some, as ring words: those of the features, then those of the targets."""
+def encode_rows(
+    x: Array, y: Array | None, outputs: int, loss: str | None = None, weights: Array | None = None
+) -> Array:
+    """Rows, and their labels if there are some, as ring words: those of the features, then those of the targets, then
+    the row's weight if rows have weights."""
     words = encode(np.asarray(x, dtype=np.float64).reshape(len(x), -1), INPUT_SCALE)
     if y is None:
         return words
     targets = one_hot(y, outputs, loss)
     if loss is not None:
         check_targets(targets, loss)
-    return np.hstack([words, encode(targets, TARGET_SCALE)])
+    parts = [words, encode(targets, TARGET_SCALE)]
+    if weights is not None:
+        known = check_weights(weights, outputs, loss, "weights", targets)
+        parts.append(encode(known, TARGET_SCALE)[:, None])
+    return np.hstack(parts)
 
 
 def check_targets(targets: Array, loss: str) -> None:
@@ -82,9 +90,19 @@ class OwnRows:
     rows: Array
     shared: Array
     targets: Array
+    weights: Array | None = None
+    """Of each row, that of its class included."""
 
 
-def own_rows(plan: TrainingPlan, model: Network, x: Rows, y: ArrayLike | None, loss: str) -> OwnRows:
+def own_rows(
+    plan: TrainingPlan,
+    model: Network,
+    x: Rows,
+    y: ArrayLike | None,
+    loss: str,
+    sample_weight: ArrayLike | None = None,
+    class_weight: ClassWeight = None,
+) -> OwnRows:
     if y is None:
         if isinstance(x, list | tuple) and not x:
             raise InputError("no data set is named: give rows, or names of uploaded data sets")
@@ -93,7 +111,10 @@ def own_rows(plan: TrainingPlan, model: Network, x: Rows, y: ArrayLike | None, l
     if len(targets) != len(rows):
         raise InputError(f"{len(rows)} rows and {len(targets)} labels do not belong together")
     check_targets(targets, loss)
-    return OwnRows(rows, apply_front(plan.front, rows), targets)
+    labels = targets.argmax(1) if plan.outputs > 1 else targets[:, 0]
+    known = class_weights(class_weight, plan.outputs, loss, labels)
+    weights = row_weights(sample_weight, known, targets, loss)
+    return OwnRows(rows, apply_front(plan.front, rows), targets, weights)
 
 
 def named_sets(plan: TrainingPlan, x: Any, y: ArrayLike | None) -> tuple[list[str], str] | None:

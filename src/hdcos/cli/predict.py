@@ -1,0 +1,190 @@
+"""`hdcos predict MODEL FILE`: private predictions for the rows of a file, with their ids, of any length.
+
+Rows are read, predicted and written piece by piece, so that a file may be larger than memory. The output is written
+beside its place and renamed when its last row is in it: a run that is cut off leaves no file that looks complete.
+
+Security  rows leave this machine as shares or masked, their ids and labels not at all. Answers are joined here.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from hdcos.cli import common
+from hdcos.cli.remote import Reach, features_option, file_argument, reach_cluster
+from hdcos.cluster.cluster import Cluster
+from hdcos.cluster.model import PrivateModel
+from hdcos.data.answers import Column, CsvWriter, Writer, check_format, open_writer
+from hdcos.data.records import Records, read_records
+from hdcos.errors import DataMissing, InputError
+from hdcos.ring import Array
+from hdcos.secure.labels import LABEL, LOGITS, PROBA
+
+leave_out_option = click.option(
+    "--leave-out", metavar="COLUMN", multiple=True, help="A column of the file that is no feature; again for more."
+)
+class_names_option = click.option(
+    "--class-names", metavar="NAME,NAME", help="What classes are called, from class 0 on; else they have numbers."
+)
+
+
+@click.command(short_help="Private predictions for the rows of a file.")
+@click.argument("model")
+@file_argument
+@click.option("--output", type=common.NEW_FILE, help="A .csv, .parquet or .npy file; else the terminal.")
+@click.option("--id", "ids", metavar="COLUMN", multiple=True, help="A column to copy to the output; again for more.")
+@click.option("--label", is_flag=True, help="Labels alone, found on shares: nobody sees a logit, nor do you.")
+@click.option("--proba", is_flag=True, help="Labels and probabilities, made here of the logits.")
+@leave_out_option
+@features_option
+@class_names_option
+@click.option("--no-header", is_flag=True, help="No line with the names of columns in CSV.")
+@click.option("--mode", type=click.Choice(["shares", "masked"]), help="How rows go out; masked takes a round less.")
+@preparation_option
+@reach_cluster
+def predict(
+    reach: Reach,
+    model: str,
+    file: Path,
+    output: Path | None,
+    ids: tuple[str, ...],
+    label: bool,
+    proba: bool,
+    leave_out: tuple[str, ...],
+    features: str | None,
+    class_names: str | None,
+    no_header: bool,
+    mode: str | None,
+    preparation: tuple[Path, ...],
+) -> None:
+    """Private predictions of MODEL for the rows of FILE (CSV, NPY, NPZ, IDX or Parquet), row by row: its outputs
+    (logits), one column for each, or with --label one class, or with --proba a class and the probability of each.
+
+    CSV, Parquet and NPY files may be larger than memory. With --id, columns of CSV and Parquet files go from the file
+    to the output as they are, whatever they hold.
+    """
+    if label and proba:
+        raise click.UsageError("--label and --proba are two answers: choose one")
+    wanted = LABEL if label else PROBA if proba else LOGITS
+    plain = output is not None and output.suffix.lower() == ".npy"
+    if output is not None:
+        check_format(output)
+        common.check_output(output)
+        if plain and (ids or class_names):
+            raise InputError(f"{output}: an NPY file holds numbers alone: write ids and names to .csv or .parquet")
+    prepared = [Preparation.load(path) for path in preparation]
+    pieces = read_prepared(prepared, file, ids, leave_out, features)
+    class_names = class_names or known_classes(prepared)
+    first = next(pieces)  # what is wrong with all of it is said before anybody is asked
+    with reach() as cluster:
+        private = find_model(cluster, model)
+        answers = Answers(private, wanted, class_names)
+        names = [*ids, *answers.names]
+        with _opened(output, names, not no_header) as writer, common.about(file):
+            for records in follow(chain([first], pieces), "Predicting"):
+                found = private.predict(records.table, mode=mode, output=wanted)
+                texts: list[Column] = [records.texts[name] for name in ids]
+                writer.write([found] if plain else [*texts, *answers.columns(found)])
+
+
+def read_prepared(
+    prepared: Sequence[Preparation], file: Path, ids: Sequence[str], leave_out: Sequence[str], features: str | None
+) -> Iterator[Records]:
+    """The rows of a file as a network takes them: its numbers, or what the preparations make of its columns."""
+    if not prepared:
+        yield from read_records(file, ids, leave_out, features=features)
+        return
+    if leave_out or features is not None:
+        raise click.UsageError("--preparation knows the columns: leave --leave-out and --features out")
+    for rows in prepare_together(prepared, file):
+        yield Records(rows, {name: rows.texts[name] for name in ids}, None)
+
+
+def known_classes(prepared: Sequence[Preparation]) -> str | None:
+    """The names of classes that a preparation has, as --class-names has them."""
+    classes = next((each.classes for each in prepared if each.classes is not None), None)
+    return None if classes is None else ",".join(classes)
+
+
+class Answers:
+    """The columns of an answer, and what they are called."""
+
+    def __init__(self, private: PrivateModel, wanted: str, class_names: str | None) -> None:
+        self._wanted, outputs = wanted, int(np.prod(private.network.output_shape))
+        self._classes = split_names(class_names, max(2, outputs)) if class_names else None
+        known = self._classes or [str(number) for number in range(outputs)]
+        several = [f"_{name}" for name in known] if outputs > 1 else [""]
+        self.names = [f"logit{name}" for name in several]
+        if wanted == LABEL:
+            self.names = ["label"]
+        elif wanted == PROBA:
+            self.names = ["label", *(f"probability{name}" for name in several)]
+
+    def columns(self, found: Array) -> list[Column]:
+        if self._wanted == LABEL:
+            return [self._named(found)]
+        rows = found.reshape(len(found), -1)
+        numbers: list[Column] = list(rows.T)
+        if self._wanted == LOGITS:
+            return numbers
+        return [self._named((rows[:, 0] > 0.5).astype(np.int64) if rows.shape[1] == 1 else rows.argmax(1)), *numbers]
+
+    def _named(self, labels: Array) -> Column:
+        return labels if self._classes is None else [self._classes[label] for label in labels.tolist()]
+
+
+def split_names(given: str, classes: int) -> list[str]:
+    """The names of classes, as an option has them."""
+    names = [name.strip() for name in given.split(",")]
+    if len(names) != classes or len(set(names)) != classes or not all(names):
+        raise InputError(f"--class-names has {len(names)} names ({given}) for {classes} classes: it takes one for each")
+    return names
+
+
+def find_model(cluster: Cluster, model: str) -> PrivateModel:
+    """A model that the parties hold; a file of that name is no such model."""
+    try:
+        return cluster.model(model)
+    except (DataMissing, InputError) as error:
+        if not Path(model).is_file():
+            raise
+        advice = f"Share it first: `hdcos share-model {model} --name NAME`"
+        raise type(error)(f"{model} is a file, and {error}. {advice}") from error
+
+
+@contextmanager
+def _opened(output: Path | None, names: Sequence[str], header: bool) -> Iterator[Writer]:
+    if output is not None:
+        with open_writer(output, names, header) as writer:
+            yield writer
+        return
+    with click.open_file("-", "w") as terminal:
+        lines = CsvWriter(terminal, names, header)
+        yield lines
+        lines.finish()
+
+
+def follow(pieces: Iterable[Records], what: str) -> Iterator[Records]:
+    """The pieces, with a bar on a terminal: how much of the file was read, and how many rows."""
+    if not sys.stderr.isatty():
+        yield from pieces
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    texts: list[Any] = [TextColumn(what), BarColumn(30), TextColumn("{task.fields[rows]:,} rows")]
+    columns = [*texts, TimeElapsedColumn(), TimeRemainingColumn()]
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task, rows = bar.add_task(what, total=None, rows=0), 0
+        for records in pieces:
+            yield records
+            rows += len(records)
+            bar.update(task, total=None if records.done is None else 1.0, completed=records.done or 0.0, rows=rows)

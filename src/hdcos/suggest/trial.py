@@ -1,0 +1,117 @@
+"""One candidate, trained on some rows in plaintext and judged by others after every epoch."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from time import monotonic
+
+import numpy as np
+
+from hdcos import nn
+from hdcos.errors import ModelError
+from hdcos.evaluation.metrics import log_odds
+from hdcos.ring import Array
+from hdcos.secure.training import TrainingPlan, training_plan
+from hdcos.secure.training.loss import LARGEST_LOGIT
+from hdcos.secure.training.plain import plain_fit
+from hdcos.secure.training.targets import LARGEST_TARGET, one_hot
+from hdcos.suggest.candidates import Candidate
+from hdcos.suggest.scaling import Scaling
+
+ROOM = 1.25
+PATIENCE = 6
+"""Epochs without a better one after which a trial stops."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows and their labels, or numbers to be guessed."""
+
+    x: Array
+    y: Array
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def part(self, places: Array) -> Rows:
+        return Rows(self.x[places], self.y[places])
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a candidate did on the rows that judged it, after each epoch: smaller losses are better."""
+
+    losses: tuple[float, ...]
+    """Log loss, or the mean squared error in units of what is guessed."""
+    scores: tuple[float, ...]
+    """Accuracy, or the root of the mean squared error."""
+    rows: int
+    cut: bool
+    """Whether it ended because the arithmetic on shares could not hold what comes next."""
+
+
+def run_trial(
+    candidate: Candidate, train: Rows, judge: Rows, epochs: int, seed: int, deadline: float = np.inf
+) -> Outcome:
+    """Train, and judge after every epoch, as far as the arithmetic on shares could hold the network."""
+    regression = candidate.loss == "squared"
+    scaling = Scaling.of(candidate.scale, train.x, train.y, regression)
+    model, outputs = candidate.network(seed), candidate.sizes[-1]
+    plan = training_plan(model, candidate.loss)
+    targets = one_hot(scaling.targets(train.y) if regression else train.y, outputs, candidate.loss)
+    x, limit = scaling.rows(judge.x), 2 * LARGEST_TARGET if regression else LARGEST_LOGIT
+    losses: list[float] = []
+    scores: list[float] = []
+    cut = False
+
+    def after_epoch(number: int, trained: nn.Network) -> bool:
+        nonlocal cut
+        logits = trained(x)
+        loss, score = judged(logits, judge.y, scaling, regression)
+        cut = not np.isfinite(loss) or bool(np.mean(np.abs(logits) > limit) > 0.01) or not _fits(plan, trained)
+        if cut:
+            return True
+        losses.append(loss)
+        scores.append(score)
+        return len(losses) - 1 - int(np.argmin(losses)) >= PATIENCE or monotonic() > deadline
+
+    with warnings.catch_warnings(), np.errstate(all="ignore"):  # what diverges is not finite, which is said by its loss
+        warnings.simplefilter("ignore", RuntimeWarning)
+        try:
+            plain_fit(
+                *(model, scaling.rows(train.x), targets, epochs, min(candidate.batch_size, len(train))),
+                rate=lambda epoch: candidate.lr,
+                seed=seed,
+                momentum=candidate.momentum,
+                loss=candidate.loss,
+                weight_decay=candidate.weight_decay,
+                after_epoch=after_epoch,
+            )
+        except ModelError:  # parameters that are not finite any more
+            cut = True
+    return Outcome(tuple(losses), tuple(scores), len(judge), cut)
+
+
+def judged(logits: Array, truth: Array, scaling: Scaling, regression: bool) -> tuple[float, float]:
+    """Loss and score of outputs."""
+    if regression:
+        apart = logits[:, 0] * scaling.target_size + scaling.target_mean - truth
+        squared = float((apart**2).mean())
+        return squared, squared**0.5
+    if not np.isfinite(logits).all():
+        return np.inf, 0.0
+    labels = truth.astype(np.int64)
+    odds = log_odds(logits)
+    own = np.where(labels == 1, odds[:, 0], -odds[:, 0]) if logits.shape[1] == 1 else odds[range(len(labels)), labels]
+    guessed = logits[:, 0] > 0 if logits.shape[1] == 1 else logits.argmax(1)
+    return float(np.logaddexp(0, -own).mean()), float((guessed == labels).mean())
+
+
+def _fits(plan: TrainingPlan, trained: nn.Network) -> bool:
+    """Whether the arithmetic on shares can hold these parameters, with some room: all rows make more steps."""
+    try:
+        plan.words(trained.with_state({name: ROOM * value for name, value in trained.state().items()}))
+    except ModelError:
+        return False
+    return True
