@@ -42,7 +42,7 @@ class RayCluster:
 
     def __init__(self, number: int, folder: Path, stack: ExitStack) -> None:
         self._number, self._folder, self._stack = number, folder, stack
-        self.address = f"{self._host(0)}:{_free_port()}"
+        self.address = f"{self._host(0)}:{free_port()}"
         self._machines: dict[int, subprocess.Popen[bytes]] = {}
         self._numbers = count()
         for index in range(3):
@@ -75,7 +75,7 @@ class RayCluster:
         head = ["--head", "--port", self.address.split(":")[1], "--temp-dir", str(self._folder), "--num-cpus", "0"]
         head += ["--include-dashboard", "false"]
         other = ["--address", self.address, "--num-cpus", str(CORES)]
-        ports = ["--dashboard-agent-listen-port", str(_free_port())]
+        ports = ["--dashboard-agent-listen-port", str(free_port())]
         log = self._folder / f"machine{next(self._numbers)}.log"
         with log.open("wb") as said:
             machine = subprocess.Popen(
@@ -101,6 +101,6 @@ def _kill(machine: subprocess.Popen[bytes]) -> None:
     machine.wait()
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as sock:
         return int(sock.getsockname()[1])

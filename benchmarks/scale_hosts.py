@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ import numpy as np
 
 import hdcos
 from benchmarks.nodes import Nodes, cluster_of_nodes, wait_until_ready
+from benchmarks.ray_cluster import free_port
 from benchmarks.record import Line, at_least, at_most, exactly
 from benchmarks.two_hosts import Host, two_hosts
 from hdcos import nn
@@ -39,7 +39,7 @@ def prove_hosts(seed: int) -> Iterator[Line]:
     with ExitStack() as stack:
         hosts, kind = stack.enter_context(_hosts())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        inner = {role: _free_port() for role in HOST}
+        inner = {role: free_port() for role in HOST}
 
         def move(home: Path) -> None:
             """Where the cluster file says that a party is there is HAProxy."""
@@ -101,11 +101,6 @@ def _proxy(host: Host, folder: Path, public: int, inner: int) -> Iterator[None]:
     finally:
         process.terminate()
         process.wait(10)
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return int(sock.getsockname()[1])
 
 
 # ---- the client, on one of the hosts
