@@ -90,6 +90,7 @@ def test_rows_and_columns_of_several_owners_train_the_model_that_pooled_data_wou
         (["left", "right"], "must bring labels"),
         (("left", "right"), "exactly one"),
         (("left", "short"), "same rows"),
+        (("joined", "short"), "are of no join.*hdcos join"),
         (["short"], "takes 6"),
         ([], "no data set is named"),
     ],
@@ -98,6 +99,7 @@ def test_data_sets_that_do_not_fit_together_are_refused(cluster, owners, words) 
     cluster.upload(np.zeros((10, 3)), name="left")
     cluster.upload(np.zeros((10, 3)), name="right")
     cluster.upload(np.zeros((9, 3)), np.zeros(9, int), name="short")
+    cluster.upload(np.zeros((9, 3)), name="joined", join="0" * 32)
     model = nn.models.mlp([6, 8, 1], "cos", "hadamard")
     with pytest.raises(InputError, match=words):
         cluster.fit(model, owners, epochs=1, batch_size=5, lr=0.5, progress=False)

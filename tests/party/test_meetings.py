@@ -197,6 +197,8 @@ def test_two_owners_join_at_a_party_by_the_commands_and_upload_what_they_share(h
     for number, name in enumerate(owners):
         code, said = command("identity", tmp_path / name, "--name", name)
         assert code == 0, said
+        code, shown = command("identity", tmp_path / name, "--json")
+        assert json.loads(shown)["fingerprint"] in said
         files[name] = write_table(tmp_path / f"{name}.csv", [f"c{n}" for n in range(40 * number, 40 * number + 100)])
     works = [
         lambda name=name, other=other: process(

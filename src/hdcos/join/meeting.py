@@ -90,9 +90,9 @@ def through(
 ) -> Iterator[Link]:
     """Meet the other owner, whom the party knows as client `guest`, at a party, under a name that both agreed on."""
     box = Mailbox(party, name, guest, timeout_s)
-    box.await_guest(wait_s)
     tunnel = Tunnel(box)
     try:
+        box.await_guest(wait_s)
         with tunnel.failures():
             link = _explained(lambda: tunnel.open(identity, peer, timeout_s), peer)
             with link:
@@ -124,7 +124,6 @@ class Mailbox:
         deadline = time.monotonic() + wait_s
         while not json.loads(self._ask("PUT", self._seat))["present"]:
             if time.monotonic() > deadline:
-                self.leave()
                 raise PeerLost(
                     f"{self.guest} did not come to the meeting within {wait_s:g} s: both owners run `hdcos join` at "
                     f"the same time, with the same --meet, each naming the other (--with)"
