@@ -161,7 +161,7 @@ def test_rows_that_came_with_a_call_go_though_the_client_has_gone(home) -> None:
         job._follower.join(0)  # nobody follows it to its end
         job._own_rows = ""
     deadline = time.monotonic() + 20
-    while (rows := [item for item in held(home) if "datasets" in item]) and time.monotonic() < deadline:
+    while (rows := [item for item in held(home) if item.startswith("datasets")]) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not rows
     with connected(home, "lab") as lab:
@@ -210,11 +210,8 @@ def test_data_that_does_not_fit_says_whose_it_is_and_who_does_what(home, tmp_pat
         ('columns = ["left", "short"]', "acme/left has 120 rows and beta/short has 90 rows"),
         ('rows = ["left", "right"]', "['acme/left'] has none: its owner uploads it again with --label"),
         ('rows = ["right", "wide"]', "beta/right has 2 and 1, beta/wide has 3 and 1"),
-        ('columns = ["right", "wide"]', "exactly one of ['beta/right', 'beta/wide'] must bring the labels"),
-        ('columns = ["left", "closed"]', "the owner of the data set 'closed' did not allow lab to train on it"),
         ('columns = ["left", "acme/closed"]', "acme runs `hdcos datasets closed --allow lab`"),
         ('columns = ["left", "nothing"]', "Its owner uploads it and allows you: `hdcos upload FILE --name nothing"),
-        ('columns = ["left", "wide"]', "5 features"),
         ('columns = ["left", "acme/left"]', "acme/left is named twice"),
     ]
     for data, words in cases:
