@@ -1,6 +1,8 @@
 """`hdcos train CONFIG.toml`: private training on this machine, from files.
 
 [data]       train (a file, or several: rows of several owners), label; test (a file), features (of NPZ files)
+[columns]    what the columns of these files are (`hdcos.tables.columns`), with [cells]: features and labels are made of
+             them by all rows, and the preparation is written beside the configuration
 [model]      ready (a ready model) or sizes (of an MLP), with activation, structure, seed; or file
 [training]   epochs, batch_size, lr, loss, momentum, weight_decay, seed, scale_diagonals (false: at the common rate),
              schedule ("constant", "cosine", "linear"), warm_up (epochs in which the rate rises), flip (true: some of
@@ -22,13 +24,17 @@ import numpy as np
 
 from hdcos import data, nn
 from hdcos.cli import common
+from hdcos.cli.columns import keep_preparation, preparation_of
 from hdcos.cluster.connect import connect
 from hdcos.cluster.local import local
 from hdcos.data import read_table
 from hdcos.errors import CheckpointMismatch, InputError, ModelError
 from hdcos.files import read_toml
 from hdcos.nn.models import READY
+from hdcos.nn.prepared import Prepared
 from hdcos.party.checkpoint import last_run, set_aside
+from hdcos.tables.columns import Columns
+from hdcos.tables.preparation import Preparation, PreparedRows
 
 WHOLE, NUMBER, TEXT = (int,), (int, float), (str,)
 KEYS: dict[str, dict[str, tuple[type, ...]]] = {
@@ -64,14 +70,17 @@ def train(config: Path, resume: bool, new: bool, path: str | None, token_file: P
     folder, given, training = config.parent, settings["data"], dict(settings["training"])
     model = build_model(settings["model"], folder)
     names = [given["train"]] if isinstance(given["train"], str) else list(given["train"])
-    parts = [(name, read_table(folder / name, given.get("label"), given.get("features"))) for name in names]
+    prepared = _prepare(config, names, settings["columns"], given)
+    parts = [(name, _read(folder / name, given.get("label"), given, prepared)) for name in names]
     for _, table in parts:  # the first file that has names says which
         model = model.remembering(table.columns)
+    if prepared is not None:
+        model = model.with_prepared([Prepared((), tuple(prepared.names), prepared.digest)])
     rows, labels = zip(*(_rows(model, name, table) for name, table in parts), strict=True)
     x, y = np.concatenate(rows), np.concatenate(labels)
     validation = None
     if "test" in given:
-        test = read_table(folder / given["test"], given.get("test_label", given.get("label")), given.get("features"))
+        test = _read(folder / given["test"], given.get("test_label", given.get("label")), given, prepared)
         validation = _rows(model, given["test"], test)
     kept = training.pop("checkpoint", None)
     if kept and path:
@@ -119,7 +128,27 @@ def _next_steps(config: Path, kept: Path | None, cluster: str | None) -> str:
     return f"Go on from the last checkpoint with `hdcos train {config} --resume`."
 
 
-def _rows(model: nn.Network, name: str, table: data.Table) -> tuple[np.ndarray, np.ndarray]:
+def _prepare(config: Path, names: list[str], declared: dict[str, Any], given: dict[str, Any]) -> Preparation | None:
+    """What makes features of all files, if the configuration declares their columns."""
+    if not declared:
+        return None
+    if clashing := {"label", "test_label", "features"} & set(given):
+        raise InputError(f"{config}: [columns] says which column is the label: leave {sorted(clashing)} out of [data]")
+    columns = Columns.from_record(declared)
+    if columns.label is None:
+        raise InputError(f"{config}: no column in [columns] is the label, and training needs one")
+    return keep_preparation(Preparation.fit([config.parent / name for name in names], columns), preparation_of(config))
+
+
+def _read(
+    path: Path, label: str | int | None, given: dict[str, Any], prepared: Preparation | None
+) -> data.Table | PreparedRows:
+    if prepared is not None:
+        return prepared.rows(path, labels=True)
+    return read_table(path, label, given.get("features"))
+
+
+def _rows(model: nn.Network, name: str, table: data.Table | PreparedRows) -> tuple[np.ndarray, np.ndarray]:
     """A file's rows as the network takes them, columns by their names, and its labels, which it must have."""
     if table.y is None:
         raise InputError(f"{name} has no labels: `label` in [data] says where they are")
@@ -133,9 +162,12 @@ def _rows(model: nn.Network, name: str, table: data.Table) -> tuple[np.ndarray, 
 def read_config(path: Path) -> dict[str, dict[str, Any]]:
     """The sections of a configuration; InputError names what does not belong there."""
     record = read_toml(path, "a configuration of training")
+    declared: dict[str, Any] = {name: record.pop(name) for name in ("columns", "cells") if name in record}
     sections: dict[str, dict[str, Any]] = {name: record.pop(name, {}) for name in KEYS}
     if record:
-        raise InputError(f"{path}: unknown sections {sorted(record)}; there are {', '.join(KEYS)}")
+        raise InputError(
+            f"{path}: unknown sections {sorted(record)}; there are {', '.join([*KEYS, 'columns', 'cells'])}"
+        )
     for name, section in sections.items():
         if not isinstance(section, dict):
             raise InputError(f"{path}: [{name}] is a table, written once")
@@ -152,7 +184,7 @@ def read_config(path: Path) -> dict[str, dict[str, Any]]:
     names = sections["data"]["train"]
     if not names or not all(isinstance(name, str) for name in names):
         raise InputError(f"{path}: `train` in [data] is the name of a file, or a list of names, got {names!r}")
-    return sections
+    return {**sections, "columns": declared}
 
 
 def build_model(section: dict[str, Any], folder: Path) -> nn.Network:
