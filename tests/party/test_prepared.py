@@ -280,3 +280,29 @@ def test_what_reached_one_party_alone_is_never_added_up(cluster, other, name) ->
     northern = cluster.contribute(NORTH, DECLARED, name=name, owners=2)
     assert northern.preparation(5).agrees(Preparation.fit(TABLE, DECLARED))
     assert southern.preparation(5).digest == northern.preparation(5).digest
+
+
+def test_a_configuration_of_training_declares_its_columns(tmp_path) -> None:
+    NORTH.to_csv(tmp_path / "north.csv", index=False)
+    SOUTH.to_parquet(tmp_path / "south.parquet", index=False)
+    config = tmp_path / "config.toml"
+    text = (
+        '[data]\ntrain = ["north.csv", "south.parquet"]\ntest = "north.csv"\n[model]\nsizes = [4, 8, 1]\n'
+        '[training]\nepochs = 1\nbatch_size = 20\nlr = 0.5\nseed = 1\n[output]\nmodel = "m"\n'
+    )
+    for wrong, said in (
+        (text.replace("[model]", 'label = "sick"\n[model]') + TOML, "leave ['label'] out of [data]"),
+        (text + TOML.replace('sick = { kind = "label", classes = ["no", "yes"] }', 'sick = "ignored"'), "is the label"),
+        (text + TOML.replace("who =", "name ="), "north.csv has unknown ['who']"),
+    ):
+        config.write_text(wrong)
+        code, output = command("train", config)
+        assert (code, said in " ".join(output.split())) == (1, True), output
+    config.write_text(text + TOML)
+    code, output = command("train", config)
+    assert code == 0, output
+    made = Preparation.load(tmp_path / "config.toml.preparation.json")
+    assert made.agrees(Preparation.fit(TABLE, DECLARED))
+    model = nn.load(tmp_path / "m")
+    assert model.prepared[0].digest == made.digest
+    assert list(model.feature_names) == NAMES

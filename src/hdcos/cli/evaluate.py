@@ -12,31 +12,33 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
 
 from hdcos import nn
 from hdcos.cli import common
-from hdcos.cli.predict import class_names_option, find_model, follow, leave_out_option, split_names
+from hdcos.cli.predict import find_model, follow
 from hdcos.cli.remote import Reach, features_option, file_argument, reach_cluster
+from hdcos.cli.rows import Preparations, check_class_names, class_names_option, leave_out_option, preparation_option
 from hdcos.data.records import Records, read_records
-from hdcos.data.tables import Table
 from hdcos.errors import InputError
 from hdcos.evaluation import ClassScores, NumberScores
 from hdcos.ring import Array
 
-Predicts = Callable[[Table], Array]
+Predicts = Callable[[Any], Array]
 
 
 @click.command(short_help="How well a model does on rows with labels.")
 @click.argument("model")
 @file_argument
-@click.option("--label", metavar="COLUMN", required=True, help="Where the labels are: numbers, or names of classes.")
+@click.option("--label", metavar="COLUMN", help="Where the labels are: numbers, or names of classes.")
 @click.option("--regression", is_flag=True, help="The labels are numbers to be guessed, not classes.")
 @leave_out_option
 @features_option
 @class_names_option
+@preparation_option
 @click.option("--plot", type=common.NEW_FILE, help="A picture: a .png, .svg or .pdf file. Needs hdcos[plot].")
 @common.json_option
 @reach_cluster
@@ -44,11 +46,12 @@ def evaluate(
     reach: Reach,
     model: str,
     file: Path,
-    label: str,
+    label: str | None,
     regression: bool,
     leave_out: tuple[str, ...],
     features: str | None,
     class_names: str | None,
+    preparation: tuple[Path, ...],
     plot: Path | None,
     as_json: bool,
 ) -> None:
@@ -56,6 +59,7 @@ def evaluate(
     matrix, AUC, log loss and calibration, or the errors of a regression.
 
     MODEL is a name that the parties know, or the file of a model of your own, which is then computed here in plaintext.
+    With --preparation, FILE has the columns that were prepared for training, the label among them.
     """
     if regression and class_names:
         raise click.UsageError("a regression has no classes to name")
@@ -64,15 +68,24 @@ def evaluate(
 
         check_plot(plot)
         common.check_output(plot)
-    pieces = read_records(file, (), leave_out, label, features)
+    prepared = Preparations(preparation)
+    if bool(prepared) == (label is not None):
+        raise click.UsageError("say where the labels are: with --label, or with a --preparation that knows it")
+    regression = regression or prepared.regression
+    if label is None:
+        pieces = prepared.read(file, (), leave_out, features, labels=True)
+    else:
+        pieces = read_records(file, (), leave_out, label, features)
     first = next(pieces)
     with _predicting(model, reach) as (predicts, outputs):
-        names = split_names(class_names, max(2, outputs)) if class_names else None
+        known = prepared.class_names(class_names)
+        names = None if known is None else check_class_names(known, max(2, outputs))
         scores: ClassScores | NumberScores = NumberScores() if regression else ClassScores(outputs)
         with common.about(file):
             for records in follow(chain([first], pieces), "Evaluating"):
-                truth = _labels(records, label, names, scores.rows)
-                scores.add(predicts(records.table).reshape(len(records), -1), truth)
+                truth = records.table.y if label is None else _labels(records, label, names, scores.rows)
+                guessed = predicts(records.table).reshape(len(records), -1)
+                scores.add(prepared.unscale(guessed), prepared.unscale(truth))
     if plot is not None:
         from hdcos.evaluation.plot import draw
 

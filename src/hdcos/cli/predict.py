@@ -20,20 +20,14 @@ import numpy as np
 
 from hdcos.cli import common
 from hdcos.cli.remote import Reach, features_option, file_argument, reach_cluster
+from hdcos.cli.rows import Preparations, check_class_names, class_names_option, leave_out_option, preparation_option
 from hdcos.cluster.cluster import Cluster
 from hdcos.cluster.model import PrivateModel
 from hdcos.data.answers import Column, CsvWriter, Writer, check_format, open_writer
-from hdcos.data.records import Records, read_records
+from hdcos.data.records import Records
 from hdcos.errors import DataMissing, InputError
 from hdcos.ring import Array
 from hdcos.secure.labels import LABEL, LOGITS, PROBA
-
-leave_out_option = click.option(
-    "--leave-out", metavar="COLUMN", multiple=True, help="A column of the file that is no feature; again for more."
-)
-class_names_option = click.option(
-    "--class-names", metavar="NAME,NAME", help="What classes are called, from class 0 on; else they have numbers."
-)
 
 
 @click.command(short_help="Private predictions for the rows of a file.")
@@ -69,7 +63,8 @@ def predict(
     (logits), one column for each, or with --label one class, or with --proba a class and the probability of each.
 
     CSV, Parquet and NPY files may be larger than memory. With --id, columns of CSV and Parquet files go from the file
-    to the output as they are, whatever they hold.
+    to the output as they are, whatever they hold. With --preparation, FILE has the columns that were prepared for
+    training; classes then have their names, and a regression answers in the unit of its label.
     """
     if label and proba:
         raise click.UsageError("--label and --proba are two answers: choose one")
@@ -80,49 +75,34 @@ def predict(
         common.check_output(output)
         if plain and (ids or class_names):
             raise InputError(f"{output}: an NPY file holds numbers alone: write ids and names to .csv or .parquet")
-    prepared = [Preparation.load(path) for path in preparation]
-    pieces = read_prepared(prepared, file, ids, leave_out, features)
-    class_names = class_names or known_classes(prepared)
+    prepared = Preparations(preparation)
+    pieces = prepared.read(file, ids, leave_out, features)
     first = next(pieces)  # what is wrong with all of it is said before anybody is asked
     with reach() as cluster:
         private = find_model(cluster, model)
-        answers = Answers(private, wanted, class_names)
+        answers = Answers(private, wanted, prepared.class_names(class_names), prepared.regression)
         names = [*ids, *answers.names]
         with _opened(output, names, not no_header) as writer, common.about(file):
             for records in follow(chain([first], pieces), "Predicting"):
                 found = private.predict(records.table, mode=mode, output=wanted)
                 texts: list[Column] = [records.texts[name] for name in ids]
+                found = prepared.unscale(found)
                 writer.write([found] if plain else [*texts, *answers.columns(found)])
-
-
-def read_prepared(
-    prepared: Sequence[Preparation], file: Path, ids: Sequence[str], leave_out: Sequence[str], features: str | None
-) -> Iterator[Records]:
-    """The rows of a file as a network takes them: its numbers, or what the preparations make of its columns."""
-    if not prepared:
-        yield from read_records(file, ids, leave_out, features=features)
-        return
-    if leave_out or features is not None:
-        raise click.UsageError("--preparation knows the columns: leave --leave-out and --features out")
-    for rows in prepare_together(prepared, file):
-        yield Records(rows, {name: rows.texts[name] for name in ids}, None)
-
-
-def known_classes(prepared: Sequence[Preparation]) -> str | None:
-    """The names of classes that a preparation has, as --class-names has them."""
-    classes = next((each.classes for each in prepared if each.classes is not None), None)
-    return None if classes is None else ",".join(classes)
 
 
 class Answers:
     """The columns of an answer, and what they are called."""
 
-    def __init__(self, private: PrivateModel, wanted: str, class_names: str | None) -> None:
+    def __init__(
+        self, private: PrivateModel, wanted: str, class_names: Sequence[str] | None, regression: bool = False
+    ) -> None:
         self._wanted, outputs = wanted, int(np.prod(private.network.output_shape))
-        self._classes = split_names(class_names, max(2, outputs)) if class_names else None
+        if regression and wanted != LOGITS:
+            raise InputError("this model predicts a number, not a class: leave --label and --proba out")
+        self._classes = check_class_names(class_names, max(2, outputs)) if class_names is not None else None
         known = self._classes or [str(number) for number in range(outputs)]
         several = [f"_{name}" for name in known] if outputs > 1 else [""]
-        self.names = [f"logit{name}" for name in several]
+        self.names = ["predicted"] if regression else [f"logit{name}" for name in several]
         if wanted == LABEL:
             self.names = ["label"]
         elif wanted == PROBA:
@@ -139,14 +119,6 @@ class Answers:
 
     def _named(self, labels: Array) -> Column:
         return labels if self._classes is None else [self._classes[label] for label in labels.tolist()]
-
-
-def split_names(given: str, classes: int) -> list[str]:
-    """The names of classes, as an option has them."""
-    names = [name.strip() for name in given.split(",")]
-    if len(names) != classes or len(set(names)) != classes or not all(names):
-        raise InputError(f"--class-names has {len(names)} names ({given}) for {classes} classes: it takes one for each")
-    return names
 
 
 def find_model(cluster: Cluster, model: str) -> PrivateModel:

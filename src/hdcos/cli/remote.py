@@ -22,7 +22,7 @@ from hdcos.data.tables import Table, read_pieces, read_table
 from hdcos.errors import InputError
 from hdcos.join.rows import JoinedRows
 from hdcos.secure.training.plan import LOSSES
-from hdcos.tables.preparation import Preparation, PreparedRows, join_rows, prepare_together
+from hdcos.tables.preparation import PreparedRows
 
 file_argument = click.argument("file", type=common.FILE)
 features_option = click.option("--features", default=None, help="The array of an NPZ file that holds the rows.")

@@ -7,6 +7,8 @@
              owners with the same rows, one of them with labels): names, or OWNER/NAME;
              test (a file of your own rows, which nobody else sees), or validation (the part of the rows of `train`,
              such as 0.2, that is kept out of training for that)
+[columns]    what the columns of files of `train` are (`hdcos.tables.columns`), with [cells]: features and labels are
+             made of them by all rows, and the preparation is written beside the configuration
 [model]      ready (a ready model) or sizes (of an MLP), with activation, structure, seed; or file
 [training]   epochs, batch_size, lr, loss, momentum, weight_decay, seed, scale_diagonals (false: at the common rate),
              schedule ("constant", "cosine", "linear"), warm_up (epochs in which the rate rises), flip (true: some of
@@ -35,6 +37,7 @@ import numpy as np
 from hdcos import data, nn
 from hdcos.checks import check_name, check_owned, split_owned
 from hdcos.cli import common
+from hdcos.cli.columns import keep_preparation, preparation_of
 from hdcos.cluster.cluster import Cluster
 from hdcos.cluster.connect import connect
 from hdcos.cluster.local import local
@@ -43,8 +46,11 @@ from hdcos.data import read_table
 from hdcos.errors import CheckpointMismatch, InputError, ModelError, PolicyRefused
 from hdcos.files import read_toml
 from hdcos.nn.models import READY
+from hdcos.nn.prepared import Prepared
 from hdcos.party.checkpoint import last_run, set_aside
 from hdcos.suggest.scaling import NONE, Scaling, check_scalable
+from hdcos.tables.columns import Columns
+from hdcos.tables.preparation import Preparation, PreparedRows
 
 WHOLE, NUMBER, TEXT = (int,), (int, float), (str,)
 KEYS: dict[str, dict[str, tuple[type, ...]]] = {
@@ -95,9 +101,10 @@ def train(config: Path, resume: bool, new: bool, path: str | None, token_file: P
     model = build_model(settings["model"], folder)
     x: Any = named_data(given)
     y: Any = None
-    weights, scaling = None, None
+    weights, scaling, prepared = None, None, None
     if "train" in given:
-        model, x, y, weights = _read_files(model, folder, given)
+        prepared = _prepare(config, settings["columns"], given)
+        model, x, y, weights = _read_files(model, folder, given, prepared)
         if given.get("scale", NONE) != NONE:
             check_scalable(model)
             regression = training.get("loss") == "squared" and model.output_shape == (1,)
@@ -109,7 +116,7 @@ def train(config: Path, resume: bool, new: bool, path: str | None, token_file: P
         validation, x, y = (x[out], y[out]), x[left], y[left]
         weights = None if weights is None else weights[left]
     if "test" in given:
-        test = read_table(folder / given["test"], given.get("test_label", given.get("label")), given.get("features"))
+        test = _read(folder / given["test"], given.get("test_label", given.get("label")), given, prepared)
         if "weight" in given and given["weight"] in (test.columns or ()):
             test, _ = _take_weights(given["test"], test, given["weight"])
         validation = _rows(model, given["test"], test)
@@ -132,7 +139,7 @@ def train(config: Path, resume: bool, new: bool, path: str | None, token_file: P
     with local() if path is None else connect(path, common.read_secret(token_file) if token_file else None) as cluster:
         if isinstance(x, tuple):
             _note_order(cluster, x)
-        known = {"validation": validation, "sample_weight": weights, "name": name}
+        known: dict[str, Any] = {"validation": validation, "sample_weight": weights, "name": name}
         private = cluster.fit(model, x, y, **known, **where, **training)
         if saved:
             _save(private, folder / saved, path is not None and name is None, scaling)
@@ -165,11 +172,10 @@ def _check_place(config: Path, settings: dict[str, dict[str, Any]], path: str | 
 
 
 def _read_files(
-    model: nn.Network, folder: Path, given: dict[str, Any]
+    model: nn.Network, folder: Path, given: dict[str, Any], prepared: Preparation | None
 ) -> tuple[nn.Network, np.ndarray, np.ndarray, np.ndarray | None]:
     """The network with the names of the files' columns; their rows, labels and weights, if they have some."""
-    names = [given["train"]] if isinstance(given["train"], str) else list(given["train"])
-    parts = [(name, read_table(folder / name, given.get("label"), given.get("features"))) for name in names]
+    parts = [(name, _read(folder / name, given.get("label"), given, prepared)) for name in _files(given)]
     weights = None
     if "weight" in given:
         weighed = [_take_weights(name, table, given["weight"]) for name, table in parts]
@@ -177,8 +183,14 @@ def _read_files(
         weights = np.concatenate([column for _, column in weighed])
     for _, table in parts:  # the first file that has names says which
         model = model.remembering(table.columns)
+    if prepared is not None:
+        model = model.with_prepared([Prepared((), tuple(prepared.names), prepared.digest)])
     rows, labels = zip(*(_rows(model, name, table) for name, table in parts), strict=True)
     return model, np.concatenate(rows), np.concatenate(labels), weights
+
+
+def _files(given: dict[str, Any]) -> list[str]:
+    return [given["train"]] if isinstance(given["train"], str) else list(given["train"])
 
 
 def _hold_out(config: Path, count: int, part: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -248,7 +260,7 @@ def _next_steps(config: Path, kept: Path | None, cluster: str | None) -> str:
     return f"Go on from the last checkpoint with `hdcos train {config} --resume`."
 
 
-def _take_weights(name: str, table: data.Table, weight: str) -> tuple[data.Table, np.ndarray]:
+def _take_weights(name: str, table: data.Table | PreparedRows, weight: str) -> tuple[data.Table, np.ndarray]:
     """A file's rows without the column of their weights, and that."""
     if table.columns is None or weight not in table.columns:
         raise InputError(f"{name} has no column {weight!r} for `weight` in [data]; it has {list(table.columns or ())}")
@@ -257,7 +269,28 @@ def _take_weights(name: str, table: data.Table, weight: str) -> tuple[data.Table
     return data.Table(np.delete(table.x, place, axis=1), table.y, others), table.x[:, place]
 
 
-def _rows(model: nn.Network, name: str, table: data.Table) -> tuple[np.ndarray, np.ndarray]:
+def _prepare(config: Path, declared: dict[str, Any], given: dict[str, Any]) -> Preparation | None:
+    """What makes features of all files, if the configuration declares their columns."""
+    if not declared:
+        return None
+    if clashing := {"label", "test_label", "features", "weight", "scale"} & set(given):
+        raise InputError(f"{config}: [columns] says what columns are: leave {sorted(clashing)} out of [data]")
+    columns = Columns.from_record(declared)
+    if columns.label is None:
+        raise InputError(f"{config}: no column in [columns] is the label, and training needs one")
+    files = [config.parent / name for name in _files(given)]
+    return keep_preparation(Preparation.fit(files, columns), preparation_of(config))
+
+
+def _read(
+    path: Path, label: str | int | None, given: dict[str, Any], prepared: Preparation | None
+) -> data.Table | PreparedRows:
+    if prepared is not None:
+        return prepared.rows(path, labels=True)
+    return read_table(path, label, given.get("features"))
+
+
+def _rows(model: nn.Network, name: str, table: data.Table | PreparedRows) -> tuple[np.ndarray, np.ndarray]:
     """A file's rows as the network takes them, columns by their names, and its labels, which it must have."""
     if table.y is None:
         raise InputError(f"{name} has no labels: `label` in [data] says where they are")
@@ -271,9 +304,12 @@ def _rows(model: nn.Network, name: str, table: data.Table) -> tuple[np.ndarray, 
 def read_config(path: Path) -> dict[str, dict[str, Any]]:
     """The sections of a configuration; InputError names what does not belong there."""
     record = read_toml(path, "a configuration of training")
+    declared: dict[str, Any] = {name: record.pop(name) for name in ("columns", "cells") if name in record}
     sections: dict[str, dict[str, Any]] = {name: record.pop(name, {}) for name in KEYS}
     if record:
-        raise InputError(f"{path}: unknown sections {sorted(record)}; there are {', '.join(KEYS)}")
+        raise InputError(
+            f"{path}: unknown sections {sorted(record)}; there are {', '.join([*KEYS, 'columns', 'cells'])}"
+        )
     for name, section in sections.items():
         if not isinstance(section, dict):
             raise InputError(f"{path}: [{name}] is a table, written once")
@@ -299,7 +335,9 @@ def read_config(path: Path) -> dict[str, dict[str, Any]]:
         raise InputError(f"{path}: [data] takes `test` or `validation`, not both")
     if what == "data set":
         _check_named(path, sections["data"], [names] if isinstance(names, str) else names)
-    return sections
+    if declared and what == "data set":
+        raise InputError(f"{path}: [columns] is about files: owners prepare what they upload themselves")
+    return {**sections, "columns": declared}
 
 
 def _check_named(path: Path, given: dict[str, Any], names: list[str]) -> None:
@@ -316,8 +354,8 @@ def _check_named(path: Path, given: dict[str, Any], names: list[str]) -> None:
         )
     if "test" not in given and (stray := [key for key in ("label", "test_label", "features") if key in given]):
         raise InputError(f"{path}: `{stray[0]}` in [data] is about files: data sets were uploaded with their labels")
-    if stray := [key for key in ("weight", "scale") if key in given]:
-        raise InputError(f"{path}: `{stray[0]}` in [data] is about files: owners prepare what they upload themselves")
+    if unused := [key for key in ("weight", "scale") if key in given]:
+        raise InputError(f"{path}: `{unused[0]}` in [data] is about files: owners prepare what they upload themselves")
 
 
 def build_model(section: dict[str, Any], folder: Path) -> nn.Network:
@@ -344,7 +382,9 @@ def _show(private: Any, saved: str | None, name: str | None, as_json: bool) -> N
             for e in private.history
         ]
         cost = {"rounds": online.rounds, "bytes_sent": online.bytes_sent[0], "material_bytes": sum(offline.bytes_sent)}
-        click.echo(json.dumps({"epochs": epochs, "best_epoch": private.best_epoch, **cost, "model": saved, "name": name}))
+        click.echo(
+            json.dumps({"epochs": epochs, "best_epoch": private.best_epoch, **cost, "model": saved, "name": name})
+        )
         return
     watched = next((epoch.watched for epoch in private.history if epoch.watched), "your rows")
     table = common.new_table("epoch", "seconds", "loss", f"accuracy of {watched}", texts=0)

@@ -278,7 +278,9 @@ class Cluster:
         if run.own is None:
             self.transport.submit(run.spec, split_words(run.words))
             return Job(self, number, run.watched, "", run.patience)
-        stream = encode_stream(run.own.shared, run.own.targets, run.plan.outputs, run.spec["loss"], sample_weight=run.own.weights)
+        stream = encode_stream(
+            run.own.shared, run.own.targets, run.plan.outputs, run.spec["loss"], sample_weight=run.own.weights
+        )
         self._send(names[0], stream, {"job": number})  # the parties remove them with the job, if nobody else does
         try:
             self.transport.submit(run.spec, split_words(run.words))

@@ -31,8 +31,8 @@ PIECE_ROWS = 1 << 12
 class Records:
     """Some rows of a file."""
 
-    table: Table
-    """Their features."""
+    table: Any
+    """Their features: a Table, or the rows that a preparation made."""
     texts: Texts = field(default_factory=dict)
     """The columns that were asked for as text, by name."""
     done: float | None = None
@@ -148,7 +148,7 @@ def _parquet(path: Path, named: Sequence[str], texts: Sequence[str]) -> Iterator
                 if not batch.num_rows:
                     continue
                 values = np.stack([_numbers(path, batch, name) for name in kept], axis=1)
-                known = {name: [_text_of(value) for value in batch.column(name).to_pylist()] for name in texts}
+                known = {name: [text_of(value) for value in batch.column(name).to_pylist()] for name in texts}
                 table = check_piece(path, Table(values, None, kept), first)
                 first += len(values)
                 yield Records(table, known, first / rows)
@@ -165,5 +165,6 @@ def _numbers(path: Path, batch: Any, name: str) -> Array:
         raise InputError(f"{path}, column {name}: it does not hold numbers only: {error}") from error
 
 
-def _text_of(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """A cell of a table as an id: nothing where there is none, and numbers in full."""
     return "" if value is None else f"{value:.17g}" if isinstance(value, float) else str(value)

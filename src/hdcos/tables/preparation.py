@@ -49,6 +49,8 @@ class PreparedRows:
     columns: Names
     digests: tuple[str, ...]
     """Of the preparations, one for each owner of columns."""
+    texts: Mapping[str, list[str]] = field(default_factory=dict)
+    """Columns that were asked for as they are, by name."""
 
     def __len__(self) -> int:
         return len(self.x)
@@ -277,11 +279,22 @@ class Preparation:
             raise InputError(f"{path}: {error}") from None
 
 
-def prepare_together(preparations: Sequence[Preparation], source: Source, where: str = "") -> Iterator[PreparedRows]:
-    """Features of a table whose columns several owners prepared, each its own: side by side, piece by piece."""
+def prepare_together(
+    preparations: Sequence[Preparation],
+    source: Source,
+    where: str = "",
+    texts: Sequence[str] = (),
+    leave_out: Sequence[str] = (),
+    labels: bool = False,
+) -> Iterator[PreparedRows]:
+    """Features of a table whose columns several owners prepared, each its own: side by side, piece by piece.
+
+    Columns in `texts` come as they are, whether they are features or not; `labels` are those of the owner who has them.
+    """
     if not preparations:
         raise InputError("no preparation is given")
-    known = [name for each in preparations for name in each.columns.names]
+    known = [*texts, *leave_out, *(name for each in preparations for name in each.columns.names)]
+    labelled = next((each for each in preparations if labels and each.columns.label is not None), None)
     names = tuple(name for each in preparations for name in each.names)
     try:
         check_names(names, len(names))
@@ -292,7 +305,9 @@ def prepare_together(preparations: Sequence[Preparation], source: Source, where:
         for each in preparations:
             check_columns(piece, each.columns, known)
         features = [each.features(piece) for each in preparations]
-        yield PreparedRows(np.concatenate(features, axis=1), None, names, digests)
+        y = None if labelled is None else labelled.labels(piece)
+        copied = {name: piece.copied(name) for name in texts}
+        yield PreparedRows(np.concatenate(features, axis=1), y, names, digests, copied)
 
 
 def join_rows(pieces: Sequence[PreparedRows]) -> PreparedRows:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hdcos.data.files import open_file
+from hdcos.data.records import text_of
 from hdcos.data.tables import PIECE_ROWS
 from hdcos.errors import DataMissing, InputError
 from hdcos.files import name_errors
@@ -44,6 +45,12 @@ class Piece:
         if isinstance(column, pa.ChunkedArray):  # what several chunks, or none, become differs between releases
             column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
         return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+
+    def copied(self, name: str) -> list[str]:
+        """A column as the text that it is."""
+        if name not in self.table.column_names:
+            raise InputError(f"{self.where} has no column {name!r}; it has {list(self.table.column_names)}")
+        return [text_of(value) for value in self.array(name).to_pylist()]
 
 
 def read_pieces(source: Source, where: str = "") -> Iterator[Piece]:
