@@ -3,6 +3,7 @@ plaintext, and files larger than what memory is used for them.
 
 suggest    breast cancer, wine and diabetes: trained on shares with what `hdcos suggest` wrote, judged by rows held out
 weights    an imbalanced problem with class weights, on shares and in plaintext
+best       the best epoch by validation, while a party is killed behind it
 files      ids and scores of a large file through `hdcos evaluate`: memory, and scores against scikit-learn's
 """
 
@@ -14,6 +15,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+import time
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +30,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import hdcos
-from benchmarks.record import Line, at_least, at_most
+from benchmarks.nodes import cluster_of_nodes, wait_until_ready
+from benchmarks.record import Line, at_least, at_most, exactly
 from hdcos import nn
 from hdcos.ring import Array
 from hdcos.secure.training.plain import plain_fit
@@ -117,6 +120,35 @@ def prove_weights(seed: int) -> Iterator[Line]:
     yield at_least("balanced accuracy that they gain, points", 100 * float(gain), 3.0)
 
 
+def prove_best(seed: int) -> Iterator[Line]:
+    """The rows that judge have the answers of a run that ended after two epochs: from there on it gets worse."""
+    generator = np.random.default_rng(seed)
+    x = generator.uniform(-1, 1, (120, 6))
+    y = (x @ generator.normal(size=(6, 3))).argmax(1)
+    model, options = nn.models.mlp([6, 8, 3], seed=1), {"batch_size": 20, "seed": 3}
+    plain = plain_fit(model, x, one_hot(y, 3), 2, rate=lambda epoch: 0.5, **options)(x)
+    judging = (x, 1 / (1 + np.exp(-plain)))
+    found = []
+    for victim in ("party0", "party1"):
+        with (
+            tempfile.TemporaryDirectory() as place,
+            cluster_of_nodes(Path(place) / "home") as nodes,
+            nodes.connect(timeout_s=40) as cluster,
+        ):
+            wait_until_ready(cluster)
+            run = {"epochs": 12, "lr": 0.5, "validation": judging, "patience": 4, "checkpoint_every": 6}
+            job = cluster.fit(model, x, y, name="best", progress=False, wait=False, **run, **options)
+            while max((epoch.number for epoch in job.history), default=0) < 3:
+                time.sleep(0.02)
+            nodes.kill(victim)
+            nodes.start(victim)
+            trained = job.result(120)
+            found.append((trained.best_epoch, len(trained.history), float(np.abs(trained.predict(x) - plain).max())))
+    what = "a party killed behind the best epoch, either one in turn"
+    yield exactly(f"{what}: best epoch and epochs", [each[:2] for each in found], [(2, 6)] * 2)
+    yield at_most(f"{what}: largest logit apart from the best epoch's in plaintext", max(f[2] for f in found), 0.02)
+
+
 def prove_files(seed: int) -> Iterator[Line]:
     """In a process of its own: what it used at most is what this one's children used."""
     generator = np.random.default_rng(seed)
@@ -152,4 +184,4 @@ def _hdcos(*arguments: object) -> str:
     return subprocess.run(call, check=True, capture_output=True, text=True).stdout
 
 
-PARTS = {"suggest": prove_suggest, "weights": prove_weights, "files": prove_files}
+PARTS = {"suggest": prove_suggest, "weights": prove_weights, "best": prove_best, "files": prove_files}
