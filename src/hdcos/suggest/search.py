@@ -36,6 +36,8 @@ FIRST_STEPS, LAST_STEPS = 400, 3000
 MOST_EPOCHS = 60
 KEPT = 8
 """Candidates that are cross-validated."""
+BASELINES = 3
+"""Single layers that are, however they did."""
 FOLDS, FEW_FOLDS, MANY_ROWS = 5, 3, 5_000
 FIRST_PART = 0.5
 """Of the time, for sorting out."""
@@ -147,7 +149,7 @@ def _epochs(rows: int, candidate: Candidate, steps: int, least: int) -> int:
 def _sort_out(
     known: list[Candidate], rows: Rows, seed: int, deadline: float, note: Callable[[int, int, str], None]
 ) -> tuple[list[Candidate], int]:
-    """The best few by one part of some rows, after a short training on the others; the best single layer first."""
+    """The best few by one part of some rows, after a short training on the others; the best single layers first."""
     some = rows.part(np.arange(min(len(rows), FIRST_ROWS)))
     border = 3 * len(some) // 4
     train, judge = some.part(np.arange(border)), some.part(np.arange(border, len(some)))
@@ -160,7 +162,7 @@ def _sort_out(
         found.append((min(outcome.losses, default=np.inf), number))
     alive = [(loss, number) for loss, number in found if np.isfinite(loss)]
     kept = [known[number] for _, number in sorted(alive)[:KEPT]]
-    simple = [known[number] for _, number in sorted(alive) if len(known[number].sizes) == 2][:1]
+    simple = [known[number] for _, number in sorted(alive) if len(known[number].sizes) == 2][:BASELINES]
     return simple + [candidate for candidate in kept if candidate not in simple], len(found)
 
 

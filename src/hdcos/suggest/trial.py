@@ -19,7 +19,10 @@ from hdcos.secure.training.targets import LARGEST_TARGET, one_hot
 from hdcos.suggest.candidates import Candidate
 from hdcos.suggest.scaling import Scaling
 
-ROOM = 1.25
+ROOM, LOGIT_ROOM = 1.25, 1.1
+"""What parameters and logits may grow by when all rows are trained on."""
+LOOKED_AT, FAR_PART = 1000, 0.003
+"""Rows that are trained on whose logits are looked at, and the part of them that may be too large."""
 PATIENCE = 6
 """Epochs without a better one after which a trial stops."""
 
@@ -60,7 +63,8 @@ def run_trial(
     model, outputs = candidate.network(seed), candidate.sizes[-1]
     plan = training_plan(model, candidate.loss)
     targets = one_hot(scaling.targets(train.y) if regression else train.y, outputs, candidate.loss)
-    x, limit = scaling.rows(judge.x), 2 * LARGEST_TARGET if regression else LARGEST_LOGIT
+    x, limit = scaling.rows(judge.x), (2 * LARGEST_TARGET if regression else LARGEST_LOGIT) / LOGIT_ROOM
+    learned = scaling.rows(train.x[:LOOKED_AT])
     losses: list[float] = []
     scores: list[float] = []
     cut = False
@@ -69,7 +73,8 @@ def run_trial(
         nonlocal cut
         logits = trained(x)
         loss, score = judged(logits, judge.y, scaling, regression)
-        cut = not np.isfinite(loss) or bool(np.mean(np.abs(logits) > limit) > 0.01) or not _fits(plan, trained)
+        far = np.abs(np.concatenate([logits, trained(learned)])).max(1) > limit
+        cut = not np.isfinite(loss) or bool(far.mean() > FAR_PART) or not _fits(plan, trained)
         if cut:
             return True
         losses.append(loss)
@@ -109,7 +114,7 @@ def judged(logits: Array, truth: Array, scaling: Scaling, regression: bool) -> t
 
 
 def _fits(plan: TrainingPlan, trained: nn.Network) -> bool:
-    """Whether the arithmetic on shares can hold these parameters, with some room: all rows make more steps."""
+    """Whether the arithmetic on shares can hold these parameters, with some room."""
     try:
         plan.words(trained.with_state({name: ROOM * value for name, value in trained.state().items()}))
     except ModelError:
