@@ -4,6 +4,7 @@ local    a cluster of three processes on this machine, for the length of a `with
 connect  a cluster whose nodes run elsewhere
 nn       networks as plain specifications
 data     readers of data sets
+sklearn  estimators of scikit-learn; needs hdcos[sklearn]
 """
 
 from importlib import import_module
@@ -14,10 +15,11 @@ from hdcos._version import __version__ as __version__
 if TYPE_CHECKING:
     from hdcos import data as data
     from hdcos import nn as nn
+    from hdcos import sklearn as sklearn
     from hdcos.cluster.connect import connect as connect
     from hdcos.cluster.local import local as local
 
-__all__ = ["__version__", "connect", "data", "local", "nn"]
+__all__ = ["__version__", "connect", "data", "local", "nn", "sklearn"]
 
 
 def __dir__() -> list[str]:
@@ -30,6 +32,6 @@ def __getattr__(name: str) -> Any:
         return import_module("hdcos.cluster.local").local
     if name == "connect":
         return import_module("hdcos.cluster.connect").connect
-    if name in ("data", "nn"):
+    if name in ("data", "nn", "sklearn"):
         return import_module(f"hdcos.{name}")
     raise AttributeError(f"module 'hdcos' has no attribute {name!r}")
