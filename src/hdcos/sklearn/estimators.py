@@ -64,7 +64,8 @@ class PrivateEstimator(BaseEstimator):
     Attributes
     ----------
     model_name_ : what the parties call the model.
-    loss_ : of a sample of the training rows, from private predictions after training; None for data sets of others.
+    loss_ : of a sample of the training rows, from private predictions after training; None for data sets of others, and
+        where all targets are the same.
     cost_ : rounds, bytes and seconds of training.
     n_iter_ : epochs.
     n_features_in_, feature_names_in_ : as usual.
@@ -146,7 +147,8 @@ class PrivateEstimator(BaseEstimator):
         )
         unwanted = unwanted_models(cluster)
         try:
-            loss_now = None if y is None else _loss_of(network, private, x, y, loss, epochs)
+            watched = y is not None and np.ptp(y) > 0  # any noise is far from targets that are all the same
+            loss_now = _loss_of(network, private, x, y, loss, epochs) if watched else None
         except RangeError:
             unwanted.append(private.name)
             raise
