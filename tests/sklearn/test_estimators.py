@@ -31,7 +31,7 @@ def _clusters():
 def test_logistic_regression_learns_what_scikit_learn_does_and_can_be_revealed() -> None:
     table = load_breast_cancer(as_frame=True)
     x, y = table.data, np.where(table.target, "benign", "malignant")
-    model = PrivateClassifier(hidden=(), epochs=40, random_state=0).fit(x[::2], y[::2])
+    model = PrivateClassifier(hidden=(), epochs=20, random_state=0).fit(x[::2], y[::2])
     reference = make_pipeline(StandardScaler(), LogisticRegression()).fit(x[::2], y[::2])
     assert model.score(x[1::2], y[1::2]) >= reference.score(x[1::2], y[1::2]) - 0.02
     assert list(model.classes_) == ["benign", "malignant"]
@@ -47,7 +47,7 @@ def test_logistic_regression_learns_what_scikit_learn_does_and_can_be_revealed()
 
 def test_linear_regression_learns_what_ridge_does_in_units_of_the_table() -> None:
     x, y = load_diabetes(return_X_y=True)
-    model = PrivateRegressor(hidden=(), epochs=40, random_state=0).fit(x[::2], y[::2])
+    model = PrivateRegressor(hidden=(), epochs=25, random_state=0).fit(x[::2], y[::2])
     reference = make_pipeline(StandardScaler(), Ridge()).fit(x[::2], y[::2])
     errors = [np.sqrt(np.mean((each.predict(x[1::2]) - y[1::2]) ** 2)) for each in (model, reference)]
     assert errors[0] <= 1.02 * errors[1]
@@ -60,7 +60,7 @@ def test_linear_regression_learns_what_ridge_does_in_units_of_the_table() -> Non
 
 def test_a_pipeline_is_cross_validated_and_has_probabilities_of_every_class() -> None:
     x, y = load_wine(return_X_y=True)
-    scores = cross_val_score(make_pipeline(StandardScaler(), PrivateClassifier(epochs=20, random_state=0)), x, y, cv=3)
+    scores = cross_val_score(make_pipeline(StandardScaler(), PrivateClassifier(epochs=40, random_state=0)), x, y, cv=2)
     assert scores.mean() > 0.94
     model = PrivateClassifier(epochs=20).fit(x, y)
     chances = model.predict_proba(x[::5])
@@ -84,7 +84,7 @@ def test_a_hidden_layer_of_cosines_learns_what_no_linear_model_can() -> None:
     random = np.random.default_rng(0)
     x = random.normal(size=(600, 2))
     y = (x[:, 0] * x[:, 1] > 0).astype(int)
-    model = PrivateClassifier(hidden=(32,), structure="hadamard", epochs=15, random_state=1).fit(x, y)
+    model = PrivateClassifier(hidden=(32,), structure="hadamard", batch_size=64, epochs=15, random_state=1).fit(x, y)
     assert model.score(x, y) > 0.8
     assert model.reveal().layers[1].kind == "Cos"
     with pytest.raises(AttributeError, match="only a linear model"):

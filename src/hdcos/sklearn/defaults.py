@@ -7,6 +7,9 @@ network   up to FEW_ROWS rows a linear model, which is hard to beat there. Else 
 penalty   alpha / rows as weight decay: the objective of LogisticRegression(C=1 / alpha), or of Ridge(alpha).
 rate      as large as is stable: features of variance 1 give a squared loss a curvature of at most d + 1, a logistic one
           of at most a quarter of that. Momentum 0.9 is stable up to 3.8 over the curvature; batches bring noise.
+gain      weights on shares are below 4 in size. A linear model takes the caller's standardised features times GAIN, so
+          that weights may reach GAIN times that. The rate over GAIN^2 and the penalty times GAIN^2 are those of weights
+          that are GAIN times as large; only the intercept is slower, and penalised more.
 epochs    as many as make STEPS steps. Rates rise in the first of them and fall to a fiftieth along a cosine.
 """
 
@@ -31,6 +34,7 @@ LEAST_EPOCHS, MOST_EPOCHS = 3, 200
 MOST_RATE = 0.1
 RATES = {"logistic": 4.0, "squared": 1.0}
 LAST_RATE = 0.02
+GAIN = 2.0
 
 
 @dataclass(frozen=True)

@@ -36,13 +36,15 @@ from hdcos.nn import Network
 from hdcos.ring import Array
 from hdcos.secure.labels import probabilities
 from hdcos.secure.training.targets import one_hot
-from hdcos.secure.training.watch import SAMPLE, Watch
+from hdcos.secure.training.watch import SAMPLE, Watch, mean_loss
 from hdcos.sklearn import defaults
 from hdcos.sklearn.clusters import find_cluster, start_cluster, unwanted_models
 from hdcos.sklearn.defaults import AUTO, Sizes
 
 LOGISTIC, SQUARED = "logistic", "squared"
-FITTED = ("_deletion", "_linear", "_coefficients", "_mean", "_scale")
+WORSE = 1.1
+"""A model whose loss is this many times that of guessing has not learnt, but diverged."""
+FITTED = ("_deletion", "_gain", "_linear", "_coefficients", "_mean", "_scale")
 """Besides those that end in an underscore, what `fit` makes of an estimator."""
 
 
@@ -117,10 +119,17 @@ class PrivateEstimator(BaseEstimator):
 
     # ---- training
 
-    def _train(self, x: Any, y: Array | None, sizes: Sizes, loss: str) -> Self:
+    def _fit_rows(self, x: Array, y: Array, outputs: int, loss: str) -> Self:
+        """Train on rows of the caller's own."""
+        sizes = Sizes(len(x), x.shape[1], outputs)
+        hidden = self._hidden_widths(sizes)
+        self.scaler_ = StandardScaler().fit(x)
+        self._gain = 1.0 if hidden else defaults.GAIN
+        return self._train(self._prepare(x), y, sizes, hidden, loss)
+
+    def _train(self, x: Any, y: Array | None, sizes: Sizes, hidden: tuple[int, ...], loss: str) -> Self:
         """Train on rows of the caller's own, or on data sets that are named."""
         cluster = start_cluster(self.cluster)
-        hidden = self._hidden_widths(sizes)
         batch = defaults.choose_batch(sizes) if _is_auto(self.batch_size) else self.batch_size
         batch = check_whole(batch, "batch_size")
         epochs = defaults.choose_epochs(sizes, batch, hidden) if _is_auto(self.epochs) else self.epochs
@@ -135,9 +144,9 @@ class PrivateEstimator(BaseEstimator):
             loss=loss,
             epochs=epochs,
             batch_size=batch,
-            lr=rate,
+            lr=rate / self._gain**2,
             momentum=self.momentum,
-            weight_decay=self.alpha / sizes.rows,
+            weight_decay=self.alpha / sizes.rows * self._gain**2,
             schedule=defaults.falling_rate(epochs),
             warm_up=epochs // 20,
             watch=0,
@@ -147,8 +156,7 @@ class PrivateEstimator(BaseEstimator):
         )
         unwanted = unwanted_models(cluster)
         try:
-            watched = y is not None and np.ptp(y) > 0  # any noise is far from targets that are all the same
-            loss_now = _loss_of(network, private, x, y, loss, epochs) if watched else None
+            loss_now = None if y is None else _loss_of(network, private, x, y, loss, epochs)
         except RangeError:
             unwanted.append(private.name)
             raise
@@ -186,8 +194,9 @@ class PrivateEstimator(BaseEstimator):
         if loss == SQUARED and outputs > 1:
             raise InputError(f"a regression has one number for each row, the labels of {wanted} are {outputs} classes")
         sizes = Sizes(rows[0] if beside else sum(rows), sum(features) if beside else features[0], outputs)
-        self._train(names, None, sizes, loss)
-        self.scaler_, self.n_features_in_ = None, sizes.features
+        self.scaler_, self._gain = None, 1.0
+        self._train(names, None, sizes, self._hidden_widths(sizes), loss)
+        self.n_features_in_ = sizes.features
         columns = self._private().feature_names
         if columns is not None:
             self.feature_names_in_ = np.array(columns, dtype=object)
@@ -195,13 +204,9 @@ class PrivateEstimator(BaseEstimator):
             del self.feature_names_in_
         return int(outputs)
 
-    def _standardise(self, x: Array) -> Array:
-        self.scaler_ = StandardScaler().fit(x)
-        return self._prepare(x)
-
     def _prepare(self, x: Array) -> Array:
         """Rows as the network takes them. Rows of owners that uploaded theirs are prepared as these were."""
-        return x if self.scaler_ is None else np.clip(self.scaler_.transform(x), -self.clip, self.clip)
+        return x if self.scaler_ is None else self._gain * np.clip(self.scaler_.transform(x), -self.clip, self.clip)
 
     # ---- what was learnt
 
@@ -242,7 +247,7 @@ class PrivateEstimator(BaseEstimator):
         """
         if self.scaler_ is None:
             return weight, bias
-        slopes = weight / self.scaler_.scale_
+        slopes = weight * self._gain / self.scaler_.scale_
         return slopes, bias - slopes @ self.scaler_.mean_
 
     @property
@@ -300,7 +305,7 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
         if len(self.classes_) < 2:
             raise InputError(f"there is nothing to tell apart: the labels have 1 class only, {self.classes_[0]!r}")
         outputs = 1 if len(self.classes_) == 2 else len(self.classes_)
-        return self._train(self._standardise(X), labels, Sizes(len(X), X.shape[1], outputs), LOGISTIC)
+        return self._fit_rows(X, labels, outputs, LOGISTIC)
 
     def decision_function(self, X: Any) -> Array:
         """Logits: one for each row of two classes, else one for each class."""
@@ -348,7 +353,7 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):
             return self
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         self._mean, self._scale = float(np.mean(y)), float(np.std(y)) or 1.0
-        return self._train(self._standardise(X), (y - self._mean) / self._scale, Sizes(len(X), X.shape[1], 1), SQUARED)
+        return self._fit_rows(X, (y - self._mean) / self._scale, 1, SQUARED)
 
     def predict(self, X: Any) -> Array:
         """The number of each row, in the units of `y`."""
@@ -382,4 +387,14 @@ def _is_auto(value: Any) -> bool:
 def _loss_of(network: Network, private: PrivateModel, x: Array, y: Array, loss: str, epochs: int) -> float | None:
     """The loss of some rows after training; RangeError if it diverged, which nobody sees on shares."""
     watch = Watch.sample(network, loss, x, one_hot(y, network.output_shape[0], loss), SAMPLE)
-    return None if watch is None else watch.epoch(epochs, 0.0, private.predict(watch.rows)).loss
+    if watch is None or np.ptp(watch.targets) == 0:  # any noise is far from targets that are all the same
+        return None
+    scores = private.predict(watch.rows)
+    found = watch.epoch(epochs, 0.0, scores).loss
+    worst = WORSE * max(watch.start, mean_loss(np.zeros_like(scores), watch.targets, loss))
+    if found is not None and found > worst:
+        raise RangeError(
+            f"training diverged: the loss of your training rows is {found:.3g}, and guessing has {worst / WORSE:.3g}. "
+            f"Weights have left the range that shares hold: use a larger alpha, or a smaller lr"
+        )
+    return found
