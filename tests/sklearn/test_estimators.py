@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from hdcos.errors import InputError, PolicyRefused, RangeError
+from hdcos.errors import InputError, RangeError
 from hdcos.sklearn import PrivateClassifier, PrivateRegressor, close
 from hdcos.sklearn.checks import EXPECTED_FAILED_CHECKS
 from hdcos.sklearn.clusters import start_cluster
@@ -148,15 +148,3 @@ def test_training_that_diverges_is_said_so() -> None:
     x = random.normal(size=(64, 4))
     with pytest.raises(RangeError, match="training diverged"):
         PrivateRegressor(hidden=(), lr=30.0, epochs=5).fit(x, x[:, 0])
-
-
-def test_what_the_parties_refuse_to_reveal_stays_in_shares(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = PrivateClassifier(epochs=2).fit(np.eye(4), [0, 1, 0, 1])
-
-    def refuse(*_: object) -> None:
-        raise PolicyRefused("party 1 does not approve")
-
-    monkeypatch.setattr(start_cluster(None).transport, "reveal", refuse)
-    with pytest.raises(PolicyRefused, match="party 1"):
-        model.reveal()
-    assert not hasattr(model, "coef_")
