@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn import datasets
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import balanced_accuracy_score, log_loss, roc_auc_score
 from sklearn.model_selection import train_test_split
@@ -36,6 +35,7 @@ from hdcos.ring import Array
 from hdcos.secure.training.plain import plain_fit
 from hdcos.secure.training.targets import one_hot
 from hdcos.suggest.scaling import Scaling
+from sklearn import datasets
 
 ROWS = int(os.environ.get("ROWS") or 2_000_000)
 """Of the large file."""

@@ -27,7 +27,7 @@ from hdcos.cli import main
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-GENERATED = {"first_steps.md", "report.md"}
+GENERATED = {"first_steps.md", "two_tables.md", "report.md"}
 
 
 def script(name: str) -> ModuleType:
@@ -225,6 +225,7 @@ RUN = [
     (DOCS / "recipes.md", "Train on files of several owners"),
     (DOCS / "recipes.md", "Train on more rows than fit into memory"),
     (DOCS / "recipes.md", "Train on columns of two owners"),
+    (DOCS / "recipes.md", "Train and predict as with scikit-learn"),
     (DOCS / "recipes.md", "Know the cost before you start"),
     (DOCS / "tables.md", "In Python"),
     (DOCS / "networks.md", "From PyTorch"),

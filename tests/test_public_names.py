@@ -12,7 +12,7 @@ from hdcos import errors
 
 
 def test_the_package_offers_what_it_promises() -> None:
-    assert sorted(hdcos.__all__) == ["__version__", "connect", "data", "local", "nn", "tables"]
+    assert sorted(hdcos.__all__) == ["__version__", "connect", "data", "local", "nn", "sklearn", "tables"]
     assert callable(hdcos.local)
     with pytest.raises(AttributeError, match="no attribute 'connekt'"):
         hdcos.connekt  # noqa: B018

@@ -5,6 +5,7 @@ connect  a cluster whose nodes run elsewhere
 nn       networks as plain specifications
 data     readers of data sets
 tables   tables of any columns, declared and prepared
+sklearn  estimators of scikit-learn; needs hdcos[sklearn]
 """
 
 from importlib import import_module
@@ -15,11 +16,12 @@ from hdcos._version import __version__ as __version__
 if TYPE_CHECKING:
     from hdcos import data as data
     from hdcos import nn as nn
+    from hdcos import sklearn as sklearn
     from hdcos import tables as tables
     from hdcos.cluster.connect import connect as connect
     from hdcos.cluster.local import local as local
 
-__all__ = ["__version__", "connect", "data", "local", "nn", "tables"]
+__all__ = ["__version__", "connect", "data", "local", "nn", "sklearn", "tables"]
 
 
 def __dir__() -> list[str]:
@@ -32,6 +34,6 @@ def __getattr__(name: str) -> Any:
         return import_module("hdcos.cluster.local").local
     if name == "connect":
         return import_module("hdcos.cluster.connect").connect
-    if name in ("data", "nn", "tables"):
+    if name in ("data", "nn", "sklearn", "tables"):
         return import_module(f"hdcos.{name}")
     raise AttributeError(f"module 'hdcos' has no attribute {name!r}")

@@ -4,7 +4,7 @@ files      where the files are, where they come from, and reading them whole whe
 images     mnist, fashion_mnist, digits, and the IDX format
 higgs      the HIGGS table of signal and background events
 criteo     Criteo's display advertisements: integers, categories and their embeddings
-synthetic  rows in the formats of Criteo and HIGGS that nobody measured
+synthetic  rows that nobody measured: in the formats of Criteo and HIGGS, and a census with categories and gaps
 clinics    the two tables of the tutorial
 tables     anybody's features and labels: CSV, NPZ, IDX, Parquet
 
