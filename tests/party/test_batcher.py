@@ -116,6 +116,26 @@ def test_whatever_waits_or_runs_when_a_session_ends_is_refused_as_retryable(loop
     batcher.add(made(loop, "c"))
 
 
+@pytest.mark.parametrize("heard", [False, True])
+def test_a_batch_that_is_lost_at_party_0_does_not_wait_at_party_1(loop, heard) -> None:
+    zero, one = batcher_of(loop, 0), batcher_of(loop, 1)
+    mine, theirs = made(loop, "a"), made(loop, "a")
+    zero.add(mine)
+    one.add(theirs)
+    zero.hear(one.news())
+    running = zero.batch(lambda request: 10)
+    lost = Refused(PeerLost("its worker is gone"), retryable=True)
+    if heard:  # then party 1 has lost it as well
+        one.lose(one.take(["a"]), lost)
+    zero.lose(running, lost)
+    one.drop(zero.refusals())
+    for request in (mine, theirs):
+        refused = outcome(loop, request)
+        assert refused.retryable
+        assert "its worker is gone" in str(refused.error)
+    assert not one.refusals()
+
+
 def test_what_differs_or_has_no_other_is_refused_at_both(loop) -> None:
     zero, one = batcher_of(loop, 0, patience_s=0.0), batcher_of(loop, 1, patience_s=0.0)
     pairs = [(made(loop, name), made(loop, name, rows=rows)) for name, rows in (("a", 2), ("b", 1))]

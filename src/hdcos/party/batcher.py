@@ -312,6 +312,13 @@ class Batcher:
         self._end(requests)
         self._call([(request.future, refused) for request in requests])
 
+    def lose(self, requests: Sequence[Request], refused: Refused) -> None:
+        """Refuse requests whose batch was lost. Party 1 may never have heard of the batch: there they would wait on."""
+        if self._rank == 0:
+            with self.changed:
+                self._refusals += [[request.id, str(refused)] for request in requests]
+        self.refuse(requests, refused)
+
     def _end(self, requests: Sequence[Request]) -> None:
         with self.changed:
             for request in requests:

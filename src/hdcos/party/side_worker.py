@@ -212,7 +212,7 @@ class SideWorker:
 
     def _refuse_running(self) -> None:
         error = PeerLost("The worker that computed this was lost on the way. Send it again under a new request id.")
-        self._shared.batcher.refuse(self._running, Refused(error, retryable=True))
+        self._shared.batcher.lose(self._running, Refused(error, retryable=True))
         self._running = []
 
     def _one_life(self) -> None:
