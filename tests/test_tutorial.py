@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hdcos.data.clinics import COLUMNS, write_clinics
+from hdcos.data.clinics import COLUMNS, write_clinics, write_people
 from test_docs import DOCS, alike, fences
 
 STEP = "==== step"
@@ -36,6 +36,14 @@ def end(group: int) -> None:
             return
         time.sleep(0.05)
     raise AssertionError("the nodes did not stop when they were told to")
+
+
+def judged(folder: Path, asked: str, predicted: str, positive: tuple[str, ...], truth: np.ndarray) -> list[bool]:
+    """Which predictions are right; they have the ids of the rows that were asked for, in their order."""
+    rows = [line.split(",") for line in (folder / predicted).read_text().splitlines()[1:]]
+    new = (folder / asked).read_text().splitlines()[1:]
+    assert [row[0] for row in rows] == [line.split(",")[0] for line in new]
+    return [(row[1] in positive) == sick for row, sick in zip(rows, truth, strict=True)]
 
 
 @pytest.mark.timeout(240)
@@ -71,13 +79,11 @@ def test_two_clinics_train_and_predict_as_the_tutorial_says(tmp_path: Path) -> N
     for step, text in shown.items():
         assert alike(printed[step], text), printed[step]
 
-    truth = write_clinics(tmp_path / "again")
-    right = []
+    truth, right = write_clinics(tmp_path / "again"), []
     for clinic in COLUMNS:
-        rows = [line.split(",") for line in (tmp_path / clinic / "predictions.csv").read_text().splitlines()]
-        new = (tmp_path / clinic / "new.csv").read_text().splitlines()[1:]
-        assert [row[0] for row in rows] == [line.split(",")[0] for line in new], "the ids of the file, in its order"
-        right += [(float(row[-1]) > 0.5) == sick for row, sick in zip(rows, truth[clinic], strict=True)]
+        right += judged(tmp_path / clinic, "new.csv", "predictions.csv", ("1", "sick"), truth[clinic])
     assert np.mean(right) >= 0.85
+    visitors = write_people(tmp_path / "again")
+    assert np.mean(judged(tmp_path / "north", "visitors.csv", "visitors-predicted.csv", ("yes",), visitors)) >= 0.85
     left = [path for path in (tmp_path / "cluster").rglob("*") if path.suffix in (".arrow", ".safetensors", ".part")]
     assert not left
