@@ -8,9 +8,9 @@ FOLDER/north/people.csv        what one knows of people, by their numbers
 FOLDER/south/stays.csv         what the other one knows of people, most of whom are the same, and whether they are sick
 FOLDER/north/visitors.csv      new people of whom both are known
 
-Of patients both have the same columns, in another order. Who is sick follows from two of them, and each clinic has seen only people
-on one side of the first: what it learns alone is of little use to the other. Numbers are scaled to a size of about 1.
-People are as tables of people are: with categories and gaps, in years and cities.
+Of patients both have the same columns, in another order. Who is sick follows from two of them, and each clinic has seen
+only people on one side of the first: what it learns alone is of little use to the other. Numbers are of a size of about
+1. People are as tables of people are: with categories and gaps, in years and cities.
 """
 
 from __future__ import annotations
