@@ -131,4 +131,4 @@ def test_the_package_shows_its_public_names_and_no_others() -> None:
     assert dir(hdcos) == sorted(hdcos.__all__)
     program = "import hdcos, hdcos.cli, hdcos.cluster; print(*dir(hdcos))"
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
-    assert shown == ["__version__", "connect", "data", "local", "nn", "tables"]
+    assert shown == ["__version__", "connect", "data", "local", "nn", "sklearn", "tables"]
