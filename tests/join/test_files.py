@@ -13,6 +13,7 @@ from hdcos.errors import InputError, PeerLost
 from hdcos.join import files, rows
 from hdcos.join.files import join_file
 from hdcos.join.rows import JoinedRows
+from hdcos.link import Link
 from join.owners import joined, plain_join, write_table
 
 pytestmark = pytest.mark.usefixtures("ideal_transfers")
@@ -123,6 +124,21 @@ def test_nothing_is_left_by_a_join_of_which_one_owner_goes_away(tmp_path, monkey
     found = joined(tables, outputs)
     assert all(isinstance(error, PeerLost) for error in found)
     assert "Nothing was written: both owners run `hdcos join` again" in str(found[0])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["n.csv", "s.csv"]
+
+
+def test_nothing_shared_is_said_to_each_owner_with_its_own_number_alone(tmp_path, monkeypatch) -> None:
+    tables, outputs = ([tmp_path / f"{name}{kind}" for name in ("n", "s")] for kind in (".csv", ".json"))
+    write_table(tables[0], ["a", "b", "c"])
+    write_table(tables[1], ["d", "e"])
+    aborted = []
+    monkeypatch.setattr(Link, "abort", lambda link, error: aborted.append(str(error)))
+    found = joined(tables, outputs)
+    for error, ids in zip(found, (3, 2), strict=True):
+        assert isinstance(error, InputError)
+        assert f"no id is in both tables, of {ids} ids here" in str(error)
+        assert "--ignore-case" in str(error)
+    assert not aborted, "what goes out with an error is for the other owner to read"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["n.csv", "s.csv"]
 
 

@@ -108,6 +108,8 @@ def test_a_meeting_is_bounded(handlers, clock) -> None:
         other = Client(handlers, "north", "east", meeting="one more")
         with pytest.raises(Refused, match="north is at 4 meetings"):
             await other.ask("attend")
+        # South was only waited for, and may meet whom it likes.
+        assert await Client(handlers, "south", "east", meeting="another").ask("attend") == {"present": False}
         clock.now += meetings.FORGET_S + 1
         assert await other.ask("attend") == {"present": False}  # the others are forgotten
         with pytest.raises(DataMissing, match="over"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 
 import numpy as np
@@ -133,7 +134,7 @@ def test_rows_that_were_prepared_differently_are_not_joined(owners, name) -> Non
     second.upload(SOUTH, name=f"south-{name}", preparation=Preparation.fit(SOUTH, DECLARED))
     if first is not second:
         second.allow_training(f"south-{name}", "me")
-    with pytest.raises(HdcosError, match=rf"rows of 'north-{name}' were prepared by .* 'south-{name}' .*hdcos prepare"):
+    with pytest.raises(HdcosError, match=rf"rows of '.*north-{name}' were prepared by .*south-{name}' .*hdcos prepare"):
         first.fit(network(), [f"north-{name}", f"south-{name}"], **OPTIONS)
 
 
@@ -164,6 +165,22 @@ def test_an_owner_who_waits_in_vain_withdraws(owners, name) -> None:
         part.preparation(0.0)
     with pytest.raises(DataMissing, match="has no part in statistics"):
         part.contributed()
+
+
+def test_an_owner_who_gives_up_when_totals_were_told_is_not_told_otherwise(owners, name, monkeypatch) -> None:
+    """The last owner comes, and is told the totals, between the first one's last look and its withdrawal."""
+    (first, me), (second, south) = owners
+    part = first.contribute(NORTH, DECLARED, name=name, owners=2, **me)
+    gave_up = part._give_up
+
+    def too_late() -> None:
+        second.contribute(SOUTH, DECLARED, name=name, owners=2, **south).preparation()
+        gave_up()
+
+    monkeypatch.setattr(part, "_give_up", too_late)
+    with pytest.raises(PeerLost, match=r"could not be withdrawn: the totals may have been told .* --collect"):
+        part.preparation(0.0)
+    assert not part.withdrawn
 
 
 def test_owners_with_other_columns_are_told(owners, name) -> None:
@@ -225,11 +242,24 @@ def test_commands_prepare_upload_train_and_name_classes(home, other, name, tmp_p
         assert "rows with labels" in output
     with connected(home) as cluster:
         cluster.fit(network(), [f"north-{name}", f"south-{name}"], name=name, **OPTIONS)
-    SOUTH.drop(columns="sick").to_csv("new.csv", index=False)
-    code, output = command("predict", name, "new.csv", "--label", "--preparation", files[0], *me)
+    SOUTH.drop(columns="sick").assign(number=[f"P {row}" for row in range(30)]).to_csv("new.csv", index=False)
+    code, output = command("predict", name, "new.csv", "--id", "number", "--label", "--preparation", files[0], *me)
     assert code == 0, output
-    assert len(output.split()) == 30
-    assert set(output.split()) <= {"no", "yes"}
+    rows = [line.split(",") for line in output.splitlines()]
+    assert rows[0] == ["number", "label"]
+    assert [row[0] for row in rows[1:]] == [f"P {row}" for row in range(30)]
+    assert {row[1] for row in rows[1:]} <= {"no", "yes"}
+    code, output = command("predict", name, "new.csv", "--id", "nummer", "--preparation", files[0], *me)
+    assert code == 1
+    assert "new.csv has no column 'nummer'; it has " in output
+    code, output = command("evaluate", name, "south.parquet", "--preparation", files[0], "--json", *me)
+    assert code == 0, output
+    report = json.loads(output)
+    assert (report["classes"], report["rows"]) == (["no", "yes"], 30)
+    assert report["accuracy"] == np.mean([row[1] for row in rows[1:]] == SOUTH["sick"])
+    code, output = command("evaluate", name, "south.parquet", *me)
+    assert code == 2
+    assert "say where the labels are" in output
     code, output = command("predict", name, "new.csv", "--preparation", "columns.toml", *me)
     assert code == 1
     assert "not a preparation" in output

@@ -16,7 +16,7 @@ from sklearn.compose import ColumnTransformer
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from hdcos.errors import InputError
-from hdcos.tables import Columns, Preparation, prepare_together
+from hdcos.tables import Columns, Preparation, prepare_together, reading
 
 DECLARED = {
     "who": "id",
@@ -204,6 +204,8 @@ def test_a_file_of_a_preparation_is_read_as_it_was_or_refused(fitted, tmp_path) 
         (json.dumps(record), "was changed after it was made"),
         (fitted.to_json()[:-9], "damaged"),
         ("[]", "damaged"),
+        ("[" * 100_000, "damaged"),
+        (json.dumps({**record, "owners": float("inf")}), "damaged"),
         (json.dumps({**record, "version": 99}), "newer hdcos"),
         (json.dumps({**record, "moments": {}}), "does not say what it knows of"),
         (json.dumps({**record, "format": "other"}), "its format is 'other'"),
@@ -306,3 +308,14 @@ def test_csv_parquet_and_memory_agree_on_any_cells(tmp_path_factory, numbers, te
     assert (found[:, 2:].sum(1) == 1).all()
     np.testing.assert_array_equal(made.apply(folder / "any.parquet"), found)
     np.testing.assert_allclose(made.apply(folder / "any.csv"), found, atol=1e-12)
+
+
+def test_features_are_made_of_as_many_rows_at_once_as_memory_is_meant_for(monkeypatch) -> None:
+    made = Preparation.fit({"street": ["a", "b"]}, {"street": {"kind": "category", "buckets": 64}})
+    monkeypatch.setattr(reading, "MOST_CELLS", 640)
+    table = {"street": [f"number {row}" for row in range(25)]}
+    pieces = list(made.pieces(table))
+    assert [len(piece) for piece in pieces] == [10, 10, 5]
+    assert np.array_equal(np.concatenate([piece.x for piece in pieces]), made.apply(table))
+    with pytest.raises(InputError, match=r"row 25 .*column 'street'.*empty"):
+        list(made.pieces({"street": [*table["street"], None]}))

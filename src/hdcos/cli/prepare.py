@@ -11,7 +11,7 @@ import click
 from hdcos.cli import common
 from hdcos.cli.columns import keep_preparation, preparation_of
 from hdcos.cli.remote import Reach, reach_cluster
-from hdcos.cluster.contribution import WAIT_S, Contribution
+from hdcos.cluster.contribution import NOT_WITHDRAWN, WAIT_S, Contribution
 from hdcos.errors import InputError
 from hdcos.tables.columns import Columns
 from hdcos.tables.preparation import Preparation
@@ -61,7 +61,8 @@ def prepare(
     owners = owners or len(clients) or None
     if owners is None and not (collect or withdraw):
         raise click.UsageError("how many owners are there? --owners N, or --client for each")
-    common.if_interrupted(lambda: "Your contribution was withdrawn: run the command again.")
+    made_part: list[Contribution] = []
+    common.if_interrupted(lambda: _next_steps(made_part))
     with reach() as cluster:
         if collect or withdraw:
             part = Contribution.made_before(cluster.transport, declared, name)
@@ -74,9 +75,17 @@ def prepare(
                 part = cluster.contribute(file, declared, name=name, owners=owners or 0, clients=clients)
             told = len(terms(declared))
             click.echo(f"{name}: {told} sums over your rows went out as shares; waiting for {owners} owners", err=True)
+        made_part.append(part)
         with _waiting(name):
             made = part.preparation(wait_s)
     keep_preparation(made, place)
+
+
+def _next_steps(parts: list[Contribution]) -> str:
+    """What to do after Ctrl-C."""
+    if parts and not parts[0].withdrawn:
+        return f"Your contribution could not be withdrawn: {NOT_WITHDRAWN}."
+    return "Nothing of your rows is left at the parties: run the command again."
 
 
 @contextmanager

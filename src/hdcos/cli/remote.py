@@ -91,7 +91,7 @@ def share_model(
 @features_option
 @click.option("--outputs", type=int, help="Of the network to be trained: 1 for two classes, which is the default.")
 @click.option("--loss", type=click.Choice(LOSSES), help="Of the training to come: squared for a regression.")
-@click.option("--allow", multiple=True, help="Another client that may train on it, and so learn of it.")
+@click.option("--allow", multiple=True, help="Another client that may train on it, and so find out any row.")
 @click.option("--join", "joined", type=common.FILE, help="What `hdcos join` wrote: upload those rows, in that order.")
 @click.option("--keep-days", type=click.FloatRange(0, min_open=True), help="Then it is removed; else as operators say.")
 @click.option("--columns", type=common.FILE, help="What the columns are: a TOML file (`hdcos columns FILE` shows one).")

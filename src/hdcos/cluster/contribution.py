@@ -27,11 +27,19 @@ LOOK_S = 0.25
 WAIT_S = 600.0
 
 
+NOT_WITHDRAWN = (
+    "the totals may have been told to the others, and rows that are changed and contributed again would tell the "
+    "difference. `hdcos prepare ... --collect` fetches the totals"
+)
+
+
 class Contribution:
     """Statistics that this owner has given, and the preparation that they become part of."""
 
     def __init__(self, transport: Transport, name: str, statistics: Statistics, owner: str | None = None) -> None:
         self._transport, self.name, self._statistics, self._owner = transport, name, statistics, owner
+        self.withdrawn = False
+        """Whether it was taken back at both parties."""
 
     @classmethod
     def make(
@@ -91,15 +99,18 @@ class Contribution:
                 if zero["complete"] and one["complete"] and zero["ids"] == one["ids"]:
                     return self._collect(zero["ids"], zero["owners"])
                 if time.monotonic() > deadline:
-                    raise PeerLost(self._who_is_missing(zero, one, wait_s))
+                    break
                 time.sleep(LOOK_S)
         except BaseException:
             self._give_up()
             raise
+        self._give_up()
+        raise PeerLost(self._who_is_missing(zero, one, wait_s))
 
     def withdraw(self) -> None:
         """Take it back; refused once an owner was told the totals."""
         self._transport.withdraw(self.name, self._owner)
+        self.withdrawn = True
 
     def _collect(self, ids: list[str], owners: int) -> Preparation:
         (zero, share0), (one, share1) = self._transport.totals(self.name, self._owner)
@@ -124,8 +135,13 @@ class Contribution:
 
     def _who_is_missing(self, zero: dict[str, Any], one: dict[str, Any], wait_s: float) -> str:
         here = [owner for owner in zero["contributed"] if owner in one["contributed"]]
-        return (
+        came = (
             f"{len(here)} of {zero['owners']} owners ({', '.join(here) or 'none'}) contributed to {self.name!r} within "
-            f"{wait_s:g} s, and yours was withdrawn: have the others run `hdcos prepare FILE --columns COLUMNS.toml "
+            f"{wait_s:g} s"
+        )
+        if not self.withdrawn:
+            return f"{came}, and yours could not be withdrawn: {NOT_WITHDRAWN}"
+        return (
+            f"{came}, and yours was withdrawn: have the others run `hdcos prepare FILE --columns COLUMNS.toml "
             f"--with {self.name} --owners {zero['owners']}` at the same time, and try again"
         )

@@ -2,7 +2,8 @@
 
 Each owner writes its file under another name first and says so. Only when the other has said the same does it get its
 name. If the connection breaks in that very moment one owner may have a file that the other lacks: it names a join that
-no other data set has, so training refuses it, and both join again.
+no other data set has, so training refuses it, and both join again. Tables that share nothing are written and forgotten
+likewise, so that nobody sees it by what is sent.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from hdcos.errors import FrameError, HdcosError, PeerLost
+from hdcos.errors import FrameError, HdcosError, InputError, PeerLost
 from hdcos.files import full_disk_named, new_file, sync_folder
 from hdcos.join.ids import read_ids
 from hdcos.join.matching import exchange, match
@@ -70,11 +71,17 @@ def join_file(
                 raise
             if exchange(link, WRITTEN) != WRITTEN:
                 raise FrameError(f"{link.peer} did not say that its joined rows are written")
-            temporary.replace(target)
+            if len(joined):
+                temporary.replace(target)
     except PeerLost as error:
         raise PeerLost(f"{str(error).rstrip('.')}. Nothing was written: both owners run `hdcos join` again") from error
     finally:
         temporary.unlink(missing_ok=True)
+    if not len(joined):  # said when the link is closed: what is raised before goes to the other owner, too
+        raise InputError(
+            f"no id is in both tables, of {len(ids):,} ids here: look at the columns that make them up at both "
+            f"owners (--id), and how they are written (--ignore-case); nothing was written"
+        )
     sync_folder(target.parent)
     return Joined(joined, len(ids), found.theirs)
 

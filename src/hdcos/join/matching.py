@@ -65,7 +65,7 @@ class Match:
     theirs: int
     """How many ids the other owner has at most."""
     places: Array = field(repr=False)
-    """Which of its own ids are shared, in the common order."""
+    """Which of its own ids are shared, in the common order; perhaps none."""
 
 
 @dataclass(frozen=True)
@@ -98,11 +98,6 @@ def match(link: Link, rules: Rules, digests: Array, workers: int | None = None) 
     mine = hashlib.sha256(b"hdcos join order" + session.salt + items[places].tobytes()).digest()
     if exchange(link, mine) != mine:
         raise FrameError(f"{link.peer} came to another order of the shared ids: both must run the join again")
-    if not len(places):
-        raise InputError(
-            f"no id is in both tables, of {len(digests):,} ids here: look at the columns that make them up at both "
-            f"owners (--id), and how they are written (--ignore-case); nothing was written"
-        )
     return Match(session.id, session.theirs, places)
 
 
@@ -247,7 +242,7 @@ def _send(link: Link, session: _Session, items: Array, threads: ThreadPoolExecut
         for piece in _slices(session.theirs, PIECE_BYTES // ITEM_BYTES)
     ]
     if count > min(len(items), session.theirs):
-        raise FrameError(f"{link.peer} names {count} shared ids, there are at most {min(len(items), session.theirs)}")
+        raise FrameError(f"{link.peer} names more shared ids than there can be")  # it reads this: no number of ours
     places = Lookup(items).find(np.concatenate(told).reshape(-1, ITEM_BYTES)[:count])
     if (places < 0).any() or len(np.unique(places)) != count:
         raise FrameError(f"{link.peer} names ids as shared that are not here, or one twice")

@@ -103,7 +103,7 @@ class Tallies:
     @staticmethod
     def _check_named(name: str, client: str, agreement: Agreement) -> None:
         if agreement.clients and client not in agreement.clients:
-            raise PolicyRefused(f"the owners of {name!r} are {list(agreement.clients)}, and {client} is none of them")
+            raise PolicyRefused(f"{client} is none of the owners who are named for {name!r}: agree on who contributes")
 
     def _check_fits(self, name: str, client: str, found: _Open, agreement: Agreement) -> None:
         """Refuse an owner who came already, is not one of them, or means something else."""
@@ -119,8 +119,8 @@ class Tallies:
         known = found.agreement
         if (known.digest, known.numbers) != (agreement.digest, agreement.numbers):
             raise InputError(
-                f"{begun} began {name!r} with another declaration of columns (digest {known.digest[:16]}) than that of "
-                f"{client} (digest {agreement.digest[:16]}): use the same [columns] section, then contribute again"
+                f"{begun} began {name!r} with another declaration of columns than that of {client}: use the same "
+                f"[columns] section, then contribute again"
             )
         if (known.owners, sorted(known.clients)) != (agreement.owners, sorted(agreement.clients)):
             raise InputError(

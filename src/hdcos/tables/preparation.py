@@ -32,7 +32,7 @@ from hdcos.tables.columns import CATEGORY, Column, Columns
 from hdcos.tables.encoding import Moments, encode_column, feature_names, places_of, scale
 from hdcos.tables.fitting import check_columns, check_label, complete, measure
 from hdcos.tables.inference import infer
-from hdcos.tables.reading import Piece, Source, read_pieces
+from hdcos.tables.reading import Piece, Source, narrow, read_pieces
 from hdcos.tables.statistics import Statistics, read_numbers
 
 FORMAT, VERSION = "hdcos-preparation", 1
@@ -155,7 +155,7 @@ class Preparation:
     def pieces(self, source: Source, labels: bool = False, where: str = "") -> Iterator[PreparedRows]:
         """The same piece by piece, for tables that may be larger than memory."""
         names = tuple(self.names)
-        for piece in read_pieces(source, where):
+        for piece in narrow(read_pieces(source, where), len(names)):
             check_columns(piece, self.columns, self.columns.names)
             yield PreparedRows(self.features(piece), self.labels(piece) if labels else None, names, (self.digest,))
 
@@ -261,7 +261,7 @@ class Preparation:
                 raise ValueError(f"it does not say what it knows of {sorted(lacking)}")
         except InputError as error:
             raise InputError(f"not a preparation that can be used: {error}") from None
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
             raise InputError(f"not a preparation of hdcos, or damaged ({type(error).__name__}: {error})") from None
         if made.digest != record.get("digest"):
             raise InputError("the preparation was changed after it was made: its digest is another. Take the original")
@@ -301,12 +301,12 @@ def prepare_together(
     except ModelError as error:
         raise InputError(f"the preparations do not belong together: {error}") from None
     digests = tuple(each.digest for each in preparations)
-    for piece in read_pieces(source, where):
+    for piece in narrow(read_pieces(source, where), len(names)):
+        copied = {name: piece.copied(name) for name in texts}
         for each in preparations:
             check_columns(piece, each.columns, known)
         features = [each.features(piece) for each in preparations]
         y = None if labelled is None else labelled.labels(piece)
-        copied = {name: piece.copied(name) for name in texts}
         yield PreparedRows(np.concatenate(features, axis=1), y, names, digests, copied)
 
 

@@ -25,6 +25,8 @@ from hdcos.tables.cells import pyarrow
 
 BLOCK_BYTES = 1 << 23
 """Of a CSV file that are read at once."""
+MOST_CELLS = 1 << 23
+"""Of features that are made at once: 64 MiB."""
 Source = Any
 """What people pass as a table: a path, a DataFrame, an Arrow table, a mapping; a list of such, or an iterator."""
 
@@ -71,6 +73,14 @@ def read_pieces(source: Source, where: str = "") -> Iterator[Piece]:
         first += len(table)
     if not first:
         raise InputError(f"{where or source if isinstance(source, str | os.PathLike) else 'the table'} has no rows")
+
+
+def narrow(pieces: Iterator[Piece], width: int) -> Iterator[Piece]:
+    """Pieces in shorter ones, whose features fit into memory: a few cells may become a thousand features each."""
+    rows = max(1, MOST_CELLS // max(1, width))
+    for piece in pieces:
+        for start in range(0, len(piece.table), rows):
+            yield Piece(piece.table.slice(start, rows), piece.where, piece.first + start)
 
 
 def _check_names(where: str, names: list[str]) -> None:

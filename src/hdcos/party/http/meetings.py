@@ -164,7 +164,7 @@ class Meetings(Handlers):
         return meeting, seat, meeting.seats[guest]
 
     def _check_number(self, client: str) -> None:
-        own = sum(client in clients for _, clients in self._meetings)
+        own = sum(client in meeting.seats for meeting in self._meetings.values())  # not where others wait for it
         if own >= MOST_OF_CLIENT or len(self._meetings) >= MOST_MEETINGS:
             what = f"{client} is at {own} meetings" if own >= MOST_OF_CLIENT else "there are as many meetings as can be"
             raise Refused(PolicyRefused(f"{what}: end one first, or wait a little"), 429, retryable=True)
