@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import secrets
 import time
 import tracemalloc
@@ -139,21 +138,19 @@ def _trims(monkeypatch, busy, looks):
     for name, value in {"KEPT_S": 6.0, "LONGEST_KEPT_S": 20.0, "LOOK_S": 1.0}.items():
         monkeypatch.setattr(node, name, value)
     monkeypatch.setattr(node, "time", SimpleNamespace(sleep=sleep, process_time=lambda: used))
-    monkeypatch.setattr(
-        ctypes, "CDLL", lambda name: SimpleNamespace(malloc_trim=lambda pad: trimmed.append((seen, pad)))
-    )
+    monkeypatch.setattr(node, "return_memory", lambda: trimmed.append(seen))
     with pytest.raises(StopIteration):
-        node._return_memory()
+        node._tidy_memory()
     return trimmed
 
 
 def test_a_node_gives_memory_back_after_a_while_without_work_and_never_between_requests(monkeypatch) -> None:
-    assert _trims(monkeypatch, lambda second: second < 3, 19) == [(9, 0)]
+    assert _trims(monkeypatch, lambda second: second < 3, 19) == [9]
     assert _trims(monkeypatch, lambda second: second % 5 == 0, 19) == []
 
 
 def test_a_node_that_always_works_gives_memory_back_now_and_then(monkeypatch) -> None:
-    assert _trims(monkeypatch, lambda second: True, 50) == [(20, 0), (40, 0)]
+    assert _trims(monkeypatch, lambda second: True, 50) == [20, 40]
 
 
 def test_the_limit_of_a_job_counts_the_rows_that_are_in_memory_and_their_order(tmp_path) -> None:

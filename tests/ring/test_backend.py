@@ -62,3 +62,13 @@ def test_the_instruction_set_can_be_capped():
 def test_kept_memory_changes_no_result():
     done = run(f"from hdcos import ring; ring.keep_memory(); {MULTIPLY} print(ring.matmul(x, x).tolist())")
     assert (done.stdout, done.stderr) == ("[[2, 2], [2, 2]]\n", "")
+
+
+def test_memory_that_is_kept_is_given_back_when_it_is_asked_for() -> None:
+    measured = "int(open('/proc/self/statm').read().split()[1]) * os.sysconf('SC_PAGE_SIZE') / 1e6"
+    done = run(
+        "import os; import numpy as np; from hdcos import ring; ring.keep_memory(); "
+        "arrays = [np.ones(1 << 17) for _ in range(200)]; last = arrays[-1]; del arrays; "
+        f"before = {measured}; ring.return_memory(); print(before - {measured})"
+    )
+    assert float(done.stdout) > 150

@@ -7,7 +7,6 @@ their folder and the cluster file: the dealer is `run_dealer` as well, a party i
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import json
 import logging
@@ -45,7 +44,7 @@ from hdcos.party.engine import Engine
 from hdcos.party.group import ALONE, GROUP, WORKER, Group, meaning, name_worker
 from hdcos.party.local_front import LocalFront
 from hdcos.party.patience import DEALER, SUM, join_s
-from hdcos.ring import keep_memory, table_hash
+from hdcos.ring import keep_memory, return_memory, table_hash
 
 TRANSFERS = hashlib.sha256(f"hdcos {__version__} material without a dealer".encode()).digest()
 """What the parties agree on for the link over which they make material."""
@@ -295,25 +294,24 @@ def tune_process() -> None:
     """What every node process wants: memory kept, and rounds that do not wait while material is unpacked."""
     keep_memory()
     sys.setswitchinterval(0.0005)
-    threading.Thread(target=_return_memory, name="memory", daemon=True).start()
+    threading.Thread(target=_tidy_memory, name="memory", daemon=True).start()
 
 
-def _return_memory() -> None:
+def _tidy_memory() -> None:
     """Give the system back the pages that nothing is left on: after a minute without work, and now and then anyway.
 
     Kept memory is cut into pieces of all sizes, so its use creeps through ever more pages while no more is in use. But
     pages that are wanted again come back one fault at a time: a batch of a large network takes four times as long.
     """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc; other libraries see to it by themselves
     used_s = time.process_time()
     idle_s = since_s = 0.0
-    while trim is not None:
+    while True:
         time.sleep(LOOK_S)
         before_s, used_s = used_s, time.process_time()
         idle_s = idle_s + LOOK_S if used_s - before_s < IDLE_USE * LOOK_S else 0.0
         since_s += LOOK_S
         if idle_s == KEPT_S or since_s >= LONGEST_KEPT_S:
-            trim(0)
+            return_memory()
             since_s = 0.0
 
 

@@ -35,7 +35,7 @@ from hdcos.party.training import Progress, Training, Viewing
 from hdcos.protocol.catalogue import Call
 from hdcos.protocol.party import Party
 from hdcos.protocol.plan import blank_share, plan
-from hdcos.ring import Array
+from hdcos.ring import Array, return_memory
 from hdcos.secure import CompiledNetwork, compile_network
 from hdcos.secure.compile import ARITHMETIC
 from hdcos.secure.labels import LABEL, plan_label
@@ -259,6 +259,9 @@ class Worker(Generic[A]):
                 self.engine.close(opened.labels.pool)
             if isinstance(opened, OpenedFunction):  # they come and go: the ledger must not grow with them
                 self._store.forget_scope(opened.allotment("shares").pool.name)
+            else:  # a model may have taken gigabytes, and the next one takes them in other pieces
+                del opened
+                return_memory()
 
     def _drop(self, command: commands.Drop) -> None:
         self._store.forget_model(command.model, command.versions)
@@ -443,6 +446,8 @@ class Worker(Generic[A]):
         finally:
             if (progress := self.jobs.pop(job, None)) is not None:
                 progress.training.close()
+                del progress
+                return_memory()
 
     # ---- the rest
 

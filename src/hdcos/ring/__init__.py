@@ -16,6 +16,7 @@ from hdcos.ring.backend import SlowKernels as SlowKernels
 from hdcos.ring.backend import backend as backend
 from hdcos.ring.backend import compact_dtype as compact_dtype
 from hdcos.ring.backend import keep_memory as keep_memory
+from hdcos.ring.backend import return_memory as return_memory
 from hdcos.ring.backend import streaming as streaming
 from hdcos.ring.comparison import dcf_share as dcf_share
 from hdcos.ring.comparison import dcf_words as dcf_words

@@ -6,6 +6,7 @@ the arguments of a kernel makes the result a Blank of the shape and dtype the re
 
 from __future__ import annotations
 
+import ctypes
 import os
 import warnings
 from collections.abc import Callable, Iterable
@@ -44,6 +45,14 @@ def keep_memory() -> None:
         import hdcos.ring._native as compiled
 
         compiled.keep_memory()
+
+
+def return_memory() -> None:
+    """Give the system back the pages that nothing is left on. They come back one fault at a time if they are wanted
+    again: for moments when they will not be."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc; other libraries see to it by themselves
+    if trim is not None:
+        trim(0)
 
 
 @cache
