@@ -434,7 +434,7 @@ def test_answers_are_what_is_described(raw, private) -> None:
     for path, methods in description["paths"].items():
         path = path.format(name="tiny", version=private.version, id="-")
         answer = methods.get("get", {}).get("responses", {}).get("200", {}).get("content", {}).get("application/json")
-        if answer is None or not answer["schema"] or "/datasets/" in path or "/-" in path:
+        if answer is None or not answer["schema"] or "/datasets/" in path or "/statistics/" in path or "/-" in path:
             continue
         for rank in (0, 1):
             status, said, _ = raw(rank, "GET", path)

@@ -111,8 +111,8 @@ def test_columns_stand_beside_columns_of_the_same_join_alone() -> None:
 
     def beside(one: str, other: str, rows: int = len(WORDS)) -> Dataset:
         sets = {
-            "a v1": Dataset(x, 3, None, "north", one),
-            "b v2": Dataset(HeldRows(y.words[:rows]), 1, None, "south", other),
+            "a v1": Dataset(x, 3, None, owner="north", join=one),
+            "b v2": Dataset(HeldRows(y.words[:rows]), 1, None, owner="south", join=other),
         }
         return join_datasets(sets, ["a v1", "b v2"], "columns")
 

@@ -89,14 +89,14 @@ def test_a_job_waits_for_a_client_who_watches_it_but_not_for_ever(monkeypatch) -
     assert not progress.waits, "nothing was shown yet"
     progress.show(1, "v1")
     assert progress.waits
-    progress.look(1)
+    progress.look(1, best=False, stop=False)
     assert not progress.waits
     progress.show(2, "v2")
     assert progress.waits
     now[0] += PATIENCE_S + 1
     assert not progress.waits
     assert not progress.watched, "nobody looks: no more models are made for looking at"
-    progress.look(2)
+    progress.look(2, best=False, stop=False)
     assert progress.watched
 
 

@@ -40,6 +40,7 @@ from hdcos.party.scheduler import Scheduler
 from hdcos.party.side_link import SideLink
 from hdcos.party.side_worker import SideWorker
 from hdcos.party.store import DISCARD, KEEP
+from hdcos.party.uploads import StoredDataset
 from hdcos.ring import table_hash
 from hdcos.testing.pair import memory_pair
 
@@ -234,7 +235,7 @@ class NotingLink(SideLink):
 
 def test_rows_stay_with_a_worker_while_a_job_is_paused_and_go_with_the_last_job_that_needs_them() -> None:
     def items(job: str, versions: Any) -> list[Any]:
-        return [SimpleNamespace(name=n, version=v, columns=None, rows=1, features=1, outputs=1) for n, v in versions]
+        return [StoredDataset(name, version, 1, 1, 1, True, "north") for name, version in versions]
 
     link = NotingLink(SimpleNamespace(job=lambda number: number, job_data=items, dataset_places=list))
     for job, datasets in (("one", [["a", "1"], ["b", "1"]]), ("two", [["b", "1"]]), ("one", [["a", "1"], ["b", "1"]])):

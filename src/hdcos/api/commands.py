@@ -264,6 +264,7 @@ class FindData(Command, frozen=True):
     where: list[str]
     preparation: str = ""
     owner: str = ""
+    join: str = ""
 
 
 class ForgetData(Command, frozen=True):

@@ -243,8 +243,8 @@ class LocalFront:
             case commands.KeepData(name, version, features, outputs, columns, preparation, owner, join):
                 held = (owner, check_names(columns, features), True, preparation, join)
                 store.begin_dataset(StoredDataset(name, version, 0, features, outputs, False, *held))
-            case commands.FindData(name, version, rows, features, outputs, columns, where, preparation, owner):
-                held = (owner, check_names(columns, features), True, preparation, "")
+            case commands.FindData(name, version, rows, features, outputs, columns, where, preparation, owner, join):
+                held = (owner, check_names(columns, features), True, preparation, join)
                 store.find_dataset(StoredDataset(name, version, rows, features, outputs, True, *held), where)
             case commands.AddRows(name, version):
                 store.add_rows(name, version, arrays.get("rows"))

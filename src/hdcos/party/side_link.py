@@ -98,7 +98,7 @@ class SideLink:
     def _give_data(self, item: StoredDataset) -> None:
         """Let it read a data set where it lies; one on a machine that cannot gets the rows from here."""
         store, names = self._store, None if item.columns is None else list(item.columns)
-        known, told = (item.name, item.version), (item.preparation, item.owner)
+        known, told = (item.name, item.version), (item.preparation, item.owner, item.join_id)
         try:
             where = store.dataset_places()
             self.ask(commands.FindData(*known, item.rows, item.features, item.outputs, names, where, *told))
