@@ -39,7 +39,11 @@ models_mb = 8192                 # of memory for all models and functions
 job_mb = 8192                    # of memory for one training job: rows, parameters, material, a step
 patience_s = 5                   # how long a request waits until the other party has it too
 mask_s = 300                     # how long a mask may be used, and a function that nobody uses stays open
-dataset_gb = 64                  # of data that one client may keep here
+dataset_gb = 64                  # of data, with the names of columns, that one client may keep here
+datasets = 256                   # that one client may keep here, with uploads that are not complete
+uploads = 32                     # of one client that are not complete, or wait until others are
+names_mb = 16                    # of names of columns in all data sets of one client
+grants = 1024                    # that one client may give to others who train on its data sets
 meeting_gb = 16                  # that two clients may send each other through this party (`hdcos join --meet`)
 keep_days = 0                    # that a data set is kept, unless its owner says less; 0: until its owner forgets it
 
@@ -86,6 +90,10 @@ class Limits(Table, frozen=True):
     patience_s: Amount = 5.0
     mask_s: Amount = 300.0
     dataset_gb: Amount = 64.0
+    datasets: Whole = 256
+    uploads: Whole = 32
+    names_mb: Amount = 16.0
+    grants: Whole = 1024
     meeting_gb: Amount = 16.0
     keep_days: Annotated[float, Meta(ge=0, lt=36500)] = 0.0
 

@@ -251,11 +251,13 @@ class Database:
         with self._lock:
             return self._database.execute(query, values).fetchall()
 
-    def _records(self, kind: type[T], table: str, order: str = "created", **wanted: Any) -> list[T]:
-        """The rows of a table, as dataclasses whose fields are columns."""
+    def _records(
+        self, kind: type[T], table: str, order: str = "created", without: Sequence[str] = (), **wanted: Any
+    ) -> list[T]:
+        """The rows of a table, as dataclasses whose fields are columns; some may be left as they are by default."""
         where = " AND ".join(f"{name} = ?" for name in wanted) or "1"
-        found = self._rows(f"SELECT * FROM {table} WHERE {where} ORDER BY {order}", *wanted.values())
-        names = [item.name for item in fields(kind)]  # type: ignore[arg-type]
+        names = [item.name for item in fields(kind) if item.name not in without]  # type: ignore[arg-type]
+        found = self._rows(f"SELECT {', '.join(names)} FROM {table} WHERE {where} ORDER BY {order}", *wanted.values())
         return [kind(**{name: _read(name, row[name]) for name in names}) for row in found]
 
     def _record(self, kind: type[T], table: str, missing: str, **wanted: Any) -> T:

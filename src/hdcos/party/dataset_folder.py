@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
@@ -118,6 +118,15 @@ class LocalFolder:
     def sweep(self) -> None:
         for path in self._folder.glob("*/.*.tmp"):
             path.unlink(missing_ok=True)
+
+    def forget_others(self, named: Container[tuple[str, str]]) -> list[Path]:
+        """Remove the files of all data sets but these, and say which they were."""
+        files = [path for kind in ("arrow", "safetensors") for path in self._folder.glob(f"*/*.{kind}")]
+        others = [path for path in files if (path.parent.name, path.stem) not in named]
+        for path in others:
+            path.unlink(missing_ok=True)
+            self.tidy(path.parent)
+        return others
 
 
 class RemoteFolder:

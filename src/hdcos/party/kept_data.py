@@ -23,12 +23,14 @@ from datetime import UTC, datetime
 
 from hdcos.checks import split_owned
 from hdcos.errors import DataMissing, InputError, PeerLost, PolicyRefused
-from hdcos.party.uploads import SILENT_S, StoredDataset, Uploads
+from hdcos.party.uploads import LIMITS, SILENT_S, StoredDataset, Uploads
 
 log = logging.getLogger("hdcos")
 DAY_S = 24 * 3600.0
 ORPHAN_S = SILENT_S
 """Rows of a job that was not begun are kept that long: their client may have gone between the two."""
+MOST_EXPIRED = 256
+"""Data sets of one owner of which it is remembered that they expired: the last ones."""
 
 
 class KeptData(Uploads):
@@ -38,9 +40,16 @@ class KeptData(Uploads):
 
     # ---- who may use them
 
-    def grant(self, owner: str, name: str, client: str) -> None:
+    def grant(self, owner: str, name: str, client: str, most: int = LIMITS.grants) -> None:
         """Let another client train on a data set, in all its versions."""
         with self._changing() as database:
+            (given,) = self._rows("SELECT count(*) FROM grants WHERE owner = ?", owner)[0]
+            if given >= most and client not in self.allowed(owner, name):
+                raise PolicyRefused(
+                    f"{owner} has let clients train on its data sets {given} times, and may {most} times: {owner} "
+                    f"forgets data sets that nobody needs (`hdcos forget`), or the operator allows more (grants in "
+                    f"node.toml)"
+                )
             database.execute("INSERT OR IGNORE INTO grants VALUES (?, ?, ?)", (owner, name, client))
 
     def allowed(self, owner: str, name: str) -> list[str]:
@@ -58,7 +67,7 @@ class KeptData(Uploads):
         """The newest version of what a client calls by this name, of those that are held by both parties; None if there
         is none yet. An error says why there will be none, and who can change that."""
         owner, name = split_owned(reference)
-        named = [item for item in self.datasets(name) if owner in ("", item.owner)]
+        named = [item for item in self.records(name) if owner in ("", item.owner)]
         usable = [item for item in named if item.complete and not item.expired and self.may_train(item, client)]
         chosen = [item for item in usable if item.owner == client and not owner] or usable
         owners = sorted({item.owner for item in chosen})
@@ -102,7 +111,7 @@ class KeptData(Uploads):
 
     def forget_dataset(self, name: str, owner: str | None = None) -> None:
         """Remove all versions of an owner's data set, and who was allowed to use it."""
-        gone = [dataset for dataset in self.datasets(name) if owner in (None, dataset.owner)]
+        gone = [dataset for dataset in self.records(name) if owner in (None, dataset.owner)]
         with self._changing(needed=True) as database:
             for each in {dataset.owner for dataset in gone} | ({owner} if owner else set()):
                 self._delete(database, "grants", owner=each, dataset=name)
@@ -122,12 +131,12 @@ class KeptData(Uploads):
 
     def forget_version(self, name: str, version: str) -> None:
         """Remove one version, which both parties have a newer one of."""
-        self._remove_quietly([dataset for dataset in self.datasets(name) if dataset.version == version])
+        self._remove_quietly([dataset for dataset in self.records(name) if dataset.version == version])
 
     def older_versions(self, held: Container[tuple[str, str]]) -> list[StoredDataset]:
         """Versions that a newer one, which both parties hold, has taken the place of and that no job uses."""
         used, newest, older = self.in_use(), set[str](), list[StoredDataset]()
-        for dataset in reversed(self.datasets()):
+        for dataset in reversed(self.records()):
             if dataset.title in newest and dataset.complete and dataset.key not in used:
                 older.append(dataset)
             if dataset.complete and dataset.key in held:
@@ -141,12 +150,12 @@ class KeptData(Uploads):
 
     def forget_rows_of(self, job: str) -> None:
         """Remove the rows that came with a job."""
-        if rows := [dataset for dataset in self.datasets() if dataset.job == job]:
+        if rows := [dataset for dataset in self.records() if dataset.job == job]:
             self._remove_quietly(rows)
 
     def forget_outdated(self) -> None:
         """Remove data sets that have expired, and rows of jobs that were not begun in time."""
-        known = self.datasets()
+        known = self.records()
         gone = [item for item in known if item.expired]
         if gone:
             used, left = self.in_use(), {item.title for item in known if not item.expired}
@@ -155,6 +164,12 @@ class KeptData(Uploads):
                 for item in gone:
                     if item.title not in left:
                         self._insert(database, "expired", owner=item.owner, name=item.name, at=item.expires)
+                for owner in {item.owner for item in gone}:
+                    database.execute(
+                        "DELETE FROM expired WHERE owner = ? AND name NOT IN "
+                        "(SELECT name FROM expired WHERE owner = ? ORDER BY at DESC LIMIT ?)",
+                        (owner, owner, MOST_EXPIRED),
+                    )
             for item in gone:
                 log.info("data set %s, version %d, has expired and is removed", item.title, item.number)
         orphans = {

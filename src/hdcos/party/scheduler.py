@@ -48,7 +48,7 @@ from hdcos.party.functions import open_command
 from hdcos.party.opened import Opened, OpenedFunction, OpenedModel
 from hdcos.party.store import ENDED, KEEP, Store, StoredJob, StoredModel, interim_name
 from hdcos.party.training import Progress
-from hdcos.party.uploads import SILENT_S, StoredDataset
+from hdcos.party.uploads import SILENT_S
 from hdcos.party.worker import Worker
 from hdcos.secure import compile_network
 from hdcos.secure.estimate import ot_traffic
@@ -93,19 +93,14 @@ def inventory(store: Store, rank: int, failures: Failures) -> Inventory:
             [
                 item.name,
                 item.version,
-                [item.rows, item.features, item.outputs, _told(item)],
+                [item.rows, item.features, item.outputs, store.said_of(item)],
             ]
-            for item in store.datasets()
+            for item in store.records()
             if item.complete
         ],
         "jobs": jobs,
         "reveals": [[item.id, [item.model, item.version, item.state]] for item in store.reveals()],
     }
-
-
-def _told(item: StoredDataset) -> str:
-    """What else of a data set both parties must have been told alike."""
-    return fingerprint(item.columns, item.owner, item.preparation, item.join_id).hex()
 
 
 class Scheduler:

@@ -258,10 +258,10 @@ class Store(KeptData):
         """The data sets that a job goes on with, in order: those it was begun with, on which its owner may train."""
         if job.data and job.data != versions:
             raise CheckpointMismatch("the job was begun with other versions of its data sets")
-        here, found = {item.key: item for item in self.datasets() if item.complete}, list[StoredDataset]()
+        found = list[StoredDataset]()
         for reference, (name, version) in zip(job.spec["datasets"], versions, strict=True):
-            item, owner = here.get((name, version)), split_owned(reference)[0]
-            if item is None or split_owned(reference)[1] != name or owner not in ("", item.owner):
+            item, owner = self.dataset(name, version), split_owned(reference)[0]
+            if item is None or not item.complete or split_owned(reference)[1] != name or owner not in ("", item.owner):
                 raise DataMissing(f"version {version} of the data set {reference!r} is not here")
             if not self.may_train(item, job.owner):
                 raise PolicyRefused(f"the owner of the data set {reference!r} did not allow {job.owner} to train on it")

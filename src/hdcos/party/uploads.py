@@ -8,7 +8,11 @@ An upload that is completed is hashed, then written again as an Arrow file: for 
 it is refused, at its beginning or at the piece that is too much, unless there is twice its room. The row that names it
 is changed when that file is whole, and the part goes last: whenever the process dies one of the two is there and the
 upload can be completed again. What is removed is marked first, then its files go, then its row: a process that dies is
-followed by one that goes on with it. Whose data sets are, and until when they are kept, is in `kept_data`.
+followed by one that goes on with it. One that is being completed goes when that has ended. Whose data sets are, and
+until when they are kept, is in `kept_data`.
+
+A record may have a megabyte of names of columns. They count as data of their owner, are limited for themselves, and
+are read by those alone who need them: `records` does without.
 
 Security  every file is one party's share: alone it says nothing. A version is drawn by the client and is the same at
           both parties, so that shares of different sharings are never put together.
@@ -17,6 +21,8 @@ Security  every file is one party's share: alone it says nothing. A version is d
 from __future__ import annotations
 
 import hashlib
+import json
+import logging
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -32,17 +38,22 @@ from hdcos.files import full_disk_named, private_folder
 from hdcos.nn.columns import Names
 from hdcos.nn.prepared import Prepared
 from hdcos.party.arrow import REMEDY, Shape
+from hdcos.party.config import Limits
 from hdcos.party.database import Database
 from hdcos.party.dataset_folder import DatasetFolder, LocalFolder, dataset_folder
+from hdcos.party.engine import fingerprint
 from hdcos.party.rows import RowSource
 from hdcos.ring import Array
 
+log = logging.getLogger("hdcos")
 UPLOAD_S, SILENT_S = 24 * 3600.0, 600.0
 """An upload to which nothing came for that long is forgotten: in any case, and where its room is needed."""
 CALLER = "caller"
 """Who prepared the rows of a cluster on this machine, if that is all that is known of them."""
 GONE = -1.0
 """Stands for the time when it expires, in the row of a data set that is being removed."""
+LIMITS = Limits()
+"""Where no operator said otherwise."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +125,7 @@ class Uploads(Database):
         self._converting = Lock()
         self._busy: set[tuple[str, str]] = set()
         """Uploads that are being completed."""
+        self._said: dict[tuple[str, str], str] = {}
 
     def _folder(self, *names: str) -> Path:
         return private_folder(self.folder.joinpath(*names))
@@ -135,29 +147,60 @@ class Uploads(Database):
 
     # ---- uploads
 
-    def begin_dataset(self, dataset: StoredDataset, most_bytes: float) -> StoredDataset:
+    def begin_dataset(self, dataset: StoredDataset, most_bytes: float, limits: Limits = LIMITS) -> StoredDataset:
         """Make room for an upload; what it becomes has the next number of its name."""
         if not dataset.rows and not dataset.by_rows:
             raise InputError("say how many rows there will be, or send the bytes row by row (by_rows)")
+        names = len(json.dumps(dataset.columns)) if dataset.columns else 0
         self._require_for(dataset, 0, 8 * dataset.words, f"this party's share of {dataset.name}")
         with self._making() as made, self._changing(heard=False) as database:
-            self._check_quota(dataset, 8 * dataset.words, most_bytes)
+            self._check_number(dataset.owner, names, limits)
+            self._check_quota(dataset, 8 * dataset.words + names, most_bytes)
             known = f"an upload of {dataset.name} with this version was begun before"
             new = replace(dataset, complete=False, number=1 + self._newest_number(dataset))
             self._insert(database, "datasets", known, **asdict(new), created=time.time())
+            self._said.pop(dataset.key, None)
             made.append(self._part(dataset))
             self._own.new_file(made[0]).close()
             return new
 
     def _newest_number(self, dataset: StoredDataset) -> int:
         """Of the versions that its owner has here under this name."""
-        others = [known for known in self.datasets(dataset.name) if known.key != dataset.key]
+        others = [known for known in self.records(dataset.name) if known.key != dataset.key]
         return max((known.number for known in others if known.owner == dataset.owner and known.complete), default=0)
+
+    def _check_number(self, owner: str, names: int, limits: Limits) -> None:
+        """PolicyRefused if an owner has as many data sets or uploads as it may, or their columns too long names."""
+        kept, begun = self._rows("SELECT count(*), total(NOT complete) FROM datasets WHERE owner = ?", owner)[0]
+        remedy = f"{owner} forgets some first (`hdcos datasets`, `hdcos forget`), or the operator allows more"
+        if begun >= limits.uploads:
+            raise PolicyRefused(
+                f"{owner} has begun {begun:g} uploads that are not complete, and {limits.uploads} may be: "
+                f"{owner} completes or forgets some first (`hdcos datasets`, `hdcos forget`), or the operator allows "
+                f"more (uploads in node.toml)"
+            )
+        if kept >= limits.datasets:
+            raise PolicyRefused(
+                f"{owner} has {kept} data sets and uploads here, and may have {limits.datasets}: {remedy} (datasets in "
+                f"node.toml)"
+            )
+        if (held := self._name_bytes(owner)) + names > 1e6 * limits.names_mb:
+            raise PolicyRefused(
+                f"the names of columns in data sets of {owner} take {held / 1e6:.3g} of {limits.names_mb:g} MB, and "
+                f"these would be {names / 1e6:.3g} MB more: {owner} gives columns shorter names, or {remedy} "
+                f"(names_mb in node.toml)"
+            )
+
+    def _name_bytes(self, owner: str) -> int:
+        """Bytes that names of columns take, of all data sets of an owner."""
+        wanted = "SELECT total(length(columns)) FROM datasets WHERE owner = ? AND columns != 'null'"
+        return int(self._rows(wanted, owner)[0][0])
 
     def _check_quota(self, dataset: StoredDataset, size: int, most_bytes: float) -> None:
         """PolicyRefused if an owner would keep too much with this many bytes of one data set."""
-        others = [known for known in self.datasets() if known.owner == dataset.owner]
+        others = [known for known in self.records() if known.owner == dataset.owner]
         held = sum(8 * known.words or self.received(known) for known in others if known.key != dataset.key)
+        held += self._name_bytes(dataset.owner)
         if held + size > most_bytes:
             raise PolicyRefused(
                 f"{dataset.owner} may keep {most_bytes / 1e9:g} GB of data here, has {held / 1e9:.3g} GB, and this "
@@ -196,8 +239,8 @@ class Uploads(Database):
     def complete_dataset(self, dataset: StoredDataset, digest: str, number: int = 0) -> None:
         """Check what arrived against its hash, and keep it; with a number, if the other party has had more versions."""
         with self._converting:  # one at a time; a client that asks twice finds it done
-            found = [known for known in self.datasets(dataset.name) if known.version == dataset.version]
-            if found and found[0].complete:
+            known = self.dataset(*dataset.key)
+            if known is not None and known.complete:
                 return
             with self._lock:
                 received, row = self.received(dataset), 8 * dataset.width
@@ -208,11 +251,15 @@ class Uploads(Database):
                 self._busy.add(dataset.key)
             try:
                 number = max(number, dataset.number, 1 + self._newest_number(whole))
-                self._convert(replace(whole, number=number), digest)
+                done = self._convert(replace(whole, number=number), digest)
             finally:
                 self._busy.discard(dataset.key)
+            if not done:
+                self.finish_removing()
+                raise DataMissing(f"{dataset.name} was forgotten before it was complete")
 
-    def _convert(self, dataset: StoredDataset, digest: str) -> None:
+    def _convert(self, dataset: StoredDataset, digest: str) -> bool:
+        """Write an upload as a data set; whether its owner still wanted it then."""
         part, name, version = self._part(dataset), dataset.name, dataset.version
         with part.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != digest:
@@ -228,9 +275,7 @@ class Uploads(Database):
                 ).rowcount
             part.unlink(missing_ok=True)
             self._own.tidy(part.parent)  # where data sets are kept elsewhere
-        if not done:  # its owner forgot it meanwhile
-            self._kept_in.forget(name, version)
-            raise DataMissing(f"{name} was forgotten before it was complete")
+        return bool(done)
 
     # ---- data sets
 
@@ -238,6 +283,28 @@ class Uploads(Database):
         """All versions, newest last."""
         found = self._records(StoredDataset, "datasets", **({} if name is None else {"name": name}))
         return [dataset for dataset in found if dataset.expires != GONE]
+
+    def records(self, name: str | None = None) -> list[StoredDataset]:
+        """The same without the names of columns, which may be long: for all who do not train on them."""
+        wanted = {} if name is None else {"name": name}
+        found = self._records(StoredDataset, "datasets", without=["columns"], **wanted)
+        return [dataset for dataset in found if dataset.expires != GONE]
+
+    def dataset(self, name: str, version: str) -> StoredDataset | None:
+        """One version, if it is here."""
+        found = self._records(StoredDataset, "datasets", name=name, version=version)
+        return found[0] if found and found[0].expires != GONE else None
+
+    def said_of(self, dataset: StoredDataset) -> str:
+        """What both parties must have been told alike of a data set besides its shape: made once, and remembered."""
+        with self._lock:
+            if dataset.key not in self._said:
+                known = self.dataset(*dataset.key)
+                if known is None:  # forgotten a moment ago
+                    return ""
+                told = fingerprint(known.columns, known.owner, known.preparation, known.join_id)
+                self._said[dataset.key] = told.hex()
+            return self._said[dataset.key]
 
     def dataset_rows(self, dataset: StoredDataset) -> RowSource:
         """The rows of a data set, of which none is read yet."""
@@ -260,21 +327,26 @@ class Uploads(Database):
     def finish_removing(self) -> int:
         """Remove what is marked, and say how many; PeerLost if a place far away does not answer now, and then it stays
         marked."""
-        marked = self._records(StoredDataset, "datasets", expires=GONE)
-        for dataset in marked:
-            self._part(dataset).unlink(missing_ok=True)
+        removed = 0
+        for dataset in self._records(StoredDataset, "datasets", without=["columns"], expires=GONE):
+            with self._lock:  # an upload without its part is not completed
+                if dataset.key in self._busy:  # who completes it goes on here, or the next start does
+                    continue
+                self._part(dataset).unlink(missing_ok=True)
             for folder in self._folders:
                 folder.forget(*dataset.key)
             with self._changing(heard=False, needed=True) as database:
                 self._delete(database, "datasets", name=dataset.name, version=dataset.version)
-        return len(marked)
+                self._said.pop(dataset.key, None)
+            removed += 1
+        return removed
 
     # ---- room
 
     def forget_silent(self, silent_s: float | None = None) -> None:
         """Forget uploads to which nothing came for that long; nobody goes on with the rows of a job after a while."""
         with self._lock:
-            for dataset in [known for known in self.datasets() if not known.complete]:
+            for dataset in [known for known in self.records() if not known.complete]:
                 part, busy = self._part(dataset), dataset.key in self._busy
                 usual_s = SILENT_S if dataset.job else UPLOAD_S
                 limit = time.time() - (usual_s if silent_s is None else silent_s)
@@ -282,11 +354,17 @@ class Uploads(Database):
                     self.remove([dataset])
 
     def sweep_uploads(self) -> None:
-        """At the start of a party: parts that no record names, or that were not removed when they were complete."""
+        """At the start of a party: files that no record names, and parts that were not removed when they were complete.
+
+        Another place that the operator named may hold what is not this party's: there nothing is taken for left over.
+        """
         for folder in self._folders:
             folder.sweep()
-        known = {self._part(dataset) for dataset in self.datasets() if not dataset.complete}
-        for path in (self.folder / "datasets").rglob("*.part"):
+        named = {(row["name"], row["version"]) for row in self._rows("SELECT name, version FROM datasets")}
+        for path in self._own.forget_others(named):
+            log.warning("%s, which no record names, is removed", path)
+        known = {self._part(dataset) for dataset in self.records() if not dataset.complete}
+        for path in list((self.folder / "datasets").rglob("*.part")):  # folders go meanwhile
             if path not in known:
                 path.unlink(missing_ok=True)
                 self._own.tidy(path.parent)

@@ -7,11 +7,13 @@ on, and one name of it, tell of others' as well.
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from typing import Any
 
 from hdcos.api import answers, requests
 from hdcos.errors import DataMissing, InputError, PolicyRefused
 from hdcos.nn.columns import check_names
+from hdcos.party.batcher import Refused
 from hdcos.party.http.api import Api, Call, Endpoint, Handlers
 from hdcos.party.store import StoredDataset
 
@@ -26,30 +28,43 @@ class Datasets(Handlers):
 
     def __init__(self, api: Api) -> None:
         super().__init__(api)
-        self._completing: dict[tuple[str, str], asyncio.Task[None]] = {}
-        """Uploads that are being written as data sets: one thread for each, however often it is asked."""
+        self._completing: dict[tuple[str, str], tuple[str, asyncio.Task[None]]] = {}
+        """Uploads that are being written as data sets, or wait for that, and whose they are."""
+        self._turn, self._turns = asyncio.Lock(), defaultdict[str, asyncio.Lock](asyncio.Lock)
+        """One thread writes, clients take turns, and who waits holds none: others need the threads of this party."""
 
     @Endpoint("GET", "/v2/datasets", "upload or train", "all data sets that you may train on")
     async def all(self, call: Call[None]) -> answers.Datasets:
-        mine = [item for item in self._store.datasets() if self._store.may_train(item, call.client)]
-        return {"datasets": [self._describe(dataset, call.client) for dataset in mine]}
+        return {"datasets": await self._list(call)}
 
     @Endpoint("GET", ONE, "upload or train", "the data sets of one name")
     async def one(self, call: Call[None]) -> answers.DatasetVersions:
-        named = self._store.datasets(call.name)
-        if not named:
+        if not await asyncio.to_thread(self._store.records, call.name):
             raise DataMissing(f"no data set is named {call.name!r}")
-        versions = [item for item in named if self._store.may_train(item, call.client)]
+        versions = await self._list(call, call.name)
         if not versions:
             raise PolicyRefused(f"{call.name} belongs to another client")
-        return {"versions": [self._describe(dataset, call.client) for dataset in versions]}
+        return {"versions": versions}
+
+    async def _list(self, call: Call[None], name: str | None = None) -> list[answers.Dataset]:
+        """What a client may train on, all or of one name: the names of columns, which may be long, of these alone."""
+
+        def look() -> list[answers.Dataset]:
+            usable = [item for item in self._store.records(name) if self._store.may_train(item, call.client)]
+            found = [self._store.dataset(*item.key) for item in usable]
+            return [self._describe(item, call.client) for item in found if item is not None]
+
+        described = await asyncio.to_thread(look)
+        call.hold(sum(len(column) for item in described for column in item["columns"] or ()))
+        return described
 
     @Endpoint("POST", "/v2/grants", "upload", "let another client train on a data set", status=201)
     async def grant(self, call: Call[requests.GrantRequest]) -> answers.Nothing:
         """The owner of a data set lets another client train on it: a client that trains on data learns of it."""
         body = await call.read()
-        self._owned(call, body.dataset)
-        await asyncio.to_thread(self._store.grant, call.client, body.dataset, body.client)
+        await self._owned(call, body.dataset)
+        most = self._api.limits.grants
+        await asyncio.to_thread(self._store.grant, call.client, body.dataset, body.client, most)
         self._api.audit(call.client, "allow training", body.dataset, body.client)
         return {}
 
@@ -69,13 +84,13 @@ class Datasets(Handlers):
             raise InputError("rows that were prepared have columns with names: send them along (columns)")
         if 8 * dataset.words > MOST_BYTES:
             raise InputError(f"a data set has at most {MOST_BYTES} bytes, not {8 * dataset.words}")
-        begun = await asyncio.to_thread(self._store.begin_dataset, dataset, self._most_bytes)
+        begun = await asyncio.to_thread(self._store.begin_dataset, dataset, self._most_bytes, self._api.limits)
         self._api.audit(call.client, "upload", begun.name, f"{begun.rows or 'some'} rows, version {begun.number}")
         return self._describe(begun, call.client)
 
     @Endpoint("PUT", VERSION, "upload", "go on with an upload")
     async def add(self, call: Call[bytes], query: requests.UploadQuery) -> answers.Received:
-        dataset, content = self._upload(call), await call.bytes()
+        dataset, content = await self._upload(call), await call.bytes()
         if not content:
             raise InputError("the body holds no bytes of the data set")
         if query.offset + len(content) > MOST_BYTES:
@@ -86,16 +101,31 @@ class Datasets(Handlers):
     @Endpoint("POST", f"{VERSION}/complete", "upload", "end an upload")
     async def complete(self, call: Call[requests.CompleteRequest]) -> answers.Dataset:
         """Check and keep what arrived. A large upload takes its time: until `complete` is true, ask again."""
-        dataset, body = self._upload(call), await call.read()
-        task = self._completing.get(dataset.key)
-        if task is None:
-            work = asyncio.to_thread(self._store.complete_dataset, dataset, body.sha256, body.number)
-            self._completing[dataset.key] = task = asyncio.create_task(work)
+        dataset, body = await self._upload(call), await call.read()
+        if dataset.key not in self._completing:
+            self._check_waiting(call.client)
+            task = asyncio.create_task(self._complete(dataset, body))
+            self._completing[dataset.key] = call.client, task
             task.add_done_callback(lambda ended: self._completed(dataset.key, ended))
+        _, task = self._completing[dataset.key]
         await asyncio.wait([task], timeout=COMPLETE_S)
         if task.done():
             task.result()
-        return self._describe(self._upload(call), call.client)
+        known = await asyncio.to_thread(self._store.dataset, *dataset.key)
+        if known is None:
+            raise DataMissing(f"{dataset.name} was forgotten before it was complete")
+        return self._describe(known, call.client)
+
+    def _check_waiting(self, client: str) -> None:
+        """Forgotten ones still wait for their turn: of those the limit of uploads that are begun knows nothing."""
+        waiting, most = sum(owner == client for owner, _ in self._completing.values()), self._api.limits.uploads
+        if waiting >= most:
+            text = f"{waiting} uploads of {client} wait until they are complete, and {most} may: wait for some of them"
+            raise Refused(PolicyRefused(text), 429, retryable=True)
+
+    async def _complete(self, dataset: StoredDataset, body: requests.CompleteRequest) -> None:
+        async with self._turns[dataset.owner], self._turn:
+            await asyncio.to_thread(self._store.complete_dataset, dataset, body.sha256, body.number)
 
     def _completed(self, key: tuple[str, str], task: asyncio.Task[None]) -> None:
         """Who still waits is told how it ended; who asks later finds the data set, or has it tried again."""
@@ -109,7 +139,7 @@ class Datasets(Handlers):
         await asyncio.to_thread(self._store.finish_removing)  # what could not be removed the last time
         name = call.name
         if not self._store.expired_at(call.client, name):  # of which nothing is left but who may use it
-            self._owned(call, name)
+            await self._owned(call, name)
         await asyncio.to_thread(self._store.forget_dataset, name, call.client)
         self._api.audit(call.client, "forget data set", name)
         return {}
@@ -117,21 +147,22 @@ class Datasets(Handlers):
     @Endpoint("DELETE", VERSION, "upload", "give an upload up")
     async def give_up(self, call: Call[None]) -> answers.Nothing:
         """An upload that will not be completed, or was completed here alone: its bytes go, other versions stay."""
-        dataset = self._upload(call)
+        dataset = await self._upload(call)
         await asyncio.to_thread(self._store.remove, [dataset])
         self._api.audit(call.client, "give up upload", dataset.name)
         return {}
 
-    def _owned(self, call: Call[Any], name: str) -> list[StoredDataset]:
-        """All versions of a data set of the client that asks."""
-        versions = [dataset for dataset in self._store.datasets(name) if dataset.owner == call.client]
+    async def _owned(self, call: Call[Any], name: str) -> list[StoredDataset]:
+        """All versions of a data set of the client that asks, without the names of their columns."""
+        named = await asyncio.to_thread(self._store.records, name)
+        versions = [dataset for dataset in named if dataset.owner == call.client]
         if not versions:
             raise DataMissing(f"no data set of {call.client} is named {name!r}")
         return versions
 
-    def _upload(self, call: Call[Any]) -> StoredDataset:
+    async def _upload(self, call: Call[Any]) -> StoredDataset:
         """The version of a data set that a path names."""
-        for dataset in self._owned(call, call.name):
+        for dataset in await self._owned(call, call.name):
             if dataset.version == call.version:
                 return dataset
         raise DataMissing("no upload with this version was begun")
