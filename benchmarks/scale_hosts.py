@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from hdcos import nn
 from hdcos.link.cluster_file import ClusterFile
 
 RTT_MS, MBPS, WORKERS = 4.0, 1000.0, 3
-ROWS, REQUESTS, PATIENCE_S = 16, 100, 120.0
+ROWS, REQUESTS, CLIENTS, PATIENCE_S = 16, 300, 6, 120.0
 HOST = {"party0": 0, "party1": 1, "dealer": 1}
 EXAMPLE = Path(__file__).parent.parent / "deploy" / "haproxy.cfg"
 MODEL = nn.models.mlp([12, 16, 3], "cos", "hadamard", seed=1)
@@ -124,10 +125,14 @@ def ask(nodes: Nodes, seed: int) -> dict[str, Any]:
         limit = time.monotonic() + PATIENCE_S
         while not nodes.starts(WORKERS - 1) and time.monotonic() < limit:
             time.sleep(0.2)
-        private, errors = cluster.share(MODEL, "served"), []
-        for _ in range(REQUESTS):
-            rows = generator.uniform(-1, 1, (ROWS, 12))
-            errors.append(float(np.abs(private.predict(rows, mode="shares") - MODEL(rows)).max()))
+        private = cluster.share(MODEL, "served")
+
+        def error(number: int) -> float:
+            rows = np.random.default_rng([seed, number]).uniform(-1, 1, (ROWS, 12))
+            return float(np.abs(private.predict(rows, mode="shares") - MODEL(rows)).max())
+
+        with ThreadPoolExecutor(CLIENTS) as pool:  # several at once: one alone is answered by the first pair
+            errors = list(pool.map(error, range(REQUESTS)))
         trained = cluster.fit(MODEL, x, y, name="trained", **TRAINING).predict(x)
         expected = one.fit(MODEL, x, y, **TRAINING).predict(x)
         workers = [nodes.workers(rank) for rank in (0, 1)]
