@@ -326,6 +326,7 @@ BLOCKS = {
     "compare": lambda: proof("compare", without="PART=networks"),
     "compared": compared,
     "scale": lambda: proof("scale"),
+    "owners": lambda: proof("tables"),
     "service": lambda: proof("service"),
     "paper": lambda: proof("paper"),
     "offline": lambda: proof("offline"),
