@@ -5,14 +5,16 @@ cheapest: a difference that the rows cannot show is not worth paying for on shar
 suggested is that of the rows it was not trained on, each of which judged it once. It was chosen among a few by the same
 rows, so that it is a little too good to be true, by less than its standard error as a rule.
 
+Epochs are those of the rows that were looked at. Where there are more, as many steps as were tried are fewer epochs.
+
 What is found depends on the seed alone as long as the time suffices, and `tried` and `skipped` say whether it did.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from math import sqrt
+from dataclasses import dataclass, replace
+from math import ceil, sqrt
 from time import monotonic
 
 import numpy as np
@@ -73,6 +75,19 @@ class Suggestion:
     def regression(self) -> bool:
         return self.chosen.candidate.loss == "squared"
 
+    def settings(self, rows: int) -> Candidate:
+        """Those of a run on this many rows, with the features of all owners."""
+        chosen = self.chosen.candidate
+        return chosen.whole.lasting(ceil(chosen.epochs * min(1.0, self.rows / rows)))
+
+    def in_unit(self, unit: float) -> Suggestion:
+        """The same of numbers to be guessed that were divided by a unit: errors as they were before."""
+        results = tuple(
+            replace(each, score=unit * each.score, error=unit * each.error, loss=unit**2 * each.loss)
+            for each in self.results
+        )
+        return replace(self, results=results, chosen=results[self.results.index(self.chosen)])
+
 
 def find_settings(
     x: ArrayLike,
@@ -81,20 +96,25 @@ def find_settings(
     budget_s: float = 60.0,
     seed: int = 0,
     note: Callable[[int, int, str], None] = lambda done, of, what: None,
+    scaled: bool | None = None,
+    classes: int | None = None,
+    others: int = 0,
 ) -> Suggestion:
-    """Try settings on rows and labels (or numbers to be guessed); `note` hears how far it is."""
+    """Try settings on rows and labels (or numbers to be guessed); `note` hears how far it is.
+
+    Rows that are `scaled` are taken as they are; unless it is said, a look at them tells. There are as many `classes`
+    as these rows have, unless more are known. `others` are features of these rows that other owners have.
+    """
     began, seed = monotonic(), check_whole(seed, "seed", 0)
     if not budget_s > 0:
         raise InputError(f"the time to try settings in is more than 0 seconds, got {budget_s}")
     rows = _check_rows(x, y)
-    losses, outputs = _losses(rows.y, loss)
+    losses, outputs = _losses(rows.y, loss, classes)
     order = np.random.default_rng(seed).permutation(len(rows))[:MOST_ROWS]
     rows = rows.part(order)
-    deviation, means = rows.x.std(0), rows.x.mean(0)
-    scaled = bool((np.abs(means) < 0.5).all() and ((deviation > 0.2) & (deviation < 3) | (deviation == 0)).all())
-    if losses == ("squared",):
-        scaled = scaled and bool(np.abs(rows.y).max() < 8)
-    known = sorted(candidates(rows.x.shape[1], outputs, losses, len(rows), scaled), key=_turn)
+    scaled = _looks_scaled(rows, losses) if scaled is None else scaled
+    others = check_whole(others, "others", 0)
+    known = sorted(candidates(rows.x.shape[1], outputs, losses, len(rows), scaled, others), key=_turn)
     if not known:
         raise InputError("no network that is tried here can be trained on shares with these columns")
     first, tried = _sort_out(known, rows, seed, began + FIRST_PART * budget_s, note)
@@ -116,24 +136,32 @@ def _check_rows(x: ArrayLike, y: ArrayLike) -> Rows:
     return Rows(rows, labels.astype(np.float64))
 
 
-def _losses(y: Array, loss: str | None) -> tuple[tuple[str, ...], int]:
+def _looks_scaled(rows: Rows, losses: tuple[str, ...]) -> bool:
+    """Whether columns, and numbers to be guessed, are of about size 1 as they are."""
+    deviation, means = rows.x.std(0), rows.x.mean(0)
+    scaled = (np.abs(means) < 0.5).all() and ((deviation > 0.2) & (deviation < 3) | (deviation == 0)).all()
+    return bool(scaled and (losses != ("squared",) or np.abs(rows.y).max() < 8))
+
+
+def _losses(y: Array, loss: str | None, known: int | None = None) -> tuple[tuple[str, ...], int]:
     """The losses that are tried, and the outputs of a network; of numbers that are no classes, a regression."""
     if loss is not None and loss not in LOSSES:
         raise InputError(f"no loss is called {loss!r}: choose from {', '.join(LOSSES)}")
     kinds = np.unique(y)
-    classes = bool((kinds == np.rint(kinds)).all()) and len(kinds) <= MOST_CLASSES
-    if loss == "squared" or (loss is None and not classes):
+    whole = known is not None or (bool((kinds == np.rint(kinds)).all()) and len(kinds) <= MOST_CLASSES)
+    if loss == "squared" or (loss is None and not whole):
         return ("squared",), 1
-    if not (kinds == np.arange(len(kinds))).all():
+    if known is None and not (kinds == np.arange(len(kinds))).all():
         raise InputError(
             f"labels are whole numbers from 0 on without gaps, these are {kinds[:8].tolist()}"
             f"{'...' if len(kinds) > 8 else ''}; for a regression say loss squared"
         )
     if len(kinds) < 2:
         raise InputError("all rows have the same label: there is nothing to learn")
-    if len(kinds) == 2 and loss != "softmax":
+    count = len(kinds) if known is None else known
+    if count == 2 and loss != "softmax":
         return ("logistic",), 1
-    return ("softmax", "logistic") if loss is None else (loss,), len(kinds)
+    return ("softmax", "logistic") if loss is None else (loss,), count
 
 
 def _turn(candidate: Candidate) -> tuple[int, ...]:
@@ -162,7 +190,7 @@ def _sort_out(
         found.append((min(outcome.losses, default=np.inf), number))
     alive = [(loss, number) for loss, number in found if np.isfinite(loss)]
     kept = [known[number] for _, number in sorted(alive)[:KEPT]]
-    simple = [known[number] for _, number in sorted(alive) if len(known[number].sizes) == 2][:BASELINES]
+    simple = [known[number] for _, number in sorted(alive) if known[number].single][:BASELINES]
     return simple + [candidate for candidate in kept if candidate not in simple], len(found)
 
 

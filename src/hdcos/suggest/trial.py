@@ -63,7 +63,8 @@ def run_trial(
     model, outputs = candidate.network(seed), candidate.sizes[-1]
     plan = training_plan(model, candidate.loss)
     targets = one_hot(scaling.targets(train.y) if regression else train.y, outputs, candidate.loss)
-    x, limit = scaling.rows(judge.x), (2 * LARGEST_TARGET if regression else LARGEST_LOGIT) / LOGIT_ROOM
+    limit = (2 * LARGEST_TARGET if regression else LARGEST_LOGIT) / (LOGIT_ROOM * candidate.room)
+    x = scaling.rows(judge.x)
     learned = scaling.rows(train.x[:LOOKED_AT])
     losses: list[float] = []
     scores: list[float] = []
