@@ -238,7 +238,8 @@ def _plain(settings: dict[str, Any], x: Array, y: Array) -> nn.Network:
     model = nn.models.mlp(given["sizes"], "cos", given["structure"], given["seed"])
     targets = one_hot(y, given["sizes"][-1], training["loss"])
     known = {name: training[name] for name in ("momentum", "weight_decay", "loss", "seed", "epochs", "batch_size")}
-    return plain_fit(model, x, targets, rate=lambda epoch: training["lr"], **known)
+    average = training.get("average", 0)
+    return plain_fit(model, x, targets, rate=lambda epoch: training["lr"], average=average, **known)
 
 
 def _classes(logits: Array) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -35,7 +36,6 @@ def few(monkeypatch):
     monkeypatch.setattr("hdcos.suggest.search.FIRST_STEPS", 20)
     monkeypatch.setattr("hdcos.suggest.search.LAST_STEPS", 60)
     monkeypatch.setattr("hdcos.suggest.search.KEPT", 1)
-    monkeypatch.setattr("hdcos.suggest.search.BASELINES", 1)
     monkeypatch.delenv("HDCOS_CLUSTER", raising=False)
 
 
@@ -105,8 +105,9 @@ def test_rows_of_several_owners_are_counted_and_take_as_many_steps(table, monkey
     settings, report = read_config(file.with_name("run.toml")), json.loads(result.output)
     assert named_data(settings["data"]) == ["north", "acme/south"]
     assert settings["output"] == {"name": "run"}
-    tried = report["chosen"]["settings"]["epochs"]
-    assert settings["training"]["epochs"] == report["trains"]["epochs"] == -(-tried // 4)
+    tried, training = report["chosen"]["settings"], settings["training"]
+    assert (training["epochs"], training["batch_size"]) == (tried["epochs"], 4 * tried["batch_size"])
+    assert training.get("average", 0) == training["epochs"] // 2
     assert "training on 400 rows" in file.with_name("run.toml").read_text()
     alone = suggest(file, "--preparation", prepared, "--name", "north", "--rows", "acme/south", "--model", "sickness")
     assert alone.exit_code == 0, alone.output
@@ -148,7 +149,7 @@ def test_rates_fall_with_features_that_were_not_tried() -> None:
     assert (wide.whole.sizes, wide.whole.lr, wide.room) == ((40, 64, 64, 1), 0.025, 1)
     assert wide.price == Candidate((40, 64, 64, 1), "hadamard", "logistic", 0.1, 32).price
     hidden = Candidate((10, 32, 1), "dense", "logistic", 0.1, 32, others=30)
-    assert (hidden.whole.sizes, hidden.whole.lr) == ((40, 32, 1), 0.1)
+    assert (hidden.whole.sizes, hidden.whole.lr) == ((40, 32, 1), 0.025)
     for each in candidates(10, 1, ("logistic",), 500, scaled=True, others=30):
         nn.models.mlp(each.whole.sizes, "cos", each.structure)
 
@@ -165,12 +166,15 @@ def test_a_regression_is_judged_in_the_unit_of_its_label(tmp_path) -> None:
     assert read_config(tmp_path / "run.toml")["training"]["loss"] == "squared"
 
 
-def test_a_sample_of_many_rows_is_trained_for_as_many_steps(monkeypatch) -> None:
+def test_many_rows_are_trained_on_for_as_many_steps_as_few() -> None:
     x = GENERATOR.normal(size=(100, 3))
     found = find_settings(x, (x[:, 0] > 0).astype(int), budget_s=5)
-    assert found.settings(100).epochs == found.chosen.candidate.epochs
-    assert found.settings(1000).epochs == -(-found.chosen.candidate.epochs // 10)
-    assert found.settings(10**9).epochs == 1
+    tried = found.chosen.candidate
+    assert found.settings(100) == tried
+    assert found.settings(1000) == replace(tried, batch_size=100), "larger batches first"
+    more = found.settings(10_000)
+    assert more.batch_size == space.LARGE
+    assert more.epochs == max(1, -(-12.8 * tried.epochs // 100)), "then fewer epochs"
 
 
 def test_data_sets_are_found_as_the_parties_find_them() -> None:

@@ -33,6 +33,10 @@ from hdcos.suggest.search import MOST_ROWS
 from hdcos.suggest.sources import count_features, count_rows
 from hdcos.tables.preparation import Preparation, PreparedRows
 
+CAUTION = 3.0
+"""Standard errors by which a costlier network must be better where others have rows or columns that cannot be tried:
+the best of a dozen is lucky by one or two."""
+
 
 @click.command(short_help="Try settings of training on your own rows.")
 @file_argument
@@ -110,7 +114,9 @@ def suggest(
     else:
         train = file if output is None else Path(os.path.relpath(file, output.parent))
         place = FileSource(train, own.count, label, features, None if own.prepared is None else own.prepared.columns)
-    known: dict[str, Any] = {"others": place.others or 0, "scaled": True} if isinstance(place, DataSets) else {}
+    known: dict[str, Any] = {}
+    if isinstance(place, DataSets):
+        known = {"scaled": True, "others": place.others or 0, "caution": CAUTION if len(named) > 1 else 1.0}
     known |= {} if own.prepared is None else {"scaled": True, "classes": own.classes}
     with common.about(file), _showing() as note:
         found = find_settings(own.x, own.y, loss, budget_s, seed, note, **known).in_unit(own.unit)

@@ -2,8 +2,8 @@
 
 Where others have features of the same rows, only the caller's own are tried, and `whole` is what is trained: the first
 layer takes all features, a Hadamard-Diagonal one is as wide as they need. The curvature of a loss grows with what a
-layer reads, so the rate falls with it: a single layer's by the part of the features that were tried, but not below what
-is stable for so many features of variance 1, a Hadamard-Diagonal network's by the part of its width.
+layer reads, so the rate falls with it: by the part of the features that were tried, or of the width of a
+Hadamard-Diagonal network; but a single layer's not below what is stable for so many features of variance 1.
 """
 
 from __future__ import annotations
@@ -50,6 +50,11 @@ class Candidate:
     """Features of other owners, which stand beside those that are tried."""
 
     @property
+    def average(self) -> int:
+        """The last epochs, half of them, whose mean the weights are: the noise of batches cancels, at no cost."""
+        return averaged_epochs(self.epochs)
+
+    @property
     def single(self) -> bool:
         """Whether it is one layer alone."""
         return len(self.sizes) == 2
@@ -88,7 +93,7 @@ class Candidate:
             lr = min(self.lr, max(self.lr * tried / features, stable))
         else:
             width = hadamard_width(features) if self.structure == "hadamard" else hidden[0]
-            lr = self.lr * hidden[0] / width
+            lr = self.lr * (hidden[0] / width if self.structure == "hadamard" else tried / features)
             hidden = [width] * len(hidden)
         rounded = float(f"{lr:.3g}")
         return replace(self, sizes=(features, *hidden, outputs), lr=rounded, others=0)
@@ -110,6 +115,11 @@ def _least(sizes: tuple[int, ...], structure: str, batch: int, loss: str) -> flo
         return least_rate(nn.models.mlp(sizes, "cos", structure), batch, loss, MOMENTUM)
     except ModelError:
         return inf
+
+
+def averaged_epochs(epochs: int) -> int:
+    """How many of the last epochs of a run are averaged over."""
+    return epochs // 2
 
 
 def hadamard_width(features: int) -> int:

@@ -47,6 +47,7 @@ def render(suggestion: Suggestion, source: FileSource | DataSets) -> str:
         f"lr = {chosen.lr}",
         f"momentum = {chosen.momentum}",
         f"weight_decay = {chosen.weight_decay}",
+        *([f"average = {chosen.average}"] if chosen.average else []),
         f"loss = {text(chosen.loss)}",
         f"seed = {suggestion.seed}",
         "",

@@ -1,11 +1,17 @@
 """Many candidates on few rows, then the best of them on all rows by cross-validation, within a time.
 
-Of those whose score is within one standard error of the best, the one is suggested whose private predictions are the
-cheapest: a difference that the rows cannot show is not worth paying for on shares. The score of the one that is
-suggested is that of the rows it was not trained on, each of which judged it once. It was chosen among a few by the same
-rows, so that it is a little too good to be true, by less than its standard error as a rule.
+Of those whose score is within one standard error of the best, or whose loss is no larger than its, the one is suggested
+whose private predictions are the cheapest: a difference that the rows cannot show is not worth paying for on shares.
+The score of the one that is suggested is that of the rows it was not trained on, each of which judged it once. It was
+chosen among a few by the same rows, so that it is a little too good to be true, by less than its standard error as a
+rule.
 
-Epochs are those of the rows that were looked at. Where there are more, as many steps as were tried are fewer epochs.
+`caution` is how many standard errors are asked for. One suits the rows that were looked at. Settings for the rows or
+columns of several owners ask for more: a single layer only adds what it learns of each feature, so that it does as
+well on more of them, while a network that is a little better on one owner's part is often worse on all.
+
+Epochs are those of the rows that were looked at. Where there are more, as many steps as were tried are of larger
+batches, which are less noisy, or of fewer epochs.
 
 What is found depends on the seed alone as long as the time suffices, and `tried` and `skipped` say whether it did.
 """
@@ -24,7 +30,7 @@ from hdcos.checks import check_whole
 from hdcos.errors import InputError
 from hdcos.ring import Array
 from hdcos.secure.training.plan import LOSSES
-from hdcos.suggest.candidates import RATES, Candidate, candidates
+from hdcos.suggest.candidates import LARGE, RATES, Candidate, candidates
 from hdcos.suggest.trial import Outcome, Rows, run_trial
 
 MOST_ROWS = 20_000
@@ -38,8 +44,6 @@ FIRST_STEPS, LAST_STEPS = 400, 3000
 MOST_EPOCHS = 60
 KEPT = 8
 """Candidates that are cross-validated."""
-BASELINES = 3
-"""Single layers that are, however they did."""
 FOLDS, FEW_FOLDS, MANY_ROWS = 5, 3, 5_000
 FIRST_PART = 0.5
 """Of the time, for sorting out."""
@@ -77,8 +81,10 @@ class Suggestion:
 
     def settings(self, rows: int) -> Candidate:
         """Those of a run on this many rows, with the features of all owners."""
-        chosen = self.chosen.candidate
-        return chosen.whole.lasting(ceil(chosen.epochs * min(1.0, self.rows / rows)))
+        tried, more = self.chosen.candidate.whole, max(1.0, rows / self.rows)
+        larger = replace(tried, batch_size=max(tried.batch_size, min(LARGE, int(more * tried.batch_size))))
+        chosen = larger if larger.possible else tried
+        return chosen.lasting(ceil(tried.epochs * chosen.batch_size / tried.batch_size / more))
 
     def in_unit(self, unit: float) -> Suggestion:
         """The same of numbers to be guessed that were divided by a unit: errors as they were before."""
@@ -99,6 +105,7 @@ def find_settings(
     scaled: bool | None = None,
     classes: int | None = None,
     others: int = 0,
+    caution: float = 1.0,
 ) -> Suggestion:
     """Try settings on rows and labels (or numbers to be guessed); `note` hears how far it is.
 
@@ -122,7 +129,7 @@ def find_settings(
     results = _cross_validate(first, rows, folds, seed, began + budget_s, note)
     if not results:
         raise InputError("every network that was tried diverged on these rows: look at their columns for odd numbers")
-    return Suggestion(_choose(results), tuple(results), len(rows), folds, tried, len(known) - tried, seed)
+    return Suggestion(_choose(results, caution), tuple(results), len(rows), folds, tried, len(known) - tried, seed)
 
 
 def _check_rows(x: ArrayLike, y: ArrayLike) -> Rows:
@@ -177,7 +184,10 @@ def _epochs(rows: int, candidate: Candidate, steps: int, least: int) -> int:
 def _sort_out(
     known: list[Candidate], rows: Rows, seed: int, deadline: float, note: Callable[[int, int, str], None]
 ) -> tuple[list[Candidate], int]:
-    """The best few by one part of some rows, after a short training on the others; the best single layers first."""
+    """The best few by one part of some rows, after a short training on the others.
+
+    Before them, however they did, the best single layer of each rate: few rows judge, and a rate may have been lucky.
+    """
     some = rows.part(np.arange(min(len(rows), FIRST_ROWS)))
     border = 3 * len(some) // 4
     train, judge = some.part(np.arange(border)), some.part(np.arange(border, len(some)))
@@ -190,7 +200,8 @@ def _sort_out(
         found.append((min(outcome.losses, default=np.inf), number))
     alive = [(loss, number) for loss, number in found if np.isfinite(loss)]
     kept = [known[number] for _, number in sorted(alive)[:KEPT]]
-    simple = [known[number] for _, number in sorted(alive) if known[number].single][:BASELINES]
+    best_of = {known[number].lr: known[number] for _, number in sorted(alive, reverse=True) if known[number].single}
+    simple = sorted(best_of.values(), key=known.index)
     return simple + [candidate for candidate in kept if candidate not in simple], len(found)
 
 
@@ -240,17 +251,23 @@ def _joined(candidate: Candidate, outcomes: list[Outcome]) -> Result | None:
     if candidate.loss == "squared":
         score, error = sqrt(float(mean[epoch])), float(at.std(ddof=1) / sqrt(len(at)))
     else:
-        score = float(np.average(at, weights=weights))
-        error = sqrt(max(score * (1 - score), 0.5 / weights.sum()) / weights.sum())
+        score, count = float(np.average(at, weights=weights)), weights.sum()
+        likely = (score * count + 2) / (count + 4)  # that all of a few rows are right does not mean that none is wrong
+        error = sqrt(likely * (1 - likely) / (count + 4))
     return Result(candidate.lasting(epoch + 1), score, error, float(mean[epoch]))
 
 
-def _choose(results: list[Result]) -> Result:
+def _choose(results: list[Result], caution: float) -> Result:
     """The cheapest on shares among those that are as good as the best, as far as these rows can tell."""
     best = results[0]
     regression = best.candidate.loss == "squared"
-    limit = best.score + best.error if regression else best.score - best.error
-    near = [each for each in results if (each.score <= limit if regression else each.score >= limit)]
+    apart = caution * best.error
+    limit = best.score + apart if regression else best.score - apart
+    near = [
+        each
+        for each in results
+        if (each.score <= limit if regression else each.score >= limit) or each.loss <= best.loss
+    ]
     return min(
         near, key=lambda each: (each.candidate.price.online.rounds, each.candidate.price.online.bytes_sent, each.loss)
     )

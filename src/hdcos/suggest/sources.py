@@ -76,8 +76,9 @@ class DataSets:
             else ["# Rows of others were not counted: they are taken to be as many as those of the file."]
         )
         if self.others is None:
-            if settings.epochs != tried.epochs:
-                lines.append(f"# Tried for {tried.epochs} epochs of fewer rows: these are as many steps.")
+            if settings != tried:
+                epochs = f"{tried.epochs} epochs of {tried.batch_size} rows a step"
+                lines.append(f"# Tried for {epochs} on one owner's rows: these are about as many steps.")
             return lines
         lines.append(f"# Tried on {tried.sizes[0]} features of one owner, beside which {self.others} of others stand.")
         if settings.lr != tried.lr:
