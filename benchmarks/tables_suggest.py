@@ -166,7 +166,7 @@ class Run:
     seed: int
 
     def by_rows(self) -> Scores:
-        """Each owner has half of the rows, and they prepare together."""
+        """Each owner has as many of the rows, and they prepare together."""
         columns, task = Columns.of(self.task.declared), self.task
         parts = np.array_split(self.train, 2)
         files = [task.write(self.folder / f"{owner}.csv", part) for owner, part in zip(OWNERS, parts, strict=True)]
@@ -205,8 +205,9 @@ class Run:
         there = ("--cluster", self.nodes.folder / "cluster.toml", "--token-file", secret)
         _hdcos("suggest", file, "--preparation", f"{file}.preparation.json", *names, "--output", config, *there)
         _hdcos("train", config, *there)
-        print(config.read_text(), flush=True)
-        return tomllib.loads(config.read_text())
+        settings = tomllib.loads(config.read_text())
+        print(f"{settings['data']}, {settings['model']}, {settings['training']}", flush=True)
+        return settings
 
     def _judge(self, owner: Cluster, settings: dict[str, Any], preparations: list[Preparation], pooled: Path) -> Scores:
         """All by the rows that were held out: on shares, in plaintext with the same settings, and of scikit-learn."""

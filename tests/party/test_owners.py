@@ -280,11 +280,11 @@ def test_what_is_suggested_on_ones_own_table_is_trained_on_those_of_two_owners(h
     (tmp_path / "north.toml").write_text('[columns]\na = "numeric"\nb = "numeric"\n')
     (tmp_path / "south.toml").write_text('[columns]\nc = "numeric"\nd = "numeric"\ny = "label"\n')
     for client, file, more in (("acme", north, ("--allow", "beta")), ("beta", south, ())):
-        options = ("--name", "half", "--columns", file.with_suffix(".toml"), *more)
+        options = ("--name", "some", "--columns", file.with_suffix(".toml"), *more)
         code, output = ask(home, client, "upload", file, *options)
         assert code == 0, output
     prepared, told = f"{south}.preparation.json", tmp_path / "guess.toml"
-    given = ("--preparation", prepared, "--name", "half", "--beside", "acme/half", "--output", told)
+    given = ("--preparation", prepared, "--name", "some", "--beside", "acme/some", "--output", told)
     code, output = ask(home, "beta", "suggest", south, *given)
     assert code == 0, output
     assert f"run `hdcos train {told}" in output
@@ -296,5 +296,5 @@ def test_what_is_suggested_on_ones_own_table_is_trained_on_those_of_two_owners(h
     with connected(home, "beta") as beta:
         guessed = beta.model("guess").predict(tmp_path / "all.csv", preparation=both)[:, 0] > 0
     assert (guessed == Y).mean() > 0.85
-    for client, name in (("beta", "guess"), ("acme", "half"), ("beta", "half")):
+    for client, name in (("beta", "guess"), ("acme", "some"), ("beta", "some")):
         assert ask(home, client, "forget", name)[0] == 0

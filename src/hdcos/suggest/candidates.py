@@ -3,7 +3,7 @@
 Where others have features of the same rows, only the caller's own are tried, and `whole` is what is trained: the first
 layer takes all features, a Hadamard-Diagonal one is as wide as they need. The curvature of a loss grows with what a
 layer reads, so the rate falls with it: by the part of the features that were tried, or of the width of a
-Hadamard-Diagonal network; but a single layer's not below what is stable for so many features of variance 1.
+Hadamard-Diagonal network; but a single layer's not below what is stable for all features, of variance 1.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One candidate, trained on some rows in plaintext and judged by others after every epoch.
 
-What is judged after an epoch is the model of a run that ends there: the mean of the weights of its last half.
+What is judged after an epoch is the model of a run that ends there: the mean of the weights of its later epochs.
 """
 
 from __future__ import annotations
