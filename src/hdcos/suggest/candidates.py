@@ -2,8 +2,9 @@
 
 Where others have features of the same rows, only the caller's own are tried, and `whole` is what is trained: the first
 layer takes all features, a Hadamard-Diagonal one is as wide as they need. The curvature of a loss grows with what a
-layer reads, so the rate falls with it: by the part of the features that were tried, or of the width of a
-Hadamard-Diagonal network; but a single layer's not below what is stable for all features, of variance 1.
+layer reads, so the rate of a network falls by the part of the features that were tried, or of its width. A single
+layer's is at most what is stable for all features, of variance 1: a larger one may have done well on few of them.
+Epochs are more where a rate became smaller than that part of it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import product
-from math import inf, sqrt
+from math import ceil, inf, sqrt
 
 from hdcos import nn
 from hdcos.errors import ModelError
@@ -88,15 +89,18 @@ class Candidate:
             return self
         tried, *hidden, outputs = self.sizes
         features = tried + self.others
+        part, epochs = tried / features, self.epochs
         if self.single:
             stable = STABLE[self.loss] / (1 + features) / (outputs if self.loss == "softmax" else 1)
-            lr = min(self.lr, max(self.lr * tried / features, stable))
+            lr = min(self.lr, stable)
+            epochs = ceil(epochs * max(1.0, self.lr * part / lr))
+        elif self.structure == "hadamard":
+            width = hadamard_width(features)
+            lr, hidden = self.lr * hidden[0] / width, [width] * len(hidden)
         else:
-            width = hadamard_width(features) if self.structure == "hadamard" else hidden[0]
-            lr = self.lr * (hidden[0] / width if self.structure == "hadamard" else tried / features)
-            hidden = [width] * len(hidden)
+            lr = self.lr * part
         rounded = float(f"{lr:.3g}")
-        return replace(self, sizes=(features, *hidden, outputs), lr=rounded, others=0)
+        return replace(self, sizes=(features, *hidden, outputs), lr=rounded, epochs=epochs, others=0)
 
     @property
     def room(self) -> float:
