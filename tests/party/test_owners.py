@@ -274,6 +274,7 @@ def test_configurations_that_make_no_sense_are_refused_before_anybody_is_asked(
 def test_what_is_suggested_on_ones_own_table_is_trained_on_those_of_two_owners(home, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("hdcos.suggest.candidates.RATES", (0.1,))
     monkeypatch.setattr("hdcos.suggest.candidates.DECAYS", (0.003,))
+    monkeypatch.setattr("hdcos.suggest.search.FIRST_STEPS", 20)
     monkeypatch.setattr("hdcos.suggest.search.LAST_STEPS", 40)
     monkeypatch.setattr("hdcos.suggest.search.KEPT", 1)
     north, south = write(tmp_path / "north.csv", X[:, :2] * 50), write(tmp_path / "south.csv", X[:, 2:] * 9, Y, "cd")
