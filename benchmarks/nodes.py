@@ -97,13 +97,16 @@ def cluster_of_nodes(
     options: Sequence[str] = (),
     own_options: Mapping[str, Sequence[str]] | None = None,
     entering: Mapping[str, Sequence[str]] | None = None,
+    clients: Sequence[str] = (),
 ) -> Iterator[Nodes]:
-    """Three running nodes; `changes` are made to node.toml of both parties first, then the folder is prepared.
+    """Three running nodes; `changes` are made to node.toml of both parties first, then the folder is prepared. Further
+    `clients` have their secrets in it.
 
     They answer as many rows as a proof asks for: what the quota does is shown where it is the subject.
     """
     changes = [("queries_per_model = 0 ", "queries_per_model = 900000000 "), *changes]
-    subprocess.run([*HDCOS, "init", "--single-machine", str(folder)], check=True, capture_output=True)
+    further = [word for client in clients for word in ("--client", client)]
+    subprocess.run([*HDCOS, "init", "--single-machine", str(folder), *further], check=True, capture_output=True)
     for role in ("party0", "party1"):
         path = folder / role / "node.toml"
         text = path.read_text()

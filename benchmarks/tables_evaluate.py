@@ -100,6 +100,7 @@ def _plain(settings: dict[str, Any], x: Array, y: Array, regression: bool) -> nn
     model = nn.models.mlp(given["sizes"], "cos", given["structure"], given["seed"])
     targets = one_hot(scaling.targets(y), given["sizes"][-1], training["loss"])
     known = {name: training[name] for name in ("momentum", "weight_decay", "loss", "seed", "epochs", "batch_size")}
+    known |= {"average": training.get("average", 0)}
     return scaling.unscaled(plain_fit(model, scaling.rows(x), targets, rate=lambda epoch: training["lr"], **known))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks import tables_accuracy, tables_columns, tables_evaluate, tables_join, tables_owners
+from benchmarks import tables_accuracy, tables_columns, tables_evaluate, tables_join, tables_owners, tables_suggest
 
 PARTS = {
     **tables_join.PARTS,
@@ -10,4 +10,5 @@ PARTS = {
     **tables_owners.PARTS,
     **tables_evaluate.PARTS,
     **tables_accuracy.PARTS,
+    **tables_suggest.PARTS,
 }

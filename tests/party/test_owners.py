@@ -17,6 +17,7 @@ from hdcos import nn
 from hdcos.errors import InputError
 from hdcos.secure.training.plain import plain_fit
 from hdcos.secure.training.targets import one_hot
+from hdcos.tables import Preparation
 from party.conftest import command, running_all
 
 GENERATOR = np.random.default_rng(5)
@@ -268,3 +269,33 @@ def test_configurations_that_make_no_sense_are_refused_before_anybody_is_asked(
     write(tmp_path / "rows.csv", X, Y)
     code, said = command("train", config(tmp_path / "bad.toml", data, output))
     assert (code, words in said) == (1, True), said
+
+
+def test_what_is_suggested_on_ones_own_table_is_trained_on_those_of_two_owners(home, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("hdcos.suggest.candidates.RATES", (0.1,))
+    monkeypatch.setattr("hdcos.suggest.candidates.DECAYS", (0.003,))
+    monkeypatch.setattr("hdcos.suggest.search.FIRST_STEPS", 20)
+    monkeypatch.setattr("hdcos.suggest.search.LAST_STEPS", 40)
+    monkeypatch.setattr("hdcos.suggest.search.KEPT", 1)
+    north, south = write(tmp_path / "north.csv", X[:, :2] * 50), write(tmp_path / "south.csv", X[:, 2:] * 9, Y, "cd")
+    (tmp_path / "north.toml").write_text('[columns]\na = "numeric"\nb = "numeric"\n')
+    (tmp_path / "south.toml").write_text('[columns]\nc = "numeric"\nd = "numeric"\ny = "label"\n')
+    for client, file, more in (("acme", north, ("--allow", "beta")), ("beta", south, ())):
+        options = ("--name", "some", "--columns", file.with_suffix(".toml"), *more)
+        code, output = ask(home, client, "upload", file, *options)
+        assert code == 0, output
+    prepared, told = f"{south}.preparation.json", tmp_path / "guess.toml"
+    given = ("--preparation", prepared, "--name", "some", "--beside", "acme/some", "--output", told)
+    code, output = ask(home, "beta", "suggest", south, *given)
+    assert code == 0, output
+    assert f"run `hdcos train {told}" in output
+    code, output = ask(home, "beta", "train", told)
+    assert code == 0, output
+    assert "the parties keep the trained model as guess" in output
+    both = [Preparation.load(f"{file}.preparation.json") for file in (south, north)]
+    write(tmp_path / "all.csv", np.column_stack([X[:, 2:] * 9, X[:, :2] * 50]), Y, "cdab")
+    with connected(home, "beta") as beta:
+        guessed = beta.model("guess").predict(tmp_path / "all.csv", preparation=both)[:, 0] > 0
+    assert (guessed == Y).mean() > 0.85
+    for client, name in (("beta", "guess"), ("acme", "some"), ("beta", "some")):
+        assert ask(home, client, "forget", name)[0] == 0

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 from hdcos.secure.training.step import plan_step
-from hdcos.suggest.scaling import STANDARD
 from hdcos.suggest.search import Suggestion
+from hdcos.suggest.sources import DataSets, FileSource, text
 
-SCALED = f'scale = "{STANDARD}"  # columns of mean 0 and size 1; the saved model takes rows as they are'
 
-
-def render(
-    suggestion: Suggestion,
-    train: str | Path,
-    label: str,
-    rows: int,
-    features: str | None = None,
-    model: str = "model.safetensors",
-) -> str:
-    """The text of the configuration, for a table of this many rows."""
-    chosen, best = suggestion.chosen.candidate, suggestion.results[0]
+def render(suggestion: Suggestion, source: FileSource | DataSets) -> str:
+    """The text of the configuration."""
+    tried, best, rows = suggestion.chosen.candidate, suggestion.results[0], source.rows
+    chosen = suggestion.settings(rows)
     steps = chosen.epochs * (rows // chosen.batch_size)
     known = (chosen.batch_size, chosen.loss, chosen.lr, chosen.momentum, chosen.weight_decay)
     planned = plan_step(chosen.network(), *known)
@@ -30,6 +19,7 @@ def render(
         f"# Suggested by `hdcos suggest`: {chosen.kind}, the best of {suggestion.tried} settings.",
         f"# Expected {_expected(suggestion)}",
         f"# by {suggestion.folds}-fold cross-validation in plaintext on {suggestion.rows:,} rows.",
+        *source.notes(tried, chosen),
     ]
     if best is not suggestion.chosen:
         better = f"{best.score:.4g}" if suggestion.regression else f"{best.score:.2%}"
@@ -44,15 +34,11 @@ def render(
         f"{megabytes * planned.online_bytes:,.1f} MB each way and "
         f"{megabytes * sum(planned.material.packed_bytes(1, rank) for rank in (0, 1)):,.1f} MB of material.",
         "",
-        "[data]",
-        f"train = {_text(train)}",
-        f"label = {_text(label)}",
-        *([] if features is None else [f"features = {_text(features)}"]),
-        *([SCALED] if chosen.scale == STANDARD else []),
+        *source.data(chosen),
         "",
         "[model]",
         f"sizes = {list(chosen.sizes)}",
-        f"structure = {_text(chosen.structure)}",
+        f"structure = {text(chosen.structure)}",
         f"seed = {suggestion.seed}",
         "",
         "[training]",
@@ -61,11 +47,12 @@ def render(
         f"lr = {chosen.lr}",
         f"momentum = {chosen.momentum}",
         f"weight_decay = {chosen.weight_decay}",
-        f"loss = {_text(chosen.loss)}",
+        *([f"average = {chosen.average}"] if chosen.average else []),
+        f"loss = {text(chosen.loss)}",
         f"seed = {suggestion.seed}",
         "",
         "[output]",
-        f"model = {_text(model)}",
+        source.output,
         "",
     ]
     return "\n".join(lines)
@@ -76,8 +63,3 @@ def _expected(suggestion: Suggestion) -> str:
     if suggestion.regression:
         return f"root mean squared error: {result.score:.4g}, standard error {result.error:.2g},"
     return f"accuracy: {result.score:.2%}, standard error {100 * result.error:.2f} points,"
-
-
-def _text(value: str | Path) -> str:
-    """A string of TOML, which JSON's are."""
-    return json.dumps(str(value), ensure_ascii=False)

@@ -1,9 +1,17 @@
 """Many candidates on few rows, then the best of them on all rows by cross-validation, within a time.
 
-Of those whose score is within one standard error of the best, the one is suggested whose private predictions are the
-cheapest: a difference that the rows cannot show is not worth paying for on shares. The score of the one that is
-suggested is that of the rows it was not trained on, each of which judged it once. It was chosen among a few by the same
-rows, so that it is a little too good to be true, by less than its standard error as a rule.
+Of those whose score is within one standard error of the best, or whose loss is no larger than its, the one is suggested
+whose private predictions are the cheapest: a difference that the rows cannot show is not worth paying for on shares.
+The score of the one that is suggested is that of the rows it was not trained on, each of which judged it once. It was
+chosen among a few by the same rows, so that it is a little too good to be true, by less than its standard error as a
+rule.
+
+`caution` is how many standard errors are asked for. One suits the rows that were looked at. Settings for the rows or
+columns of several owners ask for more: a single layer only adds what it learns of each feature, so that it does as
+well on more of them, while a network that is a little better on one owner's part is often worse on all.
+
+Epochs are those of the rows that were looked at. Where there are more, as many steps as were tried are of larger
+batches, which are less noisy, or of fewer epochs.
 
 What is found depends on the seed alone as long as the time suffices, and `tried` and `skipped` say whether it did.
 """
@@ -11,8 +19,8 @@ What is found depends on the seed alone as long as the time suffices, and `tried
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from math import sqrt
+from dataclasses import dataclass, replace
+from math import ceil, sqrt
 from time import monotonic
 
 import numpy as np
@@ -22,7 +30,7 @@ from hdcos.checks import check_whole
 from hdcos.errors import InputError
 from hdcos.ring import Array
 from hdcos.secure.training.plan import LOSSES
-from hdcos.suggest.candidates import RATES, Candidate, candidates
+from hdcos.suggest.candidates import LARGE, RATES, Candidate, candidates
 from hdcos.suggest.trial import Outcome, Rows, run_trial
 
 MOST_ROWS = 20_000
@@ -36,8 +44,6 @@ FIRST_STEPS, LAST_STEPS = 400, 3000
 MOST_EPOCHS = 60
 KEPT = 8
 """Candidates that are cross-validated."""
-BASELINES = 3
-"""Single layers that are, however they did."""
 FOLDS, FEW_FOLDS, MANY_ROWS = 5, 3, 5_000
 FIRST_PART = 0.5
 """Of the time, for sorting out."""
@@ -73,6 +79,21 @@ class Suggestion:
     def regression(self) -> bool:
         return self.chosen.candidate.loss == "squared"
 
+    def settings(self, rows: int) -> Candidate:
+        """Those of a run on this many rows, with the features of all owners."""
+        tried, more = self.chosen.candidate.whole, max(1.0, rows / self.rows)
+        larger = replace(tried, batch_size=max(tried.batch_size, min(LARGE, int(more * tried.batch_size))))
+        chosen = larger if larger.possible else tried
+        return chosen.lasting(ceil(tried.epochs * chosen.batch_size / tried.batch_size / more))
+
+    def in_unit(self, unit: float) -> Suggestion:
+        """The same of numbers to be guessed that were divided by a unit: errors as they were before."""
+        results = tuple(
+            replace(each, score=unit * each.score, error=unit * each.error, loss=unit**2 * each.loss)
+            for each in self.results
+        )
+        return replace(self, results=results, chosen=results[self.results.index(self.chosen)])
+
 
 def find_settings(
     x: ArrayLike,
@@ -81,20 +102,26 @@ def find_settings(
     budget_s: float = 60.0,
     seed: int = 0,
     note: Callable[[int, int, str], None] = lambda done, of, what: None,
+    scaled: bool | None = None,
+    classes: int | None = None,
+    others: int = 0,
+    caution: float = 1.0,
 ) -> Suggestion:
-    """Try settings on rows and labels (or numbers to be guessed); `note` hears how far it is."""
+    """Try settings on rows and labels (or numbers to be guessed); `note` hears how far it is.
+
+    Rows that are `scaled` are taken as they are; unless it is said, a look at them tells. There are as many `classes`
+    as these rows have, unless more are known. `others` are features of these rows that other owners have.
+    """
     began, seed = monotonic(), check_whole(seed, "seed", 0)
     if not budget_s > 0:
         raise InputError(f"the time to try settings in is more than 0 seconds, got {budget_s}")
     rows = _check_rows(x, y)
-    losses, outputs = _losses(rows.y, loss)
+    losses, outputs = _losses(rows.y, loss, classes)
     order = np.random.default_rng(seed).permutation(len(rows))[:MOST_ROWS]
     rows = rows.part(order)
-    deviation, means = rows.x.std(0), rows.x.mean(0)
-    scaled = bool((np.abs(means) < 0.5).all() and ((deviation > 0.2) & (deviation < 3) | (deviation == 0)).all())
-    if losses == ("squared",):
-        scaled = scaled and bool(np.abs(rows.y).max() < 8)
-    known = sorted(candidates(rows.x.shape[1], outputs, losses, len(rows), scaled), key=_turn)
+    scaled = _looks_scaled(rows, losses) if scaled is None else scaled
+    others = check_whole(others, "others", 0)
+    known = sorted(candidates(rows.x.shape[1], outputs, losses, len(rows), scaled, others), key=_turn)
     if not known:
         raise InputError("no network that is tried here can be trained on shares with these columns")
     first, tried = _sort_out(known, rows, seed, began + FIRST_PART * budget_s, note)
@@ -102,7 +129,7 @@ def find_settings(
     results = _cross_validate(first, rows, folds, seed, began + budget_s, note)
     if not results:
         raise InputError("every network that was tried diverged on these rows: look at their columns for odd numbers")
-    return Suggestion(_choose(results), tuple(results), len(rows), folds, tried, len(known) - tried, seed)
+    return Suggestion(_choose(results, caution), tuple(results), len(rows), folds, tried, len(known) - tried, seed)
 
 
 def _check_rows(x: ArrayLike, y: ArrayLike) -> Rows:
@@ -116,24 +143,32 @@ def _check_rows(x: ArrayLike, y: ArrayLike) -> Rows:
     return Rows(rows, labels.astype(np.float64))
 
 
-def _losses(y: Array, loss: str | None) -> tuple[tuple[str, ...], int]:
+def _looks_scaled(rows: Rows, losses: tuple[str, ...]) -> bool:
+    """Whether columns, and numbers to be guessed, are of about size 1 as they are."""
+    deviation, means = rows.x.std(0), rows.x.mean(0)
+    scaled = (np.abs(means) < 0.5).all() and ((deviation > 0.2) & (deviation < 3) | (deviation == 0)).all()
+    return bool(scaled and (losses != ("squared",) or np.abs(rows.y).max() < 8))
+
+
+def _losses(y: Array, loss: str | None, known: int | None = None) -> tuple[tuple[str, ...], int]:
     """The losses that are tried, and the outputs of a network; of numbers that are no classes, a regression."""
     if loss is not None and loss not in LOSSES:
         raise InputError(f"no loss is called {loss!r}: choose from {', '.join(LOSSES)}")
     kinds = np.unique(y)
-    classes = bool((kinds == np.rint(kinds)).all()) and len(kinds) <= MOST_CLASSES
-    if loss == "squared" or (loss is None and not classes):
+    whole = known is not None or (bool((kinds == np.rint(kinds)).all()) and len(kinds) <= MOST_CLASSES)
+    if loss == "squared" or (loss is None and not whole):
         return ("squared",), 1
-    if not (kinds == np.arange(len(kinds))).all():
+    if known is None and not (kinds == np.arange(len(kinds))).all():
         raise InputError(
             f"labels are whole numbers from 0 on without gaps, these are {kinds[:8].tolist()}"
             f"{'...' if len(kinds) > 8 else ''}; for a regression say loss squared"
         )
     if len(kinds) < 2:
         raise InputError("all rows have the same label: there is nothing to learn")
-    if len(kinds) == 2 and loss != "softmax":
+    count = len(kinds) if known is None else known
+    if count == 2 and loss != "softmax":
         return ("logistic",), 1
-    return ("softmax", "logistic") if loss is None else (loss,), len(kinds)
+    return ("softmax", "logistic") if loss is None else (loss,), count
 
 
 def _turn(candidate: Candidate) -> tuple[int, ...]:
@@ -149,7 +184,10 @@ def _epochs(rows: int, candidate: Candidate, steps: int, least: int) -> int:
 def _sort_out(
     known: list[Candidate], rows: Rows, seed: int, deadline: float, note: Callable[[int, int, str], None]
 ) -> tuple[list[Candidate], int]:
-    """The best few by one part of some rows, after a short training on the others; the best single layers first."""
+    """The best few by one part of some rows, after a short training on the others.
+
+    Before them, however they did, the best single layer of each rate: few rows judge, and a rate may have been lucky.
+    """
     some = rows.part(np.arange(min(len(rows), FIRST_ROWS)))
     border = 3 * len(some) // 4
     train, judge = some.part(np.arange(border)), some.part(np.arange(border, len(some)))
@@ -162,7 +200,8 @@ def _sort_out(
         found.append((min(outcome.losses, default=np.inf), number))
     alive = [(loss, number) for loss, number in found if np.isfinite(loss)]
     kept = [known[number] for _, number in sorted(alive)[:KEPT]]
-    simple = [known[number] for _, number in sorted(alive) if len(known[number].sizes) == 2][:BASELINES]
+    best_of = {known[number].lr: known[number] for _, number in sorted(alive, reverse=True) if known[number].single}
+    simple = sorted(best_of.values(), key=known.index)
     return simple + [candidate for candidate in kept if candidate not in simple], len(found)
 
 
@@ -212,17 +251,23 @@ def _joined(candidate: Candidate, outcomes: list[Outcome]) -> Result | None:
     if candidate.loss == "squared":
         score, error = sqrt(float(mean[epoch])), float(at.std(ddof=1) / sqrt(len(at)))
     else:
-        score = float(np.average(at, weights=weights))
-        error = sqrt(max(score * (1 - score), 0.5 / weights.sum()) / weights.sum())
+        score, count = float(np.average(at, weights=weights)), weights.sum()
+        likely = (score * count + 2) / (count + 4)  # that all of a few rows are right does not mean that none is wrong
+        error = sqrt(likely * (1 - likely) / (count + 4))
     return Result(candidate.lasting(epoch + 1), score, error, float(mean[epoch]))
 
 
-def _choose(results: list[Result]) -> Result:
+def _choose(results: list[Result], caution: float) -> Result:
     """The cheapest on shares among those that are as good as the best, as far as these rows can tell."""
     best = results[0]
     regression = best.candidate.loss == "squared"
-    limit = best.score + best.error if regression else best.score - best.error
-    near = [each for each in results if (each.score <= limit if regression else each.score >= limit)]
+    apart = caution * best.error
+    limit = best.score + apart if regression else best.score - apart
+    near = [
+        each
+        for each in results
+        if (each.score <= limit if regression else each.score >= limit) or each.loss <= best.loss
+    ]
     return min(
         near, key=lambda each: (each.candidate.price.online.rounds, each.candidate.price.online.bytes_sent, each.loss)
     )

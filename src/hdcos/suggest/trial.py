@@ -1,9 +1,12 @@
-"""One candidate, trained on some rows in plaintext and judged by others after every epoch."""
+"""One candidate, trained on some rows in plaintext and judged by others after every epoch.
+
+What is judged after an epoch is the model of a run that ends there: the mean of the weights of its later epochs.
+"""
 
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic
 
 import numpy as np
@@ -16,7 +19,7 @@ from hdcos.secure.training import TrainingPlan, training_plan
 from hdcos.secure.training.loss import LARGEST_LOGIT
 from hdcos.secure.training.plain import plain_fit
 from hdcos.secure.training.targets import LARGEST_TARGET, one_hot
-from hdcos.suggest.candidates import Candidate
+from hdcos.suggest.candidates import Candidate, averaged_epochs
 from hdcos.suggest.scaling import Scaling
 
 ROOM, LOGIT_ROOM = 1.25, 1.1
@@ -63,16 +66,19 @@ def run_trial(
     model, outputs = candidate.network(seed), candidate.sizes[-1]
     plan = training_plan(model, candidate.loss)
     targets = one_hot(scaling.targets(train.y) if regression else train.y, outputs, candidate.loss)
-    x, limit = scaling.rows(judge.x), (2 * LARGEST_TARGET if regression else LARGEST_LOGIT) / LOGIT_ROOM
+    limit = (2 * LARGEST_TARGET if regression else LARGEST_LOGIT) / (LOGIT_ROOM * candidate.room)
+    x = scaling.rows(judge.x)
     learned = scaling.rows(train.x[:LOOKED_AT])
     losses: list[float] = []
     scores: list[float] = []
-    cut = False
+    cut, means = False, _Means()
 
     def after_epoch(number: int, trained: nn.Network) -> bool:
         nonlocal cut
+        means.end_epoch()
         logits = trained(x)
-        loss, score = judged(logits, judge.y, scaling, regression)
+        mean = means.of(averaged_epochs(number))
+        loss, score = judged(trained.with_state(mean)(x) if mean else logits, judge.y, scaling, regression)
         far = np.abs(np.concatenate([logits, trained(learned)])).max(1) > limit
         cut = not np.isfinite(loss) or bool(far.mean() > FAR_PART) or not _fits(plan, trained)
         if cut:
@@ -92,10 +98,34 @@ def run_trial(
                 loss=candidate.loss,
                 weight_decay=candidate.weight_decay,
                 after_epoch=after_epoch,
+                before_step=means.add,
             )
         except ModelError:  # parameters that are not finite any more
             cut = True
     return Outcome(tuple(losses), tuple(scores), len(judge), cut)
+
+
+@dataclass
+class _Means:
+    """Sums of the parameters that steps began with, up to the end of each epoch."""
+
+    total: dict[str, Array] = field(default_factory=dict)
+    steps: int = 0
+    ends: list[tuple[int, dict[str, Array]]] = field(default_factory=list)
+
+    def add(self, state: dict[str, Array]) -> None:
+        self.total = {name: self.total[name] + value if self.total else value.copy() for name, value in state.items()}
+        self.steps += 1
+
+    def end_epoch(self) -> None:
+        self.ends.append((self.steps, self.total))
+
+    def of(self, epochs: int) -> dict[str, Array]:
+        """The mean over the last epochs; nothing over none."""
+        if not epochs:
+            return {}
+        steps, before = self.ends[-1 - epochs]
+        return {name: (value - before[name]) / (self.steps - steps) for name, value in self.total.items()}
 
 
 def judged(logits: Array, truth: Array, scaling: Scaling, regression: bool) -> tuple[float, float]:

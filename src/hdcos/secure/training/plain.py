@@ -38,10 +38,12 @@ def plain_fit(
     weight_decay: float = 0.0,
     weights: Array | None = None,
     after_epoch: Callable[[int, nn.Network], bool] = lambda number, model: False,
+    before_step: Callable[[dict[str, Array]], None] = lambda state: None,
 ) -> nn.Network:
     """The model after SGD on rows and one-hot targets, drawn, moved and averaged as `cluster.fit` does it.
 
-    `weights` has one for each row. `after_epoch` sees the model after each epoch, and may say that it is enough.
+    `weights` has one for each row. `after_epoch` sees the model after each epoch, and may say that it is enough;
+    `before_step` sees the parameters that a step begins with, which the step then changes in place.
     """
     for layer in model.layers:
         known = isinstance(layer, nn.HadamardDiagonal | nn.Dense | nn.Cos | nn.ReLU | nn.LeakyReLU | nn.Flatten)
@@ -58,6 +60,7 @@ def plain_fit(
     for epoch in range(epochs):
         moves = augment.draw(seed, epoch, len(x)) if augment else None
         for rows in batches(seed, epoch, len(x), batch_size, block):
+            before_step(state)
             if epoch >= first_averaged(average, epochs):
                 seen.append({name: value.copy() for name, value in state.items()})
             batch = x[rows] if augment is None or moves is None else augment.move(x[rows], moves[rows])
