@@ -37,8 +37,8 @@ def test_accuracy_is_that_of_classes() -> None:
     ("loss", "size", "words"),
     [
         ("logistic", 25.0, r"the loss of your training rows was .* at the start, now it is 75"),
-        ("logistic", 40.0, "beyond the 32"),
-        ("softmax", 25.0, "beyond the 32"),
+        ("logistic", 60.0, "beyond the 56"),
+        ("softmax", 29.0, "beyond the 56"),
         ("softmax", 15.0, "now it is"),
         ("squared", 20.0, "now it is"),
         ("squared", 1e200, "beyond the 256"),
@@ -54,8 +54,15 @@ def test_divergence_is_one_sentence_with_a_remedy(loss, size, words) -> None:
     assert "\n" not in str(said.value)
 
 
+def test_a_single_layer_has_more_room_for_its_logits() -> None:
+    one, several = (Watch.sample(nn.models.mlp(sizes), "logistic", ROWS, TARGETS, 256) for sizes in ([6, 3], [6, 8, 3]))
+    assert one.epoch(1, 1.0, 200.0 * one.targets - 100.0).loss < 1e-6
+    with pytest.raises(RangeError, match="beyond the 56"):
+        several.epoch(1, 1.0, 200.0 * several.targets - 100.0)
+
+
 def test_a_good_start_that_gets_somewhat_worse_has_not_diverged() -> None:
-    watched = Watch(ROWS, TARGETS, "training rows", "logistic", start=1e-4)
+    watched = Watch(ROWS, TARGETS, "training rows", "logistic", start=1e-4, largest=56)
     assert watched.epoch(1, 1.0, 0.1 * TARGETS).loss > 1.0
 
 

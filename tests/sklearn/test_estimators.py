@@ -28,6 +28,13 @@ def _clusters():
     close()
 
 
+def test_whatever_the_seed_logits_of_outliers_do_not_drive_training_away() -> None:
+    x, y = load_breast_cancer(return_X_y=True)
+    losses = [PrivateClassifier(hidden=(), epochs=20, random_state=seed).fit(x, y).loss_ for seed in (2, 3)]
+    assert max(losses) < 0.1
+    assert losses[0] == pytest.approx(losses[1], abs=0.02)
+
+
 def test_logistic_regression_learns_what_scikit_learn_does_and_can_be_revealed() -> None:
     table = load_breast_cancer(as_frame=True)
     x, y = table.data, np.where(table.target, "benign", "malignant")

@@ -82,9 +82,17 @@ def series(function: str, interval: int | None = None) -> Series:
     return _KEPT[function, chosen] if (function, chosen) in _KEPT else saturating(function, chosen)
 
 
-def loss_sigmoid() -> Series:
-    """The sigmoid of losses, on [-32, 32]."""
-    return FITTED["sigmoid", 32, 40]
+LOGITS = (56, 120)
+"""The largest |x| of the sigmoids of losses."""
+
+
+def loss_sigmoid(largest: int) -> Series:
+    """The sigmoid of losses, for logits up to one of LOGITS.
+
+    What was fitted on [-32, 32] is even around 32, a quarter of its period, as all sums of odd sines are: it stays
+    saturated up to 56, and falls back only behind that.
+    """
+    return FITTED["sigmoid", 32, 40] if largest == LOGITS[0] else saturating("sigmoid", largest)
 
 
 # fmt: off
@@ -107,6 +115,7 @@ FITTED: dict[tuple[str, int, int], Series] = {
             664906, 214771, 121143, 79084, 54803, 39063, 28244, 20573, 15045, 11025, 8088, 5937, 4360, 3202, 2352,
             1728, 1269, 932, 685, 503, 370, 271, 199, 147, 108, 79, 58, 43, 31, 23, 17, 12, 9, 7, 5, 4, 3, 2, 1, 1,
         ),
+        interval_bits=1,
     ),
     ("tanh", 4, 7): Series(
         4,

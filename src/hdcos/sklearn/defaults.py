@@ -2,8 +2,9 @@
 
 Nothing is tried out on the data, so choosing tells nobody anything. The rules suppose standardised features.
 
-network   up to FEW_ROWS rows a linear model, which is hard to beat there. Else one hidden layer of cosines that starts
-          as random Fourier features of a Gaussian kernel, of the bandwidth of d standardised features, sqrt(2 d).
+network   up to FEW_ROWS rows a linear model, which is hard to beat there and begins at zero. Else one hidden layer of
+          cosines that starts as random Fourier features of a Gaussian kernel, of the bandwidth of d standardised
+          features, sqrt(2 d).
 penalty   alpha / rows as weight decay: the objective of LogisticRegression(C=1 / alpha), or of Ridge(alpha).
 rate      as large as is stable: features of variance 1 give a squared loss a curvature of at most d + 1, a logistic one
           of at most a quarter of that. Momentum 0.9 is stable up to 3.8 over the curvature; batches bring noise.
@@ -19,6 +20,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil, cos, pi, sqrt
+
+import numpy as np
 
 from hdcos import nn
 from hdcos.nn.layer import Layer, Linear
@@ -77,7 +80,11 @@ def build_network(sizes: Sizes, hidden: Sequence[int], activation: str, structur
     for before, width in pairwise(widths):
         layers.append(_hidden(structure, before, width, isinstance(between, nn.Cos) and not layers))
         layers += [] if between is None else [between]
-    return nn.Sequential([*layers, nn.Dense(widths[-1], sizes.outputs)], seed)
+    model = nn.Sequential([*layers, nn.Dense(widths[-1], sizes.outputs)], seed)
+    if layers:
+        return model
+    # One layer has no symmetry to break: from zero, logits are never larger than what is learned makes them.
+    return model.with_state({name: np.zeros_like(value) for name, value in model.state().items()})
 
 
 def _hidden(structure: str, before: int, width: int, fourier: bool) -> Linear:

@@ -16,9 +16,9 @@ from hdcos.errors import ModelError
 from hdcos.evaluation.metrics import log_odds
 from hdcos.ring import Array
 from hdcos.secure.training import TrainingPlan, training_plan
-from hdcos.secure.training.loss import LARGEST_LOGIT
 from hdcos.secure.training.plain import plain_fit
-from hdcos.secure.training.targets import LARGEST_TARGET, one_hot
+from hdcos.secure.training.targets import one_hot
+from hdcos.secure.training.watch import largest_output
 from hdcos.suggest.candidates import Candidate, averaged_epochs
 from hdcos.suggest.scaling import Scaling
 
@@ -66,7 +66,7 @@ def run_trial(
     model, outputs = candidate.network(seed), candidate.sizes[-1]
     plan = training_plan(model, candidate.loss)
     targets = one_hot(scaling.targets(train.y) if regression else train.y, outputs, candidate.loss)
-    limit = (2 * LARGEST_TARGET if regression else LARGEST_LOGIT) / (LOGIT_ROOM * candidate.room)
+    limit = largest_output(model, candidate.loss) / (LOGIT_ROOM * candidate.room)
     x = scaling.rows(judge.x)
     learned = scaling.rows(train.x[:LOOKED_AT])
     losses: list[float] = []

@@ -3,14 +3,15 @@
 squared    half the sum of (logit - target)^2: logits less targets, no round (one after a matrix, for the ring, and
            where rows have weights).
 logistic   one against all: sigmoid(logit) - target through a one-round Fourier sigmoid, wide because logits of training
-           pass 16 and a narrow fit folds back.
+           pass 16 and a narrow fit folds back: to 56, of networks that are a single layer to 120.
 softmax    cross-entropy by the one-against-each bound (Titsias 2016): softmax_k >= prod over j of sigmoid(z_k - z_j),
            so the loss is the sum over j != label of log(1 + exp(z_j - z_label)). Exact for two classes, an upper bound
            of the cross-entropy otherwise, with the same minimum where classes separate. Derivative by z_k:
            sum over j of t_j sigmoid(z_k - z_j) - t_k sigmoid(z_j - z_k). Two rounds: the sigmoids of all differences,
            then their products with the shared targets (and one after a matrix).
 
-Offline   a TrigPair of 40 harmonics per logit, or per pair of logits; for softmax masks of sigmoids and targets.
+Offline   a TrigPair of 40 harmonics (56 of a single layer) per logit, or per pair of logits; for softmax masks of
+          sigmoids and targets.
 Security  openings under fresh masks; see fourier, opening and masked. Nothing is revealed.
 """
 
@@ -22,7 +23,7 @@ import numpy as np
 
 from hdcos.protocol import fit
 from hdcos.protocol.cosine import even
-from hdcos.protocol.fourier import fourier
+from hdcos.protocol.fourier import Series, fourier
 from hdcos.protocol.masked import Masked, product
 from hdcos.protocol.opening import open_masked
 from hdcos.protocol.party import Party
@@ -33,9 +34,6 @@ from hdcos.secure.training.plan import LOSS_PHASE_BITS, TARGET_SCALE, TrainingPl
 from hdcos.sharing import Share
 
 PRECISION = even(LOSS_PHASE_BITS, TARGET_SCALE // 2)
-LOGIT_BITS = 5
-LARGEST_LOGIT = 2.0**LOGIT_BITS
-"""Logits, or for softmax their differences, that the sigmoid is fitted on; beyond it gradients are wrong."""
 PAIR_SCALE = 14
 """Sigmoids of differences as they meet the targets."""
 
@@ -48,10 +46,11 @@ def error(
         if logits.bits < 64 or logits.scale != targets.scale:
             logits = yield from settle(party, logits, targets.scale)
         return logits - targets
+    series = fit.loss_sigmoid(plan.largest_logit)
     if plan.loss == "logistic":
-        return (yield from fourier(party, logits, fit.loss_sigmoid(), PRECISION, plan.error_bits)) - targets
+        return (yield from fourier(party, logits, series, PRECISION, plan.error_bits)) - targets
     assert pairs is not None
-    return (yield from _one_against_each(party, logits, targets, pairs))
+    return (yield from _one_against_each(party, logits, targets, pairs, series))
 
 
 def open_pairs(party: Party, targets: Share) -> Rounds[Masked]:
@@ -61,11 +60,11 @@ def open_pairs(party: Party, targets: Share) -> Rounds[Masked]:
     return (yield from open_masked(party, sums, TARGET_SCALE, 32))
 
 
-def _one_against_each(party: Party, logits: Share, targets: Share, pairs: Masked) -> Rounds[Share]:
+def _one_against_each(party: Party, logits: Share, targets: Share, pairs: Masked, series: Series) -> Rounds[Share]:
     """With s = sigmoid(z_i - z_j), the pair (i, j) adds v = (t_i + t_j) s - t_i to class i and -v to class j."""
     first, second = _pairs(logits.shape[1])
     differences = Share(logits.words[:, first] - logits.words[:, second], logits.scale, logits.bits)
-    s = yield from fourier(party, differences, fit.loss_sigmoid(), PRECISION)
+    s = yield from fourier(party, differences, series, PRECISION)
     S = yield from open_masked(party, s, s.scale - PAIR_SCALE)
     weighted = product(party, S, pairs)
     raised = TARGET_SCALE - weighted.scale

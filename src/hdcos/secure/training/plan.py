@@ -22,6 +22,7 @@ from hdcos.errors import InputError, ModelError
 from hdcos.nn.activations import Activation
 from hdcos.nn.comparing import Comparing
 from hdcos.nn.layer import Layer
+from hdcos.protocol.fit import LOGITS
 from hdcos.protocol.sign import TABLES
 from hdcos.ring import Array
 from hdcos.secure.activations import SLOPE_SCALE
@@ -232,6 +233,14 @@ class TrainingPlan:
             least = ERROR_RING if self.weighted else 0
             return min(64, max(least, TARGET_SCALE - last.gradient_scale + DIAGONAL_BITS))
         return 64
+
+    @property
+    def largest_logit(self) -> int:
+        """Logits, or for softmax their differences, that the loss is computed for; beyond it gradients turn round.
+
+        Nothing holds the logits of a single layer: where classes separate they pass 56 on the way, outliers first.
+        """
+        return LOGITS[len(self.blocks) == 1]
 
     @property
     def target_scale(self) -> int:

@@ -16,7 +16,7 @@ from hdcos.errors import InputError, RangeError
 from hdcos.nn import Network
 from hdcos.nn.columns import Rows
 from hdcos.ring import Array
-from hdcos.secure.training.loss import LARGEST_LOGIT
+from hdcos.secure.training.plan import training_plan
 from hdcos.secure.training.targets import LARGEST_TARGET, one_hot
 
 SAMPLE = 256
@@ -55,6 +55,8 @@ class Watch:
     loss: str
     start: float
     """The loss before training."""
+    largest: float
+    """Outputs that the loss is computed for; for softmax, differences of them."""
 
     @classmethod
     def validation(cls, model: Network, loss: str, given: tuple[Rows, ArrayLike]) -> Watch:
@@ -62,7 +64,9 @@ class Watch:
         rows, targets = model.rows(given[0]), one_hot(given[1], model.output_shape[0], loss)
         if len(rows) != len(targets):
             raise InputError(f"{len(rows)} validation rows and {len(targets)} labels do not belong together")
-        return cls(rows, targets, "validation rows", loss, mean_loss(model(rows), targets, loss))
+        return cls(
+            rows, targets, "validation rows", loss, mean_loss(model(rows), targets, loss), largest_output(model, loss)
+        )
 
     @classmethod
     def sample(cls, model: Network, loss: str, rows: Array, targets: Array, most: int) -> Watch | None:
@@ -73,7 +77,7 @@ class Watch:
             return None
         chosen = np.random.default_rng(0).permutation(len(rows))[:most]
         x, t = rows[chosen], targets[chosen]
-        return cls(x, t, "training rows", loss, mean_loss(model(x), t, loss))
+        return cls(x, t, "training rows", loss, mean_loss(model(x), t, loss), largest_output(model, loss))
 
     def epoch(self, number: int, seconds: float, scores: Array) -> Epoch:
         """What predictions say of an epoch; RangeError if they say that training diverged."""
@@ -91,13 +95,18 @@ class Watch:
     def _check_range(self, number: int, scores: Array) -> None:
         # Softmax compares logits with one another, the logistic loss each with zero.
         size = np.ptp(scores, axis=1) if self.loss == "softmax" else np.abs(scores)
-        limit = 2 * LARGEST_TARGET if self.loss == "squared" else LARGEST_LOGIT
+        limit = self.largest
         far, largest = float(np.mean(size > limit)), float(size.max(initial=0.0))
         if far > 0.01:
             raise RangeError(
                 f"training diverged in epoch {number}: {far:.0%} of the logits of your {self.of}, up to {largest:.3g}, "
                 f"lie beyond the {limit:g} that the loss is computed for; use a smaller learning rate"
             )
+
+
+def largest_output(model: Network, loss: str) -> float:
+    """Outputs of a network, or for softmax their differences, for which its gradients on shares are right."""
+    return 2 * LARGEST_TARGET if loss == "squared" else float(training_plan(model, loss).largest_logit)
 
 
 def mean_loss(scores: Array, targets: Array, loss: str) -> float:
