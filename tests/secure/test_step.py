@@ -483,7 +483,7 @@ def test_a_step_in_plaintext_counts_logits_beyond_the_fitted_interval() -> None:
     model = MODELS["diagonal"]
     x, targets = batch(model)
     for loss in ("logistic", "softmax"):
-        for size, expected in ((10.0, False), (90.0, True)):
+        for size, expected in ((10.0, False), (80.0, False), (190.0, True)):
             far = model.with_state({**model.state(), "0.bias": np.array([size, 0.0, 0.0])})
             _, counter = clear_step(far, x, targets, loss, Rule(0.1))
             assert (counter.out_of_range > 0) == expected

@@ -74,7 +74,7 @@ def mask_input(party: Party, network: CompiledNetwork, x: Share | Array) -> Roun
         return (yield from open_masked(party, x, 0, network.input_bits))
     reference = party.next_reference()
     (mask,) = party.take(Mask(tuple(x.shape[1:]), network.input_bits), x.shape[0])
-    return Masked(x, Share(mask.astype(np.uint64), network.input_scale, network.input_bits), reference)
+    return Masked(x, Share(mask.astype(np.uint64, copy=False), network.input_scale, network.input_bits), reference)
 
 
 MODEL = "model"
