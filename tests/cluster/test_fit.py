@@ -156,7 +156,7 @@ def test_training_that_diverges_says_so(cluster, own) -> None:
     x, y = generator.normal(size=(200, 6)), generator.integers(0, 3, 200)
     model = nn.models.mlp([6, 16, 3], "cos", "dense")
     with pytest.raises(RangeError, match=r"diverged in epoch.*smaller learning rate"):
-        cluster.fit(model, x, y, epochs=5, batch_size=20, lr=40.0, validation=None if own else (x, y), progress=False)
+        cluster.fit(model, x, y, epochs=5, batch_size=20, lr=100.0, validation=None if own else (x, y), progress=False)
 
 
 def test_an_owner_who_trains_with_its_own_rows_sees_their_loss_and_accuracy(cluster) -> None:
