@@ -81,9 +81,7 @@ def test_gradients_of_the_transform_are_those_of_the_dense_matrix(n: int) -> Non
     (fast,) = torch.autograd.grad((torch.sin(walsh_hadamard(x)) * weights).sum(), x)
     (dense,) = torch.autograd.grad((torch.sin(x @ H) * weights).sum(), x)
     torch.testing.assert_close(fast, dense)
-    some = (
-        x[:1, : 1 if n > 8 else 2].detach().requires_grad_()
-    )  # every entry is moved, and every entry of each gradient
+    some = x[:1, : 1 if n > 8 else 2].detach().requires_grad_()  # each entry is moved, for each entry of the gradient
     assert torch.autograd.gradcheck(walsh_hadamard, some)
     assert torch.autograd.gradgradcheck(walsh_hadamard, some)
 
