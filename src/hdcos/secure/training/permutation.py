@@ -2,8 +2,8 @@
 
 A Feistel network: with side = ceil(sqrt(size)) a place is a pair of numbers below side, and every round replaces
 (l, r) by (r, l + f(r) modulo side), which can be undone whatever f is. The f of each round is a table of random
-numbers. The side^2 pairs are hardly more than size; what falls on one of the few beyond it goes through the rounds again
-until it does not, which keeps it a permutation.
+numbers. There are hardly more than size such pairs; what falls on one beyond size goes through the rounds again until
+it does not, which keeps it a permutation.
 
 Memory is that of ROUNDS tables, side numbers each: 200 kB for 10^7 places and 2 MB for 10^9, where a list would take
 40 MB and 4 GB. Not every order can come, which would matter where places are few.
