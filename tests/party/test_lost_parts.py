@@ -47,7 +47,7 @@ class Parties:
     def _gather(ends: dict[str, Any], index: int, workers: list[int], scope: str) -> Group:
         if not workers:
             return ALONE
-        pair = ends.setdefault(scope, memory_pair(("worker1", "worker0"), 3.0))
+        pair = ends.setdefault(scope, memory_pair(("worker0", "worker1"), 3.0))
         return Group(index, len(workers), lambda: [pair[index]])
 
     def do(self, *commands, arrays=({}, {})):
