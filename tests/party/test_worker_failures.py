@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
+import subprocess
+import sys
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from threading import Condition, Thread
 from types import SimpleNamespace
 from typing import Any
@@ -316,6 +319,18 @@ def test_a_worker_keeps_no_more_than_its_own_party_allows_whatever_the_other_ask
     with pytest.raises(PolicyRefused, match=r"this party gives 2 to one \(\[limits\] model_mb\)"):
         link.prepare(commands.Load("net", "v1", "scope", {"shares": 1 << 20}))
     assert not link.asked
+
+
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "os._exit(0)", "folder.remove()"])
+def test_the_folder_of_a_ray_cluster_goes_with_its_node_however_that_ends(end: str) -> None:
+    node = "import os; from hdcos.party.ray_folder import RayFolder; folder = RayFolder()"
+    files = "(folder.path / 'session').mkdir(); print(folder.path, flush=True)"
+    done = subprocess.run([sys.executable, "-c", f"{node}; {files}; {end}"], stdout=subprocess.PIPE, text=True)
+    folder, limit = Path(done.stdout.strip()), time.monotonic() + 5
+    assert folder.name.startswith("hdcos-ray-")
+    while folder.exists():
+        assert time.monotonic() < limit
+        time.sleep(0.02)
 
 
 # ---- links that have carried enough
