@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,7 @@ import pytest
 import hdcos
 from hdcos import nn
 from hdcos.cluster.link_transport import PIECE_ROWS
-from hdcos.errors import HdcosError, InputError, PeerLost, WorkerLost
+from hdcos.errors import DataDamaged, HdcosError, InputError, PeerLost, WorkerLost
 from hdcos.link import Kind
 from hdcos.party.checkpoint import Checkpoints
 from hdcos.party.group import ALONE, Group
@@ -214,6 +215,21 @@ def test_a_worker_that_is_lost_ends_the_work_of_the_others() -> None:
 
     outcomes = run_all(groups, work)
     assert all(isinstance(outcome, WorkerLost) for outcome in outcomes[:2])
+
+
+def test_a_worker_that_fails_tells_the_others_at_once_what_it_was() -> None:
+    def work(group: Group) -> object:
+        group.add({"w": np.zeros(1, np.uint64)})
+        with group.telling():
+            if group.index == 1:
+                raise DataDamaged("row group 3 is damaged")
+        group.add({"w": np.zeros(1, np.uint64)})
+        group.require()
+
+    outcomes = run_all(group_of(2), work)
+    assert isinstance(outcomes[1], DataDamaged)
+    assert isinstance(outcomes[0], WorkerLost)
+    assert re.search("DataDamaged: .*row group 3 is damaged", str(outcomes[0]))
 
 
 def test_a_worker_with_other_sizes_is_refused() -> None:

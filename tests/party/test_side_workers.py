@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 
 from hdcos import nn
+from hdcos.errors import DataDamaged
 from hdcos.party.checkpoint import Checkpoints
 from hdcos.secure.training.plain import plain_fit
+from hdcos.secure.training.shuffle import batches
 from hdcos.secure.training.targets import one_hot
 from tests.proxies import HAPROXY, needs
 from tests.serve_nodes import Nodes, await_that, command, starting
@@ -118,6 +120,18 @@ def test_workers_come_and_go_and_those_that_the_other_party_lacks_are_told_so(no
     for role in ROLES[1:]:
         assert command("workers", 2, "--node", there.folder / role)[0] == 0
     await_that(lambda: [len(there.workers(rank)) for rank in (0, 1)] == [1, 1])
+    await_that(lambda: there.all_up(1))
+    assert np.abs(private.predict(x) - MODEL(x)).max() < 0.02
+    # A row group that is damaged ends its job by name, whichever worker finds it, and nothing else.
+    there.cluster.upload(*rows(32 * 1024), name="harmed", outputs=3)
+    first, second = np.split(batches(3, 0, 32 * 1024, 48)[0] // 1024, 2)
+    group = min(set(second) - set(first))  # the second worker looks at it before the first one does
+    (path,) = (there.folder / "party1" / "state" / "datasets").rglob("*.arrow")
+    content = bytearray(path.read_bytes())
+    content[len(content) * (2 * group + 1) // 64] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DataDamaged, match=f"row group {group} of .*harmed.* is damaged: rows {group * 1024} to"):
+        there.cluster.fit(MODEL, "harmed", **OPTIONS)
     await_that(lambda: there.all_up(1))
     assert np.abs(private.predict(x) - MODEL(x)).max() < 0.02
     code, found = command("doctor", "--node", there.folder / "party0", "--cluster", there.folder / "cluster.toml")

@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
+import subprocess
+import sys
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from threading import Condition, Thread
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +25,7 @@ from hdcos import nn
 from hdcos.api import commands
 from hdcos.api.commands import write_command
 from hdcos.errors import DataMissing, HandshakeError, HdcosError, PeerLost, PolicyRefused, WorkerLost
-from hdcos.link import Doorman, Hello, Identity, Kind, Meter, base, connect, handshake, worker_name
+from hdcos.link import Doorman, Hello, Identity, Kind, Listener, Meter, base, connect, handshake, worker_name
 from hdcos.link.message import answer, encode_message, reply_error
 from hdcos.offline import Dealer
 from hdcos.offline.source import DealerClient, serve_dealer
@@ -170,6 +173,60 @@ def test_a_model_that_one_party_lacks_is_put_off_and_the_pair_lives_on(lacking: 
     assert [command.version for command in zero_side._changes()] == ["v2"]  # type: ignore[attr-defined]
 
 
+def test_a_model_whose_loading_ends_the_pair_again_and_again_is_tried_later_each_time(monkeypatch) -> None:
+    now, zero_side = 1000.0, side(0)
+    monkeypatch.setattr(side_worker.time, "monotonic", lambda: now)
+    loaded = SimpleNamespace(version="v1", allotment=lambda mode: SimpleNamespace(most_rows=8))
+    zero_side._shared.models = lambda: {"net": loaded}  # type: ignore[misc]
+
+    class Breaking(FakeWorker):
+        def ask(self, *asked: Any, arrays: Any = None) -> Any:
+            raise PeerLost("w1.party0 closed the connection")
+
+    def load(worker: FakeWorker) -> None:
+        zero, one = memory_pair(timeout_s=3.0)
+        one.send(Kind.REPLY, *encode_message({}))
+        zero_side._do(LOAD, zero, worker)  # type: ignore[arg-type]
+
+    waits = []
+    for _ in range(4):
+        with pytest.raises(PeerLost, match="closed the connection"):
+            load(Breaking())
+        waits.append(0)
+        while not list(zero_side._changes()):
+            now, waits[-1] = now + 5, waits[-1] + 5
+    assert waits == [0, 10, 20, 40]
+    load(FakeWorker())
+    assert (zero_side._put_off, set(zero_side._ready)) == ({}, {"net"})
+
+
+def test_a_worker_of_another_release_is_refused_with_the_remedy(monkeypatch) -> None:
+    """As on a machine of a Ray cluster that was not updated."""
+    front, own = Identity.create("client"), PARTY.issue(worker_name("party0", 1))
+    sock = socket.create_server(("127.0.0.1", 0))
+    worker = SimpleNamespace(address=sock.getsockname()[:2], state=lambda: "")
+    with Listener(own, {front.certificate: "client"}, sock=sock) as listener, ThreadPoolExecutor() as pool:
+        greeting = pool.submit(side(0)._greet, front, worker)  # type: ignore[arg-type]
+        with listener.accept(3.0) as link, pytest.raises(HandshakeError, match="program differs"):
+            handshake(link, Hello(own.name, bytes(32), table_hash(), b"r" * 16))
+        with pytest.raises(HandshakeError, match=r"w1\.party0: program differs: .*install the same hdcos version"):
+            greeting.result()
+
+
+def test_a_worker_of_another_life_of_its_pair_is_refused() -> None:
+    zero, one = memory_pair(("w1.party1", "w1.party0"), 3.0)
+    nodes = [
+        replace(node(1.0), role=role, identity=Identity.create(role).issue(worker_name(role, 1)), worker=1, pair=token)
+        for role, token in (("party0", b"a" * 16), ("party1", b"b" * 16))
+    ]
+    with ThreadPoolExecutor() as pool:
+        greeting = pool.submit(nodes[0].greet_peer, zero)
+        with pytest.raises(HandshakeError, match="run differs"):
+            nodes[1].greet_peer(one)
+        with pytest.raises(HandshakeError, match="run differs"):
+            greeting.result()
+
+
 def test_a_model_that_both_have_is_loaded_by_both() -> None:
     workers = [FakeWorker(), FakeWorker()]
     assert [set(each._ready) for each in carry_out(LOAD, *workers)] == [{"net"}, {"net"}]
@@ -262,6 +319,18 @@ def test_a_worker_keeps_no_more_than_its_own_party_allows_whatever_the_other_ask
     with pytest.raises(PolicyRefused, match=r"this party gives 2 to one \(\[limits\] model_mb\)"):
         link.prepare(commands.Load("net", "v1", "scope", {"shares": 1 << 20}))
     assert not link.asked
+
+
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "os._exit(0)", "folder.remove()"])
+def test_the_folder_of_a_ray_cluster_goes_with_its_node_however_that_ends(end: str) -> None:
+    node = "import os; from hdcos.party.ray_folder import RayFolder; folder = RayFolder()"
+    files = "(folder.path / 'session').mkdir(); print(folder.path, flush=True)"
+    done = subprocess.run([sys.executable, "-c", f"{node}; {files}; {end}"], stdout=subprocess.PIPE, text=True)
+    folder, limit = Path(done.stdout.strip()), time.monotonic() + 5
+    assert folder.name.startswith("hdcos-ray-")
+    while folder.exists():
+        assert time.monotonic() < limit
+        time.sleep(0.02)
 
 
 # ---- links that have carried enough

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from hdcos.errors import InputError
-from hdcos.secure.training.shuffle import MIXED, Epoch, batches, block_rows, check_shuffle, order_words
+from hdcos.secure.training.permutation import Permutation
+from hdcos.secure.training.shuffle import LISTED, MIXED, Epoch, batches, block_rows, check_shuffle, order_words
+from tests.chi_square import p_value
 
 
 @pytest.mark.parametrize(("seed", "epoch", "rows", "batch"), [(0, 0, 10, 3), (7, 2, 1000, 256), (2**40, 5, 70_001, 50)])
@@ -56,8 +58,41 @@ def test_a_block_is_a_power_of_two_of_rows_and_at_most_a_megabyte(width, rows) -
     assert block_rows(width) == rows
 
 
-def test_the_order_of_blocks_takes_no_more_memory_for_more_rows() -> None:
-    assert order_words(10**7, "rows", False) == 5 * 10**6
+@pytest.mark.parametrize("size", [*range(1, 40), 255, 256, 257, 1000, 4096, 65_536, 99_999, 1 << 20])
+def test_an_order_that_is_not_listed_has_every_row_once(size) -> None:
+    order = Permutation([7, size], size).at(np.arange(size))
+    assert np.array_equal(np.sort(order), np.arange(size))
+
+
+def test_rows_go_to_all_places_alike_and_neighbours_to_any_distance() -> None:
+    """Of 10^5 rows: where they go, how far apart neighbours come to lie, and where one row goes under many keys."""
+    size, cells = 100_000, 50
+    order = Permutation([11, 0], size).at(np.arange(size))
+    parts = np.arange(size) * cells // size
+    assert p_value(np.bincount(parts * cells + order * cells // size, minlength=cells * cells)) > 1e-3
+    gaps = (order[1::2] - order[::2]) % size
+    assert p_value(np.bincount(gaps * cells // size, minlength=cells)) > 1e-3
+    first = np.array([Permutation([11, epoch], size).at(np.arange(2))[1] for epoch in range(3000)])
+    assert p_value(np.bincount(first * 20 // size, minlength=20)) > 1e-3
+
+
+def test_many_rows_are_shuffled_without_a_list_and_otherwise_in_each_epoch() -> None:
+    rows, batch = LISTED + 12_345, 1 << 16
+    epochs = [Epoch(3, number, rows, batch) for number in (0, 1)]
+    found = [np.concatenate([epoch.take(step) for step in range(epoch.steps)]) for epoch in epochs]
+    for order in found:
+        assert len(np.unique(order)) == len(order) == rows // batch * batch
+        assert order.min() >= 0
+        assert order.max() < rows
+    assert (found[0] == found[1]).mean() < 1e-4
+    again = Epoch(3, 1, rows, batch)  # as a resumed run and the other party ask
+    assert np.array_equal(again.take(5), found[1][5 * batch : 6 * batch])
+    assert not again._drawn
+
+
+def test_the_order_takes_no_more_memory_for_more_rows() -> None:
+    assert order_words(LISTED, "rows", False) == LISTED // 2
+    assert order_words(10**9, "rows", False) < LISTED // 2
     assert order_words(10**7, "blocks", False) == order_words(10**9, "blocks", False) < 10**6
     assert order_words(10**6, "rows", True) == 3_500_000
     with pytest.raises(InputError, match="'rows' or 'blocks', not by 'columns'"):

@@ -239,8 +239,8 @@ class Cluster:
         In every epoch `flip` mirrors images at random, and `shift` moves each by up to as many pixels up or down and
         left or right, with zeros coming in: a public choice, which costs no round and no byte. With `average`, the
         model has the mean of the weights that the steps of this many last epochs began with. Every epoch shuffles all
-        rows; `shuffle="blocks"` shuffles blocks of them, which suits data sets that are larger than memory or that a
-        party keeps far away.
+        rows; `shuffle="blocks"` shuffles blocks of them, which suits data sets that a party keeps far away or on a
+        slow disk.
 
         After each epoch the caller sees private predictions for rows of its own: those of `validation`, else `watch` of
         the rows in `x`, if it passed rows and not names. `history` of the result has their loss and accuracy, and

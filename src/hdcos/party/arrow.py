@@ -180,7 +180,10 @@ class MappedFile:
         start, odd = divmod(words.address - self._address, 8)
         if odd:
             raise DataDamaged(f"row group {number} does not begin with a whole word. {REMEDY}")
-        self._groups.check(number, self._file.read(start, self._shape.length(number) * self._shape.width), checksum)
+        end = start + self._shape.length(number) * self._shape.width
+        self._file.fetch(start, end)
+        with self._file.looking(start, end) as content:
+            self._groups.check(number, content, checksum)
         self._starts[number] = start
 
 

@@ -159,7 +159,7 @@ class Budget:
         if 8 * words > self._limits.job_mb * 1e6:
             raise PolicyRefused(
                 f"this job takes {8 * words / 1e6:.0f} MB of memory, this party gives {self._limits.job_mb:g} to one "
-                f"([limits] job_mb): use smaller batches or layers, or shuffle='blocks' where there are many rows"
+                f"([limits] job_mb): use smaller batches or layers"
             )
 
 

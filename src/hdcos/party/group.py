@@ -15,7 +15,8 @@ Security  what travels here are a party's own shares between its own workers, ov
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
 from time import monotonic
@@ -73,17 +74,29 @@ class Group:
             self._links = self._links or self.connect()
             total = self._exchange(np.concatenate([array.ravel() for array in arrays.values()]))
         except BaseException as error:
-            for link in self._links:
-                link.abort(error)
-            self.lost = f"{type(error).__name__}: {error}"
-            if isinstance(error, WorkerLost):
-                self.lost, self.missing = str(error), error.workers
+            self._lose(error)
             if not isinstance(error, HdcosError):
                 raise
             return dict(arrays)
         ends = np.cumsum([array.size for array in arrays.values()])[:-1]
         parts = zip(arrays.items(), np.split(total, ends), strict=True)
         return {name: part.reshape(array.shape) for (name, array), part in parts}
+
+    @contextmanager
+    def telling(self) -> Iterator[None]:
+        """If this worker fails in what it does here, the others hear it at once: they would wait for its part."""
+        try:
+            yield
+        except BaseException as error:
+            self._lose(error)
+            raise
+
+    def _lose(self, error: BaseException) -> None:
+        for link in self._links:
+            link.abort(error)
+        self.lost = f"{type(error).__name__}: {error}"
+        if isinstance(error, WorkerLost):
+            self.lost, self.missing = str(error), error.workers
 
     def check_equal(self, arrays: Mapping[str, Array]) -> None:
         """That all workers hold the same arrays, as they must; the first one's hash is compared with each one's own."""

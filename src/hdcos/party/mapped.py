@@ -1,13 +1,15 @@
 """Words of a file that is mapped into memory: rows are copied from there, and nothing else is read.
 
 Pages that were looked at would stay, as many as the operating system likes: they are the file's, and it takes them back
-when it needs room. So that the memory of a party says what it needs, and not how large its files are, they are given
-back after every KEPT_BYTES.
+when it needs room. So that the memory of a party says what it needs, and not how large its files are, rows are copied
+in the order in which they lie, and their pages are given back after every KEPT_BYTES.
 """
 
 from __future__ import annotations
 
 import mmap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO
 
@@ -15,9 +17,9 @@ import numpy as np
 
 from hdcos.ring import Array
 
-KEPT_BYTES = 1 << 26
+KEPT_BYTES = 1 << 23
 AROUND_BYTES = 1 << 16
-"""What Linux maps around a page that is looked at, if it is in memory anyway."""
+"""What Linux maps around a page that is looked at, if it is in memory anyway; more where it keeps larger pieces."""
 
 
 class MappedWords:
@@ -27,7 +29,6 @@ class MappedWords:
         self.content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         self.content.madvise(mmap.MADV_RANDOM)
         self.words: Array = np.frombuffer(self.content, np.uint64, len(self.content) // 8)
-        self._touched = 0
 
     @property
     def resident_words(self) -> int:
@@ -36,27 +37,30 @@ class MappedWords:
     def take(self, starts: Array, width: int) -> Array:
         """This many words from each of these places on."""
         windows = np.lib.stride_tricks.as_strided(self.words, (self.words.size - width + 1, width), (8, 8))
-        taken = np.empty((len(starts), width), np.uint64)
+        taken, order = np.empty((len(starts), width), np.uint64), np.argsort(starts)
         at_once = max(1, KEPT_BYTES // (AROUND_BYTES + 8 * width))
-        for first in range(0, len(starts), at_once):
-            piece = slice(first, first + at_once)
-            self._look_at(len(taken[piece]) * (AROUND_BYTES + 8 * width))
-            taken[piece] = windows[starts[piece]]
+        for first in range(0, len(order), at_once):
+            piece = order[first : first + at_once]
+            with self.looking(int(starts[piece[0]]), int(starts[piece[-1]]) + width):
+                taken[piece] = windows[starts[piece]]
         return taken
 
-    def read(self, start: int, count: int) -> memoryview:
-        """Words that lie together, to be looked at once and now."""
-        page = 8 * start // mmap.PAGESIZE * mmap.PAGESIZE
-        self.content.madvise(mmap.MADV_WILLNEED, page, 8 * (start + count) - page)
-        self._look_at(8 * count)
-        return self.words[start : start + count].data
+    @contextmanager
+    def looking(self, start: int, end: int) -> Iterator[memoryview]:
+        """The words from one place to another; their pages are given back at the end, unless the file is small."""
+        try:
+            yield self.words[start:end].data
+        finally:
+            if len(self.content) > KEPT_BYTES:  # of a file: they are read again when they are wanted
+                self._advise(mmap.MADV_DONTNEED, 8 * start - AROUND_BYTES, 8 * end + AROUND_BYTES)
 
-    def _look_at(self, size: int) -> None:
-        """Give back what was looked at before, if there would be too much with this many bytes more."""
-        if self._touched + size > KEPT_BYTES:
-            self.content.madvise(mmap.MADV_DONTNEED)  # of a file: they are read again when they are wanted
-            self._touched = 0
-        self._touched += size
+    def fetch(self, start: int, end: int) -> None:
+        """Have words read that are wanted all."""
+        self._advise(mmap.MADV_WILLNEED, 8 * start, 8 * end)
+
+    def _advise(self, advice: int, begin: int, end: int) -> None:
+        begin = max(0, begin) // mmap.PAGESIZE * mmap.PAGESIZE
+        self.content.madvise(advice, begin, min(len(self.content), end) - begin)
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,7 @@ Security  anybody who reaches Ray's ports runs code on the party's machines. The
 from __future__ import annotations
 
 import logging
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
@@ -24,6 +22,7 @@ from ray.exceptions import RayActorError, RayError
 from hdcos.errors import InputError, PeerLost
 from hdcos.link import Doorman
 from hdcos.party.launcher import Address
+from hdcos.party.ray_folder import RayFolder
 from hdcos.party.ray_host import RayHost
 from hdcos.party.relay import Relay
 
@@ -65,12 +64,15 @@ class RayLauncher:
 
     def __init__(self, address: str, doorman: Doorman) -> None:
         self._doorman = doorman
+        self._folder: RayFolder | None = None
         for left in reversed(range(ATTEMPTS if address == LOCAL else 1)):
             try:
                 self._begin(address)
                 return
             except Exception as error:  # a port was taken, the machine is slow: Ray raises all kinds
                 ray.shutdown()
+                if self._folder is not None:
+                    self._folder.remove()
                 if not left:
                     why = f"{type(error).__name__}: {error}"
                     raise InputError(f"no Ray cluster answers at {address} ({why})") from None
@@ -78,10 +80,12 @@ class RayLauncher:
     def _begin(self, address: str) -> None:
         known = {"logging_level": logging.WARNING, "log_to_driver": True}
         if address == LOCAL:
-            folder = tempfile.mkdtemp(prefix="hdcos-ray-", dir=Path("/tmp"))  # its sockets' names must be short
+            self._folder = RayFolder()
             # Workers are few: Ray need not have a process ready for each core.
             few = {"enable_worker_prestart": False, "prestart_worker_first_driver": False}
-            ray.init(address=LOCAL, include_dashboard=False, _temp_dir=folder, _system_config=few, **known)
+            ray.init(
+                address=LOCAL, include_dashboard=False, _temp_dir=str(self._folder.path), _system_config=few, **known
+            )
         else:
             ray.init(address=address, **known)
 

@@ -32,7 +32,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from threading import Event, Thread
 from typing import Any
@@ -93,6 +93,16 @@ class _Ready:
 
 
 @dataclass(frozen=True)
+class _PutOff:
+    """A model that this pair does without for now."""
+
+    version: str
+    until: float
+    lives: int = 0
+    """That ended, one after another, when it was being loaded."""
+
+
+@dataclass(frozen=True)
 class Shared:
     """What the pairs of a party have in common."""
 
@@ -128,8 +138,8 @@ class SideWorker:
         self._ready: dict[str, _Ready] = {}
         self._asked: deque[Command] = deque()
         """What the first pair wants of this one."""
-        self._put_off: dict[str, tuple[str, float]] = {}
-        """Versions of models that a party could not give to its worker, and when that is tried again."""
+        self._put_off: dict[str, _PutOff] = {}
+        """Models that a party could not give to its worker, or that ended lives of this pair."""
         self._absent, self._absences, self._absent_until = "", 0, 0.0
         """Why jobs do without it, how often that was so in this life, and until when."""
         self._stop = Event()
@@ -202,8 +212,8 @@ class SideWorker:
                 reason = f"internal error ({type(error).__name__})"  # its message might quote data
                 log.exception("worker %d", self.index)
             self._refuse_running()
-            for known in (self._ready, self._asked, self._put_off):
-                known.clear()
+            self._ready.clear()
+            self._asked.clear()
             if reason != self.reason and not self._stop.is_set():
                 log.warning("worker %d does not work: %s", self.index, reason)
             self.reason, self._worker, self._links = reason, None, []
@@ -314,8 +324,8 @@ class SideWorker:
         wanted = self._shared.models()
         yield from (commands.Unload(name) for name in self._ready if name not in wanted)
         for name, loaded in wanted.items():
-            ready, (put_off, until) = self._ready.get(name), self._put_off.get(name, ("", 0.0))
-            if put_off == loaded.version and time.monotonic() < until:
+            ready, put_off = self._ready.get(name), self._put_off.get(name)
+            if put_off is not None and put_off.version == loaded.version and time.monotonic() < put_off.until:
                 continue
             if ready is None or ready.version != loaded.version:
                 scope = f"model {name} {secrets.token_hex(16)}"
@@ -370,14 +380,34 @@ class SideWorker:
         go = refusal is None and not self._overtaken(command)
         peer.send(Kind.REQUEST, *encode_message({"go": go}))
         if go:
-            self._carry_out(command, worker)
+            with self._held_against(command):
+                self._carry_out(command, worker)
             return
         worker.put_aside(command)
         if isinstance(command, commands.Load):
-            self._put_off[command.model] = (command.version, time.monotonic() + AGAIN_S)
+            self._put_off[command.model] = _PutOff(command.version, time.monotonic() + AGAIN_S)
         if refusal is not None:
             what = f"job {command.job}" if isinstance(command, commands.OpenJob) else f"model {command.model}"
             log.warning("worker %d does without %s: %s: %s", self.index, what, type(refusal).__name__, refusal)
+
+    @contextmanager
+    def _held_against(self, command: Prepared) -> Iterator[None]:
+        """A model whose loading ends this pair again and again is tried later each time: the pair has other work."""
+        try:
+            yield
+        except Exception as error:
+            if isinstance(command, commands.Load):
+                before = self._put_off.get(command.model)
+                lives = before.lives + 1 if before is not None and before.version == command.version else 1
+                # Once may be anybody's fault.
+                pause_s = min(AGAIN_S * 2 ** (lives - 2), LONGEST_AWAY_S) if lives > 1 else 0.0
+                self._put_off[command.model] = _PutOff(command.version, time.monotonic() + pause_s, lives)
+                if pause_s:
+                    why = (self.index, lives, command.model, pause_s, type(error).__name__, error)
+                    log.warning("worker %d ended %d times over model %s, which waits %g s: %s: %s", *why)
+            raise
+        if isinstance(command, commands.Load):
+            self._put_off.pop(command.model, None)
 
     def _overtaken(self, command: Command) -> bool:
         """Whether the first pair has given up meanwhile what it asked for."""

@@ -247,7 +247,7 @@ class Training:
                 engine.order(pool, max(0, wanted))
             rule = self._divided(self.settings.rule(rate, self.last_rate, self.step))
             rows, moves = self.rows(self.step)
-            with engine.attempt("online"):
+            with self.group.telling(), engine.attempt("online"):
                 allocation = pool.begin(1, execution, engine.material_s)
                 party = Party(engine.rank, allocation)
                 x, targets, weights = self._take(party, rows, moves)

@@ -12,6 +12,7 @@ step      one step of stochastic gradient descent, as a program of two parties, 
 convert   a trained state as the shares that inference wants
 targets   rows and targets of a run, checked, and as ring words
 shuffle   which rows each step takes: all of them shuffled, or blocks of them
+permutation  an order of many rows that is never written down
 rates     learning rates of a run, none below what the arithmetic can take
 watch     how a run does on the caller's own rows: loss, accuracy, divergence
 plain     the same training in floats, for networks of Hadamard-Diagonal and dense layers

@@ -1,10 +1,11 @@
 """Which rows each step of an epoch takes: a fresh public shuffle, cut into whole batches; what is left over sits out.
 
-"rows"    all rows are shuffled as one. Takes 4 bytes of memory a row, and reads rows from everywhere.
+"rows"    all rows are shuffled as one, and are read from everywhere. Up to LISTED of them are listed in their order,
+          4 bytes a row; of more any part of the order is computed when it is asked for (`permutation`).
 "blocks"  blocks of rows that lie together come in a shuffled order, and 64 of them at a time are shuffled row by row.
-          Takes memory for 64 blocks, however many rows there are, and reads every block once an epoch: for data sets
-          that are larger than memory, or far away. Rows are mixed with those of the same 64 blocks alone, so rows that
-          were sorted in some way should be shuffled once before they are uploaded.
+          Reads every block once an epoch: for data sets that are far away, or on slow disks. Rows are mixed with those
+          of the same 64 blocks alone, so rows that were sorted in some way should be shuffled once before they are
+          uploaded.
 
 Security  the order depends on the seed, the epoch and sizes, which are public: the same for both parties and for
           training in plaintext. Both parties hash the rows of every step with what they mean by it.
@@ -20,8 +21,11 @@ import numpy as np
 
 from hdcos.errors import InputError
 from hdcos.ring import Array
+from hdcos.secure.training.permutation import Permutation
 
 SHUFFLES = ("rows", "blocks")
+LISTED = 1 << 20
+"""Rows whose order is a list, the one that earlier releases drew."""
 MIXED = 64
 """Blocks whose rows are shuffled with each other."""
 MOST_ROWS, BLOCK_BYTES = 1024, 1 << 20
@@ -41,7 +45,10 @@ def check_shuffle(shuffle: str) -> str:
 
 def order_words(rows: int, shuffle: str, moved: bool) -> int:
     """Words that the order of an epoch takes in memory, and how each of its images is moved if they are."""
-    order = 4 * MIXED * MOST_ROWS if shuffle == "blocks" else rows if rows > 1 << 32 else rows // 2
+    if shuffle == "blocks":
+        order = 4 * MIXED * MOST_ROWS
+    else:
+        order = rows // 2 if rows <= LISTED else Permutation.words(rows)
     return order + 3 * rows * moved
 
 
@@ -57,6 +64,7 @@ class Epoch:
     """Rows of a block; 0 shuffles all rows as one."""
     _drawn: dict[int, Array] = field(default_factory=dict, repr=False)
     """The order within the last two windows."""
+    _unlisted: Permutation | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.block:
@@ -66,6 +74,8 @@ class Epoch:
             short = count * self.block - self.rows
             lengths = [self.block * len(blocks) - short * bool((blocks == count - 1).any()) for blocks in self._windows]
             self._starts = list(accumulate(lengths, initial=0))
+        elif self.rows > LISTED:
+            self._unlisted = Permutation([self.seed, self.number], self.rows)
         else:
             self._windows, self._starts = [np.zeros(1, np.int64)], [0, self.rows]
 
@@ -76,6 +86,8 @@ class Epoch:
     def take(self, step: int) -> Array:
         """The rows of a step."""
         first, last = step * self.batch, (step + 1) * self.batch
+        if self._unlisted is not None:
+            return self._unlisted.at(np.arange(first, last))
         begin, end = bisect(self._starts, first) - 1, bisect(self._starts, last - 1) - 1
         parts = [
             self._window(index)[max(0, first - self._starts[index]) : last - self._starts[index]]
@@ -92,7 +104,7 @@ class Epoch:
                 order = (self._windows[index][:, None] * self.block + np.arange(self.block)).reshape(-1)
                 order = order[order < self.rows]
             else:
-                order = np.arange(self.rows, dtype=np.uint32 if self.rows <= 1 << 32 else np.int64)
+                order = np.arange(self.rows, dtype=np.uint32)
             np.random.default_rng(key).shuffle(order)
             self._drawn = {known: self._drawn[known] for known in (index - 1,) if known in self._drawn} | {index: order}
         return self._drawn[index]
