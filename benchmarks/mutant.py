@@ -97,8 +97,8 @@ def _meant(tree: ast.AST) -> Iterator[ast.AST]:
     for name, value in ast.iter_fields(tree):
         if name in ("annotation", "returns", "decorator_list") or isinstance(tree, ast.JoinedStr):
             continue
-        if isinstance(tree, ast.keyword) and tree.arg == "copy":
-            continue  # a copy is as good
+        if isinstance(tree, ast.keyword) and tree.arg in ("copy", "strict"):
+            continue  # a copy is as good; what is zipped strictly is as long by construction, and `strict` asserts it
         for child in value if isinstance(value, list) else [value]:
             if isinstance(child, ast.AST):
                 yield from _meant(child)

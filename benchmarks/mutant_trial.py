@@ -6,6 +6,7 @@ noticed that way, is tried again: there the module with the fault is imported, a
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import os
@@ -14,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
+from functools import cache
 from importlib import import_module
 from importlib.abc import MetaPathFinder
 from pathlib import Path
@@ -25,9 +27,9 @@ from benchmarks.mutant_swap import Unswappable, swap
 
 MUTANTS = Path(__file__).with_name("mutants")
 VERDICTS = ROOT / "build" / "mutants"
-"""Mutants that were killed, and the file of tests that did it: a run that was stopped goes on where it was."""
-TIMEOUT_S = 30.0
-"""Of one test: a fault may make it wait for ever."""
+"""Mutants that were killed, and the test that did it: a run that was stopped goes on where it was."""
+LEAST_S, TIMES = 4.0, 10
+"""A fault may make a test wait for ever: it gets this time, and as much more as the longest takes so many times."""
 
 
 class Trial:
@@ -36,7 +38,8 @@ class Trial:
     def __init__(self, module: str, tests: Sequence[str]) -> None:
         self.module, self.tests = module, tests
         self._place = tempfile.TemporaryDirectory(prefix="hdcos-mutants-")
-        self._path, self._killer = Path(self._place.name) / "mutant.py", Path(self._place.name) / "killer"
+        self._path, self._killer, self._longest = (Path(self._place.name) / each for each in ("mutant.py", "by", "s"))
+        self._timeout_s = 0.0
         self._known = VERDICTS / f"{module}.json"
         self._verdicts = json.loads(self._known.read_text()) if self._known.exists() else {}
 
@@ -61,6 +64,7 @@ class Trial:
                 import_module(name)
         sys.meta_path.remove(barrier)
         self._require_pass(self._install if not whole else lambda: None)
+        self._timeout_s = LEAST_S + TIMES * float(self._longest.read_text())
 
     def _require_pass(self, place: Callable[[], object], after: Callable[[], object] = lambda: None) -> None:
         assert self._run(source_of(self.module), place, after) == 0, f"the tests of {self.module} fail without a fault"
@@ -68,20 +72,17 @@ class Trial:
     def kills(self, mutant: Mutant) -> bool:
         """Whether a test fails, or does not end, with this fault. If one did once, and is as it was, it still does."""
         key = hashlib.sha256(mutant.source.encode()).hexdigest()
-        if self._verdicts.get(key) in map(_fingerprint, self._files()):
+        if (known := self._verdicts.get(key)) and known[1] == _fingerprint(known[0]):
             return True
         place = (lambda: swap(mutant)) if self.module in sys.modules else self._install
         if self._run(mutant.source, place) in (0, UNSWAPPABLE):
             return False
         if self._killer.exists():
-            self._verdicts[key] = _fingerprint(ROOT / self._killer.read_text())
+            killer = self._killer.read_text()
+            self._verdicts[key] = (killer, _fingerprint(killer))
             VERDICTS.mkdir(parents=True, exist_ok=True)
             self._known.write_text(json.dumps(self._verdicts, indent=0))
         return True
-
-    def _files(self) -> list[Path]:
-        places = [ROOT / "tests" / each for each in self.tests]
-        return [file for place in places for file in ([place] if place.is_file() else sorted(place.rglob("test_*.py")))]
 
     def _install(self) -> None:
         """Have the module come from the file of the mutant when it is imported."""
@@ -103,13 +104,17 @@ class Trial:
             place()
         except Unswappable:
             return UNSWAPPABLE
-        options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "pytest_timeout", "-o", f"timeout={TIMEOUT_S:g}"]
+        options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "pytest_timeout", "-o", f"timeout={self._timeout_s:g}"]
         options += ["--rootdir", str(ROOT), "-W", "ignore::pytest.PytestAssertRewriteWarning"]
-        tests = [str(ROOT / "tests" / each) for each in self.tests]
+        witness = _Witness(self._killer)
         with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
-            code = pytest.main([*options, *tests], plugins=[_Witness(self._killer)])
+            for tests in self.tests:  # one after another: the first often notices, and reading the others takes time
+                code = pytest.main([*options, str(ROOT / "tests" / tests)], plugins=[witness])
+                if code:
+                    return int(code)
+        self._longest.write_text(str(witness.longest_s))
         after()
-        return int(code)
+        return 0
 
 
 UNSWAPPABLE = 77
@@ -132,22 +137,30 @@ class _Barrier(MetaPathFinder):
 
 
 class _Witness:
-    """Notes the file of the test that failed."""
+    """Notes which test failed, and how long the longest took."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self.longest_s = path, 0.0
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.longest_s = max(self.longest_s, report.duration)
         if report.failed:
-            self.path.write_text(report.nodeid.split("::")[0])
+            self.path.write_text(report.nodeid.split("[")[0])
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
             self.path.write_text(report.nodeid)
 
 
-def _fingerprint(file: Path) -> str:
-    return f"{file.relative_to(ROOT)} {hashlib.sha256(file.read_bytes()).hexdigest()[:16]}"
+@cache
+def _fingerprint(test: str) -> str:
+    """Of the text of a test, or of a file of tests that could not be read."""
+    file, _, name = test.partition("::")
+    text = (ROOT / file).read_text() if (ROOT / file).exists() else ""
+    if name:
+        found = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef) and node.name == name]
+        text = "".join(map(ast.unparse, found))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _fork(work: Callable[[], int]) -> int:

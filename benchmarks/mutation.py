@@ -88,9 +88,11 @@ def survivors_of(module: str, imported: Sequence[str], quick: bool) -> list[str]
     """The faults of a module that no test notices; what is noticed the quick way, the other need not try again."""
     with Trial(module, NETS[module]) as trial:
         trial.warm(imported, quick)
-        survivors = [mutant for mutant in made_of(module) if not trial.kills(mutant)]
-    for survivor in survivors:
-        print(f"{'to be tried again' if quick else 'survived'}: {survivor}", flush=True)
+        survivors = []
+        for mutant in made_of(module):
+            if not trial.kills(mutant):
+                survivors.append(mutant)
+                print(f"{'to be tried again' if quick else 'survived'}: {mutant}", flush=True)
     return [str(survivor) for survivor in survivors]
 
 
