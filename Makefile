@@ -17,6 +17,7 @@ $(VENV)/.python:
 
 $(VENV)/.core: $(VENV)/.python pyproject.toml constraints.txt $(NATIVE)
 	$(PIP) --editable .
+	$(BIN)/hdcos --version
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.core

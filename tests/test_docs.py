@@ -74,6 +74,7 @@ def test_every_page_of_the_documentation_is_there() -> None:
     assert pages == {path.name for path in DOCS.glob("*.md")} | GENERATED
     links = {link for path in DOCS.glob("*.md") for link in re.findall(r"\]\(([\w-]+\.md)", path.read_text())}
     assert links <= pages
+    assert set(re.findall(r"\]\(([\w-]+\.md)", (DOCS / "index.md").read_text())) == pages - {"index.md"}
 
 
 @pytest.mark.parametrize("name", re.findall(r"^::: (\S+)", (DOCS / "api.md").read_text(), re.MULTILINE))

@@ -10,7 +10,7 @@ import errno
 import os
 import secrets
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -58,12 +58,20 @@ def read_toml(path: str | os.PathLike[str], what: str) -> dict[str, Any]:
         raise InputError(f"{path} is not {what}, it is not a TOML file: {error}") from None
 
 
-def write_whole(target: Path, content: bytes) -> None:
-    """Write beside its place, flush, rename; readable by the owner only."""
+def new_file(path: Path) -> BinaryIO:
+    """A file that did not exist, private from its first byte on."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    os.fchmod(descriptor, 0o600)  # an umask may have taken the owner's own rights
+    return os.fdopen(descriptor, "w+b")
+
+
+@contextmanager
+def replace_whole(target: Path, make: Callable[[Path], BinaryIO] = new_file) -> Iterator[BinaryIO]:
+    """A new file beside a place, which takes that place when the block has ended well and all of it is on the disk."""
     temporary = target.with_name(f".{target.stem}.{secrets.token_hex(4)}.tmp")
     try:
-        with full_disk_named(target), new_file(temporary) as file:
-            file.write(content)
+        with full_disk_named(target), make(temporary) as file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(target)
@@ -72,11 +80,10 @@ def write_whole(target: Path, content: bytes) -> None:
     sync_folder(target.parent)
 
 
-def new_file(path: Path) -> BinaryIO:
-    """A file that did not exist, private from its first byte on."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-    os.fchmod(descriptor, 0o600)  # an umask may have taken the owner's own rights
-    return os.fdopen(descriptor, "w+b")
+def write_whole(target: Path, content: bytes) -> None:
+    """Write a file that is there whole or not at all; readable by the owner only."""
+    with replace_whole(target) as file:
+        file.write(content)
 
 
 def private_folder(place: Path) -> Path:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
 from hdcos import __version__, nn
 from hdcos.protocol.catalogue import ACTIVATIONS
+from hdcos.ring import backend
 from hdcos.secure.calibrate import intervals
 from hdcos.secure.estimate import estimate, total
 from serve_nodes import command
@@ -31,8 +33,9 @@ FIELDS = {
 }
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*HDCOS, *arguments], capture_output=True, text=True, timeout=100, check=False)
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    known = {**os.environ, **environment}
+    return subprocess.run([*HDCOS, *arguments], env=known, capture_output=True, text=True, timeout=100, check=False)
 
 
 def test_the_activation_table_as_json_has_every_row_and_field() -> None:
@@ -57,8 +60,10 @@ def test_the_table_is_printed_for_people_and_feels_an_emulated_network() -> None
     assert "an empty exchange both ways took 1" in finished.stdout  # 10 ms and a little: half a round-trip time
 
 
-def test_the_version_is_the_package_version() -> None:
-    assert __version__ in run("--version").stdout
+def test_the_version_is_told_with_the_kernels_and_what_is_wrong_with_them() -> None:
+    assert run("--version").stdout == f"hdcos {__version__}, kernels {backend()}\n"
+    slow = run("--version", HDCOS_KERNELS="reference").stdout
+    assert slow == f"hdcos {__version__}, kernels reference (nothing was compiled: many times slower)\n"
 
 
 def test_an_error_is_shown_by_name_without_a_trace() -> None:

@@ -57,14 +57,15 @@ def test_any_batches_that_sum_to_n_consume_what_was_dealt_for_n() -> None:
     assert cos0.shape == (17, 8)
 
 
-def test_chunks_and_batches_of_any_sizes_meet_in_order(monkeypatch) -> None:
+@pytest.mark.parametrize("units", [1, 3])
+def test_chunks_and_batches_of_any_sizes_meet_in_order(monkeypatch, units) -> None:
     """Whatever the pieces material arrives and lies in, execution i is execution i."""
     from hdcos.offline import pool as module
 
     generator = np.random.default_rng(0)
     for slab_bytes in (1, 700, 5000, 1 << 26):
         monkeypatch.setattr(module, "SLAB_BYTES", slab_bytes)
-        dealer, zero, one = opened()
+        dealer, zero, one = opened(Plan((Need(TrigPair((8,), 16, 16), units), Need(Mask((8,), 20), units))))
         expected = zero.uniform(0, 0, 60)
         for pool in (zero, one):
             pool.order(60)

@@ -186,6 +186,7 @@ def body(limits: Limits, pieces: list[bytes | Exception], waiting: Waiting | Non
 
 def test_a_body_is_read_whole() -> None:
     assert body(Limits(), [b"ab", b"", b"c"]) == b"abc"
+    assert body(Limits(), [b"ab", b"c"]) == b"abc"
     assert body(Limits(), [b"ab"], content_length="2") == b"ab"
     assert body(Limits(), []) == b""
 
@@ -202,6 +203,8 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read_and_while_it_is()
         assert caught.value.status == 413
         assert isinstance(caught.value.error, InputError)
     assert len(body(limits, [bytes(10_000)], content_length="10000")) == 10_000
+    with pytest.raises(Refused, match="at most 2000000 bytes"):
+        body(Limits(body_mb=2), [], content_length="2000001")
 
 
 @pytest.mark.parametrize(("binary", "weight"), [(False, 4), (True, 2)])
@@ -226,3 +229,9 @@ def test_a_client_that_leaves_is_told_so() -> None:
     with pytest.raises(Refused, match="the client left") as caught:
         body(Limits(), [b"a", ClientDisconnect()])
     assert (caught.value.status, caught.value.retryable) == (400, False)
+
+
+def test_a_client_that_is_too_slow_may_try_again() -> None:
+    with pytest.raises(Refused, match="within 30 s") as caught:
+        body(Limits(), [b"a", TimeoutError()])
+    assert (caught.value.status, caught.value.retryable) == (408, True)

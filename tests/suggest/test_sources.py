@@ -13,11 +13,12 @@ from click.testing import CliRunner
 from hdcos import nn
 from hdcos.cli import main
 from hdcos.cli.train import build_model, named_data, read_config
+from hdcos.cluster.listing import find_set
 from hdcos.errors import InputError
 from hdcos.suggest import candidates as space
 from hdcos.suggest import find_settings
 from hdcos.suggest.candidates import Candidate, candidates
-from hdcos.suggest.sources import count_features, count_rows, find_set
+from hdcos.suggest.sources import count_features, count_rows
 from hdcos.tables import Preparation
 
 GENERATOR = np.random.default_rng(1)

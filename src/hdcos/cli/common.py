@@ -90,3 +90,11 @@ def show(table: Table) -> None:
         whole = Measurement.get(console, options, table).maximum
         console = Console(file=sys.stdout, highlight=False, width=max(80, whole))
     console.print(table)
+
+
+def describe_kernels() -> str:
+    """Which kernels are in use: an installation whose compilation failed works, too, and should not go unnoticed."""
+    from hdcos.ring import backend
+
+    slow = " (nothing was compiled: many times slower)" if backend() == "reference" else ""
+    return f"kernels {backend()}{slow}"

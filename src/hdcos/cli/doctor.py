@@ -23,7 +23,7 @@ import click
 
 from hdcos._version import __version__
 from hdcos.api.tokens import token
-from hdcos.cli.common import FILE, FOLDER, json_option, read_secret, token_option
+from hdcos.cli.common import FILE, FOLDER, describe_kernels, json_option, read_secret, token_option
 from hdcos.cluster.https import Party
 from hdcos.errors import HdcosError
 from hdcos.link import Certificate, Hello, Identity, connect, handshake
@@ -33,7 +33,7 @@ from hdcos.link.message import request
 from hdcos.party.database import FILE as DATABASE
 from hdcos.party.database import SPARE_BYTES, STATE, Room, read_beside
 from hdcos.party.store import read_failures
-from hdcos.ring import backend, table_hash
+from hdcos.ring import table_hash
 
 SOON_DAYS = 30
 MOST_SKEW_S = 30.0
@@ -93,7 +93,7 @@ def examine_from_node(path: Path, folder: Path) -> Iterator[Finding]:
     except HdcosError as error:
         yield Finding("files", False, str(error))
         return
-    yield Finding("files", True, f"{path} and {folder} can be read; kernels {backend()}")
+    yield Finding("files", True, f"{path} and {folder} can be read; {describe_kernels()}")
     yield _own_certificate(cluster, own, identity)
     for failure in read_failures(folder / STATE):
         yield from _model(own.role, {"name": failure.name, "error": failure.why})

@@ -21,7 +21,7 @@ from typing import Any, NoReturn, TypeVar
 import click
 
 from hdcos._version import __version__
-from hdcos.cli.common import HINT, INTERRUPTED
+from hdcos.cli.common import HINT, INTERRUPTED, describe_kernels
 from hdcos.errors import HdcosError, HdcosWarning, RateRaised
 
 T = TypeVar("T")
@@ -72,8 +72,21 @@ class _Commands(click.Group):
             return end_in_one_line(context, lambda: super(_Commands, self).invoke(context))
 
 
+def _show_version(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        click.echo(f"hdcos {__version__}, {describe_kernels()}")
+        context.exit()
+
+
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="hdcos")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show version and kernels.",
+)
 def main() -> None:
     """Train and serve neural networks on data that no single machine sees."""
 

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ import numpy as np
 from hdcos.api.tokens import token as token_for
 from hdcos.cluster.cluster import Cluster
 from hdcos.cluster.https import Answer, Party, Tensors
+from hdcos.cluster.remote_function import RemoteFunction
 from hdcos.cluster.transport import (
     OVER,
     Masks,
@@ -243,7 +243,7 @@ class HttpsTransport:
         if mask_ids is not None:
             parameters |= {"mode": "masked", "mask_ids": mask_ids}
         answers = self.ask("POST", f"{_path(record)}/infer", {"parameters": parameters}, inputs)
-        return [_reply(answer) for answer in answers]
+        return [answer.reply for answer in answers]
 
     def stock(self, record: ModelRecord) -> int:
         answers = self.patiently("GET", _path(record))
@@ -383,80 +383,6 @@ class HttpsTransport:
         self._threads.shutdown(cancel_futures=True)
         for party in self.both:
             party.close()
-
-
-class RemoteFunction:
-    """A function that parties elsewhere have open for this client.
-
-    They forget it when their session ends or nobody used it for a while; it is then opened again, with as much material
-    as was prepared and not used.
-    """
-
-    def __init__(self, transport: HttpsTransport, call: Call, shapes: Sequence[tuple[int, ...]], ahead: int) -> None:
-        self._transport, self._lock = transport, RLock()
-        self._said = {"function": call.function, "parameters": call.parameters, "shapes": shapes, "ahead": ahead}
-        self._prepared = self._spent = 0
-        self._open()
-
-    def _open(self) -> None:
-        self._path = f"/v2/functions/{secrets.token_hex(16)}"
-        self._prepared, self._spent = self._prepared - self._spent, 0
-        self._transport.patiently("PUT", self._path, self._said)
-        self._order(wait=False)
-
-    def _order(self, wait: bool) -> None:
-        if self._prepared:
-            self._transport.patiently("POST", f"{self._path}/prepare", {"executions": self._prepared, "wait": wait})
-
-    def _recover(self) -> None:
-        """See that what was prepared and not used is there: calls that were lost on the way used material up."""
-        try:
-            answers = self._transport.patiently("GET", self._path)
-            missing = self._prepared - self._spent - min(int(answer.meta["left"]) for answer in answers)
-            self._prepared, self._spent = self._prepared + max(0, missing), self._spent + max(0, missing)
-            self._order(wait=False)
-        except DataMissing:
-            self._open()
-
-    def prepare(self, executions: int, wait: bool) -> None:
-        with self._lock:
-            self._prepared += executions
-            try:
-                self._order(wait)
-            except DataMissing:
-                self._open()
-                self._order(wait)
-            except HdcosError:
-                self._prepared -= executions
-                raise
-
-    def run(self, inputs: Shares, executions: int) -> list[Reply]:
-        parameters = {"request_id": secrets.token_hex(16)}
-        with self._lock:
-            try:
-                answers = self._transport.ask("POST", f"{self._path}/evaluate", {"parameters": parameters}, inputs)
-            except (RetryableError, DataMissing) as error:
-                self._recover()
-                raise error if isinstance(error, RetryableError) else RetryableError(error) from None
-            self._spent += executions
-        return [_reply(answer) for answer in answers]
-
-    def stock(self) -> int:
-        with self._lock:
-            try:
-                answers = self._transport.patiently("GET", self._path)
-            except DataMissing:
-                return 0
-        return min(int(answer.meta["stock"]) for answer in answers)
-
-    def close(self) -> None:
-        with suppress(DataMissing):  # they have forgotten it already
-            self._transport.ask("DELETE", self._path)
-
-
-def _reply(answer: Answer) -> Reply:
-    known = answer.meta["parameters"]
-    return Reply(answer.tensors["output"], known["scale_bits"], known["bits"])
 
 
 def _path(record: ModelRecord) -> str:

@@ -19,7 +19,7 @@ from urllib3.exceptions import HTTPError
 
 from hdcos import errors
 from hdcos.api.bodies import LENGTH_HEADER, decode_body, encode_body
-from hdcos.cluster.transport import RetryableError
+from hdcos.cluster.transport import Reply, RetryableError
 from hdcos.errors import FrameError, HdcosError, InputError, PeerLost
 from hdcos.ring import Array
 
@@ -32,6 +32,12 @@ class Answer:
 
     meta: dict[str, Any]
     tensors: dict[str, Array]
+
+    @property
+    def reply(self) -> Reply:
+        """What was said, as a share of a result."""
+        known = self.meta["parameters"]
+        return Reply(self.tensors["output"], known["scale_bits"], known["bits"])
 
 
 class Party:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import io
 import os
-import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,9 +17,10 @@ from typing import IO, Any, BinaryIO, Protocol, cast
 import numpy as np
 from numpy.lib import format as npy
 
+from hdcos.data.files import pyarrow
 from hdcos.data.tables import Array
 from hdcos.errors import InputError
-from hdcos.files import full_disk_named, new_file, sync_folder
+from hdcos.files import replace_whole
 
 FORMATS = (".csv", ".parquet", ".pq", ".npy")
 Column = Sequence[str] | Array
@@ -40,7 +40,7 @@ def check_format(path: Path) -> None:
     if path.suffix.lower() not in FORMATS:
         raise InputError(f"{path} is neither a .csv nor a .parquet nor a .npy file")
     if path.suffix.lower() in (".parquet", ".pq"):
-        _arrow()
+        pyarrow()
 
 
 @contextmanager
@@ -48,25 +48,16 @@ def open_writer(path: Path, names: Sequence[str], header: bool = True) -> Iterat
     """A writer of columns with these names; the file is there when the block has ended well, and not before."""
     check_format(path)
     kind = path.suffix.lower()
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
-        with full_disk_named(path), new_file(temporary) as file:
-            if kind == ".csv":
-                writer: Writer = CsvWriter(
-                    io.TextIOWrapper(file, "utf-8", newline="", write_through=True), names, header
-                )
-            else:
-                writer = NpyWriter(file) if kind == ".npy" else ParquetWriter(file, names)
-            try:
-                yield writer
-            finally:
-                writer.finish()
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    sync_folder(path.parent)
+    with replace_whole(path) as file:
+        if kind == ".csv":
+            text = io.TextIOWrapper(file, "utf-8", newline="", write_through=True)
+            writer: Writer = CsvWriter(text, names, header)
+        else:
+            writer = NpyWriter(file) if kind == ".npy" else ParquetWriter(file, names)
+        try:
+            yield writer
+        finally:
+            writer.finish()
 
 
 class CsvWriter:
@@ -94,13 +85,13 @@ class ParquetWriter:
     """One row group for each piece; the types are those of the first."""
 
     def __init__(self, file: BinaryIO, names: Sequence[str]) -> None:
-        self._arrow, self._parquet = _arrow()
+        self._arrow = pyarrow()
         self._file, self._names, self._writer = file, list(names), cast(Any, None)
 
     def write(self, columns: Sequence[Column]) -> None:
         table = self._arrow.table(dict(zip(self._names, map(self._arrow.array, columns), strict=True)))
         if self._writer is None:
-            self._writer = self._parquet.ParquetWriter(self._file, table.schema)
+            self._writer = self._arrow.parquet.ParquetWriter(self._file, table.schema)
         self._writer.write_table(table)
 
     def finish(self) -> None:
@@ -133,12 +124,3 @@ class NpyWriter:
     def _head(self) -> None:
         known = {"descr": npy.dtype_to_descr(self._dtype), "fortran_order": False, "shape": (self._rows, *self._row)}
         npy.write_array_header_1_0(self._file, known)
-
-
-def _arrow() -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        import pyarrow.parquet as parquet
-    except ImportError:
-        raise InputError("Parquet files need pyarrow: pip install 'hdcos[parquet]'") from None
-    return pyarrow, parquet

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.client import HTTPException
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from hdcos.errors import DataMissing, InputError
 
@@ -132,3 +132,13 @@ def _fetch(address: str, target: Path, sha256: str) -> None:
         part.replace(target)
     finally:
         part.unlink(missing_ok=True)
+
+
+def pyarrow() -> Any:
+    """The package, with its reader of Parquet files; InputError says how to get it."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise InputError("Parquet files need pyarrow: pip install 'hdcos[parquet]'") from None
+    return pyarrow

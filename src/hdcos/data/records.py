@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from hdcos.data.files import pyarrow
 from hdcos.data.tables import Array, Table, check_piece, explain, find, open_text, read_header, read_pieces
 from hdcos.errors import InputError
 from hdcos.files import name_errors
@@ -132,13 +133,9 @@ def _numbered(path: Path, named: Sequence[str]) -> list[str]:
 
 
 def _parquet(path: Path, named: Sequence[str], texts: Sequence[str]) -> Iterator[Records]:
+    arrow = pyarrow()
     try:
-        import pyarrow.parquet as parquet
-        from pyarrow import ArrowException
-    except ImportError:
-        raise InputError("Parquet files need pyarrow: pip install 'hdcos[parquet]'") from None
-    try:
-        with parquet.ParquetFile(path) as file:
+        with arrow.parquet.ParquetFile(path) as file:
             names, rows, first = list(file.schema_arrow.names), file.metadata.num_rows, 0
             _places(path, names, named)
             kept = tuple(name for name in names if name not in named)
@@ -154,7 +151,7 @@ def _parquet(path: Path, named: Sequence[str], texts: Sequence[str]) -> Iterator
                 yield Records(table, known, first / rows)
             if not first:
                 raise InputError(f"{path} is not a table of numbers: it has no rows")
-    except ArrowException as error:
+    except arrow.ArrowException as error:
         raise InputError(f"{path} is not a Parquet file, or is cut off: {error}") from error
 
 

@@ -30,7 +30,7 @@ from typing import Any, BinaryIO, NoReturn, TextIO
 import numpy as np
 import numpy.typing as npt
 
-from hdcos.data.files import open_file
+from hdcos.data.files import open_file, pyarrow
 from hdcos.data.images import read_idx
 from hdcos.errors import DataMissing, InputError
 from hdcos.files import name_errors
@@ -208,16 +208,13 @@ def _read_images(path: Path, label: str | None) -> Table:
 def _read_parquet(
     path: Path, label: str | int | None, at_once: int | None = None, left_out: tuple[str, ...] = ()
 ) -> Iterator[Table]:
-    try:
-        import pyarrow.parquet as parquet
-        from pyarrow import Table as ArrowTable
-    except ImportError:
-        raise InputError("Parquet files need pyarrow: pip install 'hdcos[parquet]'") from None
+    arrow = pyarrow()
     try:
         if at_once is None:
-            tables = iter([parquet.read_table(path)])
+            tables = iter([arrow.parquet.read_table(path)])
         else:
-            tables = (ArrowTable.from_batches([batch]) for batch in parquet.ParquetFile(path).iter_batches(at_once))
+            batches = arrow.parquet.ParquetFile(path).iter_batches(at_once)
+            tables = (arrow.Table.from_batches([batch]) for batch in batches)
         for table in tables:
             names = [name for name in table.column_names if name not in left_out]
             yield _split(path, np.stack([_column(path, table, name) for name in names], axis=1), label, names)

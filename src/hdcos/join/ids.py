@@ -26,9 +26,9 @@ from typing import Any
 
 import numpy as np
 
-from hdcos.data.files import open_file
-from hdcos.data.tables import PIECE_ROWS
-from hdcos.errors import DataMissing, InputError
+from hdcos.data.files import open_file, pyarrow
+from hdcos.data.tables import PIECE_ROWS, find
+from hdcos.errors import InputError
 from hdcos.files import name_errors
 from hdcos.ring import Array
 
@@ -161,10 +161,7 @@ def _listed(rows: Sequence[int] | Array) -> str:
 
 
 def _pieces(path: Path, names: tuple[str, ...]) -> Iterator[Cells]:
-    if not path.exists():
-        raise DataMissing(f"there is no data file {path}: check its name")
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    kind = suffixes[-2] if suffixes[-1:] == [".gz"] and len(suffixes) > 1 else "".join(suffixes[-1:])
+    _, kind = find(path)
     if kind == ".csv":
         return _csv(path, names)
     if kind in (".parquet", ".pq"):
@@ -197,13 +194,10 @@ def _csv(path: Path, names: tuple[str, ...]) -> Iterator[Cells]:
 
 
 def _parquet(path: Path, names: tuple[str, ...]) -> Iterator[Cells]:
+    arrow = pyarrow()
     try:
-        from pyarrow import ArrowInvalid, parquet
-    except ImportError:
-        raise InputError("Parquet files need pyarrow: pip install 'hdcos[parquet]'") from None
-    try:
-        file = parquet.ParquetFile(path)
-    except (ArrowInvalid, ValueError) as error:
+        file = arrow.parquet.ParquetFile(path)
+    except ValueError as error:  # ArrowInvalid is one
         raise InputError(f"{path} is not a Parquet file, or is cut off: {error}") from error
     _places(path, names, list(file.schema_arrow.names))
     for batch in file.iter_batches(PIECE_ROWS, columns=list(names)):

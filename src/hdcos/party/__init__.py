@@ -3,9 +3,9 @@
 node         a process: reads its configuration, makes its links, serves
 engine       a party's link to its peer, its material, and programs run with both
 worker       what a party does, command by command, over one pair of links
-side_worker  a further worker of a party, as its node drives it; side_link, what the node gives it; side_workers, all of
-             them; launcher, ray_launcher (ray_host, ray_folder) and relay, how they are started and reached; dealers,
-             the dealer's
+side_worker  a further worker of a party, as its node drives it; side_link, what the node gives it; side_material, what
+             it spends; side_workers, all of them; launcher, ray_launcher (ray_host, ray_folder) and relay, how they are
+             started and reached; dealers, the dealer's
 patience     who waits for whom, and how long
 group        the workers of one party that train together; gathering, where the first waits for the others
 opened       models and functions that are open: how a batch runs, and what leaves

@@ -14,8 +14,6 @@ Security  every file is one party's share: alone it is uniform words. The two pa
 from __future__ import annotations
 
 import json
-import os
-import secrets
 from collections.abc import Container, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -24,7 +22,7 @@ from typing import Any, BinaryIO, Protocol
 from urllib.parse import unquote, urlsplit
 
 from hdcos.errors import DataDamaged, InputError, PeerLost
-from hdcos.files import full_disk_named, new_file, private_folder, remove_empty, sync_folder
+from hdcos.files import new_file, private_folder, remove_empty, replace_whole
 from hdcos.party.arrow import REMEDY, FetchedFile, MappedFile, Shape, pyarrow, write_rows
 from hdcos.party.database import Room
 from hdcos.party.mapped import MappedRows, MappedWords
@@ -82,16 +80,8 @@ class LocalFolder:
 
     def write(self, name: str, version: str, shape: Shape, groups: Iterable[Array]) -> None:
         target = self._path(name, version)
-        temporary = target.parent / f".{version}.{secrets.token_hex(4)}.tmp"
-        try:
-            with full_disk_named(target), self.new_file(temporary) as file:
-                write_rows(file, shape, groups)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(target)
-        finally:
-            temporary.unlink(missing_ok=True)
-        sync_folder(target.parent)
+        with replace_whole(target, self.new_file) as file:
+            write_rows(file, shape, groups)
 
     def new_file(self, path: Path) -> BinaryIO:
         """A new file in a folder that nobody removes for being empty meanwhile."""

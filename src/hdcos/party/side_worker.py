@@ -45,7 +45,6 @@ from hdcos.errors import HdcosError, InputError, PeerLost
 from hdcos.link import Hello, Identity, Kind, Link, connect, handshake, worker_name
 from hdcos.link.handshake import SOFTWARE
 from hdcos.link.message import answer, decode_message, encode_message, integer, reply_error
-from hdcos.party.allotment import LEDGER_BLOCK
 from hdcos.party.batcher import Batcher, Refused, Request, divide_answer, join_rows
 from hdcos.party.budget import Budget
 from hdcos.party.engine import fingerprint
@@ -55,8 +54,8 @@ from hdcos.party.node import Node
 from hdcos.party.opened import Loaded
 from hdcos.party.patience import COMMAND
 from hdcos.party.side_link import Prepared, SideLink
+from hdcos.party.side_material import OpenModel
 from hdcos.party.store import Store
-from hdcos.party.worker import labels_scope
 from hdcos.ring import table_hash
 from hdcos.secure.labels import LABEL
 
@@ -72,24 +71,6 @@ AWAY_S, LONGEST_AWAY_S = 60.0, 960.0
 AGAIN_S = 10.0
 """Until a model is loaded again that a party could not give to its worker."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
-
-
-@dataclass
-class _Ready:
-    """A model that this pair has open."""
-
-    version: str
-    scope: str
-    ahead: int
-    """Rows whose material is kept available."""
-    used: int = 0
-    ordered: int = 0
-    reserved: int = 0
-    """Rows that were run, that material was ordered for, and that the ledger knows of."""
-    labels_used: int = 0
-    labels_ordered: int = 0
-    labels_reserved: int = 0
-    """The same of rows whose labels were asked for."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +116,7 @@ class SideWorker:
         """Why it does not work now."""
         self.lives = self.rows = self.batches = self.steps = self._available = 0
         self._counted = 0.0
-        self._ready: dict[str, _Ready] = {}
+        self._ready: dict[str, OpenModel] = {}
         self._asked: deque[Command] = deque()
         """What the first pair wants of this one."""
         self._put_off: dict[str, _PutOff] = {}
@@ -343,17 +324,10 @@ class SideWorker:
 
     def _batch(self, requests: Sequence[Request]) -> commands.Infer:
         ready, rows = self._ready[requests[0].model], sum(wanted.rows for wanted in requests)
-        start, ready.used = ready.used, ready.used + rows
-        if ready.ordered - ready.used < ready.ahead // 2:
-            ready.ordered = ready.used + ready.ahead
         numbers, output = [wanted.id for wanted in requests], requests[0].output
-        labels = (0, 0)
-        if output == LABEL:
-            labels_start, ready.labels_used = ready.labels_used, ready.labels_used + rows
-            if ready.labels_ordered - ready.labels_used < rows:
-                ready.labels_ordered = ready.labels_used + 2 * rows
-            labels = (labels_start, ready.labels_ordered)
-        return commands.Infer(requests[0].model, "shares", numbers, start, ready.ordered, output, *labels)
+        taken = ready.rows.take(rows, ready.ahead // 2, ready.ahead)
+        labels = ready.labels.take(rows, rows, 2 * rows) if output == LABEL else (0, 0)
+        return commands.Infer(requests[0].model, "shares", numbers, *taken, output, *labels)
 
     def _do(self, command: Command, peer: Link, worker: SideLink) -> None:
         peer.send(Kind.REQUEST, *encode_message(write_command(command)))
@@ -485,7 +459,7 @@ class SideWorker:
     def _load(self, command: commands.Load, worker: SideLink) -> None:
         name, version, ahead = command.model, command.version, command.ahead["shares"]
         worker.ask(command, commands.Drop(name, [version]))
-        self._ready[name] = _Ready(version, command.scope, ahead, ordered=ahead)
+        self._ready[name] = OpenModel(version, command.scope, ahead)
 
     def _ask_group(self, worker: SideLink, *asked: Command) -> None:
         """What fails concerns the job alone, and the first pair says what becomes of it."""
@@ -501,10 +475,9 @@ class SideWorker:
         if any(wanted.output != command.output for wanted in requests):
             raise InputError("party 0 wants another output than the clients of these requests asked for")
         rows = sum(wanted.rows for wanted in requests)
-        ready.reserved = self._reserve(ready.scope, ready.reserved, command.start + rows)
+        ready.rows.reserve(self._shared.store, command.start + rows)
         if command.output == LABEL:
-            end = command.label_start + rows
-            ready.labels_reserved = self._reserve(labels_scope(ready.scope), ready.labels_reserved, end)
+            ready.labels.reserve(self._shared.store, command.label_start + rows)
         for wanted in requests:
             wanted.begun = True
         meant = fingerprint(command.ids, [wanted.said for wanted in requests]).hex()
@@ -513,11 +486,3 @@ class SideWorker:
         self._running = []
         self.batches, self.rows = self.batches + 1, self.rows + rows
         self._shared.batcher.settle(divide_answer(requests, found["words"], facts["scale"], facts["bits"]))
-
-    def _reserve(self, scope: str, reserved: int, end: int) -> int:
-        """Have the ledger know of executions before `end`; returns how many it knows of then."""
-        if end <= reserved:
-            return reserved
-        count = max(LEDGER_BLOCK, end - reserved)
-        self._shared.store.reserve(scope, reserved, count)
-        return reserved + count

@@ -30,6 +30,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from hdcos.checks import check_whole
 from hdcos.cluster.cluster import Cluster
+from hdcos.cluster.listing import find_set
 from hdcos.cluster.model import PrivateModel
 from hdcos.errors import DataMissing, InputError, RangeError
 from hdcos.nn import Network
@@ -193,12 +194,7 @@ class PrivateEstimator(BaseEstimator):
         if sample_weight is not None:
             raise InputError("rows of uploaded data sets are weighed by their owners: leave sample_weight out")
         wanted, listed = [names] if isinstance(names, str) else list(names), start_cluster(self.cluster).datasets()
-        found = {name: _newest(listed, name) for name in wanted}
-        if missing := [name for name, record in found.items() if record is None]:
-            there = sorted({record["name"] for record in listed})
-            raise InputError(f"no data set is called {missing}; there are {there}: its owner uploads it first")
-        records = [record for record in map(found.get, wanted) if record is not None]
-        beside = isinstance(names, tuple)
+        records, beside = [find_set(name, listed) for name in wanted], isinstance(names, tuple)
         rows, features = ([record[key] for record in records] for key in ("rows", "features"))
         outputs = max(record["outputs"] for record in records)
         if not outputs:
@@ -384,14 +380,6 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):
 def _are_names(X: Any) -> bool:
     """Whether data sets are named instead of rows."""
     return isinstance(X, str) or (isinstance(X, list | tuple) and len(X) > 0 and all(isinstance(n, str) for n in X))
-
-
-def _newest(listed: list[dict[str, Any]], name: str) -> dict[str, Any] | None:
-    """The data set of a name, or OWNER/NAME: the caller's own before those of others, the newest version first."""
-    owner, _, own = name.rpartition("/")
-    fitting = [each for each in listed if each["complete"] and each["name"] == own]
-    fitting = [each for each in fitting if owner in ("", each.get("owner", ""))]
-    return max(fitting, key=lambda each: (each.get("own", True), each.get("number", 0)), default=None)
 
 
 def _is_auto(value: Any) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hdcos.checks import split_owned
+from hdcos.cluster.listing import find_set
 from hdcos.errors import InputError
 from hdcos.suggest.candidates import Candidate
 from hdcos.suggest.scaling import STANDARD
@@ -91,24 +91,6 @@ class DataSets:
 def text(value: str | Path) -> str:
     """A string of TOML, which JSON's are."""
     return json.dumps(str(value), ensure_ascii=False)
-
-
-def find_set(name: str, listing: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The newest version of a data set in what `datasets()` lists: the caller's own, unless an owner is named, else the
-    only one of that name."""
-    owner, own = split_owned(name)
-    found = [item for item in listing if item["name"] == own and item["complete"] and owner in ("", item["owner"])]
-    if not owner:
-        found = [item for item in found if item["own"]] or found
-    owners = sorted({item["owner"] for item in found})
-    if not owners:
-        raise InputError(
-            f"no data set that you may train on is called {name}: its owner uploads it, with --allow and your name. "
-            f"`hdcos datasets` lists what there is"
-        )
-    if len(owners) > 1:
-        raise InputError(f"{' and '.join(owners)} have a data set {name} each: say which, as {owners[0]}/{name}")
-    return max(found, key=lambda item: item["number"])
 
 
 def count_rows(names: Sequence[str], listing: Sequence[Mapping[str, Any]], features: int) -> int:

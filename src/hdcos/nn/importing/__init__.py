@@ -1,7 +1,8 @@
 """Networks that were made elsewhere: PyTorch modules and programs, ONNX files.
 
 operations       what a network is between its source and the layers of hdcos.nn
-fx               PyTorch modules as operations, by torch.fx (extra: torch)
+tracing          a PyTorch module as a graph of steps, by torch.fx (extra: torch)
+fx               such a graph as operations
 torch_functions  what PyTorch's functions are in operations
 torch_files      what torch.save and torch.export.save wrote
 onnx_files       ONNX files as operations (extra: onnx)

@@ -9,9 +9,8 @@ does not show, is noticed there.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from math import sqrt
 from typing import Any
 
@@ -25,7 +24,8 @@ from hdcos.errors import ModelError
 from hdcos.nn.importing.build import Built, build
 from hdcos.nn.importing.operations import Description, Refused, Value, Writer
 from hdcos.nn.importing.torch_functions import MOVES, Functions
-from hdcos.nn.layer import Linear, Shape
+from hdcos.nn.importing.tracing import Rows, check_module, evaluating, first_features, kind_of, run_graph, trace
+from hdcos.nn.layer import Shape
 from hdcos.nn.torch_modules import NATIVE, LayerModule
 
 FEW, MORE, CHECKED = 2, 3, 4
@@ -84,12 +84,12 @@ ANYTHING = "use another layer; docs/networks.md lists what can be imported"
 
 def read_module(module: Any, shape: Shape | None, example: torch.Tensor | None) -> Built:
     """The network that a module is; ModelError where it cannot be traced, fates of its parts where it can."""
-    traceable = _checked(module)
+    traceable = check_module(module)
     with evaluating(traceable), torch.no_grad():
         traced = traceable if isinstance(traceable, fx.GraphModule) else trace(traceable)
-        dtype, device = _kind(traced)
+        dtype, device = kind_of(traced)
         if example is None:
-            shape = shape or getattr(module, "hdcos_input_shape", None) or _first_features(traced)
+            shape = shape or getattr(module, "hdcos_input_shape", None) or first_features(traced)
             rows = torch.zeros(MORE, *shape, dtype=dtype, device=device)
         else:
             rows = example[:1].expand(MORE, *example.shape[1:]).to(device)
@@ -102,157 +102,12 @@ def read_module(module: Any, shape: Shape | None, example: torch.Tensor | None) 
     return built
 
 
-# ---- from a module to a graph
-
-
-class _Tracer(fx.Tracer):
-    """Modules of PyTorch and of hdcos are read as they are, all others by what their forward does."""
-
-    def is_leaf_module(self, m: tnn.Module, module_qualified_name: str) -> bool:
-        return isinstance(m, LayerModule) or super().is_leaf_module(m, module_qualified_name)
-
-
-class _Whole(tnn.Module):
-    """Takes rows and nothing else: arguments with defaults keep these."""
-
-    def __init__(self, module: tnn.Module) -> None:
-        super().__init__()
-        self.whole = module
-
-    def forward(self, x: Any) -> Any:
-        return self.whole(x)
-
-
-def _checked(module: Any) -> tnn.Module:
-    """A module that can be traced, or the graph of a program that was exported."""
-    if isinstance(module, torch.export.ExportedProgram):
-        exported = module.module()
-        for node in [node for node in exported.graph.nodes if node.target == "_guards_fn"]:
-            exported.graph.erase_node(node)
-        return exported
-    if isinstance(module, torch.jit.ScriptModule | torch.jit.ScriptFunction):
-        raise ModelError(
-            "a TorchScript program cannot be imported: take the module it was made from, or export that with "
-            "torch.onnx.export or torch.export.export"
-        )
-    if isinstance(module, dict):
-        raise ModelError(
-            "a state dict has parameters but no network: build the module, call module.load_state_dict(state), and "
-            "pass the module"
-        )
-    if not isinstance(module, tnn.Module):
-        raise ModelError(f"from_torch takes a torch.nn.Module, got {type(module).__name__}")
-    return module
-
-
-@contextmanager
-def evaluating(module: tnn.Module) -> Iterator[None]:
-    """In evaluation mode, and as it was afterwards."""
-    training = {part: part.training for part in module.modules()}
-    try:
-        for part in training:
-            part.training = False
-        yield
-    finally:
-        for part, was in training.items():
-            part.training = was
-
-
-def trace(module: tnn.Module) -> fx.GraphModule:
-    parameters = inspect.signature(module.forward).parameters.values()
-    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    needed = [each.name for each in parameters if each.default is each.empty and each.kind not in variable]
-    if len(needed) > 1:
-        raise ModelError(
-            f"the module takes {len(needed)} inputs, {', '.join(needed)}: a network takes one; join them, and split "
-            f"them in the module"
-        )
-    whole = _Whole(module).eval()
-    try:
-        return fx.GraphModule(whole, _Tracer().trace(whole))
-    except Exception as error:  # whatever the forward of a user's module does with a proxy
-        raise ModelError(
-            f"the module cannot be traced ({' '.join(str(error).split())[:200]}): its forward must do the same "
-            f"whatever the numbers are, without `if` or loops over values. Or export it with torch.onnx.export."
-        ) from error
-
-
-def _kind(module: tnn.Module) -> tuple[torch.dtype, torch.device]:
-    """Of the module's numbers."""
-    for tensor in (*module.parameters(), *module.buffers()):
-        if tensor.dtype.is_floating_point:
-            return tensor.dtype, tensor.device
-    return torch.get_default_dtype(), torch.device("cpu")
-
-
-def _first_features(traced: fx.GraphModule) -> Shape:
-    """The shape of a row where the first layer with features tells it."""
-    for node in traced.graph.nodes:
-        part = traced.get_submodule(node.target) if node.op == "call_module" else None
-        if isinstance(part, tnn.Linear):
-            return (part.in_features,)
-        if isinstance(part, LayerModule) and isinstance(part.layer, Linear):
-            return (part.layer.in_features,)
-        if isinstance(part, tnn.BatchNorm1d):
-            return (part.num_features,)
-        if isinstance(part, tnn.Conv2d | tnn.BatchNorm2d | tnn.Flatten | tnn.MaxPool2d | tnn.AvgPool2d):
-            break
-    raise ModelError(
-        "the module needs input_shape, the shape of one row, or an example: from_torch(module, input_shape=(1, 28, 28))"
-    )
-
-
-# ---- from a graph to operations
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """A tensor that follows from the rows, of which only the shape is remembered."""
-
-    shape: Shape
-
-
-class _Runner(fx.Interpreter):
-    """Runs a graph and remembers what its steps gave."""
-
-    def __init__(self, traced: fx.GraphModule, keep: fx.Node | None = None) -> None:
-        super().__init__(traced)
-        self.keep = keep
-        self.seen: dict[fx.Node, Any] = {}
-        self.dependent: set[fx.Node] = set()
-        """Steps that the rows have a part in."""
-
-    def run_node(self, n: fx.Node) -> Any:
-        result = super().run_node(n)
-        if n.op == "placeholder" or any(each in self.dependent for each in n.all_input_nodes):
-            self.dependent.add(n)
-        if n is self.keep:
-            self.seen[n] = result.clone()
-        elif n in self.dependent and isinstance(result, torch.Tensor):
-            self.seen[n] = _Rows(tuple(result.shape))
-        else:
-            self.seen[n] = result
-        return result
-
-
-def _run(traced: fx.GraphModule, rows: torch.Tensor, keep: fx.Node | None = None) -> _Runner:
-    runner = _Runner(traced, keep)
-    try:
-        runner.run(rows)
-    except Exception as error:  # whatever a user's module raises
-        raise ModelError(
-            f"the module cannot be run on {len(rows)} rows of shape {tuple(rows.shape[1:])} "
-            f"({' '.join(str(error).split())[:300]}): pass an example of what it takes, or input_shape"
-        ) from error
-    return runner
-
-
 class _Reader:
     """Reads the nodes of a graph one after the other."""
 
     def __init__(self, traced: fx.GraphModule, rows: torch.Tensor) -> None:
         self.traced, self.rows = traced, rows
-        self.runs = _run(traced, rows[:FEW]), _run(traced, rows)
+        self.runs = run_graph(traced, rows[:FEW]), run_graph(traced, rows)
         self.writer = Writer(tuple(rows.shape[1:]))
         self.functions = Functions(self.writer)
         self.values: dict[fx.Node, Value] = {}
@@ -286,7 +141,7 @@ class _Reader:
 
     def _read(self, node: fx.Node) -> None:
         few, more = (run.seen[node] for run in self.runs)
-        row = few.shape[1:] if isinstance(few, _Rows) else ()
+        row = few.shape[1:] if isinstance(few, Rows) else ()
         inputs = [self.values[each] for each in node.all_input_nodes if each in self.values]
         writer, part = self.writer, self._part(node)
         target = str(node.target)
@@ -294,7 +149,7 @@ class _Reader:
         writer.source = type(part).__name__ if part is not None else function_name(node)
         before = len(writer.operations)
         try:
-            if not row or (few, more) != (_Rows((FEW, *row)), _Rows((MORE, *row))):
+            if not row or (few, more) != (Rows((FEW, *row)), Rows((MORE, *row))):
                 raise Refused(
                     f"gives {_shown(few)} for {FEW} rows and {_shown(more)} for {MORE}: rows are mixed, there are "
                     f"several results, or their number is fixed",
@@ -423,11 +278,11 @@ def function_name(node: fx.Node) -> str:
 def _tensors(seen: Any) -> bool:
     """Whether a step gave tensors that follow from the rows, and no numbers such as sizes."""
     several = isinstance(seen, tuple | list) and any(isinstance(each, torch.Tensor) for each in seen)
-    return isinstance(seen, _Rows) or several
+    return isinstance(seen, Rows) or several
 
 
 def _shown(seen: Any) -> str:
-    return f"shape {seen.shape}" if isinstance(seen, _Rows) else f"{len(seen)} results"
+    return f"shape {seen.shape}" if isinstance(seen, Rows) else f"{len(seen)} results"
 
 
 def _array(tensor: torch.Tensor) -> Any:
@@ -442,7 +297,7 @@ def _compare(traced: fx.GraphModule, built: Built, node: fx.Node, dtype: torch.d
     assert built.model is not None
     generator = torch.Generator().manual_seed(0)
     rows = torch.randn(CHECKED, *built.model.input_shape, generator=generator, dtype=torch.float64).to(dtype)
-    expected = _array(_run(traced, rows.to(device), node).seen[node])
+    expected = _array(run_graph(traced, rows.to(device), node).seen[node])
     if not np.isfinite(expected).all():
         raise ModelError("the module gives NaN or infinity for normal rows: check its parameters")
     largest = float(np.abs(built.model(_array(rows)) - expected).max())

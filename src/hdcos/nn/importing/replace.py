@@ -8,7 +8,8 @@ from torch import fx
 from torch import nn as tnn
 
 from hdcos.errors import ModelError
-from hdcos.nn.importing.fx import evaluating, function_name, trace
+from hdcos.nn.importing.fx import function_name
+from hdcos.nn.importing.tracing import evaluating, trace
 from hdcos.nn.torch_modules import Cos
 
 COMPARING = (tnn.ReLU, tnn.ReLU6, tnn.LeakyReLU)
