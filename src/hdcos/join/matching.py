@@ -89,7 +89,7 @@ class _Session:
 def match(link: Link, rules: Rules, digests: Array, workers: int | None = None) -> Match:
     """Find the ids that both owners have. Both call it, each with its own."""
     if not 1 <= len(digests) <= MOST_ROWS or digests.shape[1] != DIGEST_BYTES:
-        raise InputError(f"a join takes 1 to {MOST_ROWS:,} ids, not {len(digests):,}")
+        raise InputError(f"a join takes 1 to {MOST_ROWS:,} ids")  # the other owner reads this: no number of ours
     session = _greet(link, rules, len(digests))
     items = session.hash(digests, "item")
     with ThreadPoolExecutor(workers or os.cpu_count() or 1, thread_name_prefix="join") as threads:
