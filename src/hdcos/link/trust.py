@@ -30,8 +30,8 @@ Allowed = Mapping[Certificate, str | tuple[str, ...]]
 _EXPIRED = 10  # X509_V_ERR_CERT_HAS_EXPIRED
 _CERTIFICATE_ALERTS = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "DECRYPT_ERROR", "HANDSHAKE_FAILURE")
 COMPARE = (
-    "Compare the fingerprints: of nodes, those in cluster.toml with those that `hdcos node init` printed; of owners who "
-    "join tables, what `hdcos identity` shows on both sides."
+    "Compare the fingerprints: of nodes, those in cluster.toml with those that `hdcos node init` printed; of owners "
+    "who join tables, what `hdcos identity` shows on both sides."
 )
 
 

@@ -11,8 +11,8 @@ NOISE = "every answer carries fresh noise of about a thousandth, and the check c
 RUNS = "two runs on shares round differently, without bias, and the check compares them to seven digits"
 LARGE = "two runs on shares round differently, and the check compares targets of about a hundred to a hundredth"
 BATCHES = (
-    "a step takes a batch of rows, whatever they weigh: rows that come twice, or not at all, make other batches than rows "
-    "of weight two or zero, as in scikit-learn's own stochastic gradient descent"
+    "a step takes a batch of rows, whatever they weigh: rows that come twice, or not at all, make other batches than "
+    "rows of weight two or zero, as in scikit-learn's own stochastic gradient descent"
 )
 
 EXPECTED_FAILED_CHECKS: dict[str, str] = {
