@@ -214,6 +214,7 @@ def test_data_that_does_not_fit_says_whose_it_is_and_who_does_what(home, tmp_pat
         ('columns = ["left", "acme/closed"]', "acme runs `hdcos datasets closed --allow lab`"),
         ('columns = ["left", "nothing"]', "Its owner uploads it and allows you: `hdcos upload FILE --name nothing"),
         ('columns = ["left", "acme/left"]', "acme/left is named twice"),
+        ('columns = ["left", "wide"]', "the network takes 4 and gives 1: give it that many (`sizes` in [model])"),
     ]
     for data, words in cases:
         code, output = ask(home, "lab", "train", config(tmp_path / "bad.toml", data))
