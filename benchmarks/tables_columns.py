@@ -26,7 +26,7 @@ from hdcos.sharing.wide import add_wide, join_wide, split_wide
 from hdcos.tables import Columns, Preparation
 from hdcos.tables.fitting import measure
 
-TABLES = 20
+TABLES, TURNS = 20, 9
 ROWS = int(os.environ.get("ROWS") or 200_000)
 VALUES = ["Aarau", "Bern", "Chur", "Genève", "Zürich", "東京"]
 
@@ -164,17 +164,19 @@ def _prove_refusals(seed: int) -> Iterator[Line]:
 
 
 def _prove_speed(seed: int) -> Iterator[Line]:
+    """Seconds of the processor, in turns: what else the machine does counts for neither."""
     table = random_table(np.random.default_rng(seed), ROWS)
     columns = declared()
-    ours = _seconds(lambda: Preparation.fit(table, columns).apply(table))
-    theirs = _seconds(lambda: _scikit_learn(table))
-    yield at_most(f"{ROWS:,} rows of 7 columns, fitted and prepared: time over scikit-learn's", ours / theirs, 3.0)
+    turns = [
+        (_seconds(lambda: Preparation.fit(table, columns).apply(table)), _seconds(lambda: _scikit_learn(table)))
+        for _ in range(TURNS)
+    ]
+    ours, theirs = map(median, zip(*turns, strict=True))
+    what = f"{ROWS:,} rows of 7 columns, fitted and prepared: processor time over scikit-learn's"
+    yield at_most(f"{what}, {TURNS} turns", ours / theirs, 3.0)
 
 
-def _seconds(work: Callable[[], object], repeats: int = 3) -> float:
-    took = []
-    for _ in range(repeats):
-        started = time.perf_counter()
-        work()
-        took.append(time.perf_counter() - started)
-    return median(took)
+def _seconds(work: Callable[[], object]) -> float:
+    started = time.process_time()
+    work()
+    return time.process_time() - started

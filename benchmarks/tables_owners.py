@@ -47,40 +47,40 @@ def held(folder: Path) -> set[str]:
 
 
 def leftovers(seed: int) -> Iterator[Line]:
-    """A client trains on its own file; it, and then a party, is killed at times drawn from the seed."""
-    generator, unnamed, left, lost = random.Random(seed), 0, 0, 0
+    """A client trains on its own file; it, and then a party, is killed at times drawn from the seed, RUNS times."""
+    generator = random.Random(seed)
     with tempfile.TemporaryDirectory() as place, cluster_of_nodes(Path(place) / "home", SMALL) as nodes:
         with nodes.connect() as cluster:
             wait_until_ready(cluster)
-        before = held(nodes.folder)
-        config = _write(Path(place))
-        for number in range(RUNS):
+        before, names = held(nodes.folder), [f"kept-{number}" for number in range(RUNS)]
+        for name in names:
             what = generator.choice(("client", "client and party0", "client and party1"))
-            _one_run(nodes, config, what, generator)
-            lost += not _until_ended(nodes)
-            found = held(nodes.folder) - before
-            unnamed += sum("rows-" in item or "/job-" in item or item.endswith(".part") for item in found)
-            for name in ("kept", *_jobs(nodes)):
-                _hdcos(nodes, "forget", name)
-            left += len(held(nodes.folder) - before)
-            print(f"run {number + 1}, killed: {what}; left {sorted(held(nodes.folder) - before)}", flush=True)
+            _one_run(nodes, _write(Path(place), name), what, generator)
+            print(f"{name}, killed: {what}", flush=True)
+        ended = _until_ended(nodes)
+        found = held(nodes.folder) - before
+        unnamed = sum("rows-" in item or "/job-" in item or item.endswith(".part") for item in found)
+        for name in (*names, *_jobs(nodes)):
+            _hdcos(nodes, "forget", name)
+        left = sorted(held(nodes.folder) - before)
+        print(f"left: {left}", flush=True)
     runs = f"{RUNS} runs of `hdcos train`, the client killed in each and a party in some"
-    yield exactly(f"{runs}: jobs that never ended", lost, 0)
-    yield exactly(f"{runs}: rows, parts and models of an epoch that were left when the job had ended", unnamed, 0)
-    yield exactly(f"{runs}, then `hdcos forget`: files and rows of tables at the parties, ledgers aside", left, 0)
+    yield exactly(f"{runs}: all jobs ended", ended, True)
+    yield exactly(f"{runs}: rows, parts and models of an epoch that were left when the jobs had ended", unnamed, 0)
+    yield exactly(f"{runs}, then `hdcos forget`: files and rows of tables at the parties, ledgers aside", len(left), 0)
 
 
 SMALL = (("megabytes = 256 ", "megabytes = 4 "),)
 
 
-def _write(place: Path) -> Path:
+def _write(place: Path, name: str) -> Path:
     x = np.random.default_rng(0).uniform(-1, 1, (4000, 8))
     table = np.column_stack([x, x[:, 0] > 0])
     np.savetxt(place / "rows.csv", table, delimiter=",", header="a,b,c,d,e,f,g,h,y", comments="", fmt="%.6g")
     config = place / "config.toml"
     config.write_text(
         '[data]\ntrain = "rows.csv"\nlabel = "y"\n[model]\nsizes = [8, 16, 1]\n[training]\nepochs = 5\n'
-        'batch_size = 100\nlr = 0.1\ncheckpoint_every = 20\n[output]\nname = "kept"\n'
+        f'batch_size = 100\nlr = 0.1\ncheckpoint_every = 20\n[output]\nname = "{name}"\n'
     )
     return config
 

@@ -84,7 +84,7 @@ def test_a_table_may_lack_labels(files):
     ("name", "content", "label", "words"),
     [
         ("x.csv", "", None, "empty"),
-        ("x.csv", "a,b\n1,two\n", "a", "line 2, column b: 'two' is not a number"),
+        ("x.csv", "a,b\n1,two\n", "a", "line 2, column b: 'two' is not a number.*`hdcos columns"),
         ("x.csv", "1,2\n\n3,\n", 0, "line 3, column 2: an empty cell"),
         ("x.csv", "a,b\n1,2\n3\n", "a", "line 3: 1 cells, where the lines before have 2"),
         ("x.csv", "a,b\n1,nan\n", "a", "line 2, column b: 'nan'"),

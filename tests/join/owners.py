@@ -40,15 +40,20 @@ def write_table(path: Path, ids: Sequence[str], first: int = 0) -> Path:
 ONE = Rules(1)
 
 
-def tried(tables: Sequence[np.ndarray], rules: Sequence[Rules] = (ONE, ONE), timeout_s: float = 20.0) -> list[Any]:
+def tried(
+    tables: Sequence[np.ndarray],
+    rules: Sequence[Rules] = (ONE, ONE),
+    timeout_s: float = 20.0,
+    at_most: Sequence[int | None] = (None, None),
+) -> list[Any]:
     """Both owners' ends of a match of digests, or how they failed. As owners do, they tell the other what fails."""
 
-    def one(link: Link, rules: Rules, table: np.ndarray) -> Match:
+    def one(link: Link, rules: Rules, table: np.ndarray, at_most: int | None) -> Match:
         with link:
-            return match(link, rules, table)
+            return match(link, rules, table, at_most=at_most)
 
     with tls_pair(timeout_s) as links:
-        return outcomes(*(partial(one, *each) for each in zip(links, rules, tables, strict=True)))
+        return outcomes(*(partial(one, *each) for each in zip(links, rules, tables, at_most, strict=True)))
 
 
 def matched(tables: Sequence[np.ndarray]) -> list[Match]:

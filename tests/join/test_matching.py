@@ -73,6 +73,13 @@ def test_owners_who_compare_differently_are_told_on_both_sides() -> None:
         assert "2 id columns, case ignored" in str(error)
 
 
+def test_an_owner_who_brings_more_ids_than_the_other_allows_is_refused() -> None:
+    guesses = np.arange(32_000, dtype=np.uint64).view(np.uint8).reshape(-1, 16)[:2000]
+    for error in tried([guesses[:20], guesses], at_most=[1000, None]):
+        assert isinstance(error, HandshakeError)
+        assert "brings up to 2,048 ids where at most 1,000 are allowed (--at-most)" in str(error)
+
+
 def test_an_owner_that_goes_away_in_the_middle_is_named(monkeypatch) -> None:
     def leave(link, session, items, threads):
         link.cancel()

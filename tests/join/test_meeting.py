@@ -37,7 +37,7 @@ def test_an_owner_with_another_certificate_is_refused_on_both_sides() -> None:
     (north, south), address, stranger = identities(), free_port(), Identity.create("stranger")
 
     def wait():
-        with listen(address, north, south.certificate, 2) as link:
+        with listen(address, north, south.certificate, 1) as link:
             return link.peer
 
     def come():
@@ -48,6 +48,27 @@ def test_an_owner_with_another_certificate_is_refused_on_both_sides() -> None:
     assert isinstance(waiting, HandshakeError)
     assert "--peer" in str(waiting)
     assert isinstance(coming, HandshakeError)
+
+
+@pytest.mark.parametrize("wrong", [0, 1])
+def test_at_a_meeting_another_certificate_ends_it_at_once_for_both(wrong) -> None:
+    party, names = Party(), ("north", "south")
+    pinned = [identities()[1].certificate, identities()[0].certificate]
+    pinned[wrong] = Identity.create("stranger").certificate
+
+    def one(i: int):
+        tunnel = Tunnel(party.seat(names[i], names[1 - i]))
+        try:
+            with tunnel.failures(), tunnel.open(identities()[i], pinned[i], 5.0) as link:
+                return exchange(link, b"let me in")
+        finally:
+            tunnel.close()
+
+    began = time.monotonic()
+    for error in outcomes(lambda: one(0), lambda: one(1)):
+        assert isinstance(error, HandshakeError)
+        assert "`hdcos identity` shows on both sides" in str(error)
+    assert time.monotonic() - began < 15
 
 
 def test_nobody_there_and_a_bad_address_are_said() -> None:

@@ -92,10 +92,21 @@ def settled(home, before, *names) -> bool:
     return True
 
 
+def unwritten(home, word: bytes) -> bool:
+    """Whether no file of a party holds a word, nor what is left of one; somebody may be reading there for a moment."""
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        files = [path for rank in (0, 1) for path in (home / f"party{rank}" / "state").rglob("*") if path.is_file()]
+        if not any(word in path.read_bytes() for path in files):
+            return True
+        time.sleep(0.1)
+    return False
+
+
 def test_from_two_owners_rows_to_a_model_and_back_to_nothing(home, tmp_path) -> None:
-    before = held(home)
-    write(tmp_path / "north.csv", X[:50], Y[:50])
-    write(tmp_path / "south.csv", X[50:, ::-1], Y[50:], names="dcba")
+    before, named = held(home), [f"{name} of Atlantis" for name in "abcd"]
+    write(tmp_path / "north.csv", X[:50], Y[:50], named)
+    write(tmp_path / "south.csv", X[50:, ::-1], Y[50:], named[::-1])
     options = ("--name", "rows", "--label", "y", "--allow", "lab")
     code, output = ask(home, "acme", "upload", tmp_path / "north.csv", *options)
     assert (code, output.splitlines()[0]) == (0, "rows: 50 rows with labels"), output
@@ -135,6 +146,7 @@ def test_from_two_owners_rows_to_a_model_and_back_to_nothing(home, tmp_path) -> 
     for job in json.loads(ask(home, "lab", "jobs", "--json")[1]):  # the one that could not begin
         assert ask(home, "lab", "forget", job["id"])[0] == 0
     assert settled(home, before, "rows", "both")
+    assert unwritten(home, b"Atlantis"), "not even where something was"
 
 
 def test_columns_of_two_owners_and_what_a_run_without_a_name_leaves(home, tmp_path) -> None:
@@ -214,6 +226,7 @@ def test_data_that_does_not_fit_says_whose_it_is_and_who_does_what(home, tmp_pat
         ('columns = ["left", "acme/closed"]', "acme runs `hdcos datasets closed --allow lab`"),
         ('columns = ["left", "nothing"]', "Its owner uploads it and allows you: `hdcos upload FILE --name nothing"),
         ('columns = ["left", "acme/left"]', "acme/left is named twice"),
+        ('columns = ["left", "wide"]', "the network takes 4 and gives 1: give it that many (`sizes` in [model])"),
     ]
     for data, words in cases:
         code, output = ask(home, "lab", "train", config(tmp_path / "bad.toml", data))

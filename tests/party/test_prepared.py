@@ -122,7 +122,7 @@ def test_two_owners_of_rows_prepare_train_and_predict(owners, name) -> None:
     assert np.abs(by_rows - by_array).max() < 1e-2
     with pytest.raises(InputError, match=rf"{name} was trained on rows that were prepared by .*: prepare these"):
         trained.predict(pd.DataFrame(prepared.apply(TABLE), columns=NAMES))
-    with pytest.raises(InputError, match="take the file that was written for the training rows"):
+    with pytest.raises(InputError, match=r"the file that was written for the training rows, which for .* is another"):
         trained.predict(TABLE, preparation=pooled)
     with pytest.raises(InputError, match=r"lacks \['city'\]"):
         trained.predict(TABLE.drop(columns="city"), preparation=prepared)

@@ -59,6 +59,7 @@ def identity(folder: Path, name: str | None, as_json: bool) -> None:
 @click.option("--ignore-case", is_flag=True, help="Whether ids are the same in any case; as the other owner does.")
 @click.option("--drop-empty", is_flag=True, help="Leave out rows whose id is empty.")
 @click.option("--first", is_flag=True, help="Of rows with the same id take the first.")
+@click.option("--at-most", type=click.IntRange(1), help="Refuse an owner who brings more ids, who may be trying them.")
 @click.option("--wait-s", default=WAIT_S, show_default=True, help="How long the other owner may take to come.")
 @click.option("--timeout-s", default=TIMEOUT_S, show_default=True, help="How long it may take to answer.")
 @common.json_option
@@ -78,6 +79,7 @@ def join(
     ignore_case: bool,
     drop_empty: bool,
     first: bool,
+    at_most: int | None,
     wait_s: float,
     timeout_s: float,
     as_json: bool,
@@ -118,6 +120,7 @@ def join(
         ignore_case=ignore_case,
         drop_empty=drop_empty,
         first=first,
+        at_most=at_most,
         told=(lambda text: click.echo(text, err=True)) if sys.stderr.isatty() else (lambda text: None),
     )
     if as_json:

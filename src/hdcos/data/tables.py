@@ -318,7 +318,8 @@ def explain(path: Path, otherwise: str, texts: Container[int] = ()) -> NoReturn:
                     column = header[number] if header is not None else str(number + 1)
                     raise InputError(
                         f"{path}, line {line}, column {column}: {_quote(cell)} is not a number that can be used; "
-                        f"fill it in, or leave the row or the column out"
+                        f"fill it in, leave the row or the column out, or declare what the columns are (`hdcos "
+                        f"columns {path}` makes a guess)"
                     )
     raise InputError(f"{path} is not a table of numbers: {otherwise}")
 

@@ -48,12 +48,13 @@ def join_file(
     drop_empty: bool = False,
     first: bool = False,
     workers: int | None = None,
+    at_most: int | None = None,
     told: Callable[[str], None] = lambda text: None,
 ) -> Joined:
     """Join a table with another owner's, who calls this at the same time, and write which rows are joined.
 
-    `columns` make up an id; `ignore_case`, `drop_empty` and `first` are as `read_ids` has them. `told` hears what is
-    being done.
+    `columns` make up an id; `ignore_case`, `drop_empty` and `first` are as `read_ids` has them, `at_most` as `match`
+    has it. `told` hears what is being done.
     """
     target = Path(output)
     ids = read_ids(Path(file), columns, ignore_case, drop_empty, first)
@@ -62,7 +63,7 @@ def join_file(
     try:
         with meeting() as link:
             told(f"{link.peer} is here; looking for shared ids")
-            found = match(link, ids.rules, ids.digests, workers)
+            found = match(link, ids.rules, ids.digests, workers, at_most)
             joined = JoinedRows.of(ids, found.id, found.places)
             try:
                 _write(temporary, joined)

@@ -86,11 +86,15 @@ class _Session:
         return hash_rows(rows, np.zeros(len(rows), np.uint64), self.salt, what, ITEM_BYTES)
 
 
-def match(link: Link, rules: Rules, digests: Array, workers: int | None = None) -> Match:
-    """Find the ids that both owners have. Both call it, each with its own."""
+def match(link: Link, rules: Rules, digests: Array, workers: int | None = None, at_most: int | None = None) -> Match:
+    """Find the ids that both owners have. Both call it, each with its own.
+
+    `at_most` is how many ids this owner believes the other to have: one who brings more may be trying ids.
+    """
     if not 1 <= len(digests) <= MOST_ROWS or digests.shape[1] != DIGEST_BYTES:
-        raise InputError(f"a join takes 1 to {MOST_ROWS:,} ids, not {len(digests):,}")
+        raise InputError(f"a join takes 1 to {MOST_ROWS:,} ids")  # the other owner reads this: no number of ours
     session = _greet(link, rules, len(digests))
+    _check_number(link, session, at_most)
     items = session.hash(digests, "item")
     with ThreadPoolExecutor(workers or os.cpu_count() or 1, thread_name_prefix="join") as threads:
         side = _receive if session.receives else _send
@@ -130,6 +134,14 @@ def _greet(link: Link, rules: Rules, rows: int) -> _Session:
     counts = json.dumps(sorted([(nonce.hex(), rows), (theirs["nonce"], theirs["rows"])]))
     salt = hashlib.sha256(b"hdcos join salt" + rules.digest.encode() + counts.encode()).digest()
     return _Session(salt, rows, theirs["rows"], (rows, drawn[0]) < (theirs["rows"], drawn[1]))
+
+
+def _check_number(link: Link, session: _Session, at_most: int | None) -> None:
+    if at_most is not None and session.theirs > coarse(at_most):
+        raise HandshakeError(
+            f"{link.peer} brings up to {session.theirs:,} ids where at most {at_most:,} are allowed (--at-most): ask "
+            f"what they are, or join again with a higher number; nothing was compared"
+        )
 
 
 def _read_hello(said: bytes) -> dict[str, Any]:

@@ -14,6 +14,7 @@ Security  a party that serves as meeting point sees records of TLS between the o
 
 from __future__ import annotations
 
+import hashlib
 import json
 import secrets
 import select
@@ -29,6 +30,7 @@ from hdcos.cluster.transport import RetryableError
 from hdcos.errors import DataMissing, HandshakeError, HdcosError, PeerLost
 from hdcos.link import Certificate, Identity, Link, Listener, connect
 from hdcos.link.cluster_file import endpoint, listening
+from hdcos.link.trust import COMPARE
 
 WAIT_S, TIMEOUT_S = 600.0, 120.0
 """How long the other owner may take to come, and then to answer."""
@@ -108,7 +110,7 @@ def _explained(work: Callable[[], T], peer: Certificate) -> T:
     except HandshakeError as error:
         raise HandshakeError(
             f"the other owner is not the one whose certificate was named (--peer, {peer.fingerprint[:16]}), or was not "
-            f"given this owner's: {error} Compare the fingerprints that `hdcos identity` shows on both sides"
+            f"given this owner's: {error}"
         ) from None
 
 
@@ -168,6 +170,7 @@ class Tunnel:
 
     def open(self, identity: Identity, peer: Certificate, timeout_s: float) -> Link:
         """A TLS connection to the other owner, who opens one, too: the lower fingerprint is the server."""
+        self._agree(identity, peer)
         allowed = {peer: peer_name(peer)}
         if identity.fingerprint < peer.fingerprint:
             with Listener(identity, allowed, LOCAL, 0, link_timeout_s=timeout_s, handshake_s=HANDSHAKE_S) as listener:
@@ -181,6 +184,20 @@ class Tunnel:
             )
             accepting.join()
             return link
+
+    def _agree(self, identity: Identity, peer: Certificate) -> None:
+        """HandshakeError unless both owners mean the same two certificates. They are told by a hash: the party learns
+        neither, and who pinned another one hears so at once, where TLS might have two servers wait for each other."""
+        pair = b"".join(sorted(bytes.fromhex(each) for each in (identity.fingerprint, peer.fingerprint)))
+        mine, deadline = hashlib.sha256(b"hdcos meeting" + pair).digest(), time.monotonic() + HANDSHAKE_S
+        self._box.put(0, pad(mine))
+        while not (message := self._box.get(0)):
+            if time.monotonic() > deadline:
+                raise PeerLost(f"{self._box.guest} said nothing for {HANDSHAKE_S:g} s")
+        if unpad(message) != mine:
+            raise HandshakeError(
+                f"this one is {identity.fingerprint[:16]}, and the other means another pair of certificates. {COMPARE}"
+            )
 
     def _start(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -200,7 +217,7 @@ class Tunnel:
             self._ended.set()
 
     def _carry_out(self, sock: socket.socket) -> None:
-        number, going = 0, True
+        number, going = 1, True
         while going:
             content, going = _burst(sock)
             if content:
@@ -209,7 +226,7 @@ class Tunnel:
         self._box.put(number, pad(b""))
 
     def _carry_in(self, sock: socket.socket) -> None:
-        number = 0
+        number = 1
         while not self._ended.is_set():
             message = self._box.get(number)
             if not message:

@@ -73,7 +73,9 @@ def check_prepared(x: Any, prepared: Sequence[Prepared], model: str) -> None:
             f"that was written then (`--preparation FILE`, predict(..., preparation=...))"
         )
     if set(given) != wanted:
+        lacking = " and ".join(each.told for each in prepared if each.digest not in given)
         raise InputError(
             f"{model} was trained on rows that were prepared by {told}, and these by "
             f"{', '.join(digest[:16] for digest in given)}: take the file that was written for the training rows"
+            + (f", which for {lacking} is another" if lacking else "; one of these is none of it")
         )

@@ -7,6 +7,9 @@ What clients send must leave some room on the disk, what a party must write alwa
 job is refused by name unless SPARE_BYTES stay free. The spare, and when it is gone the reserve (a file that only takes
 up room and is given up), belong to the ledger, without which no prediction may run, and to whatever frees room:
 forgetting, revoking, ending jobs. So a party with a full disk goes on serving, and says so.
+
+What is deleted is gone from the disk: SQLite overwrites it in the file, and the write-ahead log is emptied. The names
+of features are in these tables, and those of one-hot columns hold the values of cells.
 """
 
 from __future__ import annotations
@@ -199,10 +202,13 @@ class Database:
         with self._full_disk_named():
             self._database.execute("PRAGMA journal_mode = WAL")
             self._database.execute("PRAGMA synchronous = FULL")
+            self._database.execute("PRAGMA secure_delete = ON")
             self._database.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
             self._database.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
             migrate(self._database)
         self._seen_version = 0
+        self._log_to_empty = True
+        """Whether the write-ahead log may hold what was deleted, now or before a crash."""
         self.changes = 0
         """Grows whenever something changes that the other party should hear of."""
 
@@ -211,7 +217,8 @@ class Database:
             self._database.close()
 
     def poll(self) -> None:
-        """Notice what another process changed: an operator's approval."""
+        """Notice what another process changed: an operator's approval. Empty the log, where that was not possible."""
+        self._empty_log()
         (version,) = self._rows("PRAGMA data_version")[0]
         if version != self._seen_version:
             self._seen_version = version
@@ -232,6 +239,19 @@ class Database:
                     self._database.execute("ROLLBACK")
                 raise
             self.changes += heard
+            self._empty_log()
+
+    def _empty_log(self) -> None:
+        """Take what was deleted out of the write-ahead log, unless somebody reads there or the disk is full: then
+        later."""
+        with self._lock, suppress(sqlite3.OperationalError):
+            if self._log_to_empty:
+                self._database.execute("PRAGMA busy_timeout = 0")
+                try:
+                    (busy, _, _) = self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                    self._log_to_empty = bool(busy)
+                finally:
+                    self._database.execute(f"PRAGMA busy_timeout = {round(1000 * BUSY_S)}")
 
     @contextmanager
     def _full_disk_named(self) -> Iterator[None]:
@@ -282,11 +302,12 @@ class Database:
         values = [_write(name, value) for name, value in changes.items()]
         database.execute(f"UPDATE {table} SET {setting} WHERE id = ?", [*values, id])
 
-    @staticmethod
-    def _delete(database: sqlite3.Connection, table: str, **wanted: Any) -> int:
+    def _delete(self, database: sqlite3.Connection, table: str, **wanted: Any) -> int:
         """Drop rows; returns how many there were."""
         where = " AND ".join(f"{name} = ?" for name in wanted)
-        return database.execute(f"DELETE FROM {table} WHERE {where}", list(wanted.values())).rowcount
+        dropped = database.execute(f"DELETE FROM {table} WHERE {where}", list(wanted.values())).rowcount
+        self._log_to_empty |= dropped > 0
+        return dropped
 
 
 def read_beside(folder: Path) -> sqlite3.Connection:

@@ -30,6 +30,7 @@ LEAST_OWNERS, MOST_OWNERS = 2, 1000
 MOST_NUMBERS = 1 << 16
 MOST_TALLIES = 16
 """That one client has a part in."""
+WAITING = "`hdcos prepare ... --collect` waits for the others, --withdraw takes it back, for another attempt"
 FORGET_S = 3600.0
 """After which a tally that nobody asked for is gone."""
 
@@ -55,6 +56,11 @@ class Agreement:
             raise InputError(f"a tally has 1 to {MOST_NUMBERS} numbers, not {self.numbers}")
         if self.clients and (len(set(self.clients)) != self.owners or len(self.clients) != self.owners):
             raise InputError(f"{self.owners} owners cannot be the clients {list(self.clients)}")
+
+    @property
+    def who(self) -> str:
+        """For people."""
+        return f"{self.owners} owners" + (f" ({', '.join(self.clients)})" if self.clients else "")
 
 
 @dataclass
@@ -112,7 +118,7 @@ class Tallies:
         if client in found.ids:
             raise PolicyRefused(
                 f"{client} has contributed to {name!r} already: "
-                + ("collect its totals, or choose another name" if found.complete else "withdraw that first")
+                + ("collect its totals (--collect), or choose another name" if found.complete else WAITING)
             )
         if found.complete:
             raise PolicyRefused(f"{name!r} is complete with {list(found.ids)}: agree on another name to prepare again")
@@ -124,8 +130,8 @@ class Tallies:
             )
         if (known.owners, sorted(known.clients)) != (agreement.owners, sorted(agreement.clients)):
             raise InputError(
-                f"{begun} began {name!r} for {known.owners} owners {list(known.clients) or ''}, {client} says "
-                f"{agreement.owners} {list(agreement.clients) or ''}: agree on their number and names"
+                f"{begun} began {name!r} for {known.who}, {client} says {agreement.who}: agree on their number and "
+                f"names (--owners, --client)"
             )
 
     def look(self, name: str, client: str) -> Tally:

@@ -135,7 +135,7 @@ class Training:
             weights = ", and every row must bring its weight: upload with sample_weight" if column else ""
             raise InputError(
                 f"the data has {data.features} features and {data.targets} targets, the network takes "
-                f"{wanted[0]} and gives {wanted[1]}{weights}"
+                f"{wanted[0]} and gives {wanted[1]}{weights or ': give it that many (`sizes` in [model])'}"
             )
         if not 1 <= batch <= len(data):
             raise InputError(f"a batch of {batch} rows cannot be drawn from {len(data)}")

@@ -16,17 +16,21 @@ MOST_VALUES = 1000
 """Of a category whose values are not declared."""
 
 
-def check_columns(piece: Piece, columns: Columns, known: Sequence[str]) -> None:
+LEAVE_OUT = f"leave out those that are not declared, or declare them as {IGNORED} and prepare again"
+
+
+def check_columns(piece: Piece, *declared: Columns, more: Sequence[str] = (), remedy: str = LEAVE_OUT) -> None:
     """InputError unless a table has the columns that features are made of, and none that is not known."""
-    have, declared = set(piece.table.column_names), set(known)
-    missing = [column.name for column in columns.features if column.name not in have]
-    unknown = [name for name in piece.table.column_names if name not in declared]
+    names = piece.table.column_names
+    features = [column.name for columns in declared for column in columns.features]
+    known = {*more, *(name for columns in declared for name in columns.names)}
+    missing = [name for name in features if name not in names]
+    unknown = [name for name in names if name not in known]
     if missing or unknown:
         faults = [f"lacks {quote(missing)}"] * bool(missing) + [f"has unknown {quote(unknown)}"] * bool(unknown)
         raise InputError(
-            f"{piece.where} {' and '.join(faults)}: the columns {quote([column.name for column in columns.features])} "
-            f"are declared. Rename or add columns; leave out those that are not declared, or declare them as {IGNORED} "
-            f"and prepare again"
+            f"{piece.where} {' and '.join(faults)}: the columns {quote(features)} are declared. Rename or add columns; "
+            f"{remedy}"
         )
 
 
@@ -35,7 +39,7 @@ def measure(columns: Columns, source: Source) -> Statistics:
 
     def checked() -> Iterator[Piece]:
         for piece in read_pieces(source):
-            check_columns(piece, columns, columns.names)
+            check_columns(piece, columns)
             check_label(piece, columns)
             yield piece
 
@@ -72,7 +76,7 @@ def complete(columns: Columns, source: Source) -> Columns:
     where = ""
     for piece in read_pieces(source) if found else ():
         where = piece.where
-        check_columns(piece, columns, columns.names)
+        check_columns(piece, columns)
         check_label(piece, columns)
         for name in found:
             cells = Cells(piece.array(name), columns[name], columns.missing_cells, piece.where, piece.first)

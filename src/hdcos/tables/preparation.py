@@ -36,6 +36,7 @@ from hdcos.tables.reading import Piece, Source, narrow, read_pieces
 from hdcos.tables.statistics import Statistics, read_numbers
 
 FORMAT, VERSION = "hdcos-preparation", 1
+NAME_ALL = "of others name the preparation that knows them, too (--preparation), or leave them out (--leave-out)"
 AS_IT_IS = (0.0, 1.0)
 """Mean and deviation of what is not standardised."""
 
@@ -156,7 +157,7 @@ class Preparation:
         """The same piece by piece, for tables that may be larger than memory."""
         names = tuple(self.names)
         for piece in narrow(read_pieces(source, where), len(names)):
-            check_columns(piece, self.columns, self.columns.names)
+            check_columns(piece, self.columns)
             yield PreparedRows(self.features(piece), self.labels(piece) if labels else None, names, (self.digest,))
 
     def features(self, piece: Piece) -> Array:
@@ -293,7 +294,6 @@ def prepare_together(
     """
     if not preparations:
         raise InputError("no preparation is given")
-    known = [*texts, *leave_out, *(name for each in preparations for name in each.columns.names)]
     labelled = next((each for each in preparations if labels and each.columns.label is not None), None)
     names = tuple(name for each in preparations for name in each.names)
     try:
@@ -303,8 +303,7 @@ def prepare_together(
     digests = tuple(each.digest for each in preparations)
     for piece in narrow(read_pieces(source, where), len(names)):
         copied = {name: piece.copied(name) for name in texts}
-        for each in preparations:
-            check_columns(piece, each.columns, known)
+        check_columns(piece, *(each.columns for each in preparations), more=(*texts, *leave_out), remedy=NAME_ALL)
         features = [each.features(piece) for each in preparations]
         y = None if labelled is None else labelled.labels(piece)
         yield PreparedRows(np.concatenate(features, axis=1), y, names, digests, copied)

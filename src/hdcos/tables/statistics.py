@@ -178,10 +178,11 @@ def exact_sum(values: Array) -> int:
         fractions, exponents = np.frexp(values[start : start + (1 << 26)])
         if not len(fractions):
             continue
-        whole = np.ldexp(fractions, 53).astype(np.int64)
         least = int(exponents.min())
-        high = np.bincount(exponents - least, weights=(whole >> 27).astype(np.float64))
-        low = np.bincount(exponents - least, weights=(whole & ((1 << 27) - 1)).astype(np.float64))
+        places = exponents - least
+        highs = np.floor(fractions * 2.0**26)
+        high = np.bincount(places, weights=highs)
+        low = np.bincount(places, weights=fractions * 2.0**53 - highs * 2.0**27)
         for place in np.flatnonzero((high != 0) | (low != 0)).tolist():
             shift = least + place - 53 + SCALE
             part = (int(high[place]) << 27) + int(low[place])

@@ -75,7 +75,7 @@ class Meetings(Handlers):
         """Tell whether the other client is there; asked again, it tells again."""
         self._sweep()
         if query.guest == call.client:
-            raise InputError("a meeting is between two clients: name the other one as guest")
+            raise InputError("a meeting is between two clients: name the other one (`hdcos join --with`)")
         key = (call.name, frozenset((call.client, query.guest)))
         meeting = self._meetings.get(key)
         seat = None if meeting is None else meeting.seats.get(call.client)
