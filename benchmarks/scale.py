@@ -7,12 +7,16 @@ pair in the same run.
 from __future__ import annotations
 
 import os
+import signal
+import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from statistics import median
-from threading import Lock
+from threading import Lock, Thread
 from typing import Any
 
 import numpy as np
@@ -26,7 +30,9 @@ from benchmarks.training import Training
 from hdcos import data, nn
 from hdcos.cluster.cluster import Cluster
 from hdcos.cluster.model import PrivateModel
+from hdcos.errors import PeerLost, WorkerLost
 from hdcos.link import Emulation
+from hdcos.party.checkpoint import Checkpoints
 from hdcos.planning.costs import serving_costs
 from hdcos.planning.machines import Machines
 from hdcos.planning.measure import measure_network
@@ -175,17 +181,37 @@ def _learned(
 
 
 def replicas(seed: int) -> Iterator[Line]:
-    """A thousand steps with momentum and decay: workers compare a hash of their parameters after each epoch."""
+    """A thousand steps with momentum and decay: workers compare a hash of their parameters after each epoch.
+
+    Then once more, and the pair that adds momentum and decay is killed on the way: three go on from its checkpoint.
+    """
     model = nn.models.mlp([12, 16, 3], "cos", "hadamard", seed=seed % 1000)
     x = np.random.default_rng(seed).uniform(-1, 1, (192, 12))
     y = x[:, :3].argmax(axis=1)
     options: Any = {"batch_size": 48, "lr": 0.05, "momentum": 0.9, "weight_decay": 1e-4, "watch": 0}
     with hdcos.local(workers=4) as cluster:  # replicas that differ end the job by name
         four = cluster.fit(model, x, y, epochs=250, seed=1, **options).predict(x)
+    with tempfile.TemporaryDirectory() as folder, hdcos.local(workers=4, timeout_s=10) as cluster:
+        checkpoints: Any = {"epochs": 250, "seed": 1, "checkpoint_every": 100, **options}
+        killer = Thread(target=_kill_first_pair, args=(cluster, Path(folder)), daemon=True)
+        killer.start()
+        with suppress(PeerLost, WorkerLost):
+            cluster.fit(model, x, y, checkpoint=folder, **checkpoints)
+        killer.join()
+        three = cluster.fit(model, x, y, resume=folder, **checkpoints).predict(x)
     with hdcos.local() as cluster:
         one = cluster.fit(model, x, y, epochs=250, seed=1, **options).predict(x)
     line = "four replicas, hashes equal after each of 250 epochs (1,000 steps): an output differs from one pair's by"
     yield at_most(line, float(np.abs(four - one).max()), 0.1)
+    line = "the first pair, which adds momentum and decay, killed on the way: an output of the three left differs by"
+    yield at_most(line, float(np.abs(three - one).max()), 0.1)
+
+
+def _kill_first_pair(cluster: Cluster, folder: Path) -> None:
+    """Once both parties hold a checkpoint."""
+    while not all(Checkpoints.of(folder, rank).steps() for rank in (0, 1)):
+        time.sleep(0.05)
+    os.kill(cluster.pids["party1"], signal.SIGKILL)
 
 
 # ---- the planner against measurement

@@ -79,6 +79,11 @@ def test_labels_are_found_by_all_pairs_each_with_material_of_its_own(cluster, mo
     assert sum(scope.labels for scope in scopes) == ROWS
     assert min(scope.labels for scope in scopes) >= PIECE_ROWS
     assert [scope.count("label")[0]["used"] for scope in scopes] == [scope.labels for scope in scopes]
+    private.keep_ahead(7, output="label")
+    for _ in range(2):
+        counts = [scope.count("label")[0] for scope in scopes]
+        assert max(count["expected"] - count["used"] for count in counts) >= 7
+        private.predict(x[:5], mode=mode, output="label")
 
 
 def test_clients_at_the_same_time_use_different_pairs(cluster, model) -> None:

@@ -55,7 +55,8 @@ def test_share_predict_and_look(ask, tmp_path) -> None:
     assert shown[:, 0].astype(int).astype(str).tolist() == labels
     assert np.abs(shown[:, 1:] - np.exp(model(rows)) / np.exp(model(rows)).sum(axis=1, keepdims=True)).max() < 1e-2
     assert ask("predict", "tiny", tmp_path / "rows.csv", "--label", "--proba")[0] == 2
-    assert "material for" in ask("deal", "tiny", "--rows", "5")[1]
+    for options in ((), ("--label",)):
+        assert "material for" in ask("deal", "tiny", "--rows", "5", *options)[1]
     assert [item["name"] for item in json.loads(ask("models", "--json")[1])] == ["tiny"]
     assert "tiny" in ask("models")[1]
     code, output = ask("reveal", "tiny", "--output", tmp_path / "back", "--wait-s", "0.1")

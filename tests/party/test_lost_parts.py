@@ -1,4 +1,4 @@
-"""A worker dies at one party when its twin at the other has contributed: nothing of that step is ever used.
+"""A worker dies at one party when that of its pair at the other has contributed: nothing of the step is used.
 
 Party 0 then adds two parts of the batch and party 1 one, so their shares are shares of nothing. Both go on from the
 last checkpoint, with the pair that is left, to the parameters that they would have had.
@@ -87,7 +87,7 @@ def parties():
     made.stop()
 
 
-def test_a_step_that_a_worker_left_after_its_twin_had_contributed_is_taken_back(parties, tmp_path) -> None:
+def test_a_step_that_a_worker_left_after_its_pair_had_contributed_is_taken_back(parties, tmp_path) -> None:
     model, x = nn.models.mlp([6, 8, 3]), np.random.default_rng(0).uniform(-1, 1, (ROWS, 6))
     y = x[:, :3].argmax(1)
     parties.do(KeepData("d", "v", 6, 3))

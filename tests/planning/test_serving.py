@@ -98,6 +98,15 @@ def test_dealers_and_unpacking_limit_what_pairs_do() -> None:
     assert unpacked.rows_per_s == pytest.approx(4 / 1e-3, rel=0.05)
 
 
+def test_an_order_is_asked_for_when_the_one_before_has_been_unpacked() -> None:
+    """So dealing and unpacking take turns where an order is one piece, and overlap where it is several."""
+    cost = costs(Work(0.0, 1e-6), dealer=Work(0.0, 1e-3), material=Work(0.0, 5e-4), rounds=0)
+    singly = run(replace(cost, most_rows=10), Machines(1, 1, on_one=True), Load(), batches=2000)
+    assert singly.rows_per_s == pytest.approx(1 / (1e-3 + 5e-4), rel=0.05)
+    together = run(replace(cost, chunk=10), Machines(1, 1, on_one=True), Load(), batches=20)
+    assert together.rows_per_s == pytest.approx(1 / 1e-3, rel=0.05)
+
+
 def test_lines_carry_what_their_rates_allow() -> None:
     seen = run(costs(), Machines(8, 8), Load(), Emulation(mbps=400), batches=200)
     assert seen.rows_per_s == pytest.approx(400e6 / 8 / 1e5, rel=0.05), "the dealer's line has ten times the bytes"

@@ -21,6 +21,7 @@ from hdcos.cluster.connect import connect
 from hdcos.data.tables import Table, read_pieces, read_table
 from hdcos.errors import InputError
 from hdcos.join.rows import JoinedRows
+from hdcos.secure.labels import LABEL, LOGITS
 from hdcos.secure.training.plan import LOSSES
 from hdcos.tables.preparation import PreparedRows
 
@@ -178,12 +179,13 @@ def reveal(reach: Reach, model: str, output: Path, request: str | None, wait_s: 
 @click.command(short_help="Have material made ahead.")
 @click.argument("model")
 @click.option("--rows", required=True, type=click.IntRange(1), help="How many.")
+@click.option("--label", is_flag=True, help="Also what finds their labels.")
 @reach_cluster
-def deal(reach: Reach, model: str, rows: int) -> None:
+def deal(reach: Reach, model: str, rows: int, label: bool) -> None:
     """Have material for a number of rows of MODEL kept available."""
     with reach() as cluster:
         private = cluster.model(model)
-        private.keep_ahead(rows)
+        private.keep_ahead(rows, LABEL if label else LOGITS)
         click.echo(f"{model}: material for {private.stock} rows now")
 
 

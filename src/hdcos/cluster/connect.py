@@ -225,9 +225,9 @@ class HttpsTransport:
     def prepare(self, record: ModelRecord, rows: int, wait: bool, output: str, mode: str = "masked") -> None:
         self.ask("POST", f"{_path(record)}/prepare", {"rows": rows, "mode": mode, "output": output})
 
-    def keep_ahead(self, record: ModelRecord, rows: int) -> None:
-        for mode in ("shares", "masked"):
-            self.prepare(record, rows, False, LOGITS, mode)
+    def keep_ahead(self, record: ModelRecord, rows: int, output: str) -> None:
+        self.prepare(record, rows, False, output, "shares")
+        self.prepare(record, rows, False, LOGITS, "masked")  # labels of either mode share their material
 
     def masks(self, record: ModelRecord, rows: int) -> Masks:
         """Party 0 allots masks, party 1 gives its share of those."""

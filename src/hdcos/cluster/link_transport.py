@@ -166,9 +166,9 @@ class LinkTransport:
         parts = self._divide(self._current(record), rows)
         self._together([partial(scope.prepare, part, wait, output) for scope, part in parts])
 
-    def keep_ahead(self, record: ModelRecord, rows: int) -> None:
+    def keep_ahead(self, record: ModelRecord, rows: int, output: str) -> None:
         for scope, part in self._divide(self._current(record), rows):
-            scope.keep_ahead(part)
+            scope.keep_ahead(part, output)
 
     def _divide(self, held: Held, rows: int) -> list[tuple[Scope, int]]:
         """How many of these rows each pair gets, in pieces by turns."""

@@ -127,9 +127,10 @@ class PrivateModel:
             if wait:
                 ask_again(lambda: self._fetch_masks(rows), self._transport.timeout_s)
 
-    def keep_ahead(self, rows: int) -> None:
-        """Have material for this many rows kept available from now on."""
-        self._transport.keep_ahead(self._record, check_whole(rows, "rows"))
+    def keep_ahead(self, rows: int, output: str = LOGITS) -> None:
+        """Have material for this many rows kept available from now on, for `output="label"` that of labels too."""
+        self._check_output(output)
+        self._transport.keep_ahead(self._record, check_whole(rows, "rows"), LABEL if output == LABEL else LOGITS)
 
     def predict(
         self,

@@ -86,8 +86,8 @@ class Scope:
         """The first execution that was not run, and the first whose input mask was not handed out."""
         self._ordered = self._ahead = 0
         """Executions that material was ordered for in all, and those that it is kept available for."""
-        self.labels = self._labels_ordered = 0
-        """Of labels, the first that was not found, and those that material was ordered for."""
+        self.labels = self._labels_ordered = self._labels_ahead = 0
+        """Of labels, the first that was not found, those that material was ordered for, and is kept available for."""
         self._lock = RLock()
 
     def prepare(self, executions: int, wait: bool, output: str = LOGITS) -> None:
@@ -116,8 +116,11 @@ class Scope:
         self.pair.ask(commands.Order(self.name, LABEL, ordered, wait))
         self._labels_ordered = ordered
 
-    def keep_ahead(self, executions: int) -> None:
+    def keep_ahead(self, executions: int, output: str = LOGITS) -> None:
         with self._lock:
+            if output == LABEL:
+                self._labels_ahead = executions
+                self.order_labels(executions)
             self._ahead, self._refills = executions, True
             self.order(self.next + executions)
 
@@ -156,7 +159,8 @@ class Scope:
             wanted = first + executions + self._ahead if self._refills else 0
             ordered, labels, labels_ordered = max(self._ordered, wanted), self.labels, self._labels_ordered
             if output == LABEL:
-                labels, labels_ordered = labels + executions, max(labels_ordered, labels + executions)
+                labels += executions
+                labels_ordered = max(labels_ordered, labels + self._labels_ahead)
             asked = commands.Infer(self.name, mode, [str(first)], first, ordered, output, self.labels, labels_ordered)
             try:
                 answers = self.pair.ask(asked, arrays=inputs)

@@ -122,7 +122,7 @@ class Transport(Protocol):
         """Rows are about to come: material that is missing may be made from now on."""
 
     def prepare(self, record: ModelRecord, rows: int, wait: bool, output: str) -> None: ...
-    def keep_ahead(self, record: ModelRecord, rows: int) -> None:
+    def keep_ahead(self, record: ModelRecord, rows: int, output: str) -> None:
         """Have material for this many rows kept available, in whichever mode rows come."""
 
     def masks(self, record: ModelRecord, rows: int) -> Masks: ...

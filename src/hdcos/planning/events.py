@@ -125,3 +125,11 @@ def after_all(parts: int, done: Action) -> Action:
             done()
 
     return end
+
+
+def in_turn(first: Action, second: Action) -> Action:
+    def both() -> None:
+        first()
+        second()
+
+    return both

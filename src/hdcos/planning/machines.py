@@ -3,7 +3,8 @@
 What one execution takes of a pair, a batch or a step, comes in this order:
 
     its material must be there: more is ordered from the dealer of this pair when half of what is kept ahead is gone,
-        by `hdcos.local` whenever something is taken
+        by `hdcos.local` whenever something is taken. Party 1 asks for an order when the one before it is unpacked;
+        of an order the dealer makes one piece while party 1 unpacks another
     both parties work, on cores that they share with the other pairs and with the unpacking of material
     its bytes go over the line between the parties, which all pairs share
     its rounds are waited for, each half a round-trip time
@@ -13,6 +14,7 @@ Really work and rounds take turns; their sums are what counts.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +23,7 @@ from math import inf
 
 from hdcos.link import Emulation
 from hdcos.planning.costs import Costs, Piece
-from hdcos.planning.events import Action, Clock, Line, Processor, Thread, after_all
+from hdcos.planning.events import Action, Clock, Line, Processor, Thread, after_all, in_turn
 
 PARTS = ("work", "rounds", "line", "material", "client", "adding", "others", "idle")
 """What the time of a pair goes to: the last two are waiting for other pairs in a step, and for requests."""
@@ -74,8 +76,21 @@ class Pair:
         self.online = [Thread(processor) for processor in processors]
         self.supply = [Thread(processor) for processor in processors]
         self.dealer, self.pools = dealer, pools
+        self._orders: deque[Action] = deque()
+        """That party 1 has not asked for yet; the first one, if any, is on its way."""
         self.spent = dict.fromkeys(PARTS, 0.0)
         self._since = 0.0
+
+    def order(self, begin: Action) -> None:
+        """Have an order begun when those before it have arrived."""
+        self._orders.append(begin)
+        if len(self._orders) == 1:
+            begin()
+
+    def end_order(self) -> None:
+        self._orders.popleft()
+        if self._orders:
+            self._orders[0]()
 
     def note(self, part: str, now: float) -> None:
         """What the time since the last note went to."""
@@ -128,17 +143,20 @@ class SimulatedCluster:
     def execute(self, pair: Pair, pool: Pool, rows: int, amount: int, done: Action) -> None:
         """Rows at a pair, for which it takes this amount from a pool."""
         ordered = pool.take(amount, partial(self._work, pair, rows, done))
-        for piece in self.costs.pieces(ordered):
-            self._order(pair, pool, piece)
+        if not ordered:
+            return
+        pieces = [(piece, after_all(2, partial(pool.add, piece.amount))) for piece in self.costs.pieces(ordered)]
+        for piece, made in pieces:  # party 0 makes its part from a seed, but for keys of comparisons
+            pair.supply[0].do(piece.of(self.costs.measured.material[0]), made)
+        pair.order(partial(self._deal, pair, pieces))
 
-    def _order(self, pair: Pair, pool: Pool, piece: Piece) -> None:
-        """Party 0 makes its part from a seed, but for keys of comparisons; those and party 1's come from the dealer."""
-        measured, sent = self.costs.measured, piece.of(self.costs.dealt) + piece.of(self.costs.common)
-        made = after_all(2, partial(pool.add, piece.amount))
-        unpack = partial(pair.supply[1].do, piece.of(measured.material[1]), made)
-        send = partial(self._dealer_line.send, sent, unpack)
-        pair.dealer.do(piece.of(measured.dealer), send)
-        pair.supply[0].do(piece.of(measured.material[0]), made)
+    def _deal(self, pair: Pair, pieces: Sequence[tuple[Piece, Action]]) -> None:
+        """What comes from the dealer: party 1's part, and keys of comparisons."""
+        measured, ended = self.costs.measured, after_all(len(pieces), pair.end_order)
+        for piece, made in pieces:
+            unpack = partial(pair.supply[1].do, piece.of(measured.material[1]), in_turn(made, ended))
+            send = partial(self._dealer_line.send, piece.of(self.costs.dealt) + piece.of(self.costs.common), unpack)
+            pair.dealer.do(piece.of(measured.dealer), send)
 
     def _work(self, pair: Pair, rows: int, done: Action) -> None:
         pair.note("material", self.clock.now)
