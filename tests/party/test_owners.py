@@ -245,6 +245,10 @@ def test_an_upload_that_its_owner_left_is_no_data_set(home, uploaded) -> None:
         beta.transport.ask("PUT", f"/v2/datasets/right/{version}?offset=0", raw=[bytes(2400)] * 2)
         states = {item["number"]: item["complete"] for item in lab.datasets() if item["name"] == "right"}
         assert states == {1: True, 2: False}
+        beta.transport.ask("POST", "/v2/datasets", {**told, "name": "begun", "version": secrets.token_hex(16)})
+        with pytest.raises(InputError, match=r"the upload of beta/begun has not ended: .* beta uploads it again"):
+            beta.fit(nn.models.mlp([2, 1]), "begun", **OPTIONS)
+        beta.forget_data("begun")
         trained = lab.fit(nn.models.mlp([4, 8, 1]), ("left", "right"), name="whole", **OPTIONS)
         assert trained.predict(X[:2]).shape == (2, 1)
         with pytest.raises(InputError, match=r"no data set is called \['beta/later'\].*'acme/left'"):

@@ -297,14 +297,21 @@ class Cluster:
     def _check_datasets(self, job: Job, names: list[str]) -> None:
         """A job waits for data sets that are yet to be uploaded; a caller who waits for the job would not see why."""
         with suppress(PolicyRefused):  # a client that may train and not upload is not told which there are
-            listed = [item for item in self.datasets() if item["complete"]]
+            found = self.datasets()
+            listed = [item for item in found if item["complete"]]
             there = {item["name"] for item in listed} | {f"{item['owner']}/{item['name']}" for item in listed}
             if missing := [name for name in names if name not in there]:
                 self.transport.cancel(job.id, keep=False)
+                owner, name = split_owned(missing[0])
+                if begun := [item["owner"] for item in found if item["name"] == name and owner in ("", item["owner"])]:
+                    raise InputError(
+                        f"the upload of {begun[0]}/{name} has not ended: wait for it, or if it was broken off "
+                        f"{begun[0]} uploads it again"
+                    )
                 known = sorted(item["name"] if item["own"] else f"{item['owner']}/{item['name']}" for item in listed)
                 raise InputError(
                     f"no data set is called {missing}; there are {known}. Its owner uploads it and allows you: "
-                    f"`hdcos upload FILE --name {split_owned(missing[0])[1]} --allow YOU`"
+                    f"`hdcos upload FILE --name {name} --allow YOU`"
                 )
 
     def job(self, number: str) -> Job:

@@ -30,7 +30,6 @@ from hdcos.cluster.transport import RetryableError
 from hdcos.errors import DataMissing, HandshakeError, HdcosError, PeerLost
 from hdcos.link import Certificate, Identity, Link, Listener, connect
 from hdcos.link.cluster_file import endpoint, listening
-from hdcos.link.trust import COMPARE
 
 WAIT_S, TIMEOUT_S = 600.0, 120.0
 """How long the other owner may take to come, and then to answer."""
@@ -196,7 +195,8 @@ class Tunnel:
                 raise PeerLost(f"{self._box.guest} said nothing for {HANDSHAKE_S:g} s")
         if unpad(message) != mine:
             raise HandshakeError(
-                f"this one is {identity.fingerprint[:16]}, and the other means another pair of certificates. {COMPARE}"
+                f"this one is {identity.fingerprint[:16]}, and the other means another pair of certificates. Compare "
+                f"the fingerprints that `hdcos identity` shows on both sides"
             )
 
     def _start(self, sock: socket.socket) -> None:

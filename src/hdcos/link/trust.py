@@ -29,7 +29,7 @@ Allowed = Mapping[Certificate, str | tuple[str, ...]]
 
 _EXPIRED = 10  # X509_V_ERR_CERT_HAS_EXPIRED
 _CERTIFICATE_ALERTS = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "DECRYPT_ERROR", "HANDSHAKE_FAILURE")
-COMPARE = (
+_COMPARE = (
     "Compare the fingerprints: of nodes, those in cluster.toml with those that `hdcos node init` printed; of owners "
     "who join tables, what `hdcos identity` shows on both sides."
 )
@@ -81,7 +81,7 @@ class Trust:
         for pin, names in self._names.items():
             if certificate.is_signed_by(pin):
                 return _check_worker(certificate, pin, names)
-        raise HandshakeError(f"the peer's certificate {certificate.fingerprint[:16]} is not allowed here. {COMPARE}")
+        raise HandshakeError(f"the peer's certificate {certificate.fingerprint[:16]} is not allowed here. {_COMPARE}")
 
 
 def _check_worker(leaf: Certificate, pin: Certificate, names: tuple[str, ...]) -> str:
@@ -127,7 +127,7 @@ def explain_unverified(error: ssl.SSLCertVerificationError) -> HandshakeError:
     if error.verify_code == _EXPIRED:
         return HandshakeError("the peer's certificate has expired. Make a new one there with `hdcos node init`.")
     return HandshakeError(
-        f"the peer's certificate is not one this node was told to trust ({error.verify_message}). {COMPARE}"
+        f"the peer's certificate is not one this node was told to trust ({error.verify_message}). {_COMPARE}"
     )
 
 
@@ -142,5 +142,5 @@ def explain_alert(
         return HandshakeError("the peer asks for a name that is not served here. Look at what routes names to workers.")
     if "ALERT" in reason and any(word in reason for word in _CERTIFICATE_ALERTS):
         words = reason.partition("ALERT_")[2].replace("_", " ").lower()
-        return HandshakeError(f"the peer refused this node's certificate ({words}). {COMPARE}")
+        return HandshakeError(f"the peer refused this node's certificate ({words}). {_COMPARE}")
     return kind(f"TLS failed: {reason.replace('_', ' ').lower()}.")
