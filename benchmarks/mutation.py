@@ -24,7 +24,7 @@ NETS: dict[str, tuple[str, ...]] = {
     "hdcos.protocol.masked": PROTOCOLS,
     "hdcos.sharing.share": ("sharing", "golden"),
     "hdcos.offline.pool": ("offline/test_pool.py",),
-    "hdcos.party.allotment": ("party/test_allotment.py",),
+    "hdcos.party.allotment": ("party/test_allotment.py", "party/test_executions.py"),
     "hdcos.link.frame": ("link/test_frame.py", "link/test_exchange.py"),
     "hdcos.party.http.auth": ("party/test_auth.py",),
     "hdcos.party.checkpoint": ("party/test_checkpoints.py",),
