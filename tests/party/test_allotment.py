@@ -11,7 +11,7 @@ from hdcos.errors import InputError, MaterialExhausted, MaterialReused, PolicyRe
 from hdcos.offline import Dealer, MaterialPool, Need, Plan
 from hdcos.offline.kinds import Mask
 from hdcos.party import allotment as module
-from hdcos.party.allotment import CallerAllotment, MaterialAllotment, runs_of
+from hdcos.party.allotment import CallerAllotment, MaterialAllotment, runs_of, split_runs
 
 BLOCK = 4096
 PLAN = Plan((Need(Mask((3,)), 1),))
@@ -196,7 +196,9 @@ def test_material_is_kept_while_a_mask_or_a_request_may_need_it(clock) -> None:
     assert allotment.expired_before() == 2
     clock.now += 0.5
     assert allotment.expired_before() == 4, "the request has run; the last mask expired less than a minute ago"
-    clock.now += 60.0
+    clock.now += 29.5
+    assert allotment.expired_before() == 4
+    clock.now += 0.5
     assert allotment.expired_before() == 5
 
 
@@ -304,3 +306,9 @@ def test_rows_come_masked_exactly_if_their_masks_were_handed_out() -> None:
         allotment.reserve([(5, 16)], "shares")
     assert len(allotment.take([(0, 5)]).take(PLAN.needs[0].kind, 5)[0]) == 5
     assert allotment.pool.used == 5
+
+
+def test_runs_are_cut_into_parts() -> None:
+    assert split_runs([(10, 4), (20, 3)], [1, 4, 2]) == [[(10, 1)], [(11, 3), (20, 1)], [(21, 2)]]
+    assert split_runs([(10, 4), (20, 3)], [4, 0, 3]) == [[(10, 4)], [], [(20, 3)]]
+    assert split_runs([], []) == []
