@@ -4,10 +4,8 @@ negated, a statement left out."""
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +27,17 @@ class Mutant:
     """A module with one fault."""
 
     module: str
+    number: int
+    """Among all faults of the module."""
     line: int
     change: str
-    tree: ast.Module
+    source: str
 
-    @cached_property
-    def source(self) -> str:
-        return ast.unparse(self.tree)
+    def tree(self) -> ast.Module:
+        """Its syntax tree, with every node where it was."""
+        whole = ast.parse(source_of(self.module))
+        list(_faults(whole))[self.number][2]()
+        return ast.fix_missing_locations(whole)
 
     def __str__(self) -> str:
         return f"{self.module} line {self.line}: {self.change}"
@@ -45,14 +47,11 @@ def mutants(module: str) -> Iterator[Mutant]:
     """Every mutant of a module."""
     text = source_of(module)
     whole = ast.parse(text)
-    for number, (node, _, _) in enumerate(list(_faults(whole))):
-        changed = copy.deepcopy(whole)
-        _, what, apply = list(_faults(changed))[number]
-        apply()
+    for number, (node, what, toggle) in enumerate(list(_faults(whole))):
         line = getattr(node, "lineno", 0)
-        yield Mutant(
-            module, line, f"{what} in `{text.splitlines()[line - 1].strip()}`", ast.fix_missing_locations(changed)
-        )
+        toggle()
+        yield Mutant(module, number, line, f"{what} in `{text.splitlines()[line - 1].strip()}`", ast.unparse(whole))
+        toggle()
 
 
 def source_of(module: str) -> str:
@@ -60,7 +59,7 @@ def source_of(module: str) -> str:
 
 
 def _faults(tree: ast.AST) -> Iterator[tuple[ast.AST, str, Callable[[], None]]]:
-    """Each place where a fault can be made: the node, what is done, and a function that does it."""
+    """Each place where a fault can be made: the node, what is done, and a function that does it, and then undoes it."""
     for node in _meant(tree):
         if isinstance(node, ast.Compare):
             for index, operator in enumerate(node.ops):
@@ -105,11 +104,18 @@ def _meant(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def _setter(items: list[Any], index: int, value: object) -> Callable[[], None]:
-    def change() -> None:
-        items[index] = value
+    def toggle() -> None:
+        nonlocal value
+        items[index], value = value, items[index]
 
-    return change
+    return toggle
 
 
 def _assigner(node: ast.AST, name: str, value: object) -> Callable[[], None]:
-    return lambda: setattr(node, name, value)
+    def toggle() -> None:
+        nonlocal value
+        before = getattr(node, name)
+        setattr(node, name, value)
+        value = before
+
+    return toggle

@@ -19,7 +19,7 @@ class Unswappable(Exception):
 
 def swap(mutant: Mutant) -> None:
     """Give the module of a fault, as it was imported here, this fault."""
-    whole = [compile(each, "", "exec", dont_inherit=True) for each in (source_of(mutant.module), mutant.tree)]
+    whole = [compile(each, "", "exec", dont_inherit=True) for each in (source_of(mutant.module), mutant.tree())]
     changed = dict(_functions(*whole))
     living = [each for each in gc.get_objects() if type(each) is FunctionType and each.__module__ == mutant.module]
     found = [function for function in living if function.__code__ in changed]

@@ -11,7 +11,7 @@ from hdcos.errors import InputError, MaterialExhausted, MaterialReused, PolicyRe
 from hdcos.offline import Dealer, MaterialPool, Need, Plan
 from hdcos.offline.kinds import Mask
 from hdcos.party import allotment as module
-from hdcos.party.allotment import MaterialAllotment, runs_of
+from hdcos.party.allotment import CallerAllotment, MaterialAllotment, runs_of, split_runs
 
 BLOCK = 4096
 PLAN = Plan((Need(Mask((3,)), 1),))
@@ -196,7 +196,9 @@ def test_material_is_kept_while_a_mask_or_a_request_may_need_it(clock) -> None:
     assert allotment.expired_before() == 2
     clock.now += 0.5
     assert allotment.expired_before() == 4, "the request has run; the last mask expired less than a minute ago"
-    clock.now += 60.0
+    clock.now += 29.5
+    assert allotment.expired_before() == 4
+    clock.now += 0.5
     assert allotment.expired_before() == 5
 
 
@@ -255,3 +257,58 @@ def test_a_tag_is_too_long_to_be_guessed(clock) -> None:
 def test_numbers_become_runs_in_their_order() -> None:
     assert runs_of([]) == ()
     assert runs_of([3, 4, 5, 9, 1, 2, 2]) == ((3, 3), (9, 1), (1, 2), (2, 1))
+
+
+# ---- the one caller of a cluster on its machine
+
+
+def caller_allotment(filled: int = 20) -> CallerAllotment:
+    pool = MaterialPool("scope", PLAN, 0, Dealer().open("scope", PLAN, 0))
+    pool.fill(0, filled, None)
+    return CallerAllotment(pool, 1.0)
+
+
+def test_a_caller_gets_each_input_mask_once() -> None:
+    allotment = caller_allotment()
+    assert (allotment.issue(0, 4) == allotment.pool.uniform(0, 0, 4)).all()
+    for start in (0, 3):
+        with pytest.raises(MaterialReused, match=f"row {start} was handed out"):
+            allotment.issue(start, 1)
+    assert (allotment.issue(4, 1) == allotment.pool.uniform(0, 4, 1)).all()
+
+
+def test_a_caller_gets_no_mask_of_a_row_that_was_run() -> None:
+    allotment = caller_allotment()
+    allotment.take([(0, 8)])
+    with pytest.raises(MaterialReused, match="row 7 was handed out"):
+        allotment.issue(7, 1)
+    assert len(allotment.issue(8, 1)) == 1
+
+
+@pytest.mark.parametrize("rows", [0, (1 << 24) + 1])
+def test_a_caller_gets_a_sensible_number_of_masks(rows) -> None:
+    with pytest.raises(InputError, match="cannot be handed out at once"):
+        caller_allotment().issue(0, rows)
+    most = CallerAllotment(SimpleNamespace(used=0, uniform=lambda position, start, count: (position, start, count)), 1)
+    assert most.issue(5, 1 << 24) == (0, 5, 1 << 24)
+
+
+def test_rows_come_masked_exactly_if_their_masks_were_handed_out() -> None:
+    allotment = caller_allotment()
+    allotment.issue(0, 5)
+    allotment.reserve([(0, 5)], "masked")
+    allotment.reserve([(5, 3)], "shares")
+    with pytest.raises(MaterialReused, match="cannot come as shares"):
+        allotment.reserve([(4, 2)], "shares")
+    with pytest.raises(InputError, match="rows 4 to 6 were not handed out"):
+        allotment.reserve([(4, 2)], "masked")
+    with pytest.raises(MaterialExhausted):
+        allotment.reserve([(5, 16)], "shares")
+    assert len(allotment.take([(0, 5)]).take(PLAN.needs[0].kind, 5)[0]) == 5
+    assert allotment.pool.used == 5
+
+
+def test_runs_are_cut_into_parts() -> None:
+    assert split_runs([(10, 4), (20, 3)], [1, 4, 2]) == [[(10, 1)], [(11, 3), (20, 1)], [(21, 2)]]
+    assert split_runs([(10, 4), (20, 3)], [4, 0, 3]) == [[(10, 4)], [], [(20, 3)]]
+    assert split_runs([], []) == []

@@ -1,13 +1,19 @@
-"""Sets of numbers that are kept as runs."""
+"""Executions by number, each handed out once; and sets of numbers that are kept as runs."""
 
 from __future__ import annotations
 
 from itertools import pairwise
 
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hdcos.party.allotment import Numbers
+from hdcos.errors import MaterialReused
+from hdcos.offline import Dealer, Mask, MaterialPool, Need, Plan
+from hdcos.party.allotment import Executions, Numbers
+
+PLAN = Plan((Need(Mask((3,)), 2), Need(Mask((2,)), 1)))
 
 run = st.tuples(st.integers(0, 60), st.integers(1, 8))
 
@@ -37,3 +43,70 @@ def test_what_comes_in_order_is_one_run() -> None:
     numbers.raise_floor(5)
     assert numbers.floor == 100_000
     assert list(numbers) == []
+
+
+def executions_of(*chunks: int, plan: Plan = PLAN) -> Executions:
+    pool = MaterialPool("scope", plan, 0, Dealer().open("scope", plan, 0))
+    for count in chunks:
+        pool.fill(pool.filled, count, None)
+    return Executions(pool, 0.1)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_executions_are_had_in_any_order_and_each_is_itself(seed: int) -> None:
+    random, executions = np.random.default_rng(seed), executions_of(7, 1, 20, 12)
+    expected = [executions.pool.uniform(position, 0, 40) for position in (0, 1)]
+    borders = [0, *sorted(random.choice(np.arange(1, 40), 9, replace=False).tolist()), 40]
+    runs = random.permutation([(first, end - first) for first, end in pairwise(borders)]).tolist()
+    for some in (runs[:4], runs[4:5], runs[5:]):
+        numbers = np.concatenate([np.arange(first, first + count) for first, count in some])
+        allocation = executions.take([(first, count) for first, count in some])
+        double = (2 * numbers[:, None] + [0, 1]).ravel()
+        assert (allocation.take(PLAN.needs[0].kind, 2 * len(numbers))[0] == expected[0][double]).all()
+        assert (allocation.take(PLAN.needs[1].kind, len(numbers))[0] == expected[1][numbers]).all()
+        allocation.finish()
+    assert not executions._blocks, "what was handed out is not kept"
+
+
+def test_no_execution_is_handed_out_twice() -> None:
+    executions = executions_of(10)
+    executions.take([(2, 3)])
+    for first, count in ((2, 1), (4, 1), (0, 3), (4, 3), (0, 9)):
+        with pytest.raises(MaterialReused, match=f"one of {count} executions from {first} was used before"):
+            executions.take([(first, count)])
+    for runs in ([], [(5, 2), (6, 1)], [(6, 1), (5, 2)], [(7, 1), (7, 1)]):
+        with pytest.raises(MaterialReused, match="asked for twice, or none was"):
+            executions.take(runs)
+    executions.take([(6, 1), (5, 1)])
+    executions.take([(0, 2)])
+    executions.take([(7, 3)])
+
+
+def test_what_is_burnt_is_dropped_and_never_handed_out() -> None:
+    executions = executions_of(4, 6)
+    executions.burn_before(0)
+    assert executions.pool.used == 0
+    executions.burn_before(2)
+    assert executions.pool.used == 2
+    with pytest.raises(MaterialReused, match="used before"):
+        executions.take([(1, 1)])
+    executions.take([(8, 1)])
+    executions.burn_before(4)
+    assert [(block.first, block.count, block.left) for block in executions._blocks] == [(4, 5, 4)]
+    with pytest.raises(MaterialReused, match="used before"):
+        executions.take([(3, 1)])
+    executions.take([(4, 1)])
+    executions.burn_before(8)
+    assert not executions._blocks
+    executions.burn_before(50)
+    assert executions.pool.used == 10
+
+
+def test_a_plan_without_material_has_executions_too() -> None:
+    executions = executions_of(2, 3, plan=Plan(()))
+    allocation = executions.take([(1, 3)])
+    allocation.finish()
+    assert len(allocation.pieces) == 1
+    executions.take([(0, 1), (4, 1)]).finish()
+    with pytest.raises(MaterialReused):
+        executions.take([(4, 1)])

@@ -262,7 +262,7 @@ def test_workers_are_told_which_requests_of_clients_a_batch_is_of() -> None:
     sent = []
     for ids, version in ((["a", "b"], "v1"), (["a", "c"], "v1"), (["a", "b"], "v2"), (["a", "b"], "v1")):
         worker, link = side(0), FakeWorker()
-        worker._ready["net"] = side_worker._Ready("v1", "scope", 8)
+        worker._ready["net"] = side_worker.OpenModel("v1", "scope", 8)
         worker._running = [Request(number, "net", version, "shares", (), np.zeros((1, 2), np.uint64)) for number in ids]
         worker._carry_out(commands.Infer("net", "shares", ids, 0, 8), link)  # type: ignore[arg-type]
         ((number,),) = [command.ids for command in link.asked if isinstance(command, commands.Infer)]

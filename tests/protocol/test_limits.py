@@ -13,6 +13,7 @@ from hdcos.protocol.party import Party
 from hdcos.protocol.rounds import together
 from hdcos.sharing import Share, join
 from hdcos.testing.pair import share_pair, simulate
+from hdcos.testing.plaintext import Counter, run_plaintext
 
 
 def words(*values: int) -> np.ndarray:
@@ -129,3 +130,19 @@ def test_factors_of_different_bits_have_a_product_of_the_fewer() -> None:
         shares, _ = simulate(multiply, *pairs)
         assert (shares[0].bits, shares[0].scale) == (40, 17)
         assert (joined(shares) == [[9], [25], [49]]).all()
+
+
+@pytest.mark.parametrize(
+    ("program", "within"),
+    [
+        (lambda party, x: opening.open_masked(party, x, 0, 20), 19),
+        (lambda party, x: opening.round_lift(party, x, 0, 20), 18),
+    ],
+    ids=["open_masked", "round_lift"],
+)
+def test_openings_say_how_large_a_value_they_rely_on(program, within: int) -> None:
+    """Nothing can check it on shares; where values are known, it is counted."""
+    for secret, out_of_range in ((2**within - 1, 0), (2**within, 1)):
+        counter = Counter()
+        run_plaintext(program, Share(words(secret), 16), counter=counter)
+        assert (counter.openings, counter.out_of_range) == (1, out_of_range)

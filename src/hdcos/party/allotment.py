@@ -35,7 +35,6 @@ from hdcos.sharing import derive
 
 LEDGER_BLOCK = 4096
 """Executions that are reserved on disk at once: what a crash leaves unused of them is wasted."""
-LEAST_AHEAD, MOST_AHEAD = 2, 8192
 LEAST_HELD = 256
 """Masks that a client may hold unused, at least."""
 BOOST_S = 600.0

@@ -20,7 +20,6 @@ from hdcos.errors import PolicyRefused
 from hdcos.nn import Network
 from hdcos.nn.limits import Size
 from hdcos.offline import MaterialPool, Plan, limits
-from hdcos.party.allotment import LEAST_AHEAD, MOST_AHEAD
 from hdcos.party.config import Config
 from hdcos.party.functions import Functions
 from hdcos.party.store import Store, StoredModel
@@ -38,6 +37,8 @@ and what lies between."""
 BLOCK, LEAST_BLOCKS = 1024, 16
 """Rows that are set aside on disk at once, and a quota's least number of such blocks: what a crash leaves of a block
 counts as answered."""
+LEAST_AHEAD, MOST_AHEAD = 2, 8192
+"""Rows whose material is kept available."""
 LABEL_BYTES = 64_000_000
 """Of material that finds labels, for each model that was asked for some, besides its other material."""
 PART = 1000

@@ -37,9 +37,9 @@ from hdcos.api.commands import (
 )
 from hdcos.errors import HdcosError, InputError
 from hdcos.nn import Network
-from hdcos.party.allotment import LEAST_AHEAD, MaterialAllotment
+from hdcos.party.allotment import MaterialAllotment
 from hdcos.party.batcher import Batcher, Refused, Request
-from hdcos.party.budget import Budget, Demand
+from hdcos.party.budget import LEAST_AHEAD, Budget, Demand
 from hdcos.party.checkpoint import Checkpoints
 from hdcos.party.config import Config
 from hdcos.party.engine import fingerprint

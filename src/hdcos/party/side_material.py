@@ -10,8 +10,8 @@ from hdcos.party.worker import labels_scope
 
 
 @dataclass
-class Executions:
-    """Executions of one scope, counted from its beginning."""
+class Spending:
+    """How many executions of one scope are used, ordered and on record, from its beginning on."""
 
     scope: str
     used: int = 0
@@ -42,9 +42,9 @@ class OpenModel:
     version: str
     scope: str
     ahead: int
-    rows: Executions = field(init=False)
-    labels: Executions = field(init=False)
+    rows: Spending = field(init=False)
+    labels: Spending = field(init=False)
 
     def __post_init__(self) -> None:
-        self.rows = Executions(self.scope, ordered=self.ahead)
-        self.labels = Executions(labels_scope(self.scope))
+        self.rows = Spending(self.scope, ordered=self.ahead)
+        self.labels = Spending(labels_scope(self.scope))
