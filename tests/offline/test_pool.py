@@ -79,6 +79,11 @@ def test_chunks_and_batches_of_any_sizes_meet_in_order(monkeypatch, units) -> No
         assert (np.concatenate(seen) == expected).all()
 
 
+def test_a_uniform_field_is_read_from_anywhere() -> None:
+    _, zero, _ = opened(Plan((Need(Mask((8,), 20), 3),)))
+    assert (zero.uniform(0, 5, 4) == zero.uniform(0, 0, 9)[15:]).all()
+
+
 def test_more_than_is_available_is_exhausted_and_nothing_is_lost() -> None:
     dealer, zero, one = opened()
     deal(dealer, zero, one, 3)
