@@ -69,6 +69,17 @@ EQUIVALENT = (
     Same("hdcos.party.checkpoint", ("True",), "missing_ok=True", "the file was seen just before, under a lock"),
     Same("hdcos.party.checkpoint", ("0 -> 1",), "last = 0", "the first attempt is 1"),
     Same("hdcos.offline.pool", ("Gt -> GtE",), "if capacity > executions", "a copy is as good"),
+    Same("hdcos.offline.pool", ("Gt -> GtE",), "if len(self._pieces) > 1", "a copy is as good"),
+    Same("hdcos.offline.pool", ("And -> Or",), "if self.precomputes and capacity", "a copy is as good"),
+    Same(
+        "hdcos.offline.pool",
+        ("0 -> 1",),
+        "np.empty(0, np.uint8) if corrections",
+        "one that needs some refuses both",
+    ),
+    Same("hdcos.offline.pool", ("Lt -> LtE",), "if self._filled < wanted", "what is there is not waited for"),
+    Same("hdcos.offline.pool", ("And -> Or",), "if self._failure is None and", "what failed is not ordered any more"),
+    Same("hdcos.offline.pool", ("1 -> 2",), "if self.rank == 1:", "what is sent takes the place of what is expanded"),
     Same("hdcos.offline.pool", ("LShift", "1 -> 2", "26"), "SLAB_BYTES =", "how memory is cut, not what is in it"),
 )
 

@@ -284,8 +284,17 @@ def test_ordered_material_is_waited_for() -> None:
     _, zero, _ = opened()
     zero.order(1)
     threading.Timer(0.1, zero.fill, (0, 1, None)).start()
-    zero.begin(1, timeout_s=10)
+    started = time.monotonic()
+    zero.begin(1, timeout_s=20)
     assert zero.used == 1
+    assert time.monotonic() - started < 10, "those who wait are told"
+
+
+def test_a_plan_without_material_is_filled_and_begun() -> None:
+    _, zero, _ = opened(Plan(()))
+    zero.fill(0, 3, None)
+    zero.begin(2).finish()
+    assert (zero.used, zero.available) == (2, 1)
 
 
 def test_waiting_ends_with_the_reason_when_the_dealer_is_lost() -> None:
