@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -171,6 +171,11 @@ def _lifted_products(party: Party, x: Share, w: Share, y: Share) -> Rounds[tuple
     weighted = lifted.times_masked(party, X, W)
     trig = lifted.times_trig(party, X, lifted.Phase(d, cos_r, sin_r, 16, 16, reference))
     return weighted, trig.combine(0, 3 << 20, 20, X.scale + 32)
+
+
+def _lifted_polynomial(party: Party, x: Share, coefficients: Sequence[float], *scales: int) -> Rounds[Share]:
+    (result,) = yield from polynomial.lifted_polynomials(party, x, [coefficients], *scales)
+    return result
 
 
 def _turns_cos(x: Array) -> Array:
@@ -415,14 +420,14 @@ CASES = [
     ),
     Case(
         "lifted square",
-        lambda p, x: polynomial.lifted_polynomial(p, x, [0, 0, 1], 4, 24, 0),
+        lambda p, x: _lifted_polynomial(p, x, [0, 0, 1], 4, 24, 0),
         np.square,
         polynomial.lifted_price(SHAPE, 2, 24),
         lambda x: (2 * np.abs(x) + 2.0**-12) * 2.0**-12,
     ),
     Case(
         "lifted cubic",
-        lambda p, x: polynomial.lifted_polynomial(p, x, _CUBIC, 6, 22, 8),
+        lambda p, x: _lifted_polynomial(p, x, _CUBIC, 6, 22, 8),
         np.polynomial.Polynomial(_CUBIC),
         polynomial.lifted_price(SHAPE, 3, 22),
         lambda x: 4 * 2.0**-10 + sum(2.0 ** -(9 + (3 - n) * 10) * (np.abs(x) + 1) ** n for n in range(4)),

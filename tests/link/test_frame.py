@@ -24,6 +24,7 @@ from hdcos.link.frame import (
     encode_abort,
     payload_bytes,
     pieces,
+    report,
 )
 from hdcos.link.handshake import Hello
 from hdcos.testing.pair import memory_transports
@@ -234,3 +235,11 @@ def test_pieces_join_to_the_frame_and_are_whole_records_except_the_last(sizes):
     assert b"".join(cut) == GOOD + b"".join(buffers)
     assert all(len(piece) % 16384 == 0 for piece in cut[:-1])
     assert sum(map(len, cut)) == HEADER_BYTES + sum(sizes)
+
+
+def test_a_peer_is_told_what_was_written_for_it_and_nothing_that_might_quote_data() -> None:
+    assert report(InputError("12 rows, not 10")) == ("InputError", "12 rows, not 10")
+    name, message = report(ValueError("could not convert '4711'"))
+    assert name == "HdcosError"
+    assert "ValueError" in message
+    assert "4711" not in message

@@ -79,6 +79,11 @@ def test_chunks_and_batches_of_any_sizes_meet_in_order(monkeypatch, units) -> No
         assert (np.concatenate(seen) == expected).all()
 
 
+def test_a_uniform_field_is_read_from_anywhere() -> None:
+    _, zero, _ = opened(Plan((Need(Mask((8,), 20), 3),)))
+    assert (zero.uniform(0, 5, 4) == zero.uniform(0, 0, 9)[15:]).all()
+
+
 def test_more_than_is_available_is_exhausted_and_nothing_is_lost() -> None:
     dealer, zero, one = opened()
     deal(dealer, zero, one, 3)
@@ -279,8 +284,17 @@ def test_ordered_material_is_waited_for() -> None:
     _, zero, _ = opened()
     zero.order(1)
     threading.Timer(0.1, zero.fill, (0, 1, None)).start()
-    zero.begin(1, timeout_s=10)
+    started = time.monotonic()
+    zero.begin(1, timeout_s=20)
     assert zero.used == 1
+    assert time.monotonic() - started < 10, "those who wait are told"
+
+
+def test_a_plan_without_material_is_filled_and_begun() -> None:
+    _, zero, _ = opened(Plan(()))
+    zero.fill(0, 3, None)
+    zero.begin(2).finish()
+    assert (zero.used, zero.available) == (2, 1)
 
 
 def test_waiting_ends_with_the_reason_when_the_dealer_is_lost() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,15 @@ def test_a_folder_in_use_is_refused(tmp_path) -> None:
         other.lock()
     one.unlock()
     other.lock()
+    other.unlock()
+
+
+def test_a_run_that_is_just_ending_is_waited_for(tmp_path) -> None:
+    one, other = Checkpoints.of(tmp_path, 0), Checkpoints.of(tmp_path, 0)
+    one.lock()
+    threading.Timer(0.2, one.unlock).start()
+    other.lock()
+    assert one._lock == -1
     other.unlock()
 
 

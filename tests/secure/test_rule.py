@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hdcos.errors import InputError
-from hdcos.secure.training.rule import BEFORE, Rule, apply, changes
+from hdcos.secure.training.rule import BEFORE, MEAN_BITS, Rule, apply, changes, first_averaged, mean
 from hdcos.sharing import Share
 
 
@@ -104,3 +104,30 @@ def test_decay_follows_a_rate_of_its_own_unless_all_have_one() -> None:
     assert moved_by(Rule(0.5, 0.0, 0.25), factor=4.0)[0] == -5 - int(4 * 0.5 * 0.25 * 8) * 2**20
     together = Rule(0.5, 0.0, 0.25, scale_diagonals=False)
     assert moved_by(together, factor=4.0)[0] == -5 - int(0.5 * 0.25 * 8) * 2**20
+
+
+def test_the_last_epochs_are_averaged_over() -> None:
+    assert [first_averaged(average, 5) for average in (0, 2, 5)] == [5, 3, 0]
+    with pytest.raises(InputError, match="5 epochs has no 6"):
+        first_averaged(6, 5)
+    with pytest.raises(InputError):
+        first_averaged(-1, 5)
+
+
+@pytest.mark.parametrize("count", [1, 3, 1000])
+def test_a_mean_is_the_sum_over_their_number(count: int) -> None:
+    values = np.array([3.0, -7.5, 0.25])
+    total = Share((values * count * 2.0**16).astype(np.int64).view(np.uint64), 16)
+    found = mean(total, count)
+    assert (found.scale, MEAN_BITS) == (48, 32)
+    np.testing.assert_allclose(found.words.view(np.int64) / 2.0**found.scale, values, rtol=count * 2.0**-33)
+
+
+def test_rounded_copies_count_at_the_scale_of_their_parameter() -> None:
+    state, copies = {"w": Share(np.zeros(1, np.uint64), 20)}, {"w": Share(np.full(1, 5, np.uint64), 16)}
+    added = changes(state, Rule(1.0, decay=0.5), {"w": np.zeros(1, np.uint64)}, copies, {"w": 1.0})
+    assert added["w"].view(np.int64).tolist() == [-5 * 2**3]
+
+
+def test_steps_are_numbered_from_zero() -> None:
+    assert Rule(0.1).integer(0.5, "w") == Rule(0.1, number=0).integer(0.5, "w") != Rule(0.1, number=1).integer(0.5, "w")

@@ -87,11 +87,6 @@ class Meter:
         self._current = section
         self._events = 0
 
-    @property
-    def current(self) -> str:
-        """The section that is charged now."""
-        return self._current
-
     @contextmanager
     def section(self, name: str) -> Iterator[Meter]:
         """Charge everything inside the block to this section."""

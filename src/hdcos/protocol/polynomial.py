@@ -41,14 +41,6 @@ def polynomial(party: Party, x: Share, coefficients: Sequence[float], coefficien
     return Share(result.words, result.scale, x.bits)
 
 
-def lifted_polynomial(
-    party: Party, x: Share, coefficients: Sequence[float], drop: int, bits: int, coefficient_scale: int
-) -> Rounds[Share]:
-    """The polynomial of x / 2**drop, lifted; see `lifted_polynomials`."""
-    (result,) = yield from lifted_polynomials(party, x, [coefficients], drop, bits, coefficient_scale)
-    return result
-
-
 def lifted_polynomials(
     party: Party, x: Share, polynomials: Sequence[Sequence[float]], drop: int, bits: int, coefficient_scale: int
 ) -> Rounds[list[Share]]:

@@ -60,7 +60,7 @@ class Connections:
         self.most = max(SURPLUS, min(MOST, limit - min(KEPT, limit // 2) - SURPLUS))
         self.most_of_one = max(1, self.most // 2)
         """From one address: the others have as many."""
-        self.evicted = self.refused = 0
+        self.refused = 0
         self._open: set[Connection] = set()
         self._count: Counter[str] = Counter()
 
@@ -96,7 +96,6 @@ class Connections:
         if not idle:
             return False
         oldest = min(idle, key=lambda one: (one.known, one.idle_since))
-        self.evicted += 1
         self.release(oldest)
         oldest.abort()
         return True
