@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.nodes import HDCOS, Nodes, cluster_of_nodes, wait_until_ready
-from benchmarks.record import Line, exactly
+from benchmarks.record import Line, at_least, exactly
 from hdcos.party.store import ENDED
 
 RUNS = int(os.environ.get("RUNS") or 20)
@@ -60,11 +60,13 @@ def leftovers(seed: int) -> Iterator[Line]:
         ended = _until_ended(nodes)
         found = held(nodes.folder) - before
         unnamed = sum("rows-" in item or "/job-" in item or item.endswith(".part") for item in found)
-        for name in (*names, *_jobs(nodes)):
+        jobs = _jobs(nodes)
+        for name in (*names, *jobs):
             _hdcos(nodes, "forget", name)
         left = sorted(held(nodes.folder) - before)
         print(f"left: {left}", flush=True)
     runs = f"{RUNS} runs of `hdcos train`, the client killed in each and a party in some"
+    yield at_least(f"{runs}: jobs that had begun", len(jobs), RUNS / 4)
     yield exactly(f"{runs}: all jobs ended", ended, True)
     yield exactly(f"{runs}: rows, parts and models of an epoch that were left when the jobs had ended", unnamed, 0)
     yield exactly(f"{runs}, then `hdcos forget`: files and rows of tables at the parties, ledgers aside", len(left), 0)
@@ -89,7 +91,10 @@ def _one_run(nodes: Nodes, config: Path, what: str, generator: random.Random) ->
     client = subprocess.Popen(
         [*HDCOS, "train", str(config), *_place(nodes)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    time.sleep(generator.uniform(1.0, 5.0))
+    before, deadline = held(nodes.folder), time.monotonic() + COMMAND_S
+    while held(nodes.folder) == before and client.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)  # until it has begun to upload, however busy the machine is
+    time.sleep(generator.uniform(0.0, 4.0))
     client.send_signal(signal.SIGKILL)
     client.wait()
     if "party" in what:
