@@ -1,0 +1,88 @@
+"""Where arrays lie: in the memory of this machine, or in that of a device whose kernels are called for them.
+
+A device has arrays of a type of its own. They follow NumPy's protocols, so protocols are written once: operators and
+`np` functions dispatch, kernels look at what they are given, and nothing mixes both memories silently. Arrays change
+sides at few places: packed bytes are always of this machine (`pack`, `unpack`), seeds are expanded where the words are
+wanted, rows and parameters are put, results are fetched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+import numpy as np
+
+from hdcos.ring.types import Array
+
+_NESTED = (tuple, list)
+
+
+class Device(Protocol):
+    """What computes in memory of its own."""
+
+    name: str
+    kernels: Any
+    """Functions by the names and with the arguments of `reference`, for arrays of this device."""
+
+    def put(self, x: Array) -> Array:
+        """A copy of an array of this machine on the device; one that is there already as it is."""
+        ...
+
+    def get(self, x: Array) -> Array:
+        """A copy in the memory of this machine."""
+        ...
+
+    def expand(self, keys: Array, offsets: Array, starts: Array, counts: Array, bits: Array, size: int) -> Array:
+        """`size` bytes on the device, into which the streams of keys were expanded; see `offline.shares`."""
+        ...
+
+
+DEVICES: dict[type, Device] = {}
+"""By the type of their arrays: a process has one of a type."""
+
+
+def register(kind: type, device: Device) -> None:
+    """Have kernels called by a device for arrays of a type."""
+    DEVICES[kind] = device
+
+
+def device_of(x: Any) -> Device | None:
+    """The device that an array lies on; None for this machine."""
+    return DEVICES.get(type(x))
+
+
+def find_device(arguments: Iterable[Any]) -> Device | None:
+    """The device of the first array that is on one, among arguments or in the tuples and lists among them."""
+    for x in arguments:
+        device = find_device(x) if isinstance(x, _NESTED) else DEVICES.get(type(x))
+        if device is not None:
+            return device
+    return None
+
+
+def beside(x: Array, like: Any) -> Array:
+    """An array in the memory that another one lies in."""
+    device = DEVICES.get(type(like))
+    return x if device is None else device.put(x)
+
+
+def to_host(x: Array) -> Array:
+    """An array in the memory of this machine."""
+    device = DEVICES.get(type(x))
+    return x if device is None else device.get(x)
+
+
+def contiguous(x: Array) -> Array:
+    """The array itself if it is C-contiguous, else a copy that is."""
+    return x if x.flags.c_contiguous else x.copy()
+
+
+def empty_beside(shape: tuple[int, ...], like: Any) -> Array:
+    """Room for values of the type of another array, in the memory that it lies in."""
+    return np.empty(shape, like.dtype, like=like if type(like) in DEVICES else None)
+
+
+def zeros_beside(shape: tuple[int, ...], like: Any) -> Array:
+    """Zeros of the type of another array, in the memory that it lies in."""
+    return np.zeros(shape, like.dtype, like=like if type(like) in DEVICES else None)
