@@ -113,6 +113,9 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801  as CuPy has it
     def sum(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
         return self._wrap(self._host.sum(axis=axis, dtype=dtype, keepdims=keepdims))
 
+    def repeat(self, times: Any, axis: int | None = None) -> Any:
+        return self._wrap(self._host.repeat(times, axis))
+
     def fill(self, value: Any) -> None:
         self._host.fill(value)
 

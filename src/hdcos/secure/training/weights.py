@@ -27,6 +27,7 @@ from hdcos.protocol.opening import open_masked
 from hdcos.protocol.party import Party
 from hdcos.protocol.rounds import Rounds
 from hdcos.ring import Array, encode
+from hdcos.ring.device import beside
 from hdcos.secure.training.plan import TARGET_SCALE
 from hdcos.sharing import Public, Share
 
@@ -72,7 +73,7 @@ class RowWeights:
         """The weight of each row's class: a public linear function of its targets."""
         known = encode(np.array(self.classes), WEIGHT_BITS)
         if targets.shape[1] > 1:
-            return Share((targets.words * known).sum(1, dtype=np.uint64)[:, None], self.scale)
+            return Share((targets.words * beside(known, targets.words)).sum(1, dtype=np.uint64)[:, None], self.scale)
         first = party.constant(Public(known[:1] << np.uint64(TARGET_SCALE), self.scale))
         return Share(targets.words * (known[1] - known[0]), self.scale) + first
 
