@@ -196,7 +196,9 @@ class Dealer:
             value = values[slot.position][slot.field.name]
             if value.shape != slot.shape(executions):
                 raise InputError(f"{name}: position {slot.position} does not have the shape it states")
-            (common if slot.field.sharing is Sharing.COMMON else shared).append(contiguous(value.astype(np.uint64, copy=False)))
+            (common if slot.field.sharing is Sharing.COMMON else shared).append(
+                contiguous(value.astype(np.uint64, copy=False))
+            )
         corrections = scope.corrections(executions, rank)
         if shared:
             packed = scope.dealt_shares.rest(shared, start, executions, corrections)

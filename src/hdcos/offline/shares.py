@@ -146,9 +146,7 @@ class FieldShares:
         """The shares of executions [start, start + executions), field by field."""
         if self._device is not None:
             room, offsets = self._room(executions), self._strides * np.uint64(start)
-            return room.arrays(
-                self._device.expand(self._keys, offsets, room.starts, room.counts, room.bits, room.size)
-            )
+            return room.arrays(self._device.expand(self._keys, offsets, room.starts, room.counts, room.bits, room.size))
         native = streaming()
         if native is None:
             return [

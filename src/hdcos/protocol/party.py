@@ -22,8 +22,10 @@ from hdcos.sharing import Public, Share
 class Source(Protocol):
     """Hands out material in the order it was planned."""
 
-    device: Device | None
-    """Where it lies, if not in the memory of this machine."""
+    @property
+    def device(self) -> Device | None:
+        """Where it lies, if not in the memory of this machine."""
+        ...
 
     @property
     def position(self) -> int:

@@ -9,6 +9,8 @@ wanted, rows and parameters are put, results are fetched.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -37,7 +39,35 @@ class Device(Protocol):
         """`size` bytes on the device, into which the streams of keys were expanded; see `offline.shares`."""
         ...
 
+    def guard(self) -> AbstractContextManager[None]:
+        """Around what may not fit: DeviceError then, which says what to do."""
+        ...
 
+
+@dataclass(frozen=True)
+class Place:
+    """Where a process computes: `cpu` or a device by its name, and the most bytes that it may take of its memory."""
+
+    name: str = "cpu"
+    memory: int | None = None
+
+    def check(self) -> None:
+        """Refuse a device that is not there, or has less memory, without using it."""
+        if self.name != "cpu":
+            from hdcos.ring.cuda import check_device
+
+            check_device(self.name, self.memory)
+
+    def open(self) -> Device | None:
+        """The device, ready for use; None for this machine."""
+        if self.name == "cpu":
+            return None
+        from hdcos.ring.cuda import open_device
+
+        return open_device(self.name, self.memory)
+
+
+CPU = Place()
 DEVICES: dict[type, Device] = {}
 """By the type of their arrays: a process has one of a type."""
 

@@ -409,5 +409,7 @@ class Project(Stage):
     @local
     def run(self, party: Party, value: Value, parameters: Parameters) -> Value:
         x = as_share(party, value)
-        mixed = hadamard.transformed(Share(x.words * beside(self.signs, x.words), x.scale, x.bits), self.size, self.size)
+        mixed = hadamard.transformed(
+            Share(x.words * beside(self.signs, x.words), x.scale, x.bits), self.size, self.size
+        )
         return Share(mixed.words[..., self.kept], x.scale, x.bits)

@@ -200,14 +200,13 @@ def get_default_memory_pool() -> _Pool:
     return _pool
 
 
-class _Device:
-    attributes = {"MultiProcessorCount": 2}
-
-
 cuda = SimpleNamespace(
-    Device=_Device,
+    Device=lambda: SimpleNamespace(attributes={"MultiProcessorCount": 2}),
     runtime=SimpleNamespace(
-        getDeviceCount=lambda: 1, memGetInfo=lambda: (1 << 33, 1 << 34), CUDARuntimeError=RuntimeError
+        getDeviceCount=lambda: 1,
+        getDeviceProperties=lambda index: {"totalGlobalMem": 1 << 34},
+        memGetInfo=lambda: (1 << 33, 1 << 34),
+        CUDARuntimeError=RuntimeError,
     ),
 )
 

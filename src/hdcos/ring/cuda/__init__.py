@@ -5,4 +5,5 @@ kernels  each kernel by its name in `reference`: what is launched, and for which
 device   a device by its name: is it there, does memory suffice, and what crosses to it
 """
 
+from hdcos.ring.cuda.device import check_device as check_device
 from hdcos.ring.cuda.device import open_device as open_device

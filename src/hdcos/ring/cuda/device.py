@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-
 from hdcos.errors import DeviceError, InputError
 from hdcos.ring.cuda.kernels import CudaKernels
 from hdcos.ring.device import DEVICES, register
@@ -45,11 +43,9 @@ class CudaDevice:
         return wanted
 
     def put(self, x: Array) -> Array:
-        if isinstance(x, self._cupy.ndarray):
-            return x
         with self.guard():
-            made: Array = self._cupy.asarray(np.asarray(x))
-        return made
+            made: Array = self._cupy.asarray(x)  # one that is there stays where it is
+            return made
 
     def get(self, x: Array) -> Array:
         made: Array = self._cupy.asnumpy(x)
@@ -74,25 +70,45 @@ def open_device(name: str, memory: int | None = None) -> CudaDevice | None:
     """The device of this process, ready for use; None for `cpu`, this machine. `memory` is the most it may take."""
     if name == "cpu":
         return None
-    match = re.fullmatch(r"cuda:(\d{1,3})", name)
-    if match is None:
-        raise InputError(f"a device is cpu, cuda:0, cuda:1 and so on, not {name!r}")
+    index = _number(name)
     for device in DEVICES.values():
         if isinstance(device, CudaDevice):
             if device.name != name:
                 raise InputError(f"this process uses {device.name}: one of {name} is another process")
             return device
-    _show_only(int(match[1]))
+    _show_only(index)
     cupy = _import_cupy()
-    try:
-        found = int(cupy.cuda.runtime.getDeviceCount())
-    except cupy.cuda.runtime.CUDARuntimeError as error:
-        raise DeviceError(f"no CUDA device can be used for {name}: {error}. Install a driver, or use cpu") from None
-    if not found:
+    if not _count(cupy):
         raise DeviceError(f"there is no device {name}: `nvidia-smi -L` lists those of this machine; or use cpu")
     opened = CudaDevice(name, cupy, memory)
     register(cupy.ndarray, opened)
     return opened
+
+
+def check_device(name: str, memory: int | None = None) -> None:
+    """Refuse a device that is not there, or has less memory; nothing is begun on it."""
+    index, cupy = _number(name), _import_cupy()
+    found = _count(cupy)
+    if index >= found:
+        raise DeviceError(f"there is no device {name}: this machine has {found}, which `nvidia-smi -L` lists")
+    total = int(cupy.cuda.runtime.getDeviceProperties(index)["totalGlobalMem"])
+    if memory is not None and not 0 < memory <= total:
+        raise DeviceError(f"{name} has {total / GIB:.1f} GiB, {memory / GIB:.1f} GiB cannot be taken of it")
+
+
+def _number(name: str) -> int:
+    match = re.fullmatch(r"cuda:(\d{1,3})", name)
+    if match is None:
+        raise InputError(f"a device is cpu, cuda:0, cuda:1 and so on, not {name!r}")
+    return int(match[1])
+
+
+def _count(cupy: Any) -> int:
+    """Devices that this process can see."""
+    try:
+        return int(cupy.cuda.runtime.getDeviceCount())
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise DeviceError(f"no CUDA device can be used: {error}. Install a driver, or use cpu") from None
 
 
 def _show_only(index: int) -> None:

@@ -74,8 +74,9 @@ class CudaKernels:
         """One element after another, by as many threads as the device has room for."""
         self._launch(name, (min(-(-count // THREADS), 16 * self._processors),), *arguments)
 
-    def _empty(self, shape: tuple[int, ...], dtype: Any = np.uint64) -> Any:
-        return self._cupy.empty(shape, dtype)
+    def _empty(self, shape: tuple[int, ...], dtype: Any = np.uint64) -> Array:
+        made: Array = self._cupy.empty(shape, dtype)
+        return made
 
     def _splits(self, tiles: int, depth: int) -> int:
         """Among how many blocks the inner dimension of a product is divided, for all processors to have work."""
@@ -93,9 +94,7 @@ class CudaKernels:
         self._launch("matmul", (*tiles, splits), a, b, made, rows, depth, columns, splits)
         return made
 
-    def conv2d(
-        self, x: Array, weight: Array, stride: int, padding: int, groups: int = 1, dilation: int = 1
-    ) -> Array:
+    def conv2d(self, x: Array, weight: Array, stride: int, padding: int, groups: int = 1, dilation: int = 1) -> Array:
         n, channels, *size = x.shape
         outputs, inputs, *window = weight.shape
         sides = [
@@ -212,7 +211,7 @@ class CudaKernels:
         (rows, units), each = a.shape, 3 if weight else 2
         terms = [tuple(weight) or (a, b), *(more[start : start + each] for start in range(0, len(more), each))]
         _, *spaces = pool or (units, 1, 1, 1)
-        before: Any = None
+        before: Array | None = None
         for term, own in enumerate(terms):
             factors = (a, b, *own) if weight else (*own, None, None, None)
             done = term == len(terms) - 1 and size <= SEGMENT
@@ -222,6 +221,7 @@ class CudaKernels:
             kept = (outputs, bias) if done else (size, None)
             self._launch("hadamard_cos", (-(-rows * size // SEGMENT),), *known, *shapes, *kept, *end)
             before = out
+        assert before is not None
         if size <= SEGMENT:
             return before
         made = self.walsh_hadamard(before, before)[:, :outputs]
@@ -242,7 +242,7 @@ class CudaKernels:
         lifted, each = (opened, opened.itemsize, opened_bits), 64
         blocks = -(-reach // THREADS), -(-rows // each)
         self._launch("lifted_total", blocks, *lifted, b, total, rows, reach, each, with_public)
-        before: Any = None
+        before: Array | None = None
         for term in range(count):
             done = term == count - 1 and size <= SEGMENT
             of_phase = (phase, phase.itemsize, self._table(phase_bits, scale), phase_bits, scale)
@@ -250,9 +250,10 @@ class CudaKernels:
             own = (x.reshape(count, units)[term] for x in (weight, moved))
             shapes = (*step, *slope, rows, units, size, term, before, done)
             out, end = self._target((rows, size), opening if done else NOT_OPENED)
-            blocks = (-(-rows * size // SEGMENT),)
-            self._launch("hadamard_back", blocks, *lifted, reach, *of_phase, *dealt, *own, *shapes, *end)
+            segments = -(-rows * size // SEGMENT)
+            self._launch("hadamard_back", (segments,), *lifted, reach, *of_phase, *dealt, *own, *shapes, *end)
             before = out
+        assert before is not None
         if size > SEGMENT:
             before = self.round_open(self.walsh_hadamard(before, before), *opening)
         return total, moved, before
@@ -260,7 +261,7 @@ class CudaKernels:
     # ---- lifted values and windows
 
     def lifted_times(self, E: Array, t: Array, factor: Array, m_factor: Array, b_factor: Array, pool: Pool) -> Array:
-        (rows, units), out = m_factor.shape, self._empty(m_factor.shape)
+        units, out = m_factor.shape[1], self._empty(m_factor.shape)
         operands = (E, t, _row_step(E), factor, _row_step(factor), m_factor, b_factor)
         self._each("lifted_times", out.size, *operands, out, out.size, units, *pool[1:])
         return out
@@ -275,7 +276,7 @@ class CudaKernels:
         with_public: bool,
         pool: Pool,
     ) -> Array:
-        (rows, units), out = m_mask.shape, self._empty(m_mask.shape)
+        units, out = m_mask.shape[1], self._empty(m_mask.shape)
         operands = (*lifted, _row_step(lifted[0]), opened, mask, _row_step(opened), m_mask, b_mask)
         self._each("lifted_product", out.size, *operands, out, out.size, units, *pool[1:], with_public)
         return out

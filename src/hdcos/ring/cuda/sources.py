@@ -1,6 +1,6 @@
 """The text of the CUDA kernels as a compiler gets it: constants, `common.cuh` and one file, no header of any kind.
 
-The same text goes to NVRTC, to nvcc and, with a few definitions in front, to any C++ compiler (`testing.emulated_cupy`).
+The same text goes to NVRTC, to nvcc and, behind a few definitions, to any C++ compiler (`testing.emulated_cupy`).
 """
 
 from __future__ import annotations

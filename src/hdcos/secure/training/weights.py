@@ -27,7 +27,7 @@ from hdcos.protocol.opening import open_masked
 from hdcos.protocol.party import Party
 from hdcos.protocol.rounds import Rounds
 from hdcos.ring import Array, encode
-from hdcos.ring.device import beside
+from hdcos.ring.device import beside, contiguous
 from hdcos.secure.training.plan import TARGET_SCALE
 from hdcos.sharing import Public, Share
 
@@ -64,9 +64,9 @@ class RowWeights:
 
     def take(self, party: Party, words: Array, outputs: int) -> tuple[Share, Share | None]:
         """Targets and the weight of each row, from what a data set has behind its features."""
-        targets = Share(np.ascontiguousarray(words[:, :outputs]), TARGET_SCALE)
+        targets = Share(contiguous(words[:, :outputs]), TARGET_SCALE)
         if self.column:
-            return targets, Share(np.ascontiguousarray(words[:, outputs:]), TARGET_SCALE)
+            return targets, Share(contiguous(words[:, outputs:]), TARGET_SCALE)
         return targets, self._of_classes(party, targets) if self.classes else None
 
     def _of_classes(self, party: Party, targets: Share) -> Share:
