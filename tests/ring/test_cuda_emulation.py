@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cuda_cases import Draw, calls, compare
 from hdcos.errors import DeviceError, InputError
 from hdcos.offline.material import Field, Slot
 from hdcos.offline.shares import FieldShares
@@ -18,6 +17,7 @@ from hdcos.ring.cuda import open_device
 from hdcos.ring.cuda.kernels import DEPTH, SEGMENT, TILE
 from hdcos.ring.cuda.sources import files, kernels_of, source
 from hdcos.ring.device import DEVICES, beside, device_of, to_host
+from hdcos.testing.cuda_cases import Draw, calls, compare
 
 SIZE = 600
 

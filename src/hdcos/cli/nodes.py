@@ -208,7 +208,6 @@ def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
         log_to_stderr(log_format)
         cluster = ClusterFile.read(path)
         place = Place(device, None if device_memory is None else int(device_memory * (1 << 30)))
-        place.check()
         if workers > 1:
             cluster.require_issuing()
         if serve_party is not None:

@@ -31,6 +31,10 @@ class Device(Protocol):
         """A copy of an array of this machine on the device; one that is there already as it is."""
         ...
 
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """Room on the device."""
+        ...
+
     def get(self, x: Array) -> Array:
         """A copy in the memory of this machine."""
         ...
@@ -110,9 +114,12 @@ def contiguous(x: Array) -> Array:
 
 def empty_beside(shape: tuple[int, ...], like: Any) -> Array:
     """Room for values of the type of another array, in the memory that it lies in."""
-    return np.empty(shape, like.dtype, like=like if type(like) in DEVICES else None)
+    device = DEVICES.get(type(like))
+    return np.empty(shape, like.dtype) if device is None else device.empty(shape, like.dtype)
 
 
 def zeros_beside(shape: tuple[int, ...], like: Any) -> Array:
     """Zeros of the type of another array, in the memory that it lies in."""
-    return np.zeros(shape, like.dtype, like=like if type(like) in DEVICES else None)
+    made = empty_beside(shape, like)
+    made.fill(0)
+    return made

@@ -27,6 +27,22 @@ INLINE void store(void* to, i64 width, i64 i, u64 value) {
 
 INLINE u64 low_bits(i64 bits) { return bits >= 64 ? ~0ULL : (1ULL << bits) - 1; }
 
+// Quotient and rest of numbers that are not negative. Division of 64 bits takes a hundred instructions, so that of 32
+// is taken where it can be; by powers of two there is none at all.
+struct Divided {
+    i64 whole, rest;
+};
+
+INLINE Divided divide(i64 x, i64 by) {
+    if ((x | by) >> 32 == 0) {
+        const u32 whole = static_cast<u32>(x) / static_cast<u32>(by);
+        return {whole, static_cast<u32>(x) - whole * static_cast<u32>(by)};
+    }
+    return {x / by, x % by};
+}
+
+INLINE Divided divide_by_power(i64 x, i64 power) { return {x >> (63 - __clzll(power)), x & (power - 1)}; }
+
 // The elements that this thread takes: first, first + step and so on.
 INLINE i64 first_of_thread() { return static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x; }
 INLINE i64 step_of_grid() { return static_cast<i64>(gridDim.x) * blockDim.x; }
@@ -57,6 +73,13 @@ INLINE Rotation look_up(const int* table, u64 phase, i64 bits, i64 scale) {
     const i64 c = (1LL << SPLIT_SCALE) - ((s * s + (1LL << SPLIT_SCALE)) >> (SPLIT_SCALE + 1));
     const i64 drop = 2 * SPLIT_SCALE - scale, half = 1LL << (drop - 1), cos = table[2 * row], sin = table[2 * row + 1];
     return {(cos * c - sin * s + half) >> drop, (sin * c + cos * s + half) >> drop};
+}
+
+// The first unit of a window, of pictures that are `pixels` wide.
+INLINE i64 corner_of(i64 place, i64 height, i64 pixels, i64 window) {
+    const auto [line, x] = divide(place, pixels / window);
+    const auto [channel, y] = divide(line, height / window);
+    return (channel * height + y * window) * pixels + x * window;
 }
 
 // A row of words in shared memory, transformed in place: SEGMENT words are one row, or several shorter ones.

@@ -47,9 +47,17 @@ class CudaDevice:
             made: Array = self._cupy.asarray(x)  # one that is there stays where it is
             return made
 
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        made: Array = self._cupy.empty(shape, dtype)
+        return made
+
     def get(self, x: Array) -> Array:
         made: Array = self._cupy.asnumpy(x)
         return made
+
+    def wait(self) -> None:
+        """Until everything that was launched so far is done: for measurements."""
+        self._cupy.cuda.runtime.deviceSynchronize()
 
     def expand(self, keys: Array, offsets: Array, starts: Array, counts: Array, bits: Array, size: int) -> Array:
         return self.kernels.expand(keys, offsets, starts, counts, bits, size)
@@ -78,8 +86,11 @@ def open_device(name: str, memory: int | None = None) -> CudaDevice | None:
             return device
     _show_only(index)
     cupy = _import_cupy()
-    if not _count(cupy):
+    found = _count(cupy)
+    if not found:
         raise DeviceError(f"there is no device {name}: `nvidia-smi -L` lists those of this machine; or use cpu")
+    if found > 1:
+        raise DeviceError(f"CUDA was begun before {name} was asked for: set CUDA_VISIBLE_DEVICES={index}, use cuda:0")
     opened = CudaDevice(name, cupy, memory)
     register(cupy.ndarray, opened)
     return opened

@@ -6,7 +6,7 @@ INLINE void finish(u64* values, i64 start, i64 rows, i64 size, i64 transform, i6
                    const void* mask, void* out, i64 width, i64 drop, i64 bits, i64 ties_up) {
     if (transform) transform_segment(values, size);
     for (i64 i = threadIdx.x; i < SEGMENT; i += blockDim.x) {
-        const i64 row = (start + i) / size, place = (start + i) % size;
+        const auto [row, place] = divide_by_power(start + i, size);
         if (row >= rows || place >= outputs) continue;
         const i64 at = row * outputs + place;
         const u64 word = values[i] + (bias ? bias[place] : 0);
@@ -34,14 +34,14 @@ KERNEL hadamard_cos(const void* phase, i64 phase_width, const u64* a, const u64*
     __shared__ u64 values[SEGMENT];
     const i64 start = static_cast<i64>(blockIdx.x) * SEGMENT, windows = units / (window * window);
     for (i64 i = threadIdx.x; i < SEGMENT; i += blockDim.x) {
-        const i64 row = (start + i) / size, place = (start + i) % size, from = place ^ term;
+        const auto [row, place] = divide_by_power(start + i, size);
+        const i64 from = place ^ term;
         u64 total = before && row < rows ? before[start + i] : 0;
         if (row < rows && from < windows) {
-            const i64 across = pixels / window, down = height / window;
-            const i64 channel = from / (down * across), y = from / across % down * window, x = from % across * window;
-            for (i64 v = y; v < y + window; ++v) {
-                for (i64 h = x; h < x + window; ++h) {
-                    const i64 unit = (channel * height + v) * pixels + h;
+            const i64 corner = window == 1 ? from : corner_of(from, height, pixels, window);
+            for (i64 y = 0; y < window; ++y) {
+                for (i64 x = 0; x < window; ++x) {
+                    const i64 unit = corner + y * pixels + x;
                     total += turned(phase, phase_width, a, b, weight, w_a, w_b, table, phase_bits, scale,
                                     row * units + unit, unit);
                 }
@@ -64,7 +64,7 @@ KERNEL hadamard_back(const void* lifted, i64 lifted_width, i64 lifted_bits, i64 
     __shared__ u64 values[SEGMENT];
     const i64 start = static_cast<i64>(blockIdx.x) * SEGMENT;
     for (i64 i = threadIdx.x; i < SEGMENT; i += blockDim.x) {
-        const i64 row = (start + i) / size, unit = (start + i) % size;
+        const auto [row, unit] = divide_by_power(start + i, size);
         u64 total = before && row < rows ? before[start + i] : 0;
         if (row < rows && unit < units) {
             const i64 at = row * units + unit;

@@ -1,5 +1,5 @@
 // AES-256 in counter mode: the words that seeds expand to, field by field. A block of the grid has its field's round
-// keys and the table of one round in shared memory. Table look-ups take a time that depends on the key: whoever can
+// keys and the table of one round in shared memory. Table look-ups take a time that depends on the key: who can
 // time single accesses to this memory is on the device already, with the same rights.
 constexpr int ROUNDS = 14;
 

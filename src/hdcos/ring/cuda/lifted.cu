@@ -4,8 +4,9 @@
 // Where the window of a unit is in a row of windows.
 INLINE i64 window_of(i64 unit, i64 height, i64 pixels, i64 window) {
     if (window == 1) return unit;
-    const i64 channel = unit / (height * pixels), y = unit / pixels % height / window, x = unit % pixels / window;
-    return (channel * (height / window) + y) * (pixels / window) + x;
+    const auto [line, x] = divide(unit, pixels);
+    const auto [channel, y] = divide(line, height);
+    return (channel * (height / window) + y / window) * (pixels / window) + x / window;
 }
 
 // E C - [m C] + t [b C].
@@ -13,7 +14,7 @@ KERNEL lifted_times(const u64* E, const u64* t, i64 lifted_step, const u64* fact
                     const u64* m_factor, const u64* b_factor, u64* out, i64 count, i64 units, i64 height, i64 pixels,
                     i64 window) {
     for (i64 i = first_of_thread(); i < count; i += step_of_grid()) {
-        const i64 row = i / units, unit = i % units;
+        const auto [row, unit] = divide(i, units);
         const i64 at = row * lifted_step + window_of(unit, height, pixels, window);
         out[i] = E[at] * factor[row * factor_step + unit] - m_factor[i] + t[at] * b_factor[i];
     }
@@ -24,7 +25,8 @@ KERNEL lifted_product(const u64* E, const u64* t, const u64* m, const u64* b, i6
                       const u64* mask, i64 factor_step, const u64* m_mask, const u64* b_mask, u64* out, i64 count,
                       i64 units, i64 height, i64 pixels, i64 window, i64 with_public) {
     for (i64 i = first_of_thread(); i < count; i += step_of_grid()) {
-        const i64 row = i / units, unit = i % units, own = row * factor_step + unit;
+        const auto [row, unit] = divide(i, units);
+        const i64 own = row * factor_step + unit;
         const i64 at = row * lifted_step + window_of(unit, height, pixels, window);
         const u64 x = t[at] * b[at] - m[at] + (with_public ? E[at] : 0);
         out[i] = opened_weight[own] * x - (E[at] * mask[own] - m_mask[i] + t[at] * b_mask[i]);
@@ -33,18 +35,20 @@ KERNEL lifted_product(const u64* E, const u64* t, const u64* m, const u64* b, i6
 
 KERNEL spread(const u64* x, u64* out, i64 count, i64 units, i64 height, i64 pixels, i64 window) {
     const i64 windows = units / (window * window);
-    for (i64 i = first_of_thread(); i < count; i += step_of_grid())
-        out[i] = x[i / units * windows + window_of(i % units, height, pixels, window)];
+    for (i64 i = first_of_thread(); i < count; i += step_of_grid()) {
+        const auto [row, unit] = divide(i, units);
+        out[i] = x[row * windows + window_of(unit, height, pixels, window)];
+    }
 }
 
 KERNEL pool_sum(const u64* x, u64* out, i64 count, i64 units, i64 height, i64 pixels, i64 window) {
-    const i64 windows = units / (window * window), across = pixels / window, down = height / window;
+    const i64 windows = units / (window * window);
     for (i64 i = first_of_thread(); i < count; i += step_of_grid()) {
-        const i64 place = i % windows, channel = place / (down * across);
-        const i64 corner = (channel * height + place / across % down * window) * pixels + place % across * window;
+        const auto [row, place] = divide(i, windows);
+        const i64 corner = row * units + corner_of(place, height, pixels, window);
         u64 total = 0;
         for (i64 y = 0; y < window; ++y)
-            for (i64 z = 0; z < window; ++z) total += x[i / windows * units + corner + y * pixels + z];
+            for (i64 z = 0; z < window; ++z) total += x[corner + y * pixels + z];
         out[i] = total;
     }
 }

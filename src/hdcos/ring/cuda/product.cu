@@ -55,11 +55,13 @@ KERNEL conv2d(const u64* x, const u64* weight, u64* out, i64 n, i64 channels, i6
     const i64 group = blockIdx.z / splits, split = blockIdx.z % splits;
     const i64 inputs = channels / groups, own = outputs / groups, window = tall * wide, places = out_height * out_width;
     const auto seen = [=](i64 row, i64 k) -> u64 {
-        const i64 image = row / places, place = row % places, channel = group * inputs + k / window;
-        const i64 y = place / out_width * stride - padding + k % window / wide * dilation;
-        const i64 z = place % out_width * stride - padding + k % window % wide * dilation;
+        const auto [image, place] = divide(row, places);
+        const auto [channel, at] = divide(k, window);
+        const auto [i, j] = divide(place, out_width);
+        const auto [u, v] = divide(at, wide);
+        const i64 y = i * stride - padding + u * dilation, z = j * stride - padding + v * dilation;
         if (y < 0 || y >= height || z < 0 || z >= width) return 0;
-        return x[((image * channels + channel) * height + y) * width + z];
+        return x[((image * channels + group * inputs + channel) * height + y) * width + z];
     };
     multiply(
         n * places, own, inputs * window, splits, split, seen,
