@@ -47,7 +47,7 @@ def matmul(a: Any, b: Any, out: Any = None) -> Any:
     if out is not None and (np.may_share_memory(out, a) or np.may_share_memory(out, b)):
         out[...] = implementation_for(a).matmul(a, b)
         return out
-    return implementation_for(a).matmul(a, b, out)
+    return (implementation() if type(a) is np.ndarray else implementation_for(a)).matmul(a, b, out)
 
 
 @kernel
@@ -104,9 +104,11 @@ def pack(values: Any, bits: int) -> Any:
     values = check_compact(values, bits, "values")
     if isinstance(values, Blank):
         return Blank(packed_size(values.size, bits), np.uint8)
+    if type(values) is not np.ndarray:
+        return to_host(implementation_for(values).pack(values.reshape(-1), bits))
     if _LITTLE and bits == 8 * values.itemsize:
-        return to_host(values.reshape(-1).view(UINT8))
-    return to_host(implementation_for(values).pack(values.reshape(-1), bits))
+        return values.reshape(-1).view(UINT8)
+    return implementation().pack(values.reshape(-1), bits)
 
 
 def unpack(buffer: Any, count: int, bits: int, device: Device | None = None) -> Any:

@@ -116,8 +116,11 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801  as CuPy has it
     def fill(self, value: Any) -> None:
         self._host.fill(value)
 
-    def get(self) -> np.ndarray[Any, Any]:
-        return self._host.copy()
+    def get(self, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
+        if out is None:
+            return self._host.copy()
+        out[...] = self._host
+        return out
 
 
 def _unwrap(x: Any) -> Any:
@@ -151,10 +154,6 @@ def asarray(x: Any, dtype: Any = None) -> ndarray:
     host = np.array(x, dtype)
     _pool.take(host)
     return ndarray(host)
-
-
-def asnumpy(x: ndarray) -> np.ndarray[Any, Any]:
-    return x.get()
 
 
 def empty(shape: Any, dtype: Any = np.float64) -> ndarray:
@@ -198,6 +197,7 @@ def get_default_memory_pool() -> _Pool:
 
 
 cuda = SimpleNamespace(
+    alloc_pinned_memory=bytearray,
     Device=lambda: SimpleNamespace(attributes={"MultiProcessorCount": 2}),
     runtime=SimpleNamespace(
         getDeviceCount=lambda: 1,

@@ -129,6 +129,8 @@ class CudaKernels:
         return out
 
     def pack(self, values: Array, bits: int) -> Array:
+        if bits == 8 * values.itemsize:
+            return values.reshape(-1).view(np.uint8)
         size = (values.size * bits + 7) // 8
         out = self._empty((size,), np.uint8)
         self._each("pack", -(-size // 8), values, out, values.size, bits, values.itemsize, size)
