@@ -18,7 +18,9 @@ import numpy as np
 
 import hdcos
 from benchmarks.record import Line, at_least, at_most, exactly
+from benchmarks.stepping import Training
 from hdcos import data, nn
+from hdcos.errors import DeviceError
 from hdcos.offline.material import Field, Slot
 from hdcos.offline.shares import FieldShares
 from hdcos.ring.cuda import open_device
@@ -42,7 +44,11 @@ def kernels(seed: int, words: int = WORDS) -> Iterator[Line]:
     device = _open()
     different: dict[str, int] = {}
     for name, arguments in calls(words):
-        different[name] = different.get(name, 0) + compare(device, name, arguments)
+        try:
+            different[name] = different.get(name, 0) + compare(device, name, arguments)
+        except Exception as error:  # of the device, whatever it is: nothing can be computed there after it
+            shapes = [getattr(x, "shape", x) for x in arguments]
+            raise DeviceError(f"{name} of {str(shapes)[:200]}: {type(error).__name__} {error}") from error
     different["expand"] = _streams_differ(device, words)
     for name, count in different.items():
         yield exactly(f"{name}, about {words} words and boundaries: words that differ from the reference", count, 0)
@@ -129,8 +135,6 @@ def networks() -> dict[str, nn.Sequential]:
 
 def steps(seed: int, device: str = DEVICE, turns: int = 3, count: int = 10) -> Iterator[Line]:
     """Steps of batch 128 on one cluster; everything runs and everything counts, TLS among it."""
-    from benchmarks.training import Training
-
     generator = np.random.default_rng(seed)
     for name, model in networks().items():
         x = generator.uniform(0, 1, (1280, *model.input_shape))

@@ -158,7 +158,7 @@ def count_differences(made: Any, expected: Any) -> int:
         return int(made is not None)
     found = made.get()
     if found.shape != expected.shape or found.dtype != expected.dtype:
-        return max(1, found.size, expected.size)
+        return max(1, int(found.size), int(expected.size))
     return int((found != expected).sum())
 
 
