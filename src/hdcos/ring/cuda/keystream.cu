@@ -5,16 +5,15 @@ constexpr int ROUNDS = 14;
 
 INLINE u32 rotate_left(u32 x, int bits) { return x << bits | x >> (32 - bits); }
 INLINE u32 doubled(u32 x) { return (x << 1) ^ (x & 0x80 ? 0x11B : 0); }
-INLINE u32 substituted(u32 x) {
-    return static_cast<u32>(SBOX[x >> 24]) << 24 | static_cast<u32>(SBOX[x >> 16 & 255]) << 16 |
-           static_cast<u32>(SBOX[x >> 8 & 255]) << 8 | SBOX[x & 255];
+
+// The byte that AES puts for another one, from the table of a round; and those of a word.
+INLINE u32 box(const u32* table, u32 x) { return table[x & 255] >> 8 & 255; }
+INLINE u32 substituted(const u32* table, u32 x) {
+    return box(table, x >> 24) << 24 | box(table, x >> 16) << 16 | box(table, x >> 8) << 8 | box(table, x);
 }
 
-// The same of one byte, from the table of a round.
-INLINE u32 box(const u32* table, u32 x) { return table[x & 255] >> 8 & 255; }
-
 // The 15 round keys of FIPS 197, as big-endian words.
-INLINE void schedule(const u8* key, u32* rounds) {
+INLINE void schedule(const u8* key, const u32* table, u32* rounds) {
     for (int i = 0; i < 8; ++i)
         rounds[i] = static_cast<u32>(key[4 * i]) << 24 | static_cast<u32>(key[4 * i + 1]) << 16 |
                     static_cast<u32>(key[4 * i + 2]) << 8 | key[4 * i + 3];
@@ -22,10 +21,10 @@ INLINE void schedule(const u8* key, u32* rounds) {
     for (int i = 8; i < 4 * (ROUNDS + 1); ++i) {
         u32 word = rounds[i - 1];
         if (i % 8 == 0) {
-            word = substituted(rotate_left(word, 8)) ^ constant << 24;
+            word = substituted(table, rotate_left(word, 8)) ^ constant << 24;
             constant = doubled(constant);
         } else if (i % 8 == 4) {
-            word = substituted(word);
+            word = substituted(table, word);
         }
         rounds[i] = rounds[i - 8] ^ word;
     }
@@ -37,14 +36,16 @@ KERNEL expand(const u8* keys, const u64* fields, u8* memory) {
     __shared__ u32 rounds[4 * (ROUNDS + 1)], table[256];
     const u64* field = fields + 6 * blockIdx.y;
     const u64 offset = field[1], count = field[3], width = field[5], size = count * width;
+    const u64 keep = low_bits(field[4]), blocks = size ? (offset + size - 1) / 16 - offset / 16 + 1 : 0;
+    if (static_cast<u64>(blockIdx.x) * blockDim.x >= blocks) return;  // all threads of a block, or none
     for (int i = threadIdx.x; i < 256; i += blockDim.x) {
         const u32 s = SBOX[i], twice = doubled(s);
         table[i] = twice << 24 | s << 16 | s << 8 | (twice ^ s);
     }
-    if (threadIdx.x == 0) schedule(keys + field[0], rounds);
+    __syncthreads();
+    if (threadIdx.x == 0) schedule(keys + field[0], table, rounds);
     __syncthreads();
     u8* out = memory + field[2];
-    const u64 keep = low_bits(field[4]), blocks = size ? (offset + size - 1) / 16 - offset / 16 + 1 : 0;
     for (u64 i = first_of_thread(); i < blocks; i += step_of_grid()) {
         const u64 number = offset / 16 + i;
         u32 state[4] = {rounds[0], rounds[1], static_cast<u32>(number >> 32) ^ rounds[2],
@@ -64,11 +65,11 @@ KERNEL expand(const u8* keys, const u64* fields, u8* memory) {
             const u32 whole = word ^ rounds[4 * ROUNDS + c];
             made[c] = whole << 24 | (whole << 8 & 0xFF0000) | (whole >> 8 & 0xFF00) | whole >> 24;
         }
-        const u64 halves[2] = {made[0] | static_cast<u64>(made[1]) << 32, made[2] | static_cast<u64>(made[3]) << 32};
+        const u64 low = made[0] | static_cast<u64>(made[1]) << 32, high = made[2] | static_cast<u64>(made[3]) << 32;
         for (u64 byte = 0; byte < 16; byte += width) {
             const u64 at = 16 * number + byte;
             if (at >= offset && at < offset + size)
-                store(out + (at - offset), width, 0, halves[byte / 8] >> (8 * (byte % 8)) & keep);
+                store(out + (at - offset), width, 0, (byte < 8 ? low : high) >> (8 * (byte % 8)) & keep);
         }
     }
 }
