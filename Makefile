@@ -9,7 +9,7 @@ NATIVE := CMakeLists.txt $(wildcard cpp/*)
 PIP := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet $(PIP_FLAGS)
 PYTEST = $(BIN)/pytest
 
-.PHONY: demo test coverage check bench prove figures peers docs wheels workflows format clean
+.PHONY: demo test test-gpu coverage check bench prove figures peers docs wheels workflows format clean
 
 $(VENV)/.python:
 	$(PYTHON) -m venv $(VENV)
@@ -41,6 +41,11 @@ demo: $(VENV)/.demo
 
 test: $(VENV)/.dev
 	$(PYTEST) -n 3 --dist loadfile
+
+# The tests that need a CUDA device, on it; each says so by name where there is none.
+test-gpu: $(VENV)/.dev
+	$(PIP) --editable '.[gpu]'
+	$(PYTEST) tests/gpu
 
 # The same tests, about a third slower: which lines of src they run, in nodes that they start too.
 coverage: $(VENV)/.dev

@@ -11,7 +11,7 @@ from hdcos.errors import HdcosError
 
 SUITES = (
     "core", "inference", "training", "accuracy", "scale", "service", "paper", "offline", "hardening", "mutation",
-    "compare", "tables",
+    "compare", "tables", "gpu",
 )  # fmt: skip
 
 MODULES = {"tables": "two_tables"}

@@ -25,8 +25,8 @@ import hdcos
 from benchmarks import scale_kills
 from benchmarks.record import Line, at_least, at_most, exactly
 from benchmarks.scale_hosts import prove_hosts
+from benchmarks.stepping import Training
 from benchmarks.streaming import streaming
-from benchmarks.training import Training
 from hdcos import data, nn
 from hdcos.cluster.cluster import Cluster
 from hdcos.cluster.model import PrivateModel

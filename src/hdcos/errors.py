@@ -12,6 +12,7 @@ HdcosError
 ├── FrameError          bytes on a connection are not a well-formed frame
 ├── PolicyRefused       an operator's policy forbids what was asked
 ├── StorageFull         a disk has no room for what should be kept
+├── DeviceError         a device is not there, or has no room for what should be computed
 ├── CheckpointMismatch  a checkpoint does not belong to this run
 ├── DataDamaged         what is kept of a data set is not what was written
 └── DataMissing         a data file is not where it was looked for
@@ -85,6 +86,10 @@ class PolicyRefused(HdcosError):
 
 class StorageFull(HdcosError):
     """A disk has no room for what should be kept."""
+
+
+class DeviceError(HdcosError):
+    """A device that should compute is not there, cannot be used or has no room."""
 
 
 class CheckpointMismatch(HdcosError):

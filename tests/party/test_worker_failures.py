@@ -364,7 +364,7 @@ def test_two_engines_make_another_link_before_the_program_that_finds_theirs_worn
             taken[rank].append(made[len(taken[rank])][rank])
             return taken[rank][-1], bytes(32)
 
-        return Engine(rank, connect_peer, SimpleNamespace(leave=lambda: None), Meter())  # type: ignore[arg-type]
+        return Engine(rank, connect_peer, SimpleNamespace(leave=lambda: None, device=None), Meter())  # type: ignore[arg-type]
 
     engines, payload = [engine(rank) for rank in (0, 1)], np.zeros(3000, np.uint8)
     monkeypatch.setattr(base, "MOST_BYTES", 6400)

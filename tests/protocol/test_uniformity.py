@@ -50,6 +50,7 @@ class _Passing:
 
     def __init__(self, allocation: Allocation) -> None:
         self.allocation = allocation
+        self.device = allocation.device
 
     @property
     def position(self) -> int:

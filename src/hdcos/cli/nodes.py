@@ -26,6 +26,7 @@ from hdcos.party.dealers import serve_with_workers
 from hdcos.party.node import Node, log_to_stderr, tune_process
 from hdcos.party.side_workers import WANTED_FILE, want_workers
 from hdcos.party.store import Store, state
+from hdcos.ring.device import Place
 
 MOST_WORKERS = 256
 log = logging.getLogger("hdcos")
@@ -176,6 +177,15 @@ def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
         help="Have the workers run on the machines of this organisation's Ray cluster: host:port, or `local`.",
     )
     @click.option(
+        "--device",
+        default="cpu",
+        show_default=True,
+        help="Where to compute: cpu, or a GPU such as cuda:0 (docs/gpu.md).",
+    )
+    @click.option(
+        "--device-memory", type=click.FloatRange(min=0, min_open=True), help="GiB of the GPU's to take at most."
+    )
+    @click.option(
         "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Of stderr."
     )
     def serve(
@@ -186,6 +196,8 @@ def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
         timeout_s: float,
         workers: int,
         ray: str,
+        device: str,
+        device_memory: float | None,
         log_format: str,
     ) -> None:
         role = NodeCard.read(folder / CARD_FILE).role
@@ -195,13 +207,14 @@ def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
         tune_process()
         log_to_stderr(log_format)
         cluster = ClusterFile.read(path)
+        place = Place(device, None if device_memory is None else int(device_memory * (1 << 30)))
         if workers > 1:
             cluster.require_issuing()
         if serve_party is not None:
-            told = serve_party(folder, cluster, listen, http_listen, timeout_s, workers, ray)
+            told = serve_party(folder, cluster, listen, http_listen, timeout_s, workers, ray, place)
             # The state is closed; a thread that still waits for a lost node must not hold the process.
             os._exit(INTERRUPTED if told == signal.SIGINT else 0)
-        dealing = Node.from_cluster_file(folder, cluster, listen, timeout_s)
+        dealing = Node.from_cluster_file(folder, cluster, listen, timeout_s, place)
         # A dealer holds nothing that could be torn. An exception would have to pass everything it interrupts.
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
         signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
@@ -211,7 +224,7 @@ def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
     return click.command(command, help=text, short_help=text.partition(" until")[0] + ".")(serve)
 
 
-def _find_server() -> Callable[[Path, ClusterFile, str, str, float, int, str], signal.Signals]:
+def _find_server() -> Callable[[Path, ClusterFile, str, str, float, int, str, Place], signal.Signals]:
     """The HTTPS server of a party: an extra, which clients and dealers go without."""
     try:
         from hdcos.party.http.server import serve_party

@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -28,6 +28,7 @@ from hdcos.link import Emulation, Hello, Identity, connect, handshake
 from hdcos.link.handshake import SOFTWARE
 from hdcos.ring import table_hash
 from hdcos.ring.backend import implementation
+from hdcos.ring.device import Place
 from hdcos.secure.compile import choose_bits
 
 ROLES = ("dealer", "party0", "party1")
@@ -44,6 +45,8 @@ def local(
     *,
     exact: bool = False,
     workers: int = 1,
+    device: str = "cpu",
+    device_memory: int | None = None,
 ) -> Iterator[Cluster]:
     """Three real processes on this machine for the length of a `with` block; two without a dealer.
 
@@ -55,7 +58,12 @@ def local(
     `rtt_ms` and `mbps` emulate a slower network between them; `phase_bits` is the precision of cosines, by default 26
     in networks and 16 in single functions. With `exact` the cosines of networks open their phases unrounded, for two
     to three times the bytes: docs/security.md says why.
+
+    With `device="cuda:0"` parties and dealer compute on that GPU, which they share; `device_memory` is the most bytes
+    of its memory that each process may take (docs/gpu.md).
     """
+    computing = Place(device, device_memory)
+    computing.check()
     phase_bits = choose_bits(phase_bits, exact)
     implementation()  # warns here, where somebody sees it, if the kernels were not compiled
     emulation = Emulation(rtt_ms, mbps) if rtt_ms or mbps else None
@@ -91,6 +99,7 @@ def local(
                     "pair": "",
                     "dealer": 0,
                     "others": others,
+                    "place": asdict(computing),
                 }
                 name = f"{role}.{index}" if index else role
                 processes.append(

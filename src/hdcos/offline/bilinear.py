@@ -26,6 +26,7 @@ import numpy as np
 
 from hdcos.errors import InputError
 from hdcos.ring import Array, Blank, conv2d, matmul
+from hdcos.ring.device import contiguous, zeros_beside
 
 Shape = tuple[int, ...]
 
@@ -142,7 +143,7 @@ def patches(x: Array, window: tuple[int, int], stride: int, padding: int, dilati
     x = np.pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
     seen = np.lib.stride_tricks.sliding_window_view(x, spans, axis=(2, 3))
     seen = seen[:, :, ::stride, ::stride, ::dilation, ::dilation]
-    return np.ascontiguousarray(seen.transpose(0, 2, 3, 1, 4, 5)).reshape(n * rows * columns, -1)
+    return contiguous(seen.transpose(0, 2, 3, 1, 4, 5)).reshape(n * rows * columns, -1)
 
 
 def _matmul(self: Bilinear, x: Array, w: Array) -> Matrices:
@@ -167,7 +168,7 @@ def _circulant_weight(self: Bilinear, x: Array, g: Array) -> Matrices:
     def back(y: Array) -> Array:
         if isinstance(y, Blank):
             return Blank((n,))
-        total = np.zeros(n, np.uint64)
+        total = zeros_beside((n,), y)
         np.add.at(total, _places(inputs, outputs, n), y)
         return total
 
@@ -199,7 +200,7 @@ def _apart(w: Array, groups: int) -> Array:
         return w
     if isinstance(w, Blank):
         return Blank((outputs, groups * inputs, *window), w.dtype)
-    whole = np.zeros((outputs, groups, inputs, *window), w.dtype)
+    whole = zeros_beside((outputs, groups, inputs, *window), w)
     whole[np.arange(outputs), np.arange(outputs) // (outputs // groups)] = w
     return whole.reshape(outputs, groups * inputs, *window)
 
@@ -244,14 +245,14 @@ def _convolve_input(self: Bilinear, g: Array, w: Array) -> Array:
     _, height, width = self.shape
     window = w.shape[-1]
     full = conv2d(_set_apart(g, self.stride), _swap(w[:, :, ::-1, ::-1]), padding=window - 1)
-    result = np.zeros((g.shape[0], self.shape[0], height + 2 * self.padding, width + 2 * self.padding), np.uint64)
+    result = zeros_beside((g.shape[0], self.shape[0], height + 2 * self.padding, width + 2 * self.padding), g)
     result[:, :, : full.shape[2], : full.shape[3]] = full
     p = self.padding
-    return np.ascontiguousarray(result[:, :, p : p + height, p : p + width])
+    return contiguous(result[:, :, p : p + height, p : p + width])
 
 
 def _swap(x: Array) -> Array:
-    return np.ascontiguousarray(x.transpose(1, 0, 2, 3))
+    return contiguous(x.transpose(1, 0, 2, 3))
 
 
 def _set_apart(g: Array, stride: int, frame: Shape = (), corner: Shape = (0, 0)) -> Array:
@@ -262,7 +263,7 @@ def _set_apart(g: Array, stride: int, frame: Shape = (), corner: Shape = (0, 0))
     shape = (*g.shape[:2], *(frame or (rows, columns)))
     if isinstance(g, Blank):
         return Blank(shape)
-    apart, (top, left) = np.zeros(shape, np.uint64), corner
+    apart, (top, left) = zeros_beside(shape, g), corner
     apart[:, :, top : top + rows : stride, left : left + columns : stride] = g
     return apart
 
@@ -294,13 +295,13 @@ def reshape(x: Array, *shape: int) -> Array:
     if isinstance(x, Blank):
         known = prod(n for n in shape if n >= 0)
         return Blank(tuple(x.size // max(1, known) if n < 0 else n for n in shape), x.dtype)
-    return np.ascontiguousarray(x).reshape(shape)
+    return contiguous(x).reshape(shape)
 
 
 def transpose(x: Array, *axes: int) -> Array:
     """A contiguous array with its axes in another order."""
     turned = x.transpose(*axes)
-    return turned if isinstance(turned, Blank) else np.ascontiguousarray(turned)
+    return turned if isinstance(turned, Blank) else contiguous(turned)
 
 
 def repeat(x: Array, times: int) -> Array:

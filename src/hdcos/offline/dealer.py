@@ -29,6 +29,7 @@ from hdcos.offline import limits
 from hdcos.offline.material import Kind, Plan, Reference, Sharing, Slot, Values, own_names
 from hdcos.offline.shares import SIZES_KEPT, Corrections, FieldShares
 from hdcos.ring import Array, modulo
+from hdcos.ring.device import Device, contiguous
 from hdcos.sharing import fresh_seed
 
 REMEMBERED = 1 << 16
@@ -41,6 +42,7 @@ MOST_OPEN = 1 << 20
 @dataclass
 class _Scope:
     plan: Plan
+    device: Device | None = field(default=None, repr=False)
     roots: tuple[bytes, bytes] = field(default_factory=lambda: (fresh_seed(), fresh_seed()), repr=False)
     coins_root: bytes = field(default_factory=fresh_seed, repr=False)
     """What the dealer rounds by; no party ever has it."""
@@ -65,7 +67,7 @@ class _Scope:
     def dealt_shares(self) -> FieldShares:
         """Party 0's shares of what is dealt."""
         shared = [slot for slot in self.plan.corrected if slot.field.sharing is not Sharing.COMMON]
-        return FieldShares(self.roots[0], shared)
+        return FieldShares(self.roots[0], shared, self.device)
 
     def first(self, position: int) -> Values:
         """The uniform fields and coins of one position in the first execution."""
@@ -80,8 +82,8 @@ class _Streams:
         self._uniform, self._coins = (
             [slot for slot in slots if slot.position in positions] for slots in (scope.plan.uniform, scope.plan.coins)
         )
-        self._shares = [FieldShares(root, self._uniform) for root in scope.roots]
-        self._drawn = FieldShares(scope.coins_root, self._coins)
+        self._shares = [FieldShares(root, self._uniform, scope.device) for root in scope.roots]
+        self._drawn = FieldShares(scope.coins_root, self._coins, scope.device)
 
     def read(self, start: int, executions: int) -> list[Values]:
         """Position by position; those that nothing is derived from are empty."""
@@ -110,9 +112,11 @@ def _join(slots: Sequence[Slot], zero: list[Array], one: list[Array]) -> Iterato
 
 
 class Dealer:
-    """Deals material for any number of scopes; one object serves both parties' connections."""
+    """Deals material for any number of scopes, on a device if it has one; one object serves both parties'
+    connections."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: Device | None = None) -> None:
+        self._device = device
         self._scopes: dict[str, _Scope] = {}
         self._forgotten: dict[str, None] = {}
         self._lock = Lock()
@@ -125,7 +129,7 @@ class Dealer:
             limits.check(plan, lambda other: self._find(other).plan)
             if name not in self._scopes and sum(len(known.plan.needs) for known in self._scopes.values()) > MOST_OPEN:
                 raise InputError(f"{len(self._scopes)} scopes are open, more than a dealer keeps: close some first")
-            scope = self._scopes.setdefault(name, _Scope(plan))
+            scope = self._scopes.setdefault(name, _Scope(plan, self._device))
             if scope.plan.fingerprint != plan.fingerprint:
                 raise HandshakeError(
                     f"the parties planned different material for {name}: "
@@ -192,7 +196,9 @@ class Dealer:
             value = values[slot.position][slot.field.name]
             if value.shape != slot.shape(executions):
                 raise InputError(f"{name}: position {slot.position} does not have the shape it states")
-            (common if slot.field.sharing is Sharing.COMMON else shared).append(np.ascontiguousarray(value, np.uint64))
+            (common if slot.field.sharing is Sharing.COMMON else shared).append(
+                contiguous(value.astype(np.uint64, copy=False))
+            )
         corrections = scope.corrections(executions, rank)
         if shared:
             packed = scope.dealt_shares.rest(shared, start, executions, corrections)

@@ -17,6 +17,7 @@ from hdcos.errors import InputError
 from hdcos.offline.bilinear import Bilinear
 from hdcos.offline.material import Field, Kind, Ranges, Reference, Shape, Values, Work, check_pool
 from hdcos.ring import Array, dither, spread, table_phase, trig_words
+from hdcos.ring.device import beside
 from hdcos.ring.trig import SPLIT_SCALE
 
 RING_BITS = 64
@@ -118,9 +119,9 @@ class Trig(Kind):
 def find_angles(mask: Array, phase_bits: int, harmonics: tuple[int, ...]) -> tuple[Array, int]:
     """k r for r = -mask, as tables take it, and its bits; several harmonics k along a new last axis."""
     turn = mask.dtype.type((1 << phase_bits) - 1)
-    r = (np.zeros((), mask.dtype) - mask) & turn
+    r = (mask.dtype.type(0) - mask) & turn
     if harmonics != (1,):
-        r = (r[..., None] * np.array(harmonics).astype(mask.dtype)) & turn
+        r = (r[..., None] * beside(np.array(harmonics).astype(mask.dtype), mask)) & turn
     return table_phase(r, phase_bits)
 
 

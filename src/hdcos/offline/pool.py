@@ -18,6 +18,7 @@ from hdcos.errors import FrameError, HdcosError, InputError, MaterialExhausted, 
 from hdcos.offline.material import Fields, Kind, Plan, Precompute, Sharing, Slot
 from hdcos.offline.shares import SIZES_KEPT, Corrections, FieldShares, field_stream
 from hdcos.ring import Array
+from hdcos.ring.device import Device, empty_beside
 
 SLAB_BYTES = 1 << 26
 """Material lies in pieces of about this size, so that a batch is nearly always one piece and needs no copy."""
@@ -31,7 +32,7 @@ class _Slab:
         self.positions: list[Fields] = like
         if capacity > executions:
             self.positions = [
-                tuple(np.empty((capacity * need.units, *field.shape[1:]), field.dtype) for field in fields)
+                tuple(empty_beside((capacity * need.units, *field.shape[1:]), field) for field in fields)
                 for need, fields in zip(plan.needs, like, strict=True)
             ]
             self.add(plan, like, executions)
@@ -57,8 +58,9 @@ class MaterialPool:
         root: bytes,
         precomputes: Mapping[int, Precompute] | None = None,
         singly: bool = False,
+        device: Device | None = None,
     ) -> None:
-        self.name, self.plan, self.rank, self._singly = name, plan, rank, singly
+        self.name, self.plan, self.rank, self._singly, self._device = name, plan, rank, singly, device
         self._root, self.precomputes = root, precomputes or {}
         self.corrections = lru_cache(SIZES_KEPT)(lambda executions: Corrections(plan, executions, rank))
         self._slabs: deque[_Slab] = deque()
@@ -104,7 +106,7 @@ class MaterialPool:
         if self.rank == 1 or self.plan.common:
             try:
                 fields += self.corrections(executions).unpack(
-                    np.empty(0, np.uint8) if corrections is None else corrections
+                    np.empty(0, np.uint8) if corrections is None else corrections, self._device
                 )
             except FrameError as error:
                 raise FrameError(f"{self.name}: {error}") from None
@@ -172,7 +174,7 @@ class MaterialPool:
             self._pop(first - self._used)
             self._used = wanted
             pieces = [_cut(self.plan, *piece) for piece in self._pop(executions)]
-        return Allocation(self.plan, executions, pieces, self.precomputes)
+        return Allocation(self.plan, executions, pieces, self.precomputes, self._device)
 
     def check(self, start: int, executions: int) -> None:
         """Raise what `begin` would raise at once, without beginning."""
@@ -210,7 +212,7 @@ class MaterialPool:
     @cached_property
     def _shares(self) -> FieldShares:
         """What this party expands: party 0 its shares of all fields, party 1 those that no dealer sends."""
-        return FieldShares(self._root, self._expanded)
+        return FieldShares(self._root, self._expanded, self._device)
 
     @cached_property
     def _expanded(self) -> tuple[Slot, ...]:
@@ -232,8 +234,15 @@ class Allocation:
     """The material set aside for one piece of work; each position is taken once, in order."""
 
     def __init__(
-        self, plan: Plan, executions: int, pieces: list[list[Fields]], precomputed: Collection[int] = ()
+        self,
+        plan: Plan,
+        executions: int,
+        pieces: list[list[Fields]],
+        precomputed: Collection[int] = (),
+        device: Device | None = None,
     ) -> None:
+        self.device = device
+        """Where the material lies, if not in the memory of this machine."""
         self._plan, self._executions, self._pieces, self._precomputed = plan, executions, pieces, precomputed
         self._taken: list[Fields] = []
 

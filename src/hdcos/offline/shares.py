@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
+from math import prod
 
 import numpy as np
 
 from hdcos.errors import FrameError
 from hdcos.offline.material import Plan, Sharing, Slot
 from hdcos.ring import Array, compact_dtype, modulo, pack, packed_size, streaming, unpack
+from hdcos.ring.device import Device
 from hdcos.sharing import Stream, derive
 
 LINE_BYTES = 64
@@ -45,7 +47,12 @@ class Room:
 
     def arrays(self, memory: Array) -> list[Array]:
         """The fields in a piece of memory."""
-        return [np.ndarray(shape, kind, memory, start) for shape, kind, start in self._places]
+        if type(memory) is np.ndarray:
+            return [np.ndarray(shape, kind, memory, start) for shape, kind, start in self._places]
+        return [
+            memory[start : start + prod(shape) * kind.itemsize].view(kind).reshape(shape)
+            for shape, kind, start in self._places
+        ]
 
 
 class Corrections:
@@ -78,13 +85,21 @@ class Corrections:
             bits = slot.field.bits
             packed[place] = pack(value.reshape(-1).astype(compact_dtype(bits), copy=False), bits)
 
-    def unpack(self, received: Array) -> list[Array]:
+    def unpack(self, received: Array, device: Device | None = None) -> list[Array]:
         """The fields, those that fill their types where they arrived; FrameError if it is not what was packed."""
         received = np.ascontiguousarray(received)
         if len(received) != self.size:
             raise FrameError(f"{self.size} bytes of material expected, got {len(received)}")
         if (received[self._last] >> self._rest).any():
             raise FrameError("the padding of material is not zero")
+        if device is not None:
+            received = device.put(received)
+            return [
+                device.kernels.unpack(received[place], slot.count(self._executions), slot.field.bits).reshape(
+                    slot.shape(self._executions)
+                )
+                for slot, place in zip(self._slots, self.places, strict=True)
+            ]
         native = streaming()
         alone = len(self._slots) if native is None else self._whole
         fields = [
@@ -113,10 +128,10 @@ def field_stream(root: bytes, position: int, name: str) -> Stream:
 
 
 class FieldShares:
-    """A party's shares of some fields of a plan."""
+    """A party's shares of some fields of a plan, in memory of this machine or of a device."""
 
-    def __init__(self, root: bytes, slots: Sequence[Slot]) -> None:
-        self._slots = slots
+    def __init__(self, root: bytes, slots: Sequence[Slot], device: Device | None = None) -> None:
+        self._slots, self._device = slots, device
         self._seeds = [field_seed(root, slot.position, slot.field.name) for slot in slots]
         self._keys = np.frombuffer(b"".join(self._seeds), np.uint8)
         self._strides = np.array([slot.count(1) * compact_dtype(slot.field.bits).itemsize for slot in slots], np.uint64)
@@ -129,6 +144,9 @@ class FieldShares:
 
     def expand(self, start: int, executions: int) -> list[Array]:
         """The shares of executions [start, start + executions), field by field."""
+        if self._device is not None:
+            room, offsets = self._room(executions), self._strides * np.uint64(start)
+            return room.arrays(self._device.expand(self._keys, offsets, room.starts, room.counts, room.bits, room.size))
         native = streaming()
         if native is None:
             return [
@@ -144,7 +162,7 @@ class FieldShares:
         """What is left of the values of these fields for the other party, packed; with room for common fields."""
         packed = np.empty(corrections.size, np.uint8)
         native, places = streaming(), corrections.places_of_shares
-        if native is None:
+        if native is None or self._device is not None:
             shares = self.expand(start, executions)
             for slot, place, value, share in zip(self._slots, places, values, shares, strict=True):
                 words, bits = share.astype(np.uint64), slot.field.bits

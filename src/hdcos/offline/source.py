@@ -21,6 +21,7 @@ from hdcos.offline.dealer import Dealer
 from hdcos.offline.material import Plan, Precompute
 from hdcos.offline.pool import MaterialPool
 from hdcos.ring import Array
+from hdcos.ring.device import Device
 
 MOST_REQUEST_BYTES = 1 << 22
 """The longest plan has some hundred bytes for each of its positions."""
@@ -79,6 +80,8 @@ class MaterialSource(Protocol):
     """
 
     meter: Meter
+    device: Device | None
+    """Where pools keep their material, if not in the memory of this machine."""
     has_dealer: bool
     """Whether somebody who is no party rounds cosines: see `secure.compile`."""
 
@@ -100,8 +103,8 @@ class DealerClient:
 
     has_dealer = True
 
-    def __init__(self, dial: Callable[[Meter], Link], rank: int) -> None:
-        self._dial, self.rank = dial, rank
+    def __init__(self, dial: Callable[[Meter], Link], rank: int, device: Device | None = None) -> None:
+        self._dial, self.rank, self.device = dial, rank, device
         self.meter = Meter()
         self.workers = 1
         """That the dealer has, as it said when it was last looked at."""
@@ -124,7 +127,7 @@ class DealerClient:
         """A new, empty pool; `singly` says that its executions will be spent one by one."""
         meta = {"operation": "open", "scope": name, "plan": plan.to_json()}
         _, arrays = self._ask(meta)
-        return MaterialPool(name, plan, self.rank, arrays["root"].tobytes(), precomputes, singly)
+        return MaterialPool(name, plan, self.rank, arrays["root"].tobytes(), precomputes, singly, self.device)
 
     def look(self) -> float:
         """Whether the dealer answers on this link, which must be the old one; its clock."""

@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 
-from hdcos.errors import HandshakeError, PeerLost
+from hdcos.errors import DeviceError, HandshakeError, PeerLost
 from hdcos.party.node import Node, run_dealer, run_party, tune_process
 
 
@@ -22,7 +22,7 @@ def main() -> None:
             run_dealer(node)
         else:
             run_party(node, int(node.role[-1]))
-    except (HandshakeError, PeerLost) as error:
+    except (DeviceError, HandshakeError, PeerLost) as error:
         sys.exit(f"{node.role}: {error}")
 
 

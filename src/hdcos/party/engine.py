@@ -11,7 +11,8 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from time import perf_counter
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -26,6 +27,8 @@ from hdcos.party.patience import MATERIAL
 from hdcos.protocol.party import Party
 from hdcos.protocol.plan import Planned
 from hdcos.protocol.rounds import Rounds, run
+from hdcos.ring.device import to_host
+from hdcos.sharing import Share
 
 T = TypeVar("T")
 
@@ -50,6 +53,7 @@ class Engine:
         self.rank, self.meter, self.material_s = rank, meter, MATERIAL * timeout_s
         self.dealer, self.gather = dealer, gather
         """Where from material comes, who trains with this worker, and how long programs wait for material."""
+        self.device = dealer.device
         self.online_s = self.offline_s = 0.0
         self.shortage: HdcosError | None = None
         """Why material stopped coming, if it did."""
@@ -115,7 +119,8 @@ class Engine:
     def _fill(self, pool: MaterialPool, executions: int) -> None:
         started, before = perf_counter(), self.dealer.meter.total("offline")
         try:
-            self.dealer.fill(pool, executions)
+            with self._room():
+                self.dealer.fill(pool, executions)
         except Exception as error:
             if not isinstance(error, HdcosError):
                 error = HdcosError(f"making material failed ({type(error).__name__})")
@@ -150,11 +155,24 @@ class Engine:
         peer = self.peer
         peer.context = int.from_bytes(agreed[:8], "little")
         started = perf_counter()
-        result = run(program, peer)
+        with self._room():
+            result = run(program, peer)
         self.online_s += perf_counter() - started
         for allocation in allocations:
             allocation.finish()
         return result
+
+    def _room(self) -> AbstractContextManager[None]:
+        """Around what takes memory of the device, if there is one."""
+        return nullcontext() if self.device is None else self.device.guard()
+
+    def place(self, share: Share) -> Share:
+        """A share where programs compute."""
+        return share if self.device is None else replace(share, words=self.device.put(share.words))
+
+    def fetch(self, share: Share) -> Share:
+        """A share that a program made, in the memory of this machine."""
+        return share if self.device is None else replace(share, words=to_host(share.words))
 
     def once(self, scope: str, planned: Planned, agreed: list[object], program: Callable[[Party], Rounds[T]]) -> T:
         """Run a program once, offline, with material of its own."""

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ from hdcos.party.group import ALONE, GROUP, WORKER, Group, meaning, name_worker
 from hdcos.party.local_front import LocalFront
 from hdcos.party.patience import DEALER, SUM, join_s
 from hdcos.ring import keep_memory, return_memory, table_hash
+from hdcos.ring.device import CPU, Place
 
 TRANSFERS = hashlib.sha256(f"hdcos {__version__} material without a dealer".encode()).digest()
 """What the parties agree on for the link over which they make material."""
@@ -74,6 +75,8 @@ class Node:
     """What this worker and that of the other party say to each other, where it is not the run alone."""
     dealer: int = 0
     """Which of the dealer's workers makes the material of this pair."""
+    place: Place = CPU
+    """Where it computes."""
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> Node:
@@ -97,10 +100,13 @@ class Node:
             record["worker"],
             bytes.fromhex(record["pair"]),
             record["dealer"],
+            Place(**record["place"]),
         )
 
     @classmethod
-    def from_cluster_file(cls, folder: Path, cluster: ClusterFile, listen: str, timeout_s: float) -> Node:
+    def from_cluster_file(
+        cls, folder: Path, cluster: ClusterFile, listen: str, timeout_s: float, place: Place = CPU
+    ) -> Node:
         """A node of a cluster on several machines; its own certificate must be the one in the cluster file."""
         identity = Identity.load(folder)
         identity.require_valid()
@@ -117,6 +123,7 @@ class Node:
             cluster.run,
             timeout_s,
             None,
+            place=place,
         )
 
     def settings_of(self, worker: int, dealer: int = 0, **more: Any) -> dict[str, Any]:
@@ -136,6 +143,7 @@ class Node:
             "emulation": None,
             "worker": worker,
             "others": {},
+            "place": asdict(self.place),
             **more,
         }
 
@@ -212,7 +220,7 @@ def run_dealer(node: Node, say: Callable[[str], None] | None = None, workers: in
     With `say`, or as one of several `workers`, it is not that of a local cluster: a party's material ends with its
     connection, since parties begin again then.
     """
-    dealer = Dealer()
+    dealer = Dealer(node.place.open())
     with node.listen("party0", "party1", workers=range(MAX_WORKERS)) as listener:
         while True:
             link = listener.accept(None)
@@ -243,6 +251,7 @@ def run_party(node: Node, rank: int) -> None:
     # mistakes one link for the other.
     expected = ("client", peer) if rank == 0 or not node.has_dealer else ("client",)
     others = [role for role in node.certificates if role.startswith(WORKER)]
+    device = node.place.open()
     with node.listen(*expected, *others) as listener:
         waiting: list[Link] = []
 
@@ -278,9 +287,9 @@ def run_party(node: Node, rank: int) -> None:
 
         client = accept("client")
         node.greet(client)
-        source: MaterialSource = OtSource(connect_transfers, rank)
+        source: MaterialSource = OtSource(connect_transfers, rank, device)
         if node.has_dealer:
-            source = DealerClient(node.dial_dealer, rank)
+            source = DealerClient(node.dial_dealer, rank, device)
         engine = Engine(rank, connect_peer, source, Meter(), node.timeout_s, gather)
         try:
             LocalFront(engine).serve(client)

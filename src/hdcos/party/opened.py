@@ -78,6 +78,7 @@ class Opened(Generic[A]):
 
     def refresh_for_client(self, result: Share, engine: Engine, address: str, output: str) -> tuple[int, int, Array]:
         """A result as it leaves for clients; an address is used once, and is the same at both parties."""
+        result = engine.fetch(result)
         return self.round_answer(refresh(result, engine.rank, engine.pair_seed, address), engine.rank, output)
 
 
@@ -100,7 +101,7 @@ class OpenedFunction(Opened[A]):
     ) -> Rounds[Share]:
         ((party,), (request,)) = parties, requests
         inputs = zip((request.words, *request.more), self.scales, strict=True)
-        return self.call.program(party, *(Share(words, scale) for words, scale in inputs))
+        return self.call.program(party, *(Share(party.place(words), scale) for words, scale in inputs))
 
     def round_answer(self, result: Share, rank: int, output: str) -> tuple[int, int, Array]:
         """Rounded far above the noise of the evaluation, which would depend on the masks."""
@@ -165,7 +166,8 @@ class OpenedModel(Opened[A]):
         self, parties: Sequence[Party], requests: Sequence[Request], label_parties: Sequence[Party]
     ) -> Rounds[Share]:
         words = join_rows(requests)
-        parts: list[Array] = np.split(words, np.cumsum(pieces(len(words)))[:-1])
+        split: list[Array] = np.split(words, np.cumsum(pieces(len(words)))[:-1])
+        parts = [party.place(part) for party, part in zip(parties, split, strict=True)]
         values: list[Share | Array] = list(parts)
         if requests[0].mode == "shares":
             values = [Share(part, self.network.input_scale) for part in parts]
@@ -190,7 +192,7 @@ def open_model(
 
     The last of what it gives is what both parties must mean by the model.
     """
-    weights_scope = f"{scope} weights"
+    weights_scope, shares = f"{scope} weights", {name: engine.place(share) for name, share in shares.items()}
     record: list[object] = [model.architecture(), network.record()]
     parameters = engine.once(
         weights_scope,

@@ -56,6 +56,7 @@ class Service:
     ) -> None:
         self.node, self.store, self.config = node, store, config
         self.rank = int(node.role[-1])
+        self._device = node.place.open()
         self.batcher = Batcher(loop, self.rank, config.limits.patience_s, config.limits.waiting)
         self.session: Session | None = None
         self.sessions = self.aborts = self.requests = self.errors = 0
@@ -174,12 +175,12 @@ class Service:
     def _source(self) -> MaterialSource:
         """Where material comes from: the dealer, or the two parties themselves."""
         if self.node.has_dealer:
-            dealer = DealerClient(lambda meter: self.node.dial_dealer(meter, DIAL_S), self.rank)
+            dealer = DealerClient(lambda meter: self.node.dial_dealer(meter, DIAL_S), self.rank, self._device)
             dealer.look()
             return dealer
         if self.rank == 1:
-            return OtSource(lambda meter: dial_transfers(self.node, meter), 1)
-        return OtSource(lambda meter: self._listener.transfers(meter, self.node.timeout_s), 0)
+            return OtSource(lambda meter: dial_transfers(self.node, meter), 1, self._device)
+        return OtSource(lambda meter: self._listener.transfers(meter, self.node.timeout_s), 0, self._device)
 
     def _count_dealers(self) -> int:
         session = self.session

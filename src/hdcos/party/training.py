@@ -27,6 +27,7 @@ from hdcos.party.opened import check_shares
 from hdcos.protocol.party import Party
 from hdcos.protocol.plan import Planned, blank_share, plan
 from hdcos.ring import Array
+from hdcos.ring.device import to_host
 from hdcos.secure import CompiledNetwork
 from hdcos.secure.training import Rule, TrainingPlan, training_plan
 from hdcos.secure.training.augment import Augment
@@ -251,8 +252,11 @@ class Training:
                 allocation = pool.begin(1, execution, engine.material_s)
                 party = Party(engine.rank, allocation)
                 x, targets, weights = self._take(party, rows, moves)
-                program = step_changes(party, self.plan, self.state, x, targets, rule, weights)
-                added, copies = engine.run(self._agreed(execution, rows, moves, rule), program, [allocation])
+                state = {name: engine.place(share) for name, share in self.state.items()}
+                program = step_changes(party, self.plan, state, x, targets, rule, weights)
+                made, copied = engine.run(self._agreed(execution, rows, moves, rule), program, [allocation])
+                added = {name: to_host(words) for name, words in made.items()}
+                copies = {name: engine.fetch(share) for name, share in copied.items()}
             self._keep_step(apply(self.state, rule, self.group.add(added), copies), rule)
         self.group.require()
 
@@ -262,8 +266,9 @@ class Training:
         x = np.ascontiguousarray(words[:, :features])
         if self.augment is not None and moves is not None:
             x = self.augment.move(x, moves)
-        targets, weights = self.settings.weights.take(party, words[:, features:], self.plan.outputs)
-        return Share(x, INPUT_SCALE), targets.raised(self.plan.target_scale), weights
+        behind = party.place(np.ascontiguousarray(words[:, features:]))
+        targets, weights = self.settings.weights.take(party, behind, self.plan.outputs)
+        return Share(party.place(x), INPUT_SCALE), targets.raised(self.plan.target_scale), weights
 
     def _agreed(self, execution: int, rows: Array, moves: Array | None, rule: Rule) -> bytes:
         """What both parties must mean by a step: which material, which rows and how moved, which numbers."""
@@ -295,9 +300,11 @@ class Training:
                 f"{scope} scales",
                 plan(to_inference, self.plan, network, state, rank=self.engine.rank),
                 [at],
-                lambda party: to_inference(party, self.plan, network, state),
+                lambda party: to_inference(
+                    party, self.plan, network, {name: self.engine.place(share) for name, share in state.items()}
+                ),
             )
-            words = {tensor.name: shares[tensor.name].words for tensor in network.tensors}
+            words = {tensor.name: to_host(shares[tensor.name].words) for tensor in network.tensors}
         words = self.group.add(words) if together else words
         self.group.require()
         return words

@@ -24,6 +24,7 @@ from hdcos.protocol.masked import multiply
 from hdcos.protocol.party import Party
 from hdcos.protocol.rounds import Price, Rounds, swap, together
 from hdcos.ring import packed_size, round_open, trig_words
+from hdcos.ring.device import beside
 from hdcos.sharing import SEED_BYTES, Share, fresh_seed
 from hdcos.sharing.prg import expand
 
@@ -42,7 +43,7 @@ def cos_paper(party: Party, x: Share) -> Rounds[Share]:
     seed = np.frombuffer(fresh_seed(), np.uint8)
     peer_seed = yield from swap(seed, 8)
     shape = (2, *x.shape)
-    given, received = expand(seed, shape), expand(peer_seed, shape)
+    given, received = (beside(expand(each, shape), x.words) for each in (seed, peer_seed))
     mine = [
         Share(cos_i.astype(np.uint64, copy=False) - given[0], SCALE),
         Share(sin_i.astype(np.uint64, copy=False) - given[1], SCALE),

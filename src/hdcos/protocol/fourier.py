@@ -114,9 +114,9 @@ def series_of(
 
 
 @cache
-def _constant(integer: int, scale: int) -> Array:
-    words: Array = encode(integer / 2**COEFFICIENT_SCALE, scale)
-    return words
+def _constant(integer: int, scale: int) -> np.uint64:
+    word: np.uint64 = encode(integer / 2**COEFFICIENT_SCALE, scale)[0]
+    return word
 
 
 def error_bound(series: Series, precision: Precision = DEFAULT) -> float:

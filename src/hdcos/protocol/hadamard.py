@@ -46,6 +46,7 @@ from hdcos.ring import (
     table_phase,
     walsh_hadamard,
 )
+from hdcos.ring.device import empty_beside
 from hdcos.ring.types import Pool
 from hdcos.sharing import Share
 
@@ -119,8 +120,8 @@ def lifted_diagonal(party: Party, x: Share, weight: Masked, drop: int, bits: int
 
 
 def empty(shape: tuple[int, ...], like: Array) -> Array:
-    """Room for words, or a Blank while planning."""
-    return Blank(shape) if isinstance(like, Blank) else np.empty(shape, np.uint64)
+    """Room for words where others lie, or a Blank while planning."""
+    return Blank(shape) if isinstance(like, Blank) else empty_beside(shape, like)
 
 
 def transformed(x: Share, size: int, outputs: int, more: Sequence[Share] = ()) -> Share:

@@ -15,11 +15,17 @@ from hdcos.offline import Kind, Reference
 from hdcos.offline.material import Fields, Precompute
 from hdcos.protocol.rounds import Rounds, swap_sum, swap_xor
 from hdcos.ring import Array, Opening, dcf_share
+from hdcos.ring.device import Device
 from hdcos.sharing import Public, Share
 
 
 class Source(Protocol):
     """Hands out material in the order it was planned."""
+
+    @property
+    def device(self) -> Device | None:
+        """Where it lies, if not in the memory of this machine."""
+        ...
 
     @property
     def position(self) -> int:
@@ -109,4 +115,9 @@ class Party:
     def constant(self, public: Public) -> Share:
         """A public value as a share: party 0 holds it, party 1 holds zero."""
         words = public.words if self.rank == 0 else np.zeros((), np.uint64)
-        return Share(words, public.scale)
+        return Share(self.place(words), public.scale)
+
+    def place(self, words: Array) -> Array:
+        """Words where this party computes: beside its material."""
+        device = self.source.device
+        return words if device is None else device.put(words)

@@ -57,6 +57,7 @@ class Planner:
     """Drives protocols over shapes, one after the other: a source of Blanks that notes what is taken and sent."""
 
     def __init__(self, rank: int = 0) -> None:
+        self.device = None
         self.party = Party(rank, self)
         self.frames: list[int] = []
         """Payload bytes of each round."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import comb, prod
+from typing import Any
 
 import numpy as np
 
@@ -78,10 +79,10 @@ def _combine(
     """The polynomial of D - m from shares of m, m^2, m^3."""
     degree = len(coefficients) - 1
     total = degree * scale + coefficient_scale
-    words: Array = encode(coefficients[0], total) if party.rank == 0 else np.zeros((), np.uint64)
+    words: Any = encode(coefficients[0], total)[0] if party.rank == 0 else np.uint64(0)
     for n in range(1, degree + 1):
         # Lower powers are shifted up so that all terms meet at one scale.
-        factor = encode(coefficients[n], coefficient_scale + (degree - n) * scale)
+        factor = encode(coefficients[n], coefficient_scale + (degree - n) * scale)[0]
         if coefficients[n]:
             words = words + _power(party, n, D, m) * factor
     return Share(words, total)
@@ -89,10 +90,9 @@ def _combine(
 
 def _power(party: Party, n: int, D: Array, m: Sequence[Array]) -> Array:
     """This party's share of (D - m)^n."""
-    words = D**n if party.rank == 0 else np.zeros((), np.uint64)
-    for k in range(1, n + 1):
-        words = words + D ** (n - k) * m[k - 1] * ring_word((-1) ** k * comb(n, k))
-    return words
+    parts = [D ** (n - k) * m[k - 1] * ring_word((-1) ** k * comb(n, k)) for k in range(1, n + 1)]
+    words: Array = sum(parts[1:], parts[0])
+    return words + D**n if party.rank == 0 else words
 
 
 def lifted_price(shape: tuple[int, ...], degree: int, bits: int) -> Price:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from hdcos.generators import advance, drive, relay
 from hdcos.ring import Array, pack, packed_size, unpack, unpack_sum
+from hdcos.ring.device import device_of
 
 if TYPE_CHECKING:
     from hdcos.link import Link
@@ -49,7 +50,7 @@ Rounds = Generator[Message, Reply, T]
 def swap(values: Array, bits: int) -> Rounds[Array]:
     """Send values to the peer and get the peer's: one round."""
     (theirs,) = yield (Part(values, bits),)
-    received: Array = unpack(theirs, values.size, bits).reshape(values.shape)
+    received: Array = unpack(theirs, values.size, bits, device_of(values)).reshape(values.shape)
     return received
 
 
@@ -63,7 +64,7 @@ def swap_sum(values: Array, bits: int) -> Rounds[Array]:
 def swap_xor(values: Array, bits: int) -> Rounds[Array]:
     """Send words of bits to the peer and get the XOR of both: one round."""
     (theirs,) = yield (Part(values, bits, by_xor=True),)
-    both: Array = values ^ unpack(theirs, values.size, bits).reshape(values.shape)
+    both: Array = values ^ unpack(theirs, values.size, bits, device_of(values)).reshape(values.shape)
     return both
 
 

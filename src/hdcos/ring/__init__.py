@@ -6,6 +6,8 @@ types           what kernels take: arrays, Blanks in their place, and the tuples
 reference       each kernel in plain NumPy: the specification
 reference_sign  the same of those behind comparisons
 _native         the same kernels compiled for this processor (cpp/)
+device          where arrays lie, and what a device offers
+cuda            the same kernels for CUDA devices, compiled when they are called
 backend         how a kernel is called: which of the two is in use, and what it accepts
 kernels         the public functions that compute one thing
 fused           the public functions that do several in one pass over memory

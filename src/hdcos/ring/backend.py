@@ -16,13 +16,14 @@ from typing import Any, ParamSpec
 import numpy as np
 
 from hdcos.errors import InputError
+from hdcos.ring.device import DEVICES, contiguous, find_device
 from hdcos.ring.trig import MAX_BITS, SPLIT_SCALE
 from hdcos.ring.types import Blank
 
 P = ParamSpec("P")
 
 UINT8, UINT64 = np.dtype(np.uint8), np.dtype(np.uint64)
-ARRAYS, _NESTED = (np.ndarray, Blank), (tuple, list)
+_ARRAYS, _NESTED = (np.ndarray, Blank), (tuple, list)
 _COMPACT = {bits: np.min_scalar_type(2**bits - 1) for bits in range(1, 65)}
 
 
@@ -91,6 +92,14 @@ def implementation() -> Any:
     return reference
 
 
+def implementation_for(*arrays: Any) -> Any:
+    """Whose functions compute with these arrays: those of this machine, or of the device that one of them lies on."""
+    if not DEVICES:
+        return implementation()
+    device = find_device(arrays)
+    return implementation() if device is None else device.kernels
+
+
 @cache
 def _native() -> Any:
     """The compiled kernels of the instruction set that was asked for, or None."""
@@ -119,18 +128,18 @@ def kernel(check: Callable[P, tuple[tuple[Any, ...], Any]]) -> Callable[P, Any]:
 
     The compiled kernel, if there is one, sees the arguments as they are. It refuses what does not fit as any function
     refuses arguments, by a TypeError, before it computes anything. What it refuses goes to `check`, which explains what
-    is wrong, or converts: checks that pass need no Python.
+    is wrong, or converts: checks that pass need no Python. Arrays of a device have its kernels called.
     """
     name = check.__name__
 
     def compute(*arguments: P.args, **options: P.kwargs) -> Any:
         checked, planned = check(*arguments, **options)
-        return planned if has_blank(checked) else getattr(implementation(), name)(*checked)
+        return planned if has_blank(checked) else getattr(implementation_for(*checked), name)(*checked)
 
     @wraps(check)
     def called(*arguments: P.args, **options: P.kwargs) -> Any:
         compiled = _compiled(name)
-        if compiled is None:
+        if compiled is None or (DEVICES and find_device(arguments) is not None):
             return compute(*arguments, **options)
         try:
             return compiled(*arguments, **options)
@@ -173,11 +182,11 @@ def check_words(x: Any, name: str, ndim: int | None = None) -> Any:
     """C-contiguous ring words, or the Blank itself."""
     if type(x) is np.ndarray and x.dtype is UINT64 and x.flags.c_contiguous and ndim in (None, x.ndim):
         return x
-    if not isinstance(x, ARRAYS) or x.dtype != UINT64:
+    if not is_array(x) or x.dtype != UINT64:
         raise InputError(f"{name} must be an array of uint64, got {describe(x)}")
     if ndim is not None and x.ndim != ndim:
         raise InputError(f"{name} must have {ndim} dimensions, got shape {x.shape}")
-    return x if isinstance(x, Blank) or x.flags.c_contiguous else np.ascontiguousarray(x)
+    return x if isinstance(x, Blank) else contiguous(x)
 
 
 def check_compact(x: Any, bits: int, name: str) -> Any:
@@ -185,11 +194,11 @@ def check_compact(x: Any, bits: int, name: str) -> Any:
     kind = compact_dtype(bits)
     if type(x) is np.ndarray and x.dtype is kind and x.flags.c_contiguous:
         return x
-    if not isinstance(x, ARRAYS) or (x.dtype is not kind and x.dtype.kind != "u"):
+    if not is_array(x) or (x.dtype is not kind and x.dtype.kind != "u"):
         raise InputError(f"{name} must be an array of unsigned integers, got {describe(x)}")
     if x.dtype is not kind and x.dtype != kind:
         x = x.astype(kind)
-    return x if isinstance(x, Blank) or x.flags.c_contiguous else np.ascontiguousarray(x)
+    return x if isinstance(x, Blank) else contiguous(x)
 
 
 def check_target(out: Any, shape: tuple[int, ...], name: str) -> None:
@@ -208,5 +217,10 @@ def check_same_shape(**arrays: Any) -> None:
         raise InputError(f"shapes must be equal: {listed}")
 
 
+def is_array(x: Any) -> bool:
+    """Whether this is an array of this machine or of a device, or a Blank."""
+    return isinstance(x, _ARRAYS) or type(x) in DEVICES
+
+
 def describe(x: Any) -> str:
-    return f"{x.dtype} of shape {x.shape}" if isinstance(x, ARRAYS) else type(x).__name__
+    return f"{x.dtype} of shape {x.shape}" if is_array(x) else type(x).__name__

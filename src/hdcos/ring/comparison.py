@@ -23,6 +23,7 @@ from hdcos.ring.backend import (
     has_blank,
     kernel,
 )
+from hdcos.ring.device import find_device
 from hdcos.ring.types import Blank, Words
 
 TABLE_BITS, KEY_BITS = (3, 31), (2, 63)
@@ -124,7 +125,7 @@ def dcf_words(cipher: Any, root0: Any, root1: Any, mask: Any, bits: int) -> Any:
     mask = _check_key(mask, bits, "mask")
     checked = _check_cipher(cipher, mask), *(_check_root(root, mask) for root in (root0, root1)), mask, bits
     planned = Blank((*mask.shape, dcf_levels(bits) + 1, 2))
-    return planned if has_blank(checked) else aes_implementation().dcf_words(*checked)
+    return planned if has_blank(checked) else _aes_for(*checked).dcf_words(*checked)
 
 
 def dcf_share(cipher: Any, root: Any, words: Any, D: Any, bits: int, with_public: bool) -> Any:
@@ -133,7 +134,13 @@ def dcf_share(cipher: Any, root: Any, words: Any, D: Any, bits: int, with_public
     if words.shape != (*D.shape, dcf_levels(bits) + 1, 2):
         raise InputError(f"keys for {bits} bits of shape {D.shape} do not have words of shape {words.shape}")
     checked = _check_cipher(cipher, D), _check_root(root, D), words, D, bits, with_public
-    return Blank(D.shape, UINT8) if has_blank(checked) else aes_implementation().dcf_share(*checked)
+    return Blank(D.shape, UINT8) if has_blank(checked) else _aes_for(*checked).dcf_share(*checked)
+
+
+def _aes_for(*arrays: Any) -> Any:
+    """Whose AES functions compute with these arrays."""
+    device = find_device(arrays)
+    return aes_implementation() if device is None else device.kernels
 
 
 def _check_key(x: Any, bits: int, name: str) -> Any:

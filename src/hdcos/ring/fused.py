@@ -19,7 +19,7 @@ from hdcos.ring.backend import (
     check_trig,
     check_words,
     compact_dtype,
-    implementation,
+    implementation_for,
     kernel,
 )
 from hdcos.ring.types import Blank, HadamardGradient, HadamardLayer, Opening, Pool
@@ -130,7 +130,7 @@ def spread(x: Any, pool: Sequence[int]) -> Any:
         raise InputError(f"{x.shape[-1]} windows do not make {units} units")
     if isinstance(x, Blank):
         return Blank((*x.shape[:-1], units))
-    return implementation().spread(x, (channels, height, width, window))
+    return implementation_for(x).spread(x, (channels, height, width, window))
 
 
 def pool_sum(x: Any, pool: Sequence[int]) -> Any:
@@ -142,7 +142,7 @@ def pool_sum(x: Any, pool: Sequence[int]) -> Any:
         raise InputError(f"{x.shape[-1]} units are not {channels} x {height} x {width}")
     if isinstance(x, Blank):
         return Blank((*x.shape[:-1], x.shape[-1] // window**2))
-    return implementation().pool_sum(x, (channels, height, width, window))
+    return implementation_for(x).pool_sum(x, (channels, height, width, window))
 
 
 @kernel

@@ -13,7 +13,6 @@ import numpy as np
 
 from hdcos.errors import FrameError, InputError
 from hdcos.ring.backend import (
-    ARRAYS,
     UINT8,
     check_compact,
     check_opening,
@@ -24,8 +23,11 @@ from hdcos.ring.backend import (
     compact_dtype,
     describe,
     implementation,
+    implementation_for,
+    is_array,
     kernel,
 )
+from hdcos.ring.device import Device, contiguous, to_host
 from hdcos.ring.trig import MAX_BITS
 from hdcos.ring.types import Blank
 
@@ -43,9 +45,9 @@ def matmul(a: Any, b: Any, out: Any = None) -> Any:
     if Blank in (type(a), type(b), type(out)):
         return Blank(shape)
     if out is not None and (np.may_share_memory(out, a) or np.may_share_memory(out, b)):
-        out[...] = implementation().matmul(a, b)
+        out[...] = implementation_for(a).matmul(a, b)
         return out
-    return implementation().matmul(a, b, out)
+    return (implementation() if type(a) is np.ndarray else implementation_for(a)).matmul(a, b, out)
 
 
 @kernel
@@ -95,23 +97,30 @@ def round_open(x: Any, mask: Any, drop: int, bits: int, ties_up: bool = True) ->
 
 
 def pack(values: Any, bits: int) -> Any:
-    """The low `bits` bits of each value as a little-endian bit stream; a view where memory has that order already."""
+    """The low `bits` bits of each value as a little-endian bit stream, a view where memory has that order already.
+
+    Packed bytes are of this machine, wherever the values lie.
+    """
     values = check_compact(values, bits, "values")
     if isinstance(values, Blank):
         return Blank(packed_size(values.size, bits), np.uint8)
+    if type(values) is not np.ndarray:
+        return to_host(implementation_for(values).pack(values.reshape(-1), bits))
     if _LITTLE and bits == 8 * values.itemsize:
         return values.reshape(-1).view(UINT8)
     return implementation().pack(values.reshape(-1), bits)
 
 
-def unpack(buffer: Any, count: int, bits: int) -> Any:
-    """The `count` values that pack wrote; a view where memory has that order already."""
+def unpack(buffer: Any, count: int, bits: int, device: Device | None = None) -> Any:
+    """The `count` values that pack wrote; a view where memory has that order already; or on a device."""
     kind = compact_dtype(bits)
     if count < 0:
         raise InputError(f"a count cannot be negative, got {count}")
     buffer = _check_packed(buffer, count, bits)
     if isinstance(buffer, Blank):
         return Blank(count, kind)
+    if device is not None:
+        return device.kernels.unpack(buffer, count, bits)
     if _LITTLE and bits == 8 * kind.itemsize:
         values = buffer.view(kind)
         return values if values.flags.aligned else values.copy()
@@ -127,7 +136,7 @@ def unpack_sum(buffer: Any, values: Any, bits: int) -> Any:
 
 def _check_packed(buffer: Any, count: int, bits: int) -> Any:
     """The bytes of `count` packed values; FrameError where they cannot be that."""
-    if not isinstance(buffer, ARRAYS):
+    if not is_array(buffer):
         buffer = np.frombuffer(buffer, UINT8)
     if buffer.dtype != UINT8 or buffer.ndim != 1:
         raise InputError(f"packed values are a row of uint8, got {describe(buffer)}")
@@ -173,10 +182,10 @@ def dither(x: Any, coins: Any, drop: int) -> Any:
     if not 1 <= drop <= 16:
         raise InputError(f"1 to 16 bits can be dropped by dithering, not {drop}")
     coins = check_words(coins, "coins")
-    if not isinstance(x, ARRAYS) or x.dtype != np.int64:
+    if not is_array(x) or x.dtype != np.int64:
         raise InputError(f"an array of int64 expected, got {describe(x)}")
     check_same_shape(x=x, coins=coins)
-    return (x if isinstance(x, Blank) else np.ascontiguousarray(x), coins, drop), Blank(x.shape)
+    return (x if isinstance(x, Blank) else contiguous(x), coins, drop), Blank(x.shape)
 
 
 def table_phase(phase: Any, bits: int) -> tuple[Any, int]:
@@ -255,7 +264,7 @@ def rotate(
         a, b = _keep_apart(a, out), _keep_apart(b, out)
     if Blank in (type(phase), type(a), type(b), type(out[0]), type(out[1])):
         return Blank(a.shape) if cosine else None, Blank(a.shape) if sine else None
-    cos, sin = implementation().rotate(phase, a, b, bits, scale, cosine, sine, *out)
+    cos, sin = implementation_for(phase).rotate(phase, a, b, bits, scale, cosine, sine, *out)
     return cos, sin
 
 

@@ -25,6 +25,7 @@ import numpy as np
 
 from hdcos.protocol.cosine import Precision
 from hdcos.ring import Array, Opening, centred_sum
+from hdcos.ring.device import beside
 from hdcos.secure import activations, stages
 from hdcos.secure.compile import DITHERED, OUTPUT_SCALE, PHASE_BITS, ROUNDED, CompiledNetwork
 from hdcos.secure.stages import Stage
@@ -55,7 +56,8 @@ def answer(result: Share, rank: int) -> tuple[int, int, Array]:
 
 def add_noise(result: Share) -> Share:
     """This party's share of a result with fresh noise that it alone knows."""
-    return Share(result.words + noise(result.shape, result.scale), result.scale, result.bits)
+    own = beside(noise(result.shape, result.scale), result.words)
+    return Share(result.words + own, result.scale, result.bits)
 
 
 def round_answer(result: Share, scale: int, rank: int) -> tuple[int, int, Array]:

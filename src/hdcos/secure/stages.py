@@ -26,6 +26,7 @@ from hdcos.protocol.masked import Masked
 from hdcos.protocol.party import Party
 from hdcos.protocol.rounds import Rounds
 from hdcos.ring import Array, decode, encode, matmul
+from hdcos.ring.device import beside
 from hdcos.sharing import Share
 
 Value = Masked | Share | HadamardCosine
@@ -99,16 +100,17 @@ class Projection:
         return cls(columns, values.astype(np.int64).astype(np.uint64), PHD_FRACTION_BITS)
 
     def __call__(self, x: Share) -> Share:
-        total = x.words[..., self.columns[:, 0]] * self.values[:, 0]
+        values = beside(self.values, x.words)
+        total = x.words[..., self.columns[:, 0]] * values[:, 0]
         for entry in range(1, self.columns.shape[1]):
-            total = total + x.words[..., self.columns[:, entry]] * self.values[:, entry]
+            total = total + x.words[..., self.columns[:, entry]] * values[:, entry]
         return Share(total, x.scale + self.scale, x.bits)
 
     def adjoint(self, gradient: Share, size: int) -> Share:
         """The gradient before the matrix from that behind it."""
         matrix = np.zeros((len(self.columns), size), np.uint64)
         np.put_along_axis(matrix, self.columns, self.values, axis=1)
-        return Share(matmul(gradient.words, matrix), gradient.scale + self.scale, gradient.bits)
+        return Share(matmul(gradient.words, beside(matrix, gradient.words)), gradient.scale + self.scale, gradient.bits)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -407,5 +409,7 @@ class Project(Stage):
     @local
     def run(self, party: Party, value: Value, parameters: Parameters) -> Value:
         x = as_share(party, value)
-        mixed = hadamard.transformed(Share(x.words * self.signs, x.scale, x.bits), self.size, self.size)
+        mixed = hadamard.transformed(
+            Share(x.words * beside(self.signs, x.words), x.scale, x.bits), self.size, self.size
+        )
         return Share(mixed.words[..., self.kept], x.scale, x.bits)

@@ -21,6 +21,7 @@ import numpy as np
 
 from hdcos.errors import InputError
 from hdcos.ring import Array, Opening, encode, modulo, round_open
+from hdcos.ring.device import beside
 from hdcos.sharing.prg import Stream, derive, fresh_seed
 
 RING_BITS = 64
@@ -74,7 +75,7 @@ class Share:
 
     def __mul__(self, public: Public | int) -> Share:
         if isinstance(public, Public):
-            return Share(self.words * public.words, self.scale + public.scale, self.bits)
+            return Share(self.words * beside(public.words, self.words), self.scale + public.scale, self.bits)
         if isinstance(public, int | np.integer):
             return Share(self.words * ring_word(int(public)), self.scale, self.bits)
         if isinstance(public, Share):
@@ -132,5 +133,5 @@ def join(share0: Array, share1: Array, bits: int = 64) -> Array:
 
 def refresh(share: Share, rank: int, pair_seed: bytes, address: str) -> Share:
     """Add the sharing of zero at a fresh address, from the seed only the two parties know."""
-    zero = Stream(derive(pair_seed, "refresh", address)).words(share.shape)
+    zero = beside(Stream(derive(pair_seed, "refresh", address)).words(share.shape), share.words)
     return Share(share.words + zero if rank == 0 else share.words - zero, share.scale, share.bits)

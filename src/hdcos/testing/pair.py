@@ -14,7 +14,9 @@ import hashlib
 import secrets
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
@@ -28,9 +30,10 @@ from hdcos.nn.network import Network
 from hdcos.offline import Allocation, Dealer, MaterialPool, Plan
 from hdcos.offline.material import Precompute
 from hdcos.protocol.party import Party
-from hdcos.protocol.plan import Program, plan
+from hdcos.protocol.plan import Program, blank_share, plan
 from hdcos.protocol.rounds import Message, Reply, Rounds, cut_reply, pack_parts
-from hdcos.ring import Array, decode, encode, modulo
+from hdcos.ring import Array, Blank, decode, encode, modulo
+from hdcos.ring.device import Device, to_host
 from hdcos.secure.answers import answer
 from hdcos.secure.compile import PHASE_BITS, CompiledNetwork, compile_network
 from hdcos.secure.labels import LABEL, LOGITS, infer_label
@@ -38,6 +41,8 @@ from hdcos.secure.program import infer, open_weights
 from hdcos.secure.stages import Parameters
 from hdcos.sharing import Share, Stream, join, split
 
+_devices: ContextVar[tuple[Device | None, ...]] = ContextVar("devices", default=(None, None, None))
+"""Where party 0, party 1 and the dealer compute."""
 _numbers: Iterator[int] = count()
 
 
@@ -62,10 +67,29 @@ class Transcript:
     def record(self, messages: tuple[Message, Message]) -> None:
         sums = []
         for part0, part1 in zip(*messages, strict=True):
-            total = part0.values ^ part1.values if part0.by_xor else part0.values + part1.values
+            mine, theirs = to_host(part0.values), to_host(part1.values)
+            total = mine ^ theirs if part0.by_xor else mine + theirs
             sums.append(Opened(modulo(total, part0.bits), part0.bits, part0.by_xor))
         self.rounds.append(sums)
         self.sent_bytes.append(sum(part.packed_bytes for part in messages[0]))
+
+
+@contextmanager
+def computing_on(party0: Device | None, party1: Device | None, dealer: Device | None = None) -> Iterator[None]:
+    """Have simulations compute on devices; the messages are the same."""
+    before = _devices.set((party0, party1, dealer))
+    try:
+        yield
+    finally:
+        _devices.reset(before)
+
+
+def _place(value: Any, rank: int) -> Any:
+    """A share, or rows, where a party computes."""
+    device = _devices.get()[rank]
+    if device is None:
+        return value
+    return replace(value, words=device.put(value.words)) if isinstance(value, Share) else device.put(value)
 
 
 def share_pair(words: Array, scale: int, bits: int = 64) -> tuple[Share, Share]:
@@ -82,10 +106,13 @@ def deal(
     executions: int = 1,
 ) -> tuple[Allocation, Allocation]:
     """Both parties' material for one piece of work, from a dealer in this process."""
-    dealer = dealer or Dealer()
+    devices = _devices.get()
+    dealer = dealer or Dealer(devices[2])
     name = name or f"simulation {next(_numbers)}"
     roots = [dealer.open(name, material, rank) for rank in (0, 1)]
-    pools = [MaterialPool(name, material, rank, roots[rank], precomputes[rank]) for rank in (0, 1)]
+    pools = [
+        MaterialPool(name, material, rank, roots[rank], precomputes[rank], device=devices[rank]) for rank in (0, 1)
+    ]
     for rank, pool in enumerate(pools):
         pool.fill(0, executions, dealer.deal(name, 0, executions, rank))
     return pools[0].begin(executions), pools[1].begin(executions)
@@ -102,7 +129,10 @@ def simulate(
     if allocations is None:
         planned = [plan(program, *shares[rank], rank=rank, **parameters) for rank in (0, 1)]
         allocations = deal(planned[0].material, precomputes=[each.precompute for each in planned])
-    protocols = [program(Party(rank, allocations[rank]), *shares[rank], **parameters) for rank in (0, 1)]
+    protocols = []
+    for rank, allocation in enumerate(allocations):
+        placed = (_place(share, rank) for share in shares[rank])
+        protocols.append(program(Party(rank, allocation), *placed, **parameters))
     results, transcript = drive_pair(protocols[0], protocols[1])
     for allocation in allocations:
         allocation.finish()
@@ -140,7 +170,7 @@ def simulate_transcript(
 ) -> tuple[Array, Transcript]:
     """The logits, or the labels, and everything the parties said to each other for these rows."""
     chosen = compile_network(model, phase_bits)
-    dealer, scope = Dealer(), f"model {secrets.token_hex(8)}"
+    dealer, scope = Dealer(_devices.get()[2]), f"model {secrets.token_hex(8)}"
     parameters = _load(model, chosen, dealer, scope)
     rows = chosen.apply_front(np.asarray(x, np.float64))
     words = encode(rows, chosen.input_scale)
@@ -151,16 +181,18 @@ def simulate_transcript(
             return (yield from infer_label(party, party, chosen, parameters[rank], value))
         return (yield from infer(party, chosen, parameters[rank], value))
 
-    planned = [plan(program, rank, pair[rank] if not masked else words, rank=rank) for rank in (0, 1)]
+    blank: Any = Blank(words.shape) if masked else blank_share(words.shape, chosen.input_scale)
+    planned = [plan(program, rank, blank, rank=rank) for rank in (0, 1)]
     allocations = deal(planned[0].material, dealer, f"{scope} rows", [each.precompute for each in planned])
     values: list[Share | Array] = list(pair)
     if masked:
         # The owner of the rows was given both shares of the input's mask, the first material of the plan.
-        mask = sum(allocation.peek(0)[0].astype(np.uint64) for allocation in allocations)
+        mask = sum(to_host(allocation.peek(0)[0]).astype(np.uint64) for allocation in allocations)
         opened = modulo(words + mask, chosen.input_bits)
         values = [opened, opened]
-    protocols = [program(Party(rank, allocations[rank]), rank, values[rank]) for rank in (0, 1)]
-    (share0, share1), transcript = drive_pair(protocols[0], protocols[1])
+    protocols = [program(Party(rank, allocations[rank]), rank, _place(values[rank], rank)) for rank in (0, 1)]
+    results, transcript = drive_pair(protocols[0], protocols[1])
+    share0, share1 = (replace(share, words=to_host(share.words)) for share in results)
     for allocation in allocations:
         allocation.finish()
     if output == LABEL:
@@ -175,7 +207,7 @@ def _load(model: Network, chosen: CompiledNetwork, dealer: Dealer, scope: str) -
     """Share a model's parameters and open its weights."""
     state = model.state()
     pairs = {tensor.name: share_pair(tensor.words(state[tensor.name]), tensor.scale) for tensor in chosen.tensors}
-    shares = [{name: pair[rank] for name, pair in pairs.items()} for rank in (0, 1)]
+    shares = [{name: _place(pair[rank], rank) for name, pair in pairs.items()} for rank in (0, 1)]
     material = plan(open_weights, chosen, shares[0], scope).material
     allocations = deal(material, dealer, scope)
     protocols = [open_weights(Party(rank, allocations[rank]), chosen, shares[rank], scope) for rank in (0, 1)]

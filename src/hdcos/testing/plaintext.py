@@ -34,6 +34,7 @@ class Unmasked:
 
     taken: list[Values] = field(default_factory=list)
     _coins: np.random.Generator = field(default_factory=np.random.default_rng, repr=False)
+    device: None = None
 
     @property
     def position(self) -> int:

@@ -40,6 +40,7 @@ from hdcos.offline.ot.terms import Rounds
 from hdcos.offline.pool import Allocation, MaterialPool
 from hdcos.offline.shares import field_stream
 from hdcos.ring import Array, compact_dtype
+from hdcos.ring.device import Device
 from hdcos.sharing import Stream, fresh_seed
 
 STEP = "transfers"
@@ -58,8 +59,9 @@ class OtPool(MaterialPool):
         rank: int,
         precomputes: Mapping[int, Precompute] | None = None,
         singly: bool = False,
+        device: Device | None = None,
     ) -> None:
-        super().__init__(name, plan, rank, fresh_seed(), precomputes, singly)
+        super().__init__(name, plan, rank, fresh_seed(), precomputes, singly, device)
         self._drawn: dict[tuple[int, str], Stream] = {}
         self._attempt = self._last = 0
 
@@ -111,13 +113,17 @@ class OtPool(MaterialPool):
             )
         compact = [
             tuple(
-                share.astype(compact_dtype(item.bits), copy=False)
+                self._put(share.astype(compact_dtype(item.bits), copy=False))
                 for item, share in zip(need.kind.fields(), fields, strict=True)
             )
             for need, fields in zip(self.plan.needs, made, strict=True)
         ]
         self._keep(compact, executions)
         self._last = executions
+
+    def _put(self, made: Array) -> Array:
+        """What was made, by this machine, where it is wanted."""
+        return made if self._device is None else self._device.put(made)
 
     def retract(self, start: int) -> None:
         """Give up the last chunk, from `start` on: the peer lost the link before it could keep it."""
@@ -138,8 +144,8 @@ class OtSource:
 
     has_dealer = False
 
-    def __init__(self, dial: Callable[[Meter], tuple[Link, bytes]], rank: int) -> None:
-        self._dial, self.rank = dial, rank
+    def __init__(self, dial: Callable[[Meter], tuple[Link, bytes]], rank: int, device: Device | None = None) -> None:
+        self._dial, self.rank, self.device = dial, rank, device
         self.meter = Meter()
         self._link: Link | None = None
         self._session: Session | None = None
@@ -181,7 +187,7 @@ class OtSource:
         self._names[name] = None
         if len(self._names) > REMEMBERED:
             del self._names[next(iter(self._names))]
-        self._pools[name] = OtPool(name, plan, self.rank, precomputes, singly)
+        self._pools[name] = OtPool(name, plan, self.rank, precomputes, singly, self.device)
         return self._pools[name]
 
     def close(self, name: str) -> None:

@@ -30,6 +30,7 @@ from hdcos.party.http.connections import Acceptor, Connection, Connections
 from hdcos.party.node import Node
 from hdcos.party.service import Service
 from hdcos.party.store import open_state
+from hdcos.ring.device import CPU, Place
 
 log = logging.getLogger("hdcos")
 GRACE_S = 5
@@ -132,10 +133,11 @@ def serve_party(
     timeout_s: float,
     workers: int,
     ray: str,
+    place: Place = CPU,
 ) -> signal.Signals:
     """Run a party until it is told to stop; the signal that told it."""
     config = Config.read(folder)
-    node = Node.from_cluster_file(folder, cluster, listen, timeout_s)
+    node = Node.from_cluster_file(folder, cluster, listen, timeout_s, place)
     address = http_listen or config.http.listen or cluster.servers[node.role].http
     with (
         node.listener,

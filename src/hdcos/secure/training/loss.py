@@ -29,6 +29,7 @@ from hdcos.protocol.opening import open_masked
 from hdcos.protocol.party import Party
 from hdcos.protocol.rounds import Rounds
 from hdcos.ring import matmul
+from hdcos.ring.device import beside
 from hdcos.secure.stages import settle
 from hdcos.secure.training.plan import LOSS_PHASE_BITS, TARGET_SCALE, TrainingPlan
 from hdcos.sharing import Share
@@ -71,7 +72,7 @@ def _one_against_each(party: Party, logits: Share, targets: Share, pairs: Masked
     words = (weighted.words << np.uint64(raised)) - targets.words[:, first]
     signs = np.zeros((len(first), logits.shape[1]), np.int64)
     signs[range(len(first)), first], signs[range(len(first)), second] = 1, -1
-    return Share(matmul(words, signs.view(np.uint64)), TARGET_SCALE, weighted.bits + raised)
+    return Share(matmul(words, beside(signs.view(np.uint64), words)), TARGET_SCALE, weighted.bits + raised)
 
 
 def _pairs(classes: int) -> tuple[list[int], list[int]]:

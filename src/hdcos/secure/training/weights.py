@@ -27,6 +27,7 @@ from hdcos.protocol.opening import open_masked
 from hdcos.protocol.party import Party
 from hdcos.protocol.rounds import Rounds
 from hdcos.ring import Array, encode
+from hdcos.ring.device import beside, contiguous
 from hdcos.secure.training.plan import TARGET_SCALE
 from hdcos.sharing import Public, Share
 
@@ -63,16 +64,16 @@ class RowWeights:
 
     def take(self, party: Party, words: Array, outputs: int) -> tuple[Share, Share | None]:
         """Targets and the weight of each row, from what a data set has behind its features."""
-        targets = Share(np.ascontiguousarray(words[:, :outputs]), TARGET_SCALE)
+        targets = Share(contiguous(words[:, :outputs]), TARGET_SCALE)
         if self.column:
-            return targets, Share(np.ascontiguousarray(words[:, outputs:]), TARGET_SCALE)
+            return targets, Share(contiguous(words[:, outputs:]), TARGET_SCALE)
         return targets, self._of_classes(party, targets) if self.classes else None
 
     def _of_classes(self, party: Party, targets: Share) -> Share:
         """The weight of each row's class: a public linear function of its targets."""
         known = encode(np.array(self.classes), WEIGHT_BITS)
         if targets.shape[1] > 1:
-            return Share((targets.words * known).sum(1, dtype=np.uint64)[:, None], self.scale)
+            return Share((targets.words * beside(known, targets.words)).sum(1, dtype=np.uint64)[:, None], self.scale)
         first = party.constant(Public(known[:1] << np.uint64(TARGET_SCALE), self.scale))
         return Share(targets.words * (known[1] - known[0]), self.scale) + first
 

@@ -1,0 +1,222 @@
+"""A GPU that both parties and the dealer share: kernels against the reference, steps, MNIST, criteo; and processors.
+
+`python -m benchmarks.gpu PART...` prints the lines of parts one by one as they are found, and writes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+import hdcos
+from benchmarks.record import Line, at_least, at_most, exactly
+from benchmarks.stepping import Training
+from hdcos import data, nn
+from hdcos.errors import DeviceError
+from hdcos.offline.material import Field, Slot
+from hdcos.offline.shares import FieldShares
+from hdcos.ring.cuda import open_device
+from hdcos.ring.device import to_host
+from hdcos.ring.types import HadamardLayer, Opening
+from hdcos.testing.cuda_cases import Draw, calls, compare
+
+DEVICE = "cuda:0"
+WORDS = 10**6
+BEFORE = "f9dab5f"
+"""The commit before there were devices."""
+STEP_LIMITS = {  # milliseconds, megabytes sent by a party, megabytes of material
+    "P-LeNet": (100.0, 40.0, 150.0),
+    "MLP 784-128-128-10": (8.0, 40.0, 150.0),
+    "LeNet-5": (60.0, 40.0, 150.0),
+}
+
+
+def kernels(seed: int, words: int = WORDS) -> Iterator[Line]:
+    """Words that differ from the reference, and the time of each kernel that a step consists of."""
+    device = _open()
+    different: dict[str, int] = {}
+    for name, arguments in calls(words):
+        try:
+            different[name] = different.get(name, 0) + compare(device, name, arguments)
+        except Exception as error:  # of the device, whatever it is: nothing can be computed there after it
+            shapes = [getattr(x, "shape", x) for x in arguments]
+            raise DeviceError(f"{name} of {str(shapes)[:200]}: {type(error).__name__} {error}") from error
+    different["expand"] = _streams_differ(device, words)
+    for name, count in different.items():
+        yield exactly(f"{name}, about {words} words and boundaries: words that differ from the reference", count, 0)
+    for name, milliseconds, limit in timings(device):
+        yield at_most(f"{name}: milliseconds", milliseconds, limit)
+
+
+def _open() -> Any:
+    device = open_device(DEVICE)
+    assert device is not None
+    device.kernels.compile_all()
+    return device
+
+
+def _streams_differ(device: Any, words: int) -> int:
+    slots = [
+        Slot(place, 1, Field("x", (words // 8,), bits)) for place, bits in enumerate((1, 8, 13, 16, 26, 32, 40, 64))
+    ]
+    here, there = (FieldShares(bytes(range(32)), slots, where) for where in (None, device))
+    made = zip(here.expand(5, 2), there.expand(5, 2), strict=True)
+    return sum(int((mine != to_host(theirs)).sum()) for mine, theirs in made)
+
+
+def timings(device: Any) -> Iterator[tuple[str, float, float]]:
+    """What each kernel takes, and a time that a first version should stay below."""
+    draw, put, run = Draw(), device.put, device.kernels
+    a, b = put(draw.words(1024, 1024)), put(draw.words(1024, 1024))
+    yield "matrix product 1024 x 1024 x 1024", _ms(device, lambda: run.matmul(a, b)), 2.0
+    x, w = put(draw.words(128, 784)), put(draw.words(784, 128))
+    yield "matrix product 128 x 784 x 128", _ms(device, lambda: run.matmul(x, w)), 0.1
+    images, kernel = put(draw.words(128, 20, 12, 12)), put(draw.words(50, 20, 5, 5))
+    yield (
+        "convolution of 128 x 20 x 12 x 12 with 50 x 20 x 5 x 5",
+        _ms(device, lambda: run.conv2d(images, kernel, 1, 0)),
+        1.0,
+    )
+    rows = put(draw.words(4096, 1024))
+    yield "Walsh-Hadamard of 4096 x 1024", _ms(device, lambda: run.walsh_hadamard(rows)), 0.1
+    yield "a copy of 4096 x 1024 words", _ms(device, rows.copy), 0.05
+    phase, mask = put(draw.compact(4096, 1024, bits=26)), put(draw.compact(4096, 1024, bits=26))
+    yield "rotation of 4096 x 1024", _ms(device, lambda: run.rotate(phase, rows, rows, 26, 24, True, False)), 0.1
+    layer = HadamardLayer(phase, rows, rows, 26, 24, 1024, 1024)
+    opening = Opening(mask, 38, 26)
+    yield "fused layer of 4096 x 1024", _ms(device, lambda: run.hadamard_cos_open(layer, opening)), 0.3
+    yield "opening of 4096 x 1024", _ms(device, lambda: run.round_open(rows, mask, 38, 26, True)), 0.1
+    flat = mask.reshape(-1)
+    yield "packing of 4096 x 1024 values of 26 bits", _ms(device, lambda: run.pack(flat, 26)), 0.2
+    packed = run.pack(flat, 26)
+    yield "unpacking of as many", _ms(device, lambda: run.unpack_sum(packed, flat, 26)), 0.2
+    slots = [Slot(0, 1, Field("x", (1 << 24,), 64))]
+    streams = FieldShares(bytes(32), slots, device)
+    yield "key stream of 128 MB", _ms(device, lambda: streams.expand(0, 1)), 5.0
+    sent = draw.words(1 << 20)
+    there = put(sent)
+    yield "8 MB to the device", _ms(device, lambda: put(sent)), 2.0
+    yield "8 MB from the device", _ms(device, lambda: to_host(there)), 4.0
+    small = put(draw.words(4))
+    yield "a launch that has nothing to do", _ms(device, lambda: run.round_open(small, None, 1, 8, True)), 0.05
+    yield "an operator that has nothing to do", _ms(device, lambda: small + small), 0.05
+
+
+def _ms(device: Any, work: Callable[[], object], repeats: int = 20) -> float:
+    """The mean of calls that follow each other, after one that compiles."""
+    wait = device.wait
+    work()
+    wait()
+    started = time.perf_counter()
+    for _ in range(repeats):
+        work()
+    wait()
+    return (time.perf_counter() - started) / repeats * 1e3
+
+
+def networks() -> dict[str, nn.Sequential]:
+    """Those whose steps are measured; P-LeNet as Orca and Piranha have it, with cosines."""
+    front = [nn.Conv2d(1, 20, 5), nn.Cos(), nn.AvgPool2d(2), nn.Conv2d(20, 50, 5), nn.Cos(), nn.AvgPool2d(2)]
+    behind = [nn.Flatten(), nn.Dense(800, 500), nn.Cos(), nn.Dense(500, 10)]
+    return {
+        "MLP 784-128-128-10": nn.models.mlp([784, 128, 128, 10], "cos", "dense"),
+        "LeNet-5": nn.models.lenet5(),
+        "P-LeNet": nn.Sequential([*front, *behind], input_shape=(1, 28, 28)),
+    }
+
+
+def steps(seed: int, device: str = DEVICE, turns: int = 3, count: int = 10) -> Iterator[Line]:
+    """Steps of batch 128 on one cluster; everything runs and everything counts, TLS among it."""
+    generator = np.random.default_rng(seed)
+    for name, model in networks().items():
+        x = generator.uniform(0, 1, (1280, *model.input_shape))
+        with hdcos.local(device=device) as cluster:
+            cluster.upload(x, generator.integers(0, 10, len(x)), name="rows", outputs=10)
+            training = Training(cluster, model, 128, 100)
+            training.steps(5)
+            cluster.reset_cost()
+            took = [training.steps(count) / count for _ in range(turns)]
+            offline = cluster.cost.offline
+        limit_ms, sent, dealt = STEP_LIMITS[name]
+        material = max(offline.bytes_sent) / count / turns / 1e6
+        yield at_most(f"{name}, batch 128, logistic loss, {device}: milliseconds a step", median(took) * 1e3, limit_ms)
+        yield at_most("its megabytes sent by a party", training.bytes_per_step / 1e6, sent)
+        yield at_most("its megabytes of material", material, dealt)
+
+
+def mnist(seed: int) -> Iterator[Line]:
+    """LeNet-5 on shares, ten epochs, here and by processors."""
+    (x, y), (test, truth) = data.mnist("train"), data.mnist("test")
+    options = {"epochs": 10, "batch_size": 128, "lr": 0.1, "loss": "softmax", "seed": 0, "progress": False}
+    right, took = {}, {}
+    for device in (DEVICE, "cpu"):
+        with hdcos.local(device=device) as cluster:
+            started = time.perf_counter()
+            trained = cluster.fit(nn.models.lenet5(seed=seed % 1000), x, y, **options).reveal()
+            took[device] = time.perf_counter() - started
+        right[device] = float((trained(test).argmax(1) == truth).mean())
+    yield at_most("LeNet-5 on MNIST, 10 epochs on shares: minutes", took[DEVICE] / 60, 5)
+    yield at_most(
+        f"its accuracy, {right[DEVICE]:.2%}, below that of processors, {right['cpu']:.2%}, in points",
+        100 * (right["cpu"] - right[DEVICE]),
+        0.3,
+    )
+
+
+def criteo(seed: int) -> Iterator[Line]:
+    """Rows a second, with material made ahead and with the dealer at work meanwhile."""
+    x = np.random.default_rng(seed).uniform(-1, 1, (4096, 1023))
+    with hdcos.local(device=DEVICE) as cluster:
+        private = cluster.share(nn.models.criteo_mlp(), "criteo")
+        private.prepare(6 * len(x))
+        private.predict(x)
+        started = time.perf_counter()
+        for _ in range(5):
+            private.predict(x)
+        yield at_least(
+            "criteo_mlp, batch 4096, material made ahead: rows a second",
+            5 * len(x) / (time.perf_counter() - started),
+            40_000,
+        )
+        started = time.perf_counter()
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda _: private.predict(x), range(8)))
+        yield at_least("the same with the dealer live", 8 * len(x) / (time.perf_counter() - started), 6_000)
+
+
+def cpu(seed: int) -> Iterator[Line]:
+    """What devices cost those who have none: steps against the commit before, and the call of a kernel."""
+    from benchmarks.against import checkout
+    from benchmarks.against import compare as compare_steps
+
+    other = checkout(BEFORE)
+    for work in ("higgs", "lenet5"):
+        found = compare_steps(other, work)
+        yield at_most(f"{work} step on processors over that of {BEFORE}, alternating turns", found["ratio"], 1.03)
+
+
+PARTS = {"kernels": kernels, "steps": steps, "mnist": mnist, "criteo": criteo, "cpu": cpu}
+
+
+def main() -> None:
+    for part in sys.argv[1:] or PARTS:
+        name, _, option = part.partition("=")
+        for line in PARTS[name](0, *([type_of(name)(option)] if option else [])):
+            print(json.dumps(asdict(line)), flush=True)
+
+
+def type_of(part: str) -> type:
+    """What follows a part's name: words of kernels, the device of steps."""
+    return int if part == "kernels" else str
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""A CUDA device by its name, `cuda:0`: whether it is there, what its memory may hold, and what crosses to it.
+
+CuPy is imported when a device is asked for. HDCOS_CUPY names a module that stands in for it, for tests without a
+device. One process uses one device, in all its threads: the others are hidden from it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from hdcos.errors import DeviceError, InputError
+from hdcos.ring.cuda.kernels import CudaKernels
+from hdcos.ring.device import DEVICES, register
+from hdcos.ring.types import Array
+
+GIB = 1 << 30
+PINNED_BYTES = 1 << 16
+"""From which size on copies from the device go to pinned memory."""
+
+
+class CudaDevice:
+    """One device of this process."""
+
+    def __init__(self, name: str, cupy: Any, memory: int | None = None) -> None:
+        self.name, self._cupy = name, cupy
+        self.kernels = CudaKernels(cupy)
+        self.memory = self._limit_memory(memory)
+
+    def _limit_memory(self, wanted: int | None) -> int:
+        """Bytes that arrays may take in all: what was asked for, or what is there."""
+        free, total = self._cupy.cuda.runtime.memGetInfo()
+        if wanted is None:
+            return int(total)
+        if not 0 < wanted <= free:
+            raise DeviceError(
+                f"{self.name} has {free / GIB:.1f} of {total / GIB:.1f} GiB free, {wanted / GIB:.1f} GiB were asked "
+                f"for: give less by --device-memory, or end what else runs there"
+            )
+        self._cupy.get_default_memory_pool().set_limit(size=wanted)
+        return wanted
+
+    def put(self, x: Array) -> Array:
+        with self.guard():
+            made: Array = self._cupy.asarray(x)  # one that is there stays where it is
+            return made
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        made: Array = self._cupy.empty(shape, dtype)
+        return made
+
+    def get(self, x: Array) -> Array:
+        source: Any = x
+        if x.nbytes < PINNED_BYTES:
+            small: Array = source.get()
+            return small
+        # Pages that stay where they are take copies at several times the speed; CuPy keeps them for the next.
+        pages = self._cupy.cuda.alloc_pinned_memory(x.nbytes)
+        target: Array = np.frombuffer(pages, x.dtype, x.size).reshape(x.shape)
+        source.get(out=target)
+        return target
+
+    def wait(self) -> None:
+        """Until everything that was launched so far is done: for measurements."""
+        self._cupy.cuda.runtime.deviceSynchronize()
+
+    def expand(self, keys: Array, offsets: Array, starts: Array, counts: Array, bits: Array, size: int) -> Array:
+        return self.kernels.expand(keys, offsets, starts, counts, bits, size)
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """Around what may not fit: an error that says what to do."""
+        try:
+            yield
+        except MemoryError as error:
+            raise DeviceError(
+                f"the {self.memory / GIB:.1f} GiB of {self.name} do not suffice ({error}): take smaller batches, "
+                f"prepare fewer rows ahead, or give more by --device-memory"
+            ) from None
+
+
+def open_device(name: str, memory: int | None = None) -> CudaDevice | None:
+    """The device of this process, ready for use; None for `cpu`, this machine. `memory` is the most it may take."""
+    if name == "cpu":
+        return None
+    index = _number(name)
+    for device in DEVICES.values():
+        if isinstance(device, CudaDevice):
+            if device.name != name:
+                raise InputError(f"this process uses {device.name}: one of {name} is another process")
+            return device
+    _show_only(index)
+    cupy = _import_cupy()
+    found = _count(cupy)
+    if not found:
+        raise DeviceError(f"there is no device {name}: `nvidia-smi -L` lists those of this machine; or use cpu")
+    if found > 1:
+        raise DeviceError(f"CUDA was begun before {name} was asked for: set CUDA_VISIBLE_DEVICES={index}, use cuda:0")
+    opened = CudaDevice(name, cupy, memory)
+    register(cupy.ndarray, opened)
+    return opened
+
+
+def check_device(name: str, memory: int | None = None) -> None:
+    """Refuse a device that is not there, or has less memory; nothing is begun on it."""
+    index, cupy = _number(name), _import_cupy()
+    found = _count(cupy)
+    if index >= found:
+        raise DeviceError(f"there is no device {name}: this machine has {found}, which `nvidia-smi -L` lists")
+    total = int(cupy.cuda.runtime.getDeviceProperties(index)["totalGlobalMem"])
+    if memory is not None and not 0 < memory <= total:
+        raise DeviceError(f"{name} has {total / GIB:.1f} GiB, {memory / GIB:.1f} GiB cannot be taken of it")
+
+
+def _number(name: str) -> int:
+    match = re.fullmatch(r"cuda:(\d{1,3})", name)
+    if match is None:
+        raise InputError(f"a device is cpu, cuda:0, cuda:1 and so on, not {name!r}")
+    return int(match[1])
+
+
+def _count(cupy: Any) -> int:
+    """Devices that this process can see."""
+    try:
+        return int(cupy.cuda.runtime.getDeviceCount())
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise DeviceError(f"no CUDA device can be used: {error}. Install a driver, or use cpu") from None
+
+
+def _show_only(index: int) -> None:
+    """Hide all devices but one from this process, which has not looked for any yet."""
+    shown = os.environ.get("CUDA_VISIBLE_DEVICES")
+    known = shown.split(",") if shown else []
+    if known and index >= len(known):
+        raise DeviceError(f"CUDA_VISIBLE_DEVICES={shown} shows {len(known)} devices, cuda:{index} is none of them")
+    os.environ["CUDA_VISIBLE_DEVICES"] = known[index] if known else str(index)
+
+
+def _import_cupy() -> Any:
+    module = os.environ.get("HDCOS_CUPY", "cupy")
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise DeviceError(f"a CUDA device needs {error.name}: pip install 'hdcos[gpu]'") from None

@@ -1,0 +1,125 @@
+"""Where arrays lie: in the memory of this machine, or in that of a device whose kernels are called for them.
+
+A device has arrays of a type of its own. They follow NumPy's protocols, so protocols are written once: operators and
+`np` functions dispatch, kernels look at what they are given, and nothing mixes both memories silently. Arrays change
+sides at few places: packed bytes are always of this machine (`pack`, `unpack`), seeds are expanded where the words are
+wanted, rows and parameters are put, results are fetched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from hdcos.ring.types import Array
+
+_NESTED = (tuple, list)
+
+
+class Device(Protocol):
+    """What computes in memory of its own."""
+
+    name: str
+    kernels: Any
+    """Functions by the names and with the arguments of `reference`, for arrays of this device."""
+
+    def put(self, x: Array) -> Array:
+        """A copy of an array of this machine on the device; one that is there already as it is."""
+        ...
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """Room on the device."""
+        ...
+
+    def get(self, x: Array) -> Array:
+        """A copy in the memory of this machine."""
+        ...
+
+    def expand(self, keys: Array, offsets: Array, starts: Array, counts: Array, bits: Array, size: int) -> Array:
+        """`size` bytes on the device, into which the streams of keys were expanded; see `offline.shares`."""
+        ...
+
+    def guard(self) -> AbstractContextManager[None]:
+        """Around what may not fit: DeviceError then, which says what to do."""
+        ...
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a process computes: `cpu` or a device by its name, and the most bytes that it may take of its memory."""
+
+    name: str = "cpu"
+    memory: int | None = None
+
+    def check(self) -> None:
+        """Refuse a device that is not there, or has less memory, without using it."""
+        if self.name != "cpu":
+            from hdcos.ring.cuda import check_device
+
+            check_device(self.name, self.memory)
+
+    def open(self) -> Device | None:
+        """The device, ready for use; None for this machine."""
+        if self.name == "cpu":
+            return None
+        from hdcos.ring.cuda import open_device
+
+        return open_device(self.name, self.memory)
+
+
+CPU = Place()
+DEVICES: dict[type, Device] = {}
+"""By the type of their arrays: a process has one of a type."""
+
+
+def register(kind: type, device: Device) -> None:
+    """Have kernels called by a device for arrays of a type."""
+    DEVICES[kind] = device
+
+
+def device_of(x: Any) -> Device | None:
+    """The device that an array lies on; None for this machine."""
+    return DEVICES.get(type(x))
+
+
+def find_device(arguments: Iterable[Any]) -> Device | None:
+    """The device of the first array that is on one, among arguments or in the tuples and lists among them."""
+    for x in arguments:
+        device = find_device(x) if isinstance(x, _NESTED) else DEVICES.get(type(x))
+        if device is not None:
+            return device
+    return None
+
+
+def beside(x: Array, like: Any) -> Array:
+    """An array in the memory that another one lies in."""
+    device = DEVICES.get(type(like))
+    return x if device is None else device.put(x)
+
+
+def to_host(x: Array) -> Array:
+    """An array in the memory of this machine."""
+    device = DEVICES.get(type(x))
+    return x if device is None else device.get(x)
+
+
+def contiguous(x: Array) -> Array:
+    """The array itself if it is C-contiguous, else a copy that is."""
+    return x if x.flags.c_contiguous else x.copy()
+
+
+def empty_beside(shape: tuple[int, ...], like: Any) -> Array:
+    """Room for values of the type of another array, in the memory that it lies in."""
+    device = DEVICES.get(type(like))
+    return np.empty(shape, like.dtype) if device is None else device.empty(shape, like.dtype)
+
+
+def zeros_beside(shape: tuple[int, ...], like: Any) -> Array:
+    """Zeros of the type of another array, in the memory that it lies in."""
+    made = empty_beside(shape, like)
+    made.fill(0)
+    return made

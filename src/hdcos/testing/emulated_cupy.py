@@ -1,0 +1,259 @@
+"""Stands in for CuPy where there is no CUDA device: HDCOS_CUPY=hdcos.testing.emulated_cupy.
+
+Arrays are as strict as CuPy's: NumPy never converts them silently, and operations that mix them with arrays of the host
+raise TypeError. Kernels are the CUDA sources themselves, compiled by the C++ compiler of this machine with a header
+that runs the threads of a block as fibres. So a whole cluster can be tried, bit for bit; what it cannot show is speed,
+and faults that only many threads at once have.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import subprocess
+import threading
+import weakref
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+HEADER = Path(__file__).with_name("cuda_emulation.h")
+DISPATCHED = {
+    np.concatenate, np.split, np.stack, np.repeat, np.pad, np.may_share_memory, np.take_along_axis, np.where, np.shape,
+    np.moveaxis, np.broadcast_to, np.lib.stride_tricks.sliding_window_view, np.sum, np.array_equal,
+}  # fmt: skip
+"""Functions of NumPy that CuPy has too; a protocol that takes another fails here before it fails there."""
+SCALARS = (bool, int, float, np.generic)
+
+
+class ndarray(NDArrayOperatorsMixin):  # noqa: N801  as CuPy has it
+    """An array that lies on the device, or so everybody must believe."""
+
+    __array_priority__ = 100
+
+    def __init__(self, host: np.ndarray[Any, Any], base: ndarray | None = None) -> None:
+        self._host, self.base = host, base
+
+    shape = property(lambda self: self._host.shape)
+    dtype = property(lambda self: self._host.dtype)
+    ndim = property(lambda self: self._host.ndim)
+    size = property(lambda self: self._host.size)
+    nbytes = property(lambda self: self._host.nbytes)
+    itemsize = property(lambda self: self._host.itemsize)
+    flags = property(lambda self: self._host.flags)
+    T = property(lambda self: self._wrap(self._host.T))
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()`")
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        out = options.pop("out", ())
+        places = inputs[1:2] if method == "at" else ()  # places of the host are put on the device, as in an index
+        for x in (*inputs, *out):
+            if not isinstance(x, (ndarray, np.ndarray, *SCALARS)):
+                return NotImplemented
+            if isinstance(x, np.ndarray) and not any(x is place for place in places):
+                raise TypeError(f"Unsupported type {type(x)}")
+        if out:
+            options["out"] = tuple(_unwrap(x) for x in out)
+        made = getattr(ufunc, method)(*(x if any(x is p for p in places) else _unwrap(x) for x in inputs), **options)
+        return out[0] if out else _wrap(made)
+
+    def __array_function__(self, function: Any, types: Any, arguments: Any, options: Any) -> Any:
+        if function not in DISPATCHED:
+            return NotImplemented
+        return _wrap(function(*_unwrap(arguments), **_unwrap(options)))
+
+    def _wrap(self, host: Any) -> Any:
+        """A result, which keeps the memory alive that it may be a view of."""
+        base = self if self.base is None else self.base
+        host = np.asarray(host)
+        return ndarray(host, base if np.may_share_memory(host, self._host) else None)
+
+    def __len__(self) -> int:
+        return len(self._host)
+
+    def __iter__(self) -> Any:
+        return (self[i] for i in range(len(self)))
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._wrap(self._host[_as_key(key)])
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._host[_as_key(key)] = _unwrap(value)
+
+    def __repr__(self) -> str:
+        return f"emulated_cupy.ndarray({self.shape}, {self.dtype})"
+
+    def astype(self, dtype: Any, copy: bool = True) -> Any:
+        return self if not copy and self.dtype == dtype else self._wrap(self._host.astype(dtype))
+
+    def reshape(self, *shape: Any) -> Any:
+        return self._wrap(self._host.reshape(*shape))
+
+    def ravel(self) -> Any:
+        return self._wrap(self._host.ravel())
+
+    def transpose(self, *axes: Any) -> Any:
+        return self._wrap(self._host.transpose(*axes))
+
+    def view(self, dtype: Any) -> Any:
+        return self._wrap(self._host.view(dtype))
+
+    def copy(self) -> Any:
+        return ndarray(self._host.copy())
+
+    def sum(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+        return self._wrap(self._host.sum(axis=axis, dtype=dtype, keepdims=keepdims))
+
+    def repeat(self, times: Any, axis: int | None = None) -> Any:
+        return self._wrap(self._host.repeat(times, axis))
+
+    def fill(self, value: Any) -> None:
+        self._host.fill(value)
+
+    def get(self, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
+        if out is None:
+            return self._host.copy()
+        out[...] = self._host
+        return out
+
+
+def _unwrap(x: Any) -> Any:
+    """What NumPy computes with in place of arguments; no array of the host among them."""
+    if isinstance(x, ndarray):
+        return x._host
+    if isinstance(x, np.ndarray):
+        raise TypeError(f"Unsupported type {type(x)}")
+    if isinstance(x, list | tuple):
+        return type(x)(_unwrap(part) for part in x)
+    return {name: _unwrap(part) for name, part in x.items()} if isinstance(x, dict) else x
+
+
+def _wrap(x: Any) -> Any:
+    if isinstance(x, np.ndarray | np.generic):
+        return ndarray(np.asarray(x))
+    return type(x)(_wrap(part) for part in x) if isinstance(x, list | tuple) else x
+
+
+def _as_key(key: Any) -> Any:
+    """An index: arrays of either side may say which elements."""
+    if isinstance(key, tuple):
+        return tuple(_as_key(part) for part in key)
+    return key._host if isinstance(key, ndarray) else key
+
+
+def asarray(x: Any, dtype: Any = None) -> ndarray:
+    """A copy on the device."""
+    if isinstance(x, ndarray):
+        return x
+    host = np.array(x, dtype)
+    _pool.take(host)
+    return ndarray(host)
+
+
+def empty(shape: Any, dtype: Any = np.float64) -> ndarray:
+    host = np.empty(shape, dtype)
+    _pool.take(host)
+    host.view(np.uint8 if host.ndim else host.dtype)[...] = 0xA5  # what was never written shows
+    return ndarray(host)
+
+
+def zeros(shape: Any, dtype: Any = np.float64) -> ndarray:
+    made = empty(shape, dtype)
+    made.fill(0)
+    return made
+
+
+class _Pool:
+    """Counts what arrays take that were made here, and refuses what does not fit."""
+
+    def __init__(self) -> None:
+        self._limit, self._used, self._lock = 1 << 62, 0, threading.Lock()
+
+    def set_limit(self, size: int) -> None:
+        self._limit = size
+
+    def take(self, host: np.ndarray[Any, Any]) -> None:
+        with self._lock:
+            if self._used + host.nbytes > self._limit:
+                raise MemoryError(f"out of memory allocating {host.nbytes} bytes")
+            self._used += host.nbytes
+        weakref.finalize(host, self._give_back, host.nbytes)
+
+    def _give_back(self, size: int) -> None:
+        self._used -= size
+
+
+_pool = _Pool()
+
+
+def get_default_memory_pool() -> _Pool:
+    return _pool
+
+
+cuda = SimpleNamespace(
+    alloc_pinned_memory=bytearray,
+    Device=lambda: SimpleNamespace(attributes={"MultiProcessorCount": 2}),
+    runtime=SimpleNamespace(
+        getDeviceCount=lambda: 1,
+        getDeviceProperties=lambda index: {"totalGlobalMem": 1 << 34},
+        memGetInfo=lambda: (1 << 33, 1 << 34),
+        deviceSynchronize=lambda: None,
+        CUDARuntimeError=RuntimeError,
+    ),
+)
+
+_emulating = threading.Lock()
+"""The fibres of one kernel at a time."""
+
+
+class RawModule:
+    """Kernels from their source."""
+
+    def __init__(self, code: str, options: tuple[str, ...] = ()) -> None:
+        self._library = ctypes.CDLL(str(_compile(code, options)))
+
+    def get_function(self, name: str) -> Any:
+        address = ctypes.cast(getattr(self._library, name), ctypes.c_void_p)
+
+        def launch(grid: tuple[int, ...], block: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
+            words = (ctypes.c_uint64 * len(arguments))(*map(_as_word, arguments))
+            sides = (ctypes.c_uint(side) for side in (*grid, 1, 1)[:3])
+            with _emulating:
+                divided = self._library.emulate(address, words, len(arguments), *sides, ctypes.c_uint(block[0]))
+            if divided:
+                raise RuntimeError(f"threads of a block of {name} disagree about a barrier")
+
+        return launch
+
+
+def _as_word(x: Any) -> int:
+    if isinstance(x, ndarray):
+        if not x.flags.c_contiguous:
+            raise TypeError("a kernel takes contiguous arrays")
+        return int(x._host.ctypes.data)
+    if not isinstance(x, np.uint64):
+        raise TypeError(f"a kernel takes arrays and words of 64 bits, not {type(x)}")
+    return int(x)
+
+
+def _compile(code: str, options: tuple[str, ...]) -> Path:
+    """The library of a source; kept from one process to the next."""
+    whole = f'#include "{HEADER}"\n{code}'
+    name = hashlib.sha256((HEADER.read_text() + whole).encode()).hexdigest()[:24]
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hdcos" / "emulation"
+    folder.mkdir(parents=True, exist_ok=True)
+    library = folder / f"{name}.so"
+    if not library.exists():
+        source, made = folder / f"{name}.{os.getpid()}.cpp", folder / f"{name}.{os.getpid()}.so"
+        source.write_text(whole)
+        flags = [*options, "-O2", "-U_FORTIFY_SOURCE", "-shared", "-fPIC", "-w", "-o", str(made)]
+        subprocess.run([os.environ.get("CXX", "c++"), *flags, str(source)], check=True)
+        made.rename(library)
+        source.unlink()
+    return library

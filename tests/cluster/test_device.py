@@ -1,0 +1,51 @@
+"""Whole clusters whose parties and dealer compute on a device, which is emulated: see hdcos.testing.emulated_cupy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hdcos
+from hdcos import nn
+from hdcos.errors import DeviceError, InputError
+
+
+@pytest.fixture(autouse=True)
+def emulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HDCOS_CUPY", "hdcos.testing.emulated_cupy")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+@pytest.mark.parametrize("dealer", [True, False])
+def test_a_cluster_predicts_on_a_device(dealer: bool) -> None:
+    model = nn.models.mlp([12, 16, 16, 3], "cos", "hadamard", seed=1)
+    x = np.random.default_rng(0).uniform(-1, 1, (5, 12))
+    with hdcos.local(dealer=dealer, device="cuda:0") as cluster:
+        private = cluster.share(model)
+        np.testing.assert_allclose(private.predict(x), model(x), atol=0.02)
+        if dealer:
+            assert (private.predict(x, output="label") == model(x).argmax(1)).mean() >= 0.8
+
+
+def test_a_cluster_trains_on_a_device() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, (64, 12))
+    y = (x[:, 0] > 0).astype(np.int64)
+    model = nn.models.mlp([12, 16, 16, 1], "cos", "hadamard", seed=1)
+    settings = {"epochs": 3, "batch_size": 16, "lr": 0.1, "momentum": 0.5, "seed": 3, "progress": False}
+    trained = []
+    for device in ("cpu", "cuda:0"):
+        with hdcos.local(device=device) as cluster:
+            trained.append(cluster.fit(model, x, y, **settings).reveal())
+    here, there = (each(x) for each in trained)
+    assert np.abs(here - model(x)).max() > 0.1
+    np.testing.assert_allclose(there, here, atol=0.05)
+
+
+def test_what_cannot_be_had_is_named() -> None:
+    with pytest.raises(InputError, match="cuda:0"), hdcos.local(device="tpu"):
+        pass
+    with pytest.raises(DeviceError, match="this machine has 1"), hdcos.local(device="cuda:7"):
+        pass
+    with pytest.raises(DeviceError, match="has 16"), hdcos.local(device="cuda:0", device_memory=1 << 50):
+        pass

@@ -1,0 +1,72 @@
+"""On a real CUDA device: kernels, whole computations and clusters, bit for bit those of processors. `make test-gpu`.
+
+compute-sanitizer --tool memcheck|racecheck python -m pytest tests/gpu -k kernel
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hdcos
+from golden.cases import measured
+from golden.test_golden import CASES, GOLDEN
+from hdcos import nn
+from hdcos.errors import DeviceError
+from hdcos.offline.material import Field, Slot
+from hdcos.offline.shares import FieldShares
+from hdcos.ring.cuda import open_device
+from hdcos.ring.device import to_host
+from hdcos.testing.cuda_cases import calls, compare
+from hdcos.testing.pair import computing_on
+
+WORDS = int(os.environ.get("HDCOS_GPU_WORDS", 10**6))
+"""Fewer under a sanitizer."""
+
+
+@pytest.fixture(scope="module")
+def device() -> Any:
+    try:
+        return open_device("cuda:0")
+    except DeviceError as error:
+        pytest.skip(f"no CUDA device: {error}")
+
+
+def test_every_kernel_has_the_words_of_the_reference(device: Any) -> None:
+    different: dict[str, int] = {}
+    for name, arguments in calls(WORDS):
+        different[name] = different.get(name, 0) + compare(device, name, arguments)
+    assert not any(different.values()), different
+
+
+def test_kernel_of_key_streams_has_those_of_the_processor(device: Any) -> None:
+    bits = (1, 8, 13, 16, 26, 32, 40, 64)
+    slots = [Slot(place, 1, Field("x", (WORDS // 8,), width)) for place, width in enumerate(bits)]
+    here, there = (FieldShares(bytes(range(32)), slots, where) for where in (None, device))
+    for mine, theirs in zip(here.expand(5, 2), there.expand(5, 2), strict=True):
+        np.testing.assert_array_equal(mine, to_host(theirs))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_messages_are_those_of_processors(name: str, device: Any) -> None:
+    with computing_on(device, device, device):
+        assert measured(name, CASES[name]) == GOLDEN[name]
+
+
+@pytest.mark.parametrize("name", ["infer lenet5 masked", "step lenet5"])
+def test_a_device_works_with_a_processor(name: str, device: Any) -> None:
+    with computing_on(device, None):
+        assert measured(name, CASES[name]) == GOLDEN[name]
+
+
+def test_a_cluster_predicts_and_trains(device: Any) -> None:
+    model = nn.models.mlp([12, 16, 16, 1], "cos", "hadamard", seed=1)
+    x = np.random.default_rng(0).uniform(-1, 1, (64, 12))
+    with hdcos.local(device="cuda:0") as cluster:
+        np.testing.assert_allclose(cluster.share(model).predict(x), model(x), atol=0.02)
+        y = (x[:, 0] > 0).astype(np.int64)
+        trained = cluster.fit(model, x, y, epochs=2, batch_size=16, lr=0.1, progress=False).reveal()
+    assert np.abs(trained(x) - model(x)).max() > 0.05
