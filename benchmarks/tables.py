@@ -320,6 +320,7 @@ BLOCKS = {
     "peers_brief": lambda: peers(brief=True),
     "activations": activations,
     "core": lambda: proof("core"),
+    "gpu": lambda: proof("gpu"),
     "inference": lambda: proof("inference"),
     "training": lambda: proof("training"),
     "learning": lambda: proof("accuracy"),
