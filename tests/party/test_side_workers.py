@@ -83,9 +83,9 @@ def test_batches_and_steps_are_spread_over_all_pairs_and_outlive_kills(nodes) ->
             each.result()
     assert max(errors) < 0.02
     assert len(killed) == 2
+    await_that(lambda: max(worker["starts"] for worker in there.workers(0)) > 1)
     await_that(lambda: there.all_up(2))
     assert all(sum(worker["rows"] for worker in there.workers(rank)) > 0 for rank in (0, 1))
-    assert max(worker["starts"] for worker in there.workers(0)) > 1
 
     with ThreadPoolExecutor(1) as pool:
         kills = [pool.submit(kill_in_training, there)]

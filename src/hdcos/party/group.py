@@ -88,7 +88,8 @@ class Group:
         try:
             yield
         except BaseException as error:
-            self._lose(error)
+            if self.size > 1:  # all trainings of workers that are alone have the same group
+                self._lose(error)
             raise
 
     def _lose(self, error: BaseException) -> None:
