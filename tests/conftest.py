@@ -1,7 +1,10 @@
 """What all tests share: machines that run them are slow at times, which is no failure of an example."""
 
 import signal
+from collections.abc import Iterator
+from typing import Any
 
+import pytest
 from hypothesis import settings
 
 # In the background of a shell interrupts are ignored, and every process that tests start would ignore them too.
@@ -10,3 +13,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A CUDA device that is emulated; tests/gpu has a real one."""
+    from hdcos.ring.cuda import open_device
+    from hdcos.ring.device import DEVICES
+
+    monkeypatch.setenv("HDCOS_CUPY", "hdcos.testing.emulated_cupy")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    yield open_device("cuda:0")
+    DEVICES.clear()

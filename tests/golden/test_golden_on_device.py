@@ -5,15 +5,12 @@ The device is emulated: its kernels are the CUDA sources, and its arrays refuse 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from golden.cases import measured
 from golden.test_golden import CASES, GOLDEN
-from hdcos.ring.cuda import open_device
-from hdcos.ring.device import DEVICES
 from hdcos.testing.pair import computing_on
 
 
@@ -28,11 +25,3 @@ def test_messages_are_those_of_this_machine(name: str, device: Any) -> None:
 def test_a_device_works_with_a_processor(name: str, places: tuple[int, ...], device: Any) -> None:
     with computing_on(*(device if place in places else None for place in range(3))):
         assert measured(name, CASES[name]) == GOLDEN[name]
-
-
-@pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.setenv("HDCOS_CUPY", "hdcos.testing.emulated_cupy")
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    yield open_device("cuda:0")
-    DEVICES.clear()

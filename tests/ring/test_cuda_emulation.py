@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from hdcos.ring.cuda import device as cuda_device
 from hdcos.ring.cuda import open_device
 from hdcos.ring.cuda.kernels import DEPTH, SEGMENT, TILE
 from hdcos.ring.cuda.sources import files, kernels_of, source
-from hdcos.ring.device import DEVICES, beside, device_of, to_host
+from hdcos.ring.device import beside, device_of, to_host
 from hdcos.testing.cuda_cases import Draw, calls, compare
 
 SIZE = 600
@@ -108,11 +107,3 @@ def test_what_does_not_fit_is_named(device: Any, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(emulated_cupy._pool, "_limit", emulated_cupy._pool._used + 100)
     with pytest.raises(DeviceError, match="smaller batches"):
         device.put(np.zeros(1000, np.uint64))
-
-
-@pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.setenv("HDCOS_CUPY", "hdcos.testing.emulated_cupy")
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    yield open_device("cuda:0")
-    DEVICES.clear()
