@@ -22,6 +22,7 @@ from hdcos.ring.cuda import open_device
 from hdcos.ring.device import to_host
 from hdcos.testing.cuda_cases import calls, compare
 from hdcos.testing.pair import computing_on
+from repeated_steps import MODELS, steps
 
 WORDS = int(os.environ.get("HDCOS_GPU_WORDS", 10**6))
 """Fewer under a sanitizer."""
@@ -60,6 +61,19 @@ def test_messages_are_those_of_processors(name: str, device: Any) -> None:
 def test_a_device_works_with_a_processor(name: str, device: Any) -> None:
     with computing_on(device, None):
         assert measured(name, CASES[name]) == GOLDEN[name]
+
+
+@pytest.mark.parametrize("loss", ["logistic", "softmax"])
+@pytest.mark.parametrize("name", MODELS)
+def test_repeated_steps_are_those_of_processors(name: str, loss: str, device: Any) -> None:
+    there, runs = steps(name, device, count=5, loss=loss)
+    assert steps(name, None, count=5, loss=loss)[0] == there
+    assert all(run._recording is not None and run._recording.complete is (name != "relu") for run in runs)
+
+
+@pytest.mark.parametrize("options", [{"momentum": 0.9}, {"weighted": True}], ids=["momentum", "weighted"])
+def test_with_momentum_and_weighted_rows(options: dict[str, Any], device: Any) -> None:
+    assert steps("dense", None, count=5, **options)[0] == steps("dense", device, count=5, **options)[0]
 
 
 def test_a_cluster_predicts_and_trains(device: Any) -> None:

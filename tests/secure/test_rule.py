@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hdcos.errors import InputError
-from hdcos.secure.training.rule import BEFORE, MEAN_BITS, Rule, apply, changes, first_averaged, mean
+from hdcos.secure.training.rule import BEFORE, MEAN_BITS, Rule, Step, apply, changes, first_averaged, mean
 from hdcos.sharing import Share
 
 
@@ -32,18 +32,18 @@ def test_small_and_zero_are_allowed() -> None:
 
 @pytest.mark.parametrize("value", [1 / 16, 0.3, 1.0, 2.5, 1000.7])
 def test_an_integer_factor_is_the_value_in_the_mean(value) -> None:
-    factors = [Rule(0.1, number=number).integer(value, "w") for number in range(1000)]
+    factors = [Rule(0.1, number=number).dither(value) for number in range(1000)]
     assert set(factors) <= {math.floor(value), math.ceil(value)}
     assert sum(factors) == math.floor(1000 * value)
 
 
 def test_what_would_be_lost_is_refused_and_the_least_rate_is_told() -> None:
     with pytest.raises(InputError, match=r"0\.1 is too small for 0\.bias.*smallest it can take is 0\.2"):
-        Rule(0.1).integer(1 / 32, "0.bias")
+        Rule(0.1).check_factor(1 / 32, "0.bias")
     with pytest.raises(InputError, match=r"too small for layer 3.*smallest it can take is 0\.4"):
         Rule(0.1).on_cosine(32.0, 24, 3)
     with pytest.raises(InputError, match="too small"):
-        Rule(0.1).integer(1 / 16.1, "w")
+        Rule(0.1).check_factor(1 / 16.1, "w")
     with pytest.raises(InputError, match="too small"):
         Rule(0.1).on_cosine(127.9, 24, 3)
 
@@ -65,7 +65,9 @@ def moved_by(rule: Rule, before: int = 0, factor: float = 1.0) -> tuple[int, dic
     """By how much w = 2**20 * 8 moves when its step is 5, its copy is 8 and its copy of one step ago `before`."""
     state = {"w": share(8 << 20), "w" + BEFORE: share(before, scale=0)}
     copies = {"w": share(8, scale=0)}
-    after = apply(state, rule, changes(state, rule, {"w": np.array([5], np.uint64)}, copies, {"w": factor}), copies)
+    after = apply(
+        state, rule, changes(state, rule, {"w": Step(np.array([5], np.uint64))}, copies, {"w": factor}), copies
+    )
     return int(after["w"].words.view(np.int64)[0]) - (8 << 20), after
 
 
@@ -125,9 +127,9 @@ def test_a_mean_is_the_sum_over_their_number(count: int) -> None:
 
 def test_rounded_copies_count_at_the_scale_of_their_parameter() -> None:
     state, copies = {"w": Share(np.zeros(1, np.uint64), 20)}, {"w": Share(np.full(1, 5, np.uint64), 16)}
-    added = changes(state, Rule(1.0, decay=0.5), {"w": np.zeros(1, np.uint64)}, copies, {"w": 1.0})
+    added = changes(state, Rule(1.0, decay=0.5), {"w": Step(np.zeros(1, np.uint64))}, copies, {"w": 1.0})
     assert added["w"].view(np.int64).tolist() == [-5 * 2**3]
 
 
 def test_steps_are_numbered_from_zero() -> None:
-    assert Rule(0.1).integer(0.5, "w") == Rule(0.1, number=0).integer(0.5, "w") != Rule(0.1, number=1).integer(0.5, "w")
+    assert Rule(0.1).dither(0.5) == Rule(0.1, number=0).dither(0.5) != Rule(0.1, number=1).dither(0.5)

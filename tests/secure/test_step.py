@@ -14,7 +14,7 @@ from hdcos.protocol.plan import blank_share, plan
 from hdcos.ring import decode, encode
 from hdcos.secure.training import Rule, sgd_step, training_plan
 from hdcos.secure.training.plan import INPUT_SCALE
-from hdcos.secure.training.rule import apply, changes
+from hdcos.secure.training.rule import Step, apply, changes
 from hdcos.sharing import Share, join
 from hdcos.testing.pair import share_pair, simulate
 from hdcos.testing.plaintext import Counter, run_plaintext
@@ -474,7 +474,7 @@ def test_a_rate_that_would_be_lost_in_rounding_is_refused() -> None:
 
 
 def test_a_coarse_rate_is_exact_in_the_mean() -> None:
-    factors = [Rule(0.1, number=number).integer(5.18, "w") for number in range(1000)]
+    factors = [Rule(0.1, number=number).dither(5.18) for number in range(1000)]
     assert set(factors) == {5, 6}
     assert sum(factors) == 5180
 
@@ -493,7 +493,7 @@ def test_a_small_decay_is_exact_in_the_mean() -> None:
     """Rate times decay is a fraction of a unit of a bias's scale: it must not be rounded away."""
     scale, rate, decay, steps = 36, 0.01, 1e-4, 2000
     state = {"b": Share(encode(np.array([1.0, -1.0]), scale), scale)}
-    nothing = {"b": np.zeros(2, np.uint64)}
+    nothing = {"b": Step(np.zeros(2, np.uint64))}
     for number in range(steps):
         copies = {"b": Share(encode(decode(state["b"].words, scale), 18), 18)}
         rule = Rule(rate, 0.0, decay, rate, number)

@@ -26,7 +26,7 @@ import numpy as np
 
 from hdcos.errors import InputError
 from hdcos.ring import Array, Blank, conv2d, matmul
-from hdcos.ring.device import contiguous, zeros_beside
+from hdcos.ring.device import constant_beside, contiguous, zeros_beside
 
 Shape = tuple[int, ...]
 
@@ -124,7 +124,7 @@ def circulant(weight: Array, inputs: int, outputs: int) -> Array:
     index = _places(inputs, outputs, weight.shape[0])
     if isinstance(weight, Blank):
         return Blank(index.shape)
-    matrix: Array = weight[index]
+    matrix: Array = weight[constant_beside(index, weight)]
     return matrix
 
 
@@ -169,7 +169,7 @@ def _circulant_weight(self: Bilinear, x: Array, g: Array) -> Matrices:
         if isinstance(y, Blank):
             return Blank((n,))
         total = zeros_beside((n,), y)
-        np.add.at(total, _places(inputs, outputs, n), y)
+        np.add.at(total, constant_beside(_places(inputs, outputs, n), total), y)
         return total
 
     return Matrices(transpose(x, 1, 0), g, back)

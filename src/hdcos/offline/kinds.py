@@ -17,7 +17,7 @@ from hdcos.errors import InputError
 from hdcos.offline.bilinear import Bilinear
 from hdcos.offline.material import Field, Kind, Ranges, Reference, Shape, Values, Work, check_pool
 from hdcos.ring import Array, dither, spread, table_phase, trig_words
-from hdcos.ring.device import beside
+from hdcos.ring.device import constant_beside
 from hdcos.ring.trig import SPLIT_SCALE
 
 RING_BITS = 64
@@ -121,7 +121,7 @@ def find_angles(mask: Array, phase_bits: int, harmonics: tuple[int, ...]) -> tup
     turn = mask.dtype.type((1 << phase_bits) - 1)
     r = (mask.dtype.type(0) - mask) & turn
     if harmonics != (1,):
-        r = (r[..., None] * beside(np.array(harmonics).astype(mask.dtype), mask)) & turn
+        r = (r[..., None] * constant_beside(np.array(harmonics).astype(mask.dtype), mask)) & turn
     return table_phase(r, phase_bits)
 
 

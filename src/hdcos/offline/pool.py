@@ -118,6 +118,8 @@ class MaterialPool:
         for position, mine in enumerate(fields):
             precompute = self.precomputes.get(position)
             positions.append(precompute(mine, positions.__getitem__) if precompute else mine)
+        if self._device is not None:  # others than this thread will compute with it
+            self._device.settle()
         with self._changed:
             self._store(positions, executions)
             self._filled += executions
@@ -283,6 +285,10 @@ class Allocation:
         """The fields of a position that was not taken yet, if they lie in one piece."""
         (piece,) = self._pieces
         return piece[position]
+
+    def twin(self, positions: list[Fields]) -> Allocation:
+        """The same, of fields that lie somewhere else."""
+        return Allocation(self._plan, self._executions, [positions], self._precomputed, self.device)
 
     def finish(self) -> None:
         """Check that nothing was left over."""

@@ -21,7 +21,7 @@ from hdcos.offline.kinds import RING_BITS, ring_words
 from hdcos.offline.material import Field, Kind, Ranges, Reference, Shape, Sharing, Values, Work, check_range
 from hdcos.ring import Array, compact_dtype, dcf_words, modulo, sign_blocks, sign_products
 from hdcos.ring.comparison import KEY_BITS, TABLE_BITS, dcf_levels
-from hdcos.ring.device import beside
+from hdcos.ring.device import constant_beside
 
 MOST_CLASSES = 1 << 10
 _AES_WORK = 64
@@ -85,7 +85,7 @@ class SignTables(Sign):
             block = modulo(point >> np.uint64(left), width)
             made[f"table{j}"] = (np.uint64(1) << block) - np.uint64(1)
         top = (point >> np.uint64(self.bits - 1)) << np.uint64(len(sign_products(len(widths))))
-        return {**made, "products": top | beside(_products_of(len(widths)), top)[uniform["mask"]]}
+        return {**made, "products": top | constant_beside(_products_of(len(widths)), top)[uniform["mask"]]}
 
 
 @cache
@@ -246,5 +246,5 @@ class CountTable(Kind):
 
     def derive(self, uniform: Values, *referred: Values) -> Values:
         place = modulo(ring_words(uniform["mask"]) + np.uint64(self.count), self.bits)
-        each = beside(np.arange(1 << self.bits, dtype=np.uint64), place)
+        each = constant_beside(np.arange(1 << self.bits, dtype=np.uint64), place)
         return {"table": (place[..., None] == each).astype(np.uint64)}

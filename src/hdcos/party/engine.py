@@ -26,7 +26,7 @@ from hdcos.party.group import Gather, gather_nobody
 from hdcos.party.patience import MATERIAL
 from hdcos.protocol.party import Party
 from hdcos.protocol.plan import Planned
-from hdcos.protocol.rounds import Rounds, run
+from hdcos.protocol.rounds import Rounds, Talk, packed, talk
 from hdcos.ring.device import to_host
 from hdcos.sharing import Share
 
@@ -152,14 +152,19 @@ class Engine:
 
     def run(self, agreed: bytes, program: Rounds[T], allocations: Sequence[Allocation]) -> T:
         """Run a program with the peer, inside an `attempt`; both must mean the same by `agreed`."""
+        result = self.talk(agreed, packed(program))
+        for allocation in allocations:
+            allocation.finish()
+        return result
+
+    def talk(self, agreed: bytes, conversation: Talk[T]) -> T:
+        """The same for a program whose messages are packed, and which sees to its material itself."""
         peer = self.peer
         peer.context = int.from_bytes(agreed[:8], "little")
         started = perf_counter()
         with self._room():
-            result = run(program, peer)
+            result = talk(conversation, peer)
         self.online_s += perf_counter() - started
-        for allocation in allocations:
-            allocation.finish()
         return result
 
     def _room(self) -> AbstractContextManager[None]:

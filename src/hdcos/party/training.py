@@ -6,7 +6,7 @@ import hashlib
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 from typing import Any, Self
 
@@ -26,6 +26,8 @@ from hdcos.party.group import Group
 from hdcos.party.opened import check_shares
 from hdcos.protocol.party import Party
 from hdcos.protocol.plan import Planned, blank_share, plan
+from hdcos.protocol.repeated import Repeated
+from hdcos.protocol.rounds import Rounds
 from hdcos.ring import Array
 from hdcos.ring.device import to_host
 from hdcos.secure import CompiledNetwork
@@ -33,9 +35,9 @@ from hdcos.secure.training import Rule, TrainingPlan, training_plan
 from hdcos.secure.training.augment import Augment
 from hdcos.secure.training.convert import to_inference
 from hdcos.secure.training.plan import INPUT_SCALE, WEIGHT_SCALE
-from hdcos.secure.training.rule import BEFORE, BEST, SUM, apply, first_averaged, mean
+from hdcos.secure.training.rule import BEFORE, BEST, SUM, Step, apply, changes, first_averaged, mean
 from hdcos.secure.training.shuffle import Epoch, block_rows
-from hdcos.secure.training.step import sgd_step, step_changes
+from hdcos.secure.training.step import sgd_step, take_step
 from hdcos.secure.training.weights import RowWeights
 from hdcos.sharing import Share
 
@@ -43,6 +45,10 @@ AHEAD_BYTES = 1 << 26
 MOST_AHEAD = 32
 REMEMBERED = 100
 """Epochs whose times are kept."""
+ROWS, BEHIND = " rows", " behind rows"
+"""Among the words of a step, which have the names of parameters."""
+Moves = tuple[dict[str, Step], Mapping[str, Share]]
+"""What a step moves each parameter by, and rounded copies of these where the rule needs them."""
 PATIENCE_S = 60.0
 """How long a job waits for a client that asked to see the model of each epoch: loading and predictions included."""
 
@@ -111,6 +117,7 @@ class Training:
     checkpoints: Checkpoints | None = None
     every: int = 0
     pool: MaterialPool = field(init=False)
+    repeated: Repeated[Moves] = field(init=False, repr=False)
     sums: dict[str, Share] = field(default_factory=dict, repr=False)
     """Of the parameters that are part of the mean so far."""
     drawn: tuple[Epoch, Array | None] | None = field(default=None, repr=False)
@@ -168,6 +175,7 @@ class Training:
         planned = self._plan_step(rate)
         limits.check(planned.material)
         self.pool = self.engine.open(self.scope, planned, singly=True)
+        self.repeated = Repeated(self.engine.device)
 
     def use_checkpoints(self, checkpoints: Checkpoints, every: int, resume: int | None) -> None:
         """Write checkpoints to a folder, and go on from one if asked; of several workers the first one does."""
@@ -250,25 +258,29 @@ class Training:
             rows, moves = self.rows(self.step)
             with self.group.telling(), engine.attempt("online"):
                 allocation = pool.begin(1, execution, engine.material_s)
-                party = Party(engine.rank, allocation)
-                x, targets, weights = self._take(party, rows, moves)
-                state = {name: engine.place(share) for name, share in self.state.items()}
-                program = step_changes(party, self.plan, state, x, targets, rule, weights)
-                made, copied = engine.run(self._agreed(execution, rows, moves, rule), program, [allocation])
-                added = {name: to_host(words) for name, words in made.items()}
-                copies = {name: engine.fetch(share) for name, share in copied.items()}
+                words = {tensor.name: self.state[tensor.name].words for tensor in self.plan.tensors}
+                body, known = partial(self._step, replace(rule, number=0)), repr(replace(rule, number=0))
+                program = self.repeated.run(known, engine.rank, body, words | self._take(rows, moves), allocation)
+                made, copies = engine.talk(self._agreed(execution, rows, moves, rule), program)
+            added = changes(self.state, rule, made, copies, self.plan.rate_factors)
             self._keep_step(apply(self.state, rule, self.group.add(added), copies), rule)
         self.group.require()
 
-    def _take(self, party: Party, rows: Array, moves: Array | None) -> tuple[Share, Share, Share | None]:
-        """These rows, their targets and their weights if they have some, wherever the data set lies."""
+    def _step(self, rule: Rule, party: Party, words: Mapping[str, Array]) -> Rounds[Moves]:
+        """A step of this worker, of words that lie where the party computes."""
+        tensors = (tensor.name for tensor in self.plan.tensors)
+        state = {name: replace(self.state[name], words=words[name]) for name in tensors}
+        targets, weights = self.settings.weights.take(party, words[BEHIND], self.plan.outputs)
+        x = Share(words[ROWS], INPUT_SCALE)
+        return take_step(party, self.plan, state, x, targets.raised(self.plan.target_scale), rule, weights)
+
+    def _take(self, rows: Array, moves: Array | None) -> dict[str, Array]:
+        """These rows, and what the data set has behind their features, wherever it lies."""
         words, features = self.data.rows.take(rows), self.data.features
         x = np.ascontiguousarray(words[:, :features])
         if self.augment is not None and moves is not None:
             x = self.augment.move(x, moves)
-        behind = party.place(np.ascontiguousarray(words[:, features:]))
-        targets, weights = self.settings.weights.take(party, behind, self.plan.outputs)
-        return Share(party.place(x), INPUT_SCALE), targets.raised(self.plan.target_scale), weights
+        return {ROWS: x, BEHIND: np.ascontiguousarray(words[:, features:])}
 
     def _agreed(self, execution: int, rows: Array, moves: Array | None, rule: Rule) -> bytes:
         """What both parties must mean by a step: which material, which rows and how moved, which numbers."""

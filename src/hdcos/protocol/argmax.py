@@ -34,7 +34,7 @@ from hdcos.protocol.relu import chosen, times_bit
 from hdcos.protocol.rounds import Price, Rounds, together
 from hdcos.protocol.sign import BITS, DROP, TABLES, check_bits, masked_sign, open_bit, sign_bit
 from hdcos.ring import Array, matmul, packed_size, pick
-from hdcos.ring.device import beside
+from hdcos.ring.device import constant_beside
 from hdcos.sharing import Public, Share
 
 MOST_AT_ONCE = 32
@@ -76,17 +76,17 @@ def _wins(classes: int) -> Array:
 def _by_counts(party: Party, v: Share, bits: int, way: str) -> Rounds[Share]:
     """All pairs in one batch, then the class that won against all others."""
     rows, classes = v.shape
-    left, right = _pairs(classes)
+    left, right = (constant_beside(each, v.words) for each in _pairs(classes))
     difference = Share(v.words[:, left] - v.words[:, right], v.scale, v.bits)
     count_bits, ring = label_bits(classes) - 1, label_bits(classes)
     won = (yield from masked_sign(party, difference, bits, way, count_bits)).share(party)
     # 1 - b for each of the h < i: i times one in all.
-    count = Share(matmul(won.words, beside(_wins(classes), won.words)), 0, count_bits)
+    count = Share(matmul(won.words, constant_beside(_wins(classes), won.words)), 0, count_bits)
     count = count + party.constant(Public(np.arange(classes, dtype=np.uint64)))
     mask, table = party.take(CountTable((classes,), count_bits, classes - 1, ring), rows)
     D = yield from party.open(count, mask, 0, count_bits, periodic=True)
     winner = pick(table, D).astype(np.uint64, copy=False)
-    places = beside(np.arange(classes, dtype=np.uint64), winner)
+    places = constant_beside(np.arange(classes, dtype=np.uint64), winner)
     return Share((winner * places).sum(axis=1, dtype=np.uint64), 0, ring)
 
 

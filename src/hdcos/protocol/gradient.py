@@ -34,6 +34,7 @@ from hdcos.protocol.lifted import LiftedRows
 from hdcos.protocol.opening import Masked, lift_parts
 from hdcos.protocol.party import Party
 from hdcos.ring import Array, HadamardGradient, Opening, hadamard_back, lifted_times
+from hdcos.ring.device import constant_beside
 from hdcos.sharing import Share
 
 Factor = tuple[int, int]
@@ -84,7 +85,7 @@ class FusedGradient:
     def _term(self, term: int, E: Array, t: Array) -> tuple[Array, Array]:
         """What one term adds to the gradient by y', and the step of its weight."""
         phase, weight = self.phase, self.weight.terms()[term].opened
-        places = np.arange(phase.d.shape[1]) ^ term
+        places = constant_beside(np.arange(phase.d.shape[1]) ^ term, E)
         E, t = E[:, places], t[:, places]
 
         def times(factor: Array, m_factor: Array, b_factor: Array) -> Array:

@@ -46,7 +46,7 @@ from hdcos.ring import (
     table_phase,
     walsh_hadamard,
 )
-from hdcos.ring.device import empty_beside
+from hdcos.ring.device import constant_beside, empty_beside
 from hdcos.ring.types import Pool
 from hdcos.sharing import Share
 
@@ -132,7 +132,7 @@ def transformed(x: Share, size: int, outputs: int, more: Sequence[Share] = ()) -
         padded[..., :width] = x.words
         padded[..., width:] = 0
         for term, other in enumerate(more, 1):
-            padded[..., np.arange(width) ^ term] += other.words
+            padded[..., constant_beside(np.arange(width) ^ term, padded)] += other.words
         made = walsh_hadamard(padded, padded)
     else:
         made = walsh_hadamard(x.words)

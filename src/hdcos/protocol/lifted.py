@@ -30,6 +30,7 @@ from hdcos.protocol.opening import Masked, lift_parts, open_shifted
 from hdcos.protocol.party import Openable, Party
 from hdcos.protocol.rounds import Rounds
 from hdcos.ring import Array, compact_dtype, lifted_product, lifted_sums, lifted_times
+from hdcos.ring.device import constant_beside
 from hdcos.sharing import Share
 
 
@@ -72,7 +73,7 @@ class Lifted:
         """P_t x (see nn.hadamard): what the gradient of a transform's input is to one term. Local."""
         if not term:
             return self
-        places = np.arange(self.D.shape[-1]) ^ term
+        places = constant_beside(np.arange(self.D.shape[-1]) ^ term, self.D)
         return replace(self, D=self.D[:, places], m=self.m[:, places], b=self.b[:, places], term=term)
 
     def share(self, party: Party) -> Share:

@@ -115,7 +115,8 @@ class Party:
     def constant(self, public: Public) -> Share:
         """A public value as a share: party 0 holds it, party 1 holds zero."""
         words = public.words if self.rank == 0 else np.zeros((), np.uint64)
-        return Share(self.place(words), public.scale)
+        device = self.source.device
+        return Share(words if device is None else device.constant(words), public.scale)
 
     def place(self, words: Array) -> Array:
         """Words where this party computes: beside its material."""

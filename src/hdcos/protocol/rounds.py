@@ -2,7 +2,7 @@
 
 A *round* is one simultaneous exchange. `yield` is the only way to talk, so a reader counts rounds by counting
 yields; `yield from` composes in sequence and `together` runs protocols side by side in the same rounds. A protocol
-writes its price beside itself, which tests compare with the plan and the meter. `run` is the only place where rounds
+writes its price beside itself, which tests compare with the plan and the meter. `talk` is the only place where rounds
 become messages.
 """
 
@@ -111,22 +111,48 @@ def cut_reply(sizes: Iterable[int], payload: Array) -> Reply:
     return tuple(parts)
 
 
-def run(protocol: Rounds[T], link: Link) -> T:
-    """Drive a protocol to its result over a link, one exchange per round; local work is booked on its next step."""
-    step, started = "local", perf_counter()
+@dataclass(frozen=True, eq=False)
+class Packed:
+    """What a round sends as it travels: the bytes of each part, and the step that each is booked on."""
 
-    def exchange(message: Message) -> Reply:
-        nonlocal step, started
+    buffers: list[Array] = field(repr=False)
+    steps: list[tuple[str, int]]
+
+
+Talk = Generator[Packed, Array, T]
+"""A protocol whose messages are packed: it is resumed with the peer's payload."""
+
+
+def packed(protocol: Rounds[T]) -> Talk[T]:
+    """A protocol whose parts are packed as they leave, and cut as they come."""
+
+    def send(message: Message) -> Talk[Reply]:
         buffers = pack_parts(message)
         steps = [(part.step or "round", buffer.nbytes) for part, buffer in zip(message, buffers, strict=True)]
-        step = steps[0][0]
-        reply = cut_reply((size for _, size in steps), link.exchange(buffers, steps, perf_counter() - started))
-        started = perf_counter()
-        return reply
+        return cut_reply((size for _, size in steps), (yield Packed(buffers, steps)))
 
-    result = drive(protocol, exchange)
+    return relay(protocol, send)
+
+
+def talk(conversation: Talk[T], link: Link) -> T:
+    """Have a conversation over a link, one exchange per round; local work is booked on its next step."""
+    step, started = "local", perf_counter()
+
+    def exchange(message: Packed) -> Array:
+        nonlocal step, started
+        step = message.steps[0][0]
+        payload = link.exchange(message.buffers, message.steps, perf_counter() - started)
+        started = perf_counter()
+        return payload
+
+    result = drive(conversation, exchange)
     link.meter.record_work(step, perf_counter() - started)
     return result
+
+
+def run(protocol: Rounds[T], link: Link) -> T:
+    """Drive a protocol to its result over a link."""
+    return talk(packed(protocol), link)
 
 
 @dataclass(frozen=True)

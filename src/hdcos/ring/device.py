@@ -8,7 +8,7 @@ wanted, rows and parameters are put, results are fetched.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -31,6 +31,10 @@ class Device(Protocol):
         """A copy of an array of this machine on the device; one that is there already as it is."""
         ...
 
+    def constant(self, x: Array) -> Array:
+        """The same for public words that are wanted again and again: put once, never written."""
+        ...
+
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """Room on the device."""
         ...
@@ -45,6 +49,53 @@ class Device(Protocol):
 
     def guard(self) -> AbstractContextManager[None]:
         """Around what may not fit: DeviceError then, which says what to do."""
+        ...
+
+    def settle(self) -> None:
+        """Wait until what this thread launched is done, so that other threads may use it."""
+        ...
+
+    def recorder(self) -> Recorder:
+        """Records work of this device, for it to be repeated."""
+        ...
+
+
+class Recorder(Protocol):
+    """Work of a device that is recorded in segments, each of which is repeated by one launch.
+
+    A repetition computes with the same memory, which nobody else is given while the recorder lives: what it reads is
+    put where the recorded work read it, and what it makes is fetched from where that lay.
+    """
+
+    complete: bool
+    """Whether everything was recorded: not where a segment had words of the device fetched, or put there."""
+
+    def segment(self) -> AbstractContextManager[None]:
+        """Record what this thread launches in here; it is done when the context is left."""
+        ...
+
+    def repeat(self, number: int) -> None:
+        """Do what a segment did, and wait until it is done."""
+        ...
+
+    def twin(self, x: Array) -> Array:
+        """Room on the device for words like these, for as long as the recorder lives."""
+        ...
+
+    def room(self, size: int) -> Array:
+        """Bytes of this machine that copies to and from the device are recorded with."""
+        ...
+
+    def copy(self, pairs: Iterable[tuple[Array, Array]]) -> None:
+        """Copy arrays of the device into others, (target, source); not recorded."""
+        ...
+
+    def upload(self, target: Array, source: Array) -> None:
+        """Copy what lies in a `room` to the device; recorded in a segment."""
+        ...
+
+    def download(self, target: Array, source: Array) -> None:
+        """Copy an array of the device into a `room`; recorded in a segment."""
         ...
 
 
@@ -101,6 +152,12 @@ def beside(x: Array, like: Any) -> Array:
     return x if device is None else device.put(x)
 
 
+def constant_beside(x: Array, like: Any) -> Array:
+    """Public words, always the same ones, in the memory that an array lies in. Never what is drawn or secret."""
+    device = DEVICES.get(type(like))
+    return x if device is None else device.constant(x)
+
+
 def to_host(x: Array) -> Array:
     """An array in the memory of this machine."""
     device = DEVICES.get(type(x))
@@ -116,6 +173,18 @@ def empty_beside(shape: tuple[int, ...], like: Any) -> Array:
     """Room for values of the type of another array, in the memory that it lies in."""
     device = DEVICES.get(type(like))
     return np.empty(shape, like.dtype) if device is None else device.empty(shape, like.dtype)
+
+
+def join_flat(arrays: Sequence[Array]) -> Array:
+    """The words of all arrays, one behind the other, in the memory that the first lies in."""
+    if type(arrays[0]) is np.ndarray:
+        return np.concatenate([x.ravel() for x in arrays])
+    # Devices have a list of addresses copied for a concatenation, which cannot be recorded.
+    made, start = empty_beside((sum(x.size for x in arrays),), arrays[0]), 0
+    for x in arrays:
+        made[start : start + x.size] = x.reshape(-1)
+        start += x.size
+    return made
 
 
 def zeros_beside(shape: tuple[int, ...], like: Any) -> Array:

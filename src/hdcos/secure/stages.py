@@ -26,7 +26,7 @@ from hdcos.protocol.masked import Masked
 from hdcos.protocol.party import Party
 from hdcos.protocol.rounds import Rounds
 from hdcos.ring import Array, decode, encode, matmul
-from hdcos.ring.device import beside
+from hdcos.ring.device import constant_beside
 from hdcos.sharing import Share
 
 Value = Masked | Share | HadamardCosine
@@ -100,17 +100,19 @@ class Projection:
         return cls(columns, values.astype(np.int64).astype(np.uint64), PHD_FRACTION_BITS)
 
     def __call__(self, x: Share) -> Share:
-        values = beside(self.values, x.words)
-        total = x.words[..., self.columns[:, 0]] * values[:, 0]
+        columns, values = (constant_beside(known, x.words) for known in (self.columns, self.values))
+        total = x.words[..., columns[:, 0]] * values[:, 0]
         for entry in range(1, self.columns.shape[1]):
-            total = total + x.words[..., self.columns[:, entry]] * values[:, entry]
+            total = total + x.words[..., columns[:, entry]] * values[:, entry]
         return Share(total, x.scale + self.scale, x.bits)
 
     def adjoint(self, gradient: Share, size: int) -> Share:
         """The gradient before the matrix from that behind it."""
         matrix = np.zeros((len(self.columns), size), np.uint64)
         np.put_along_axis(matrix, self.columns, self.values, axis=1)
-        return Share(matmul(gradient.words, beside(matrix, gradient.words)), gradient.scale + self.scale, gradient.bits)
+        return Share(
+            matmul(gradient.words, constant_beside(matrix, gradient.words)), gradient.scale + self.scale, gradient.bits
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -361,7 +363,8 @@ def window_pixels(x: Array, window: int, step: int, around: int, edge: bool) -> 
     """
     sides = x.shape[2:]
     if edge and around:
-        rows, columns = (np.clip(np.arange(-around, side + around), 0, side - 1) for side in sides)
+        places = (np.clip(np.arange(-around, side + around), 0, side - 1) for side in sides)
+        rows, columns = (constant_beside(each, x) for each in places)
         x = x[:, :, rows][:, :, :, columns]
     elif around:
         padded = hadamard.empty((*x.shape[:2], *(side + 2 * around for side in sides)), x)
@@ -410,6 +413,6 @@ class Project(Stage):
     def run(self, party: Party, value: Value, parameters: Parameters) -> Value:
         x = as_share(party, value)
         mixed = hadamard.transformed(
-            Share(x.words * beside(self.signs, x.words), x.scale, x.bits), self.size, self.size
+            Share(x.words * constant_beside(self.signs, x.words), x.scale, x.bits), self.size, self.size
         )
         return Share(mixed.words[..., self.kept], x.scale, x.bits)

@@ -21,7 +21,7 @@ import numpy as np
 
 from hdcos.errors import InputError
 from hdcos.ring import Array, Opening, encode, modulo, round_open
-from hdcos.ring.device import beside
+from hdcos.ring.device import beside, constant_beside
 from hdcos.sharing.prg import Stream, derive, fresh_seed
 
 RING_BITS = 64
@@ -75,7 +75,7 @@ class Share:
 
     def __mul__(self, public: Public | int) -> Share:
         if isinstance(public, Public):
-            return Share(self.words * beside(public.words, self.words), self.scale + public.scale, self.bits)
+            return Share(self.words * constant_beside(public.words, self.words), self.scale + public.scale, self.bits)
         if isinstance(public, int | np.integer):
             return Share(self.words * ring_word(int(public)), self.scale, self.bits)
         if isinstance(public, Share):

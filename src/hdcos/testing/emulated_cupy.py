@@ -14,6 +14,9 @@ import os
 import subprocess
 import threading
 import weakref
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +31,57 @@ DISPATCHED = {
 }  # fmt: skip
 """Functions of NumPy that CuPy has too; a protocol that takes another fails here before it fails there."""
 SCALARS = (bool, int, float, np.generic)
+_here = threading.local()
+"""`tape`: what this thread's stream captures, if it does."""
+
+
+def _tape() -> list[Callable[[], Any]] | None:
+    return getattr(_here, "tape", None)
+
+
+def _do(work: Callable[[], Any]) -> None:
+    """Change something on the device: now, or when the graph that is captured runs."""
+    tape = _tape()
+    if tape is None:
+        work()
+    else:
+        tape.append(work)
+
+
+def _compute(work: Callable[[], Any], *sources: Any) -> Any:
+    """What a computation makes: new memory, whose words a captured one has when its graph has run; or a view."""
+    made, tape = work(), _tape()
+    if tape is None or any(_shares(made, x) for x in sources):
+        return made
+    targets = made if isinstance(made, list | tuple) else (np.asarray(made),)
+
+    def again() -> None:
+        new = work()
+        for target, words in zip(targets, new if isinstance(new, list | tuple) else (new,), strict=True):
+            target[...] = words
+
+    for target in targets:
+        _spoil(target)
+    tape.append(again)
+    return made if isinstance(made, list | tuple) else targets[0]
+
+
+def _shares(made: Any, source: Any) -> bool:
+    if isinstance(source, list | tuple):
+        return any(_shares(made, x) for x in source)
+    if isinstance(made, list | tuple):
+        return any(_shares(x, source) for x in made)
+    return isinstance(source, np.ndarray) and np.may_share_memory(np.asarray(made), source)
+
+
+def _spoil(host: np.ndarray[Any, Any]) -> None:
+    """What was never written shows."""
+    host[...] = np.frombuffer(bytes([0xA5]) * host.itemsize, host.dtype)[0]
+
+
+def _refuse_capturing(what: str) -> None:
+    if _tape() is not None:
+        raise RuntimeError(f"{what}: operation not permitted when stream is capturing")
 
 
 class ndarray(NDArrayOperatorsMixin):  # noqa: N801  as CuPy has it
@@ -60,13 +114,25 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801  as CuPy has it
                 raise TypeError(f"Unsupported type {type(x)}")
         if out:
             options["out"] = tuple(_unwrap(x) for x in out)
-        made = getattr(ufunc, method)(*(x if any(x is p for p in places) else _unwrap(x) for x in inputs), **options)
-        return out[0] if out else _wrap(made)
+        if places and isinstance(places[0], np.ndarray):
+            _refuse_capturing("places of the host")
+        known = [x._host if isinstance(x, ndarray) else x for x in inputs]
+        work = partial(getattr(ufunc, method), *known, **options)
+        if out or method == "at":
+            _do(work)
+            return out[0] if out else None
+        return _wrap(_compute(work))
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, options: Any) -> Any:
         if function not in DISPATCHED:
             return NotImplemented
-        return _wrap(function(*_unwrap(arguments), **_unwrap(options)))
+        if function in (np.concatenate, np.stack) and len(arguments[0]) > 8:
+            _refuse_capturing("a list of addresses")  # of more than eight arrays CuPy copies one to the device
+        known, named = _unwrap(arguments), _unwrap(options)
+        return _wrap(_compute(lambda: function(*known, **named), *known))
+
+    def _made(self, work: Callable[[], Any]) -> Any:
+        return self._wrap(_compute(work, self._host))
 
     def _wrap(self, host: Any) -> Any:
         """A result, which keeps the memory alive that it may be a view of."""
@@ -81,22 +147,24 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801  as CuPy has it
         return (self[i] for i in range(len(self)))
 
     def __getitem__(self, key: Any) -> Any:
-        return self._wrap(self._host[_as_key(key)])
+        known = _as_key(key)
+        return self._made(lambda: self._host[known])
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        self._host[_as_key(key)] = _unwrap(value)
+        known, words = _as_key(key), _unwrap(value)
+        _do(lambda: self._host.__setitem__(known, words))
 
     def __repr__(self) -> str:
         return f"emulated_cupy.ndarray({self.shape}, {self.dtype})"
 
     def astype(self, dtype: Any, copy: bool = True) -> Any:
-        return self if not copy and self.dtype == dtype else self._wrap(self._host.astype(dtype))
+        return self if not copy and self.dtype == dtype else self._made(lambda: self._host.astype(dtype))
 
     def reshape(self, *shape: Any) -> Any:
-        return self._wrap(self._host.reshape(*shape))
+        return self._made(lambda: self._host.reshape(*shape))
 
     def ravel(self) -> Any:
-        return self._wrap(self._host.ravel())
+        return self._made(self._host.ravel)
 
     def transpose(self, *axes: Any) -> Any:
         return self._wrap(self._host.transpose(*axes))
@@ -105,22 +173,87 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801  as CuPy has it
         return self._wrap(self._host.view(dtype))
 
     def copy(self) -> Any:
-        return ndarray(self._host.copy())
+        return self._made(self._host.copy)
 
     def sum(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-        return self._wrap(self._host.sum(axis=axis, dtype=dtype, keepdims=keepdims))
+        return self._made(lambda: self._host.sum(axis=axis, dtype=dtype, keepdims=keepdims))
 
     def repeat(self, times: Any, axis: int | None = None) -> Any:
-        return self._wrap(self._host.repeat(times, axis))
+        return self._made(lambda: self._host.repeat(times, axis))
 
     def fill(self, value: Any) -> None:
-        self._host.fill(value)
+        _do(lambda: self._host.fill(value))
+
+    @property
+    def data(self) -> _Memory:
+        return _Memory(self._host)
 
     def get(self, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
+        _refuse_capturing("a copy to the host")
         if out is None:
             return self._host.copy()
         out[...] = self._host
         return out
+
+
+class _Memory:
+    """Where an array lies, for copies that a stream does in its turn."""
+
+    def __init__(self, host: np.ndarray[Any, Any]) -> None:
+        self._host = host
+
+    def _bytes(self, size: int) -> Any:
+        return self._host.reshape(-1).view(np.uint8)[:size]
+
+    def copy_from_device_async(self, source: _Memory, size: int, stream: Stream) -> None:
+        _do(lambda: self._bytes(size).__setitem__(..., source._bytes(size)))
+
+    @property
+    def ptr(self) -> int:
+        """Whoever copies from or to an address keeps what lies there."""
+        if (tape := _tape()) is not None:
+            tape.append(partial(id, self._host))
+        return int(self._host.ctypes.data)
+
+
+def _copy(target: int, source: int, size: int, direction: int, stream: int) -> None:
+    _do(lambda: ctypes.memmove(target, source, size))
+
+
+class Stream:
+    """Does everything at once, except what it captures."""
+
+    def __init__(self, non_blocking: bool = False) -> None:
+        self.non_blocking, self.ptr = non_blocking, 1
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if _tape() is not None:
+            raise RuntimeError("a stream is left while it captures")
+
+    def begin_capture(self) -> None:
+        _refuse_capturing("a capture")
+        _here.tape = []
+
+    def end_capture(self) -> Graph:
+        graph, _here.tape = Graph(_here.tape), None
+        return graph
+
+    def synchronize(self) -> None:
+        _refuse_capturing("waiting")
+
+
+class Graph:
+    """What was captured."""
+
+    def __init__(self, work: list[Callable[[], Any]]) -> None:
+        self._work = work
+
+    def launch(self, stream: Stream) -> None:
+        for each in self._work:
+            each()
 
 
 def _unwrap(x: Any) -> Any:
@@ -142,6 +275,8 @@ def _wrap(x: Any) -> Any:
 
 def _as_key(key: Any) -> Any:
     """An index: arrays of either side may say which elements."""
+    if isinstance(key, list | np.ndarray):
+        _refuse_capturing("places of the host")
     if isinstance(key, tuple):
         return tuple(_as_key(part) for part in key)
     return key._host if isinstance(key, ndarray) else key
@@ -151,6 +286,7 @@ def asarray(x: Any, dtype: Any = None) -> ndarray:
     """A copy on the device."""
     if isinstance(x, ndarray):
         return x
+    _refuse_capturing("a copy from the host")
     host = np.array(x, dtype)
     _pool.take(host)
     return ndarray(host)
@@ -159,7 +295,7 @@ def asarray(x: Any, dtype: Any = None) -> ndarray:
 def empty(shape: Any, dtype: Any = np.float64) -> ndarray:
     host = np.empty(shape, dtype)
     _pool.take(host)
-    host.view(np.uint8 if host.ndim else host.dtype)[...] = 0xA5  # what was never written shows
+    _spoil(host)
     return ndarray(host)
 
 
@@ -177,6 +313,11 @@ class _Pool:
 
     def set_limit(self, size: int) -> None:
         self._limit = size
+
+    def used_bytes(self) -> int:
+        return self._used
+
+    malloc = None
 
     def take(self, host: np.ndarray[Any, Any]) -> None:
         with self._lock:
@@ -198,12 +339,19 @@ def get_default_memory_pool() -> _Pool:
 
 cuda = SimpleNamespace(
     alloc_pinned_memory=bytearray,
+    Stream=Stream,
+    get_current_stream=Stream,
+    MemoryPool=_Pool,
+    using_allocator=nullcontext,
     Device=lambda: SimpleNamespace(attributes={"MultiProcessorCount": 2}),
     runtime=SimpleNamespace(
         getDeviceCount=lambda: 1,
         getDeviceProperties=lambda index: {"totalGlobalMem": 1 << 34},
         memGetInfo=lambda: (1 << 33, 1 << 34),
         deviceSynchronize=lambda: None,
+        memcpyAsync=_copy,
+        memcpyHostToDevice=1,
+        memcpyDeviceToHost=2,
         CUDARuntimeError=RuntimeError,
     ),
 )
@@ -223,11 +371,15 @@ class RawModule:
 
         def launch(grid: tuple[int, ...], block: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
             words = (ctypes.c_uint64 * len(arguments))(*map(_as_word, arguments))
-            sides = (ctypes.c_uint(side) for side in (*grid, 1, 1)[:3])
-            with _emulating:
-                divided = self._library.emulate(address, words, len(arguments), *sides, ctypes.c_uint(block[0]))
-            if divided:
-                raise RuntimeError(f"threads of a block of {name} disagree about a barrier")
+            sides = [ctypes.c_uint(side) for side in (*grid, 1, 1)[:3]]
+
+            def work(kept: tuple[Any, ...] = arguments) -> None:  # the memory of its arguments
+                with _emulating:
+                    divided = self._library.emulate(address, words, len(arguments), *sides, ctypes.c_uint(block[0]))
+                if divided:
+                    raise RuntimeError(f"threads of a block of {name} disagree about a barrier")
+
+            _do(work)
 
         return launch
 

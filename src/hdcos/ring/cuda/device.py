@@ -17,10 +17,13 @@ import numpy as np
 
 from hdcos.errors import DeviceError, InputError
 from hdcos.ring.cuda.kernels import CudaKernels
+from hdcos.ring.cuda.recorder import CudaRecorder, give_up_recording
 from hdcos.ring.device import DEVICES, register
 from hdcos.ring.types import Array
 
 GIB = 1 << 30
+CONSTANTS = 1024
+"""That are kept on the device at most."""
 PINNED_BYTES = 1 << 16
 """From which size on copies from the device go to pinned memory."""
 
@@ -30,8 +33,9 @@ class CudaDevice:
 
     def __init__(self, name: str, cupy: Any, memory: int | None = None) -> None:
         self.name, self._cupy = name, cupy
-        self.kernels = CudaKernels(cupy)
+        self.kernels = CudaKernels(self, cupy)
         self.memory = self._limit_memory(memory)
+        self._constants: dict[tuple[str, tuple[int, ...], bytes], Array] = {}
 
     def _limit_memory(self, wanted: int | None) -> int:
         """Bytes that arrays may take in all: what was asked for, or what is there."""
@@ -47,15 +51,28 @@ class CudaDevice:
         return wanted
 
     def put(self, x: Array) -> Array:
+        if type(x) in DEVICES:
+            return x
+        give_up_recording()
         with self.guard():
-            made: Array = self._cupy.asarray(x)  # one that is there stays where it is
+            made: Array = self._cupy.asarray(x)
             return made
+
+    def constant(self, x: Array) -> Array:
+        key = x.dtype.str, x.shape, x.tobytes()
+        made = self._constants.get(key)
+        if made is None:
+            if len(self._constants) >= CONSTANTS:
+                self._constants.clear()
+            made = self._constants[key] = self.put(x)
+        return made
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
         made: Array = self._cupy.empty(shape, dtype)
         return made
 
     def get(self, x: Array) -> Array:
+        give_up_recording()
         source: Any = x
         if x.nbytes < PINNED_BYTES:
             small: Array = source.get()
@@ -72,6 +89,13 @@ class CudaDevice:
 
     def expand(self, keys: Array, offsets: Array, starts: Array, counts: Array, bits: Array, size: int) -> Array:
         return self.kernels.expand(keys, offsets, starts, counts, bits, size)
+
+    def settle(self) -> None:
+        self._cupy.cuda.get_current_stream().synchronize()
+
+    def recorder(self) -> CudaRecorder:
+        used = self._cupy.get_default_memory_pool().used_bytes()
+        return CudaRecorder(self._cupy, max(1, self.memory - used))
 
     @contextmanager
     def guard(self) -> Iterator[None]:

@@ -17,7 +17,7 @@ import numpy as np
 from hdcos.ring import trig
 from hdcos.ring.backend import aes_implementation, compact_dtype, implementation
 from hdcos.ring.cuda import sources
-from hdcos.ring.device import contiguous
+from hdcos.ring.device import Device, contiguous, device_of, to_host
 from hdcos.ring.types import Array, HadamardGradient, HadamardLayer, Opening, Pool
 
 THREADS, SEGMENT, TILE, DEPTH = 256, 4096, 64, 16
@@ -30,13 +30,13 @@ NOT_OPENED = Opening(None, 0, 0)
 class CudaKernels:
     """The kernels, for arrays of CuPy, or of a module that stands in for it."""
 
-    def __init__(self, cupy: Any) -> None:
-        self._cupy = cupy
+    def __init__(self, device: Device, cupy: Any) -> None:
+        self._device, self._cupy = device, cupy
         self._processors = int(cupy.cuda.Device().attributes["MultiProcessorCount"])
         self.fallbacks: Counter[str] = Counter()
         """How often each kernel of ON_HOST was called."""
         self._function = cache(self._find_function)
-        self._table = cache(lambda bits, scale: cupy.asarray(trig.table(bits, scale)))
+        self._table = cache(lambda bits, scale: device.put(trig.table(bits, scale)))
         self._module = cache(lambda file: cupy.RawModule(code=sources.source(file), options=("-std=c++17",)))
 
     def _find_function(self, name: str) -> Callable[..., None]:
@@ -58,13 +58,10 @@ class CudaKernels:
         self.fallbacks[name] += 1
         chosen = aes_implementation() if name.startswith("dcf") else implementation()
         made = getattr(chosen, name)(*self._fetch(arguments))
-        return tuple(map(self._cupy.asarray, made)) if isinstance(made, tuple) else self._cupy.asarray(made)
+        return tuple(map(self._device.put, made)) if isinstance(made, tuple) else self._device.put(made)
 
     def _fetch(self, arguments: Sequence[Any]) -> list[Any]:
-        return [
-            self._fetch(x) if isinstance(x, list | tuple) else x.get() if isinstance(x, self._cupy.ndarray) else x
-            for x in arguments
-        ]
+        return [self._fetch(x) if isinstance(x, list | tuple) else to_host(x) if device_of(x) else x for x in arguments]
 
     def _launch(self, name: str, grid: tuple[int, ...], *arguments: Any) -> None:
         if prod(grid):
@@ -145,8 +142,7 @@ class CudaKernels:
     def _unpack(self, buffer: Array, others: Array | None, shape: tuple[int, ...], bits: int) -> Array:
         kind, count = compact_dtype(bits), prod(shape)
         out = self._empty(shape, kind)
-        packed = self._cupy.asarray(buffer)
-        self._each("unpack", count, packed, others, out, count, bits, kind.itemsize)
+        self._each("unpack", count, self._device.put(buffer), others, out, count, bits, kind.itemsize)
         return out
 
     # ---- cosines

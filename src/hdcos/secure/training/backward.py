@@ -28,7 +28,7 @@ from hdcos.protocol.masked import product
 from hdcos.protocol.opening import open_masked
 from hdcos.protocol.party import Party
 from hdcos.protocol.rounds import Rounds
-from hdcos.ring import Array, pool_sum, spread
+from hdcos.ring import pool_sum, spread
 from hdcos.secure.activations import FACTOR_BITS, TWO_PI
 from hdcos.secure.stages import settle
 from hdcos.secure.training.comparing import through
@@ -40,9 +40,8 @@ from hdcos.secure.training.plan import (
     FUSED_SLOPE,
     LinearBlock,
 )
-from hdcos.secure.training.rule import Rule
+from hdcos.secure.training.rule import Rule, Step
 from hdcos.sharing import Share
-from hdcos.sharing.share import ring_word
 
 Gradient = Share | FusedGradient
 
@@ -58,10 +57,10 @@ class Backward:
     rows: int
     factors: Mapping[str, float]
     """Of the learning rate, by parameter."""
-    made: dict[str, Array] = field(default_factory=dict)
-    """The step of each parameter, at the parameter's scale."""
+    made: dict[str, Step] = field(default_factory=dict)
+    """That of each parameter."""
 
-    def steps(self, error: Share) -> Rounds[dict[str, Array]]:
+    def steps(self, error: Share) -> Rounds[dict[str, Step]]:
         """Each parameter's step, from the loss's derivative by the network's result."""
         gradient: Gradient = error  # by a block's result, before its activation
         for number in range(len(self.passes) - 1, -1, -1):
@@ -123,7 +122,7 @@ class Backward:
         self._move_bias(block, opened.share(party).sum(0))
         products = [times_trig(party, x, each.before, before.block.pool) for x in moved]
         steps = [x.combine(factor[0], 0, factor[1], block.weight.scale).sum(0).words for x in products]
-        self.made[block.weight.name] = as_rows([pool_sum(words, before.block.pool) for words in steps])
+        self.made[block.weight.name] = Step(as_rows([pool_sum(words, before.block.pool) for words in steps]))
         return self._behind_weight(each, moved)
 
     def _behind_weight(self, each: Pass, moved: list[Lifted]) -> Share:
@@ -139,7 +138,7 @@ class Backward:
         assert gradient.total is not None
         assert gradient.moved is not None
         self._move_bias(block, Share(gradient.total, gradient.x.scale))
-        self.made[block.weight.name] = gradient.moved
+        self.made[block.weight.name] = Step(gradient.moved)
 
     def _move_bias(self, block: LinearBlock, total: Share) -> None:
         """From the sum of the gradients before the transform; with a projection the bias has moved already."""
@@ -194,7 +193,7 @@ class Backward:
         """Note a parameter's step: `factor` times the gradient, summed over the batch, in the parameter's units."""
         rate = self.rule.rate_of(self.factors[name])
         rate *= factor / self.rows * 2.0 ** (self.state[name].scale - gradient.scale)
-        self.made[name] = gradient.words * ring_word(self.rule.integer(rate, name))
+        self.made[name] = Step(gradient.words, self.rule.check_factor(rate, name))
 
 
 def _opening(block: LinearBlock, gradient: Gradient) -> tuple[int, int]:

@@ -19,8 +19,6 @@ from functools import partial
 from math import prod
 from typing import Any, TypeVar
 
-import numpy as np
-
 from hdcos import nn
 from hdcos.nn.activations import SeriesActivation
 from hdcos.offline import Reference
@@ -32,6 +30,7 @@ from hdcos.protocol.opening import open_masked, round_lift
 from hdcos.protocol.party import Party
 from hdcos.protocol.rounds import Rounds, together
 from hdcos.ring import Array, Blank, HadamardLayer, pool_sum
+from hdcos.ring.device import join_flat
 from hdcos.secure.activations import SLOPE_SCALE, activation_stage, cosine_slope, quarter_back
 from hdcos.secure.stages import plus_bias, settle, transform
 from hdcos.secure.training.comparing import Choice, compare
@@ -116,7 +115,7 @@ class Weights:
 def _side_by_side(tensors: list[Array]) -> Array:
     if any(isinstance(tensor, Blank) for tensor in tensors):
         return Blank(sum(tensor.size for tensor in tensors))  # type: ignore[return-value]
-    return np.concatenate([tensor.ravel() for tensor in tensors])
+    return join_flat(tensors)
 
 
 @dataclass

@@ -28,8 +28,8 @@ from hdcos.protocol.masked import Masked, product
 from hdcos.protocol.opening import open_masked
 from hdcos.protocol.party import Party
 from hdcos.protocol.rounds import Rounds
-from hdcos.ring import matmul
-from hdcos.ring.device import beside
+from hdcos.ring import Array, matmul
+from hdcos.ring.device import constant_beside
 from hdcos.secure.stages import settle
 from hdcos.secure.training.plan import LOSS_PHASE_BITS, TARGET_SCALE, TrainingPlan
 from hdcos.sharing import Share
@@ -56,14 +56,15 @@ def error(
 
 def open_pairs(party: Party, targets: Share) -> Rounds[Masked]:
     """t_i + t_j of each pair of classes under a mask, as whole numbers modulo 2**32."""
-    first, second = _pairs(targets.shape[1])
+    first, second = (constant_beside(each, targets.words) for each in _pairs(targets.shape[1]))
     sums = Share(targets.words[:, first] + targets.words[:, second], targets.scale)
     return (yield from open_masked(party, sums, TARGET_SCALE, 32))
 
 
 def _one_against_each(party: Party, logits: Share, targets: Share, pairs: Masked, series: Series) -> Rounds[Share]:
     """With s = sigmoid(z_i - z_j), the pair (i, j) adds v = (t_i + t_j) s - t_i to class i and -v to class j."""
-    first, second = _pairs(logits.shape[1])
+    places = _pairs(logits.shape[1])
+    first, second = (constant_beside(each, logits.words) for each in places)
     differences = Share(logits.words[:, first] - logits.words[:, second], logits.scale, logits.bits)
     s = yield from fourier(party, differences, series, PRECISION)
     S = yield from open_masked(party, s, s.scale - PAIR_SCALE)
@@ -71,10 +72,11 @@ def _one_against_each(party: Party, logits: Share, targets: Share, pairs: Masked
     raised = TARGET_SCALE - weighted.scale
     words = (weighted.words << np.uint64(raised)) - targets.words[:, first]
     signs = np.zeros((len(first), logits.shape[1]), np.int64)
-    signs[range(len(first)), first], signs[range(len(first)), second] = 1, -1
-    return Share(matmul(words, beside(signs.view(np.uint64), words)), TARGET_SCALE, weighted.bits + raised)
+    for place, sign in zip(places, (1, -1), strict=True):
+        signs[np.arange(len(place)), place] = sign
+    return Share(matmul(words, constant_beside(signs.view(np.uint64), words)), TARGET_SCALE, weighted.bits + raised)
 
 
-def _pairs(classes: int) -> tuple[list[int], list[int]]:
+def _pairs(classes: int) -> tuple[Array, Array]:
     first, second = zip(*combinations(range(classes), 2), strict=True)
-    return list(first), list(second)
+    return np.array(first), np.array(second)

@@ -110,9 +110,9 @@ class _Noting(Rule):
 
     least: list[float] = field(default_factory=list)
 
-    def integer(self, value: float, name: str) -> int:
+    def check_factor(self, value: float, name: str) -> float:
         self.least.append(self.rate * LEAST_FACTOR / value)
-        return 1
+        return 1.0
 
     def on_cosine(self, amplitude: float, trig_scale: int, index: int) -> tuple[int, int]:
         self.least.append(self.rate * LEAST_AMPLITUDE / amplitude)

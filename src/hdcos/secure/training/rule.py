@@ -16,13 +16,14 @@ every step, and the sum is divided once, by a public factor.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import floor, frexp, isfinite
 
 from hdcos.checks import check_whole
 from hdcos.errors import InputError
 from hdcos.ring import Array
 from hdcos.sharing import Share
+from hdcos.sharing.share import ring_word
 
 LEAST_FACTOR = 1 / 16
 """Below that a parameter would move in fewer than one of 16 steps."""
@@ -75,11 +76,11 @@ class Rule:
         """The rate of a parameter whose layer asks for a public factor."""
         return self.rate * factor if self.scale_diagonals else self.rate
 
-    def integer(self, value: float, name: str) -> int:
-        """A public integer factor; over many steps its mean is the value, whatever that is."""
+    def check_factor(self, value: float, name: str) -> float:
+        """A public factor that is large enough for a parameter to move."""
         if value < LEAST_FACTOR:
             raise self._too_small(name, LEAST_FACTOR / value)
-        return self.dither(value)
+        return value
 
     def dither(self, value: float) -> int:
         """The integer below or above, such that the mean over many steps is the value."""
@@ -99,17 +100,29 @@ class Rule:
         return round(amplitude * 2.0**extra), trig_scale + extra
 
 
+@dataclass(frozen=True, eq=False)
+class Step:
+    """What a batch moves a parameter by: these words, times a factor that each step rounds in its own way."""
+
+    words: Array = field(repr=False)
+    factor: float | None = None
+
+    def rounded(self, rule: Rule) -> Array:
+        """At the parameter's scale."""
+        return self.words if self.factor is None else self.words * ring_word(rule.dither(self.factor))
+
+
 def changes(
     state: Mapping[str, Share],
     rule: Rule,
-    steps: Mapping[str, Array],
+    steps: Mapping[str, Step],
     copies: Mapping[str, Share],
     factors: Mapping[str, float],
 ) -> dict[str, Array]:
     """What a step adds to each parameter, at its scale. Weight decay follows a parameter's rate."""
     added: dict[str, Array] = {}
     for name, step in steps.items():
-        words = -step
+        words = -step.rounded(rule)
         if rule.inertial and rule.leads:
             copy = copies[name]
             gain = 2.0 ** (state[name].scale - copy.scale)

@@ -29,12 +29,11 @@ from hdcos.protocol.party import Party
 from hdcos.protocol.plan import Planned, blank_share
 from hdcos.protocol.plan import plan as plan_program
 from hdcos.protocol.rounds import Rounds
-from hdcos.ring import Array
 from hdcos.secure.training.backward import Backward
 from hdcos.secure.training.forward import Forward, State
 from hdcos.secure.training.loss import error, open_pairs
 from hdcos.secure.training.plan import INPUT_SCALE, TARGET_SCALE, TrainingPlan, training_plan
-from hdcos.secure.training.rule import Rule, apply, changes
+from hdcos.secure.training.rule import Rule, Step, apply, changes
 from hdcos.secure.training.weights import open_weights, weigh
 from hdcos.sharing import Share
 
@@ -43,14 +42,17 @@ def sgd_step(
     party: Party, plan: TrainingPlan, state: State, x: Share, targets: Share, rule: Rule, weights: Share | None = None
 ) -> Rounds[State]:
     """The parameters after one step on a batch, whose rows may have weights."""
-    added, copies = yield from step_changes(party, plan, state, x, targets, rule, weights)
-    return apply(state, rule, added, copies)
+    steps, copies = yield from take_step(party, plan, state, x, targets, rule, weights)
+    return apply(state, rule, changes(state, rule, steps, copies, plan.rate_factors), copies)
 
 
-def step_changes(
+def take_step(
     party: Party, plan: TrainingPlan, state: State, x: Share, targets: Share, rule: Rule, weights: Share | None = None
-) -> Rounds[tuple[dict[str, Array], State]]:
-    """What a batch, or a part of one, adds to each parameter, and rounded copies of these where the rule needs them."""
+) -> Rounds[tuple[dict[str, Step], State]]:
+    """What a batch, or a part of one, moves each parameter by, and rounded copies of these where the rule needs them.
+
+    Of the rule, all but its number matters here: what a device recorded of one step serves the next.
+    """
     forward = Forward(party, plan, state)
     along = [open_pairs(party, targets)] if plan.loss == "softmax" else []
     along += [] if weights is None else [open_weights(party, weights, plan.outputs)]
@@ -61,8 +63,7 @@ def step_changes(
         gradient = yield from weigh(party, gradient, opened[-1])
     rows = len(x) if rule.batch is None else rule.batch
     steps = yield from Backward(party, forward.passes, state, rule, rows, plan.rate_factors).steps(gradient)
-    copies = forward.copies() if rule.inertial else {}
-    return changes(state, rule, steps, copies, plan.rate_factors), copies
+    return steps, forward.copies() if rule.inertial else {}
 
 
 def plan_step(

@@ -26,8 +26,8 @@ from hdcos.protocol.masked import Masked, product
 from hdcos.protocol.opening import open_masked
 from hdcos.protocol.party import Party
 from hdcos.protocol.rounds import Rounds
-from hdcos.ring import Array, encode
-from hdcos.ring.device import beside, contiguous
+from hdcos.ring import Array, Blank, encode
+from hdcos.ring.device import constant_beside, contiguous
 from hdcos.secure.training.plan import TARGET_SCALE
 from hdcos.sharing import Public, Share
 
@@ -73,14 +73,19 @@ class RowWeights:
         """The weight of each row's class: a public linear function of its targets."""
         known = encode(np.array(self.classes), WEIGHT_BITS)
         if targets.shape[1] > 1:
-            return Share((targets.words * beside(known, targets.words)).sum(1, dtype=np.uint64)[:, None], self.scale)
+            return Share(
+                (targets.words * constant_beside(known, targets.words)).sum(1, dtype=np.uint64)[:, None], self.scale
+            )
         first = party.constant(Public(known[:1] << np.uint64(TARGET_SCALE), self.scale))
         return Share(targets.words * (known[1] - known[0]), self.scale) + first
 
 
 def open_weights(party: Party, weights: Share, outputs: int) -> Rounds[Masked]:
     """Each row's weight under masks, one for every output that it is multiplied with."""
-    repeated = Share(weights.words[:, [0] * outputs], weights.scale, weights.bits)
+    words = weights.words
+    # A device would have the places copied to it, which cannot be recorded.
+    columns = words[:, [0] * outputs] if isinstance(words, Blank) else words.repeat(outputs, 1)
+    repeated = Share(columns, weights.scale, weights.bits)
     return open_masked(party, repeated, weights.scale - WEIGHT_BITS, RING_BITS)
 
 

@@ -1,0 +1,70 @@
+"""Steps that a device records and repeats are word for word those of processors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hdcos.errors import FrameError
+from hdcos.protocol.repeated import Repeated, Round
+from hdcos.protocol.rounds import Packed
+from repeated_steps import MODELS, steps
+
+
+@pytest.mark.parametrize("loss", ["logistic", "softmax"])
+@pytest.mark.parametrize("name", sorted(set(MODELS) - {"relu", "lenet5"}))
+def test_repeated_steps_are_those_of_processors(name: str, loss: str, device: Any) -> None:
+    here, _ = steps(name, None, loss=loss)
+    there, runs = steps(name, device, loss=loss)
+    assert here == there
+    assert len(set(here)) == len(here)
+    assert all(run._recording is not None and run._recording.complete for run in runs)
+
+
+@pytest.mark.parametrize("options", [{"momentum": 0.9}, {"weighted": True}], ids=["momentum", "weighted"])
+def test_with_momentum_and_weighted_rows(options: dict[str, Any], device: Any) -> None:
+    there, runs = steps("dense", device, **options)
+    assert steps("dense", None, **options)[0] == there
+    assert all(run._recording is not None and run._recording.complete for run in runs)
+
+
+def test_what_cannot_be_recorded_runs_as_it_is(device: Any) -> None:
+    """Comparisons are computed by processors, in the middle of a segment."""
+    there, runs = steps("relu", device)
+    assert steps("relu", None)[0] == there
+    assert all(run._recording is not None and not run._recording.complete for run in runs)
+
+
+def test_another_key_is_another_recording(device: Any) -> None:
+    run: Repeated[Any] = Repeated(device)
+    run._key, run._runs, run._recording = "one", 5, "a recording"  # type: ignore[assignment]
+    with pytest.raises(StopIteration):
+        next(run.run("two", 0, lambda party, words: _nothing(words["x"]), {"x": np.ones(2, np.uint64)}, _NoMaterial()))
+    assert run._runs == 1
+    assert run._recording is None
+
+
+def _nothing(x: Any) -> Any:
+    return x
+    yield
+
+
+class _NoMaterial:
+    device = None
+
+    def finish(self) -> None: ...
+
+
+def test_padding_of_answers_is_looked_at() -> None:
+    room = np.zeros(4, np.uint8)
+    made = Round(Packed([room[:2], room[2:]], [("a", 2), ("b", 2)]), np.zeros(4, np.uint8), [(1, 13), (1, 16)])
+    made.heard(np.array([255, 31, 255, 255], np.uint8))
+    assert made.answer.tolist() == [255, 31, 255, 255]
+    with pytest.raises(FrameError, match="padding"):
+        made.heard(np.array([255, 63, 255, 255], np.uint8))
+
+
+def test_models_differ() -> None:
+    assert len({steps(name, None, count=1)[0][0] for name in MODELS}) == len(MODELS)
