@@ -110,3 +110,21 @@ def test_a_plan_without_material_has_executions_too() -> None:
     executions.take([(0, 1), (4, 1)]).finish()
     with pytest.raises(MaterialReused):
         executions.take([(4, 1)])
+
+
+def test_what_a_plan_without_material_handed_out_is_not_kept() -> None:
+    executions = executions_of(2, 3, 4, plan=Plan(()))
+    for number in (0, 2, 1, 8, *range(3, 8)):
+        executions.take([(number, 1)]).finish()
+    assert not executions._blocks
+
+
+def test_executions_beside_a_border_lie_in_one_piece() -> None:
+    """So they need no copy, and can be looked at before they are taken."""
+    executions = executions_of(4, 6)
+    expected = executions.pool.uniform(1, 0, 10)
+    executions.take([(9, 1)])
+    for first in (3, 4):
+        allocation = executions.take([(first, 1)])
+        assert len(allocation.pieces) == 1
+        assert (allocation.peek(1)[0] == expected[first]).all()
