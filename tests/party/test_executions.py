@@ -133,7 +133,7 @@ def test_executions_beside_a_border_lie_in_one_piece() -> None:
 
 
 def test_executions_say_on_which_device_they_lie(device: Any) -> None:
-    """Whoever computes with them puts rows beside them."""
+    """A party puts rows beside its material."""
     allocation = executions_of(4, 6, device=device).take([(3, 2)])
     assert allocation.device is device
     assert device_of(allocation.take(PLAN.needs[0].kind, 4)[0]) is device

@@ -171,7 +171,7 @@ def test_what_cannot_be_answered_is_refused_by_name() -> None:
     assert plan_label(blank_share((1, 3), 50), has_dealer=False) is None
 
 
-def test_labels_are_of_one_to_so_many_classes() -> None:
+def test_labels_are_of_one_to_the_most_classes() -> None:
     for classes in (1, 2, MOST_CLASSES):
         assert plan_label(blank_share((1, classes), 50), has_dealer=True) is not None
     for classes in (0, MOST_CLASSES + 1):
@@ -180,7 +180,7 @@ def test_labels_are_of_one_to_so_many_classes() -> None:
 
 @pytest.mark.parametrize("classes", [1, 2, 10, 33])
 def test_logits_are_compared_over_the_range_that_is_promised_and_no_bit_more(classes: int) -> None:
-    """A comparison of so many bits holds for differences below a quarter of 2**bits, and each bit is paid for."""
+    """A comparison of `bits` bits holds for differences below 2**(bits-2), and each bit is paid for."""
     for scale, bits in ((OUTPUT_SCALE, OUTPUT_SCALE + RANGE_BITS + 3), (50, OUTPUT_SCALE + RANGE_BITS + 3), (53, 24)):
         planned = plan_label(blank_share((1, classes), scale), has_dealer=True)
         compared = {need.kind.bits for need in planned.material.needs if need.kind.name == "sign_keys"}
