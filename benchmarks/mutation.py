@@ -84,7 +84,7 @@ EQUIVALENT = (
         "np.empty(0, np.uint8) if corrections",
         "one that needs some refuses both",
     ),
-    Same("hdcos.offline.pool", ("Lt -> LtE",), "if self._filled < wanted", "what is there is not waited for"),
+    Same("hdcos.offline.pool", ("Lt -> LtE",), "self._filled < wanted <=", "what is there is not waited for"),
     Same("hdcos.offline.pool", ("And -> Or",), "if self._failure is None and", "what failed is not ordered any more"),
     Same("hdcos.offline.pool", ("1 -> 2",), "if self.rank == 1:", "what is sent takes the place of what is expanded"),
     Same("hdcos.offline.pool", ("LShift", "1 -> 2", "26"), "SLAB_BYTES =", "how memory is cut, not what is in it"),

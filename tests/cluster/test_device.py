@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import hdcos
 from hdcos import nn
 from hdcos.errors import DeviceError, InputError
+from tests.serve_nodes import Nodes, command, running_all
 
 
 @pytest.fixture(autouse=True)
@@ -25,6 +28,17 @@ def test_a_cluster_predicts_on_a_device(dealer: bool) -> None:
         np.testing.assert_allclose(private.predict(x), model(x), atol=0.02)
         if dealer:
             assert (private.predict(x, output="label") == model(x).argmax(1)).mean() >= 0.8
+
+
+def test_parties_over_https_predict_on_a_device(tmp_path: Path) -> None:
+    model = nn.models.mlp([12, 16, 16, 3], "cos", "hadamard", seed=1)
+    x = np.random.default_rng(0).uniform(-1, 1, (5, 12))
+    assert command("init", tmp_path / "c", "--single-machine")[0] == 0
+    roles = dict.fromkeys(("dealer", "party0", "party1"), ("--device", "cuda:0", "--timeout-s", "30"))
+    with running_all(tmp_path / "c", roles) as processes:
+        private = Nodes(tmp_path / "c", processes).cluster.share(model)
+        np.testing.assert_allclose(private.predict(x), model(x), atol=0.02)
+        assert (private.predict(x, output="label") == model(x).argmax(1)).mean() >= 0.8
 
 
 def test_a_cluster_trains_on_a_device() -> None:

@@ -199,6 +199,12 @@ def test_a_frame_that_fits_is_one_piece_and_a_large_buffer_is_not_copied():
     assert [isinstance(piece, memoryview) for piece in cut] == [False, True, True, True, False]
 
 
+def test_small_buffers_are_gathered_until_a_piece_is_full() -> None:
+    whole, rest = divmod(HEADER_BYTES + 9 * 40000, PIECE_BYTES)
+    cut = list(pieces(GOOD, [bytes(40000)] * 9, 9 * 40000))
+    assert [len(piece) for piece in cut] == [PIECE_BYTES] * whole + [rest]
+
+
 @settings(max_examples=1000, database=None)  # `make prove SUITE=service` tries 100,000
 @given(
     st.binary(max_size=64),

@@ -314,6 +314,16 @@ def test_waiting_ends_when_its_time_is_up() -> None:
         zero.begin(1, timeout_s=0.05)
 
 
+def test_half_a_minute_is_waited_unless_another_time_is_given(monkeypatch) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr(threading.Condition, "wait_for", lambda self, ready, timeout: waited.append(timeout))
+    _, zero, _ = opened()
+    zero.order(1)
+    with pytest.raises(PeerLost, match="within 30 s"):
+        zero.begin(1)
+    assert waited == [30]
+
+
 def test_a_scope_is_opened_once_by_each_party_with_one_plan() -> None:
     dealer, *_ = opened()
     with pytest.raises(MaterialReused, match="party 0 has opened"):

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from hdcos.errors import CheckpointMismatch
-from hdcos.party.checkpoint import KEPT, Checkpoints, last_run, set_aside
+from hdcos.errors import CheckpointMismatch, DataMissing
+from hdcos.party.checkpoint import KEPT, Checkpoints, last_run, read_words, set_aside
 
 
 def test_a_folder_in_use_is_refused(tmp_path) -> None:
@@ -31,6 +32,18 @@ def test_a_run_that_is_just_ending_is_waited_for(tmp_path) -> None:
     other.lock()
     assert one._lock == -1
     other.unlock()
+
+
+def test_it_is_waited_for_two_seconds_and_no_longer(tmp_path, monkeypatch) -> None:
+    one, other = Checkpoints.of(tmp_path, 0), Checkpoints.of(tmp_path, 0)
+    one.lock()
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "sleep", lambda seconds: now.append(now.pop() + seconds))
+    with pytest.raises(CheckpointMismatch, match="another run"):
+        other.lock()
+    one.unlock()
+    assert now[0] - 1000 == pytest.approx(2, abs=0.1)
 
 
 def test_a_ledger_that_shows_reuse_is_recognised(tmp_path) -> None:
@@ -166,6 +179,27 @@ def test_words_that_are_no_shares_are_refused(tmp_path) -> None:
         kept.load(2)
 
 
+def test_a_file_of_shares_that_is_gone_or_damaged_is_named(tmp_path) -> None:
+    path = tmp_path / "shares.safetensors"
+    with pytest.raises(DataMissing, match=r"shares\.safetensors is gone"):
+        read_words(path)
+    path.write_bytes(b"damaged")
+    with pytest.raises(CheckpointMismatch, match="cannot be read"):
+        read_words(path)
+
+
+def test_a_ledger_is_these_lines(tmp_path) -> None:
+    kept = Checkpoints.of(tmp_path, 0)
+    kept.lock()
+    kept.begin(1, "a")
+    kept.reserve(1, "a", 0, 10)
+    kept.unlock()
+    assert [line for line in (kept.folder / "ledger.jsonl").read_text().split("\n") if line] == [
+        '{"attempt": 1, "scope": "a", "first": 0, "count": 0}',
+        '{"attempt": 1, "scope": "a", "first": 0, "count": 10}',
+    ]
+
+
 @pytest.mark.parametrize(
     ("entries", "found"),
     [
@@ -188,7 +222,7 @@ def test_what_a_ledger_shows(tmp_path, entries, found) -> None:
 def test_how_far_a_run_got_is_what_both_parties_have(tmp_path) -> None:
     assert last_run(tmp_path) is None
     words = {"w": np.arange(4, dtype=np.uint64)}
-    for rank, steps in ((0, (10, 20)), (1, (10,))):
+    for rank, steps in ((0, (10, 20)), (1, (10, 30))):
         kept = Checkpoints.of(tmp_path, rank)
         kept.lock()
         for step in steps:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from hdcos.errors import MaterialReused
 from hdcos.offline import Dealer, Mask, MaterialPool, Need, Plan
 from hdcos.party.allotment import Executions, Numbers
+from hdcos.ring.device import device_of
 
 PLAN = Plan((Need(Mask((3,)), 2), Need(Mask((2,)), 1)))
 
@@ -45,8 +47,8 @@ def test_what_comes_in_order_is_one_run() -> None:
     assert list(numbers) == []
 
 
-def executions_of(*chunks: int, plan: Plan = PLAN) -> Executions:
-    pool = MaterialPool("scope", plan, 0, Dealer().open("scope", plan, 0))
+def executions_of(*chunks: int, plan: Plan = PLAN, device: Any = None) -> Executions:
+    pool = MaterialPool("scope", plan, 0, Dealer().open("scope", plan, 0), device=device)
     for count in chunks:
         pool.fill(pool.filled, count, None)
     return Executions(pool, 0.1)
@@ -110,3 +112,28 @@ def test_a_plan_without_material_has_executions_too() -> None:
     executions.take([(0, 1), (4, 1)]).finish()
     with pytest.raises(MaterialReused):
         executions.take([(4, 1)])
+
+
+def test_what_a_plan_without_material_handed_out_is_not_kept() -> None:
+    executions = executions_of(2, 3, 4, plan=Plan(()))
+    for number in (0, 2, 1, 8, *range(3, 8)):
+        executions.take([(number, 1)]).finish()
+    assert not executions._blocks
+
+
+def test_executions_beside_a_border_lie_in_one_piece() -> None:
+    """So they need no copy, and can be looked at before they are taken."""
+    executions = executions_of(4, 6)
+    expected = executions.pool.uniform(1, 0, 10)
+    executions.take([(9, 1)])
+    for first in (3, 4):
+        allocation = executions.take([(first, 1)])
+        assert len(allocation.pieces) == 1
+        assert (allocation.peek(1)[0] == expected[first]).all()
+
+
+def test_executions_say_on_which_device_they_lie(device: Any) -> None:
+    """A party puts rows beside its material."""
+    allocation = executions_of(4, 6, device=device).take([(3, 2)])
+    assert allocation.device is device
+    assert device_of(allocation.take(PLAN.needs[0].kind, 4)[0]) is device

@@ -9,12 +9,16 @@ import pytest
 
 from hdcos import nn
 from hdcos.errors import InputError, ModelError
+from hdcos.offline import limits
+from hdcos.offline.sign_kinds import MOST_CLASSES
 from hdcos.protocol.argmax import label_bits
 from hdcos.protocol.plan import blank_share
 from hdcos.protocol.rounds import Price
 from hdcos.ring import decode, encode
 from hdcos.secure import answers, compile_network
+from hdcos.secure.activations import RANGE_BITS
 from hdcos.secure.answers import LARGEST_NOISE
+from hdcos.secure.compile import OUTPUT_SCALE
 from hdcos.secure.estimate import estimate, total
 from hdcos.secure.labels import LABEL, LOGITS, PROBA, check_output, label, plan_label, probabilities
 from hdcos.sharing import join, refresh
@@ -62,12 +66,13 @@ def test_it_is_the_first_of_the_largest_in_the_rounds_that_were_planned(classes:
     assert len(transcript.rounds) == planned.rounds == ROUNDS[classes]
 
 
+@pytest.mark.parametrize("at", [50, OUTPUT_SCALE])
 @pytest.mark.parametrize("classes", [1, 2, 3, 10, 33])
-def test_it_is_exactly_the_label_of_the_answer_that_logits_would_have_been(classes: int, monkeypatch) -> None:
+def test_it_is_exactly_the_label_of_the_answer_that_logits_would_have_been(classes: int, at: int, monkeypatch) -> None:
     """So whatever labels tell, logits would have told: here the noise decides, and both are made of the same."""
     logits = np.random.default_rng(classes).uniform(-3e-4, 3e-4, (300, classes))
-    pair = share_pair(encode(logits, 50), 50)
-    drawn = cycle([answers.noise(logits.shape, 50), answers.noise(logits.shape, 50)])
+    pair = share_pair(encode(logits, at), at)
+    drawn = cycle([answers.noise(logits.shape, at), answers.noise(logits.shape, at)])
     monkeypatch.setattr(answers, "noise", lambda shape, scale: next(drawn))
     (scale, bits, zero), (_, _, one) = (answers.answer(share, rank) for rank, share in enumerate(pair))
     shown = decode(join(zero, one, bits), scale, bits)
@@ -164,3 +169,29 @@ def test_what_cannot_be_answered_is_refused_by_name() -> None:
             check_output(output, compile_network(image), has_dealer=True)
     assert plan_label(blank_share((1, 2, 4, 4), 50), has_dealer=True) is None
     assert plan_label(blank_share((1, 3), 50), has_dealer=False) is None
+
+
+def test_labels_are_of_one_to_the_most_classes() -> None:
+    for classes in (1, 2, MOST_CLASSES):
+        assert plan_label(blank_share((1, classes), 50), has_dealer=True) is not None
+    for classes in (0, MOST_CLASSES + 1):
+        assert plan_label(blank_share((1, classes), 50), has_dealer=True) is None
+
+
+@pytest.mark.parametrize("classes", [1, 2, 10, 33])
+def test_logits_are_compared_over_the_range_that_is_promised_and_no_bit_more(classes: int) -> None:
+    """A comparison of `bits` bits holds for differences below 2**(bits-2), and each bit is paid for."""
+    for scale, bits in ((OUTPUT_SCALE, OUTPUT_SCALE + RANGE_BITS + 3), (50, OUTPUT_SCALE + RANGE_BITS + 3), (53, 24)):
+        planned = plan_label(blank_share((1, classes), scale), has_dealer=True)
+        compared = {need.kind.bits for need in planned.material.needs if need.kind.name == "sign_keys"}
+        assert compared == {bits}
+
+
+def test_labels_that_a_dealer_would_refuse_are_refused_when_they_are_planned(monkeypatch) -> None:
+    logits = blank_share((1, 10), 50)
+    most = plan_label(logits, has_dealer=True).material.execution_bytes
+    monkeypatch.setattr(limits, "MOST_DEALT_BYTES", most)
+    plan_label(logits, has_dealer=True)
+    monkeypatch.setattr(limits, "MOST_DEALT_BYTES", most - 1)
+    with pytest.raises(InputError, match="of material at once"):
+        plan_label(logits, has_dealer=True)

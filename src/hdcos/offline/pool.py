@@ -60,7 +60,7 @@ class MaterialPool:
         singly: bool = False,
         device: Device | None = None,
     ) -> None:
-        self.name, self.plan, self.rank, self._singly, self._device = name, plan, rank, singly, device
+        self.name, self.plan, self.rank, self._singly, self.device = name, plan, rank, singly, device
         self._root, self.precomputes = root, precomputes or {}
         self.corrections = lru_cache(SIZES_KEPT)(lambda executions: Corrections(plan, executions, rank))
         self._slabs: deque[_Slab] = deque()
@@ -106,7 +106,7 @@ class MaterialPool:
         if self.rank == 1 or self.plan.common:
             try:
                 fields += self.corrections(executions).unpack(
-                    np.empty(0, np.uint8) if corrections is None else corrections, self._device
+                    np.empty(0, np.uint8) if corrections is None else corrections, self.device
                 )
             except FrameError as error:
                 raise FrameError(f"{self.name}: {error}") from None
@@ -176,7 +176,7 @@ class MaterialPool:
             self._pop(first - self._used)
             self._used = wanted
             pieces = [_cut(self.plan, *piece) for piece in self._pop(executions)]
-        return Allocation(self.plan, executions, pieces, self.precomputes, self._device)
+        return Allocation(self.plan, executions, pieces, self.precomputes, self.device)
 
     def check(self, start: int, executions: int) -> None:
         """Raise what `begin` would raise at once, without beginning."""
@@ -214,7 +214,7 @@ class MaterialPool:
     @cached_property
     def _shares(self) -> FieldShares:
         """What this party expands: party 0 its shares of all fields, party 1 those that no dealer sends."""
-        return FieldShares(self._root, self._expanded, self._device)
+        return FieldShares(self._root, self._expanded, self.device)
 
     @cached_property
     def _expanded(self) -> tuple[Slot, ...]:

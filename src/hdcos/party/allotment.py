@@ -165,7 +165,8 @@ class Executions:
         for first, count in ordered:
             self._spent.add(first, first + count)  # from here on they are used, whatever becomes of them
         pieces = [piece for run in runs for piece in self._cut(*run)]
-        return Allocation(self.pool.plan, sum(count for _, count in runs), pieces, self.pool.precomputes)
+        total = sum(count for _, count in runs)
+        return Allocation(self.pool.plan, total, pieces, self.pool.precomputes, self.pool.device)
 
     def burn_before(self, number: int) -> None:
         """Drop everything below a number that was not handed out, what is still in the pool included."""

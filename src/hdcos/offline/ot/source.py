@@ -123,7 +123,7 @@ class OtPool(MaterialPool):
 
     def _put(self, made: Array) -> Array:
         """What was made, by this machine, where it is wanted."""
-        return made if self._device is None else self._device.put(made)
+        return made if self.device is None else self.device.put(made)
 
     def retract(self, start: int) -> None:
         """Give up the last chunk, from `start` on: the peer lost the link before it could keep it."""
