@@ -12,6 +12,7 @@ import numpy as np
 from golden.cases import public_randomness
 from hdcos import nn
 from hdcos.generators import lockstep
+from hdcos.offline import Dealer, MaterialPool
 from hdcos.protocol.plan import plan
 from hdcos.protocol.repeated import Repeated
 from hdcos.protocol.rounds import Packed
@@ -20,7 +21,7 @@ from hdcos.secure.training import Rule, sgd_step, training_plan
 from hdcos.secure.training.plan import INPUT_SCALE, TARGET_SCALE
 from hdcos.secure.training.step import take_step
 from hdcos.sharing import Share
-from hdcos.testing.pair import computing_on, deal, share_pair
+from hdcos.testing.pair import share_pair
 
 MODELS = {
     **{
@@ -44,7 +45,7 @@ def steps(
     name: str, device: Any, count: int = 4, loss: str = "logistic", momentum: float = 0.0, weighted: bool = False
 ) -> tuple[list[str], list[Repeated[Any]]]:
     """A hash of what the parties said in each step and of what they made of it, and the runs of both."""
-    with public_randomness(f"{name} {loss}"), computing_on(device, device, device):
+    with public_randomness(f"{name} {loss}"):
         return _steps(MODELS[name](), device, count, loss, Rule(0.1, momentum), weighted)
 
 
@@ -60,7 +61,7 @@ def _steps(
         for tensor in chosen.tensors
     }
     runs: list[Repeated[Any]] = [Repeated(device), Repeated(device)]
-    hashes = []
+    dealer, pools, hashes = Dealer(device), [], []
     for step in range(count):
         generator = np.random.default_rng(step)
         rows = np.rint(generator.uniform(-1, 1, (4, int(np.prod(model.input_shape)))) * 256) / 256
@@ -83,7 +84,15 @@ def _steps(
         shares = [{name: pair[rank] for name, pair in state.items()} for rank in (0, 1)]
         raised = targets[0].raised(chosen.target_scale)
         planned = plan(sgd_step, chosen, shares[0], x[0], raised, rule, weights[0] if weights else None)
-        allocations = deal(planned.material)
+        if not pools:
+            roots = [dealer.open("steps", planned.material, rank) for rank in (0, 1)]
+            pools = [
+                MaterialPool("steps", planned.material, rank, roots[rank], planned.precompute, True, device)
+                for rank in (0, 1)
+            ]
+        for rank, pool in enumerate(pools):
+            pool.fill(step, 1, dealer.deal("steps", step, 1, rank))
+        allocations = [pool.begin(1) for pool in pools]
         talks = [run.run("the same", rank, body, inputs[rank], allocations[rank]) for rank, run in enumerate(runs)]
         said = hashlib.sha256()
 

@@ -93,16 +93,16 @@ def test_both_ways_make_the_same_corrections(monkeypatch) -> None:
 def test_corrections_that_are_something_else_are_refused() -> None:
     corrections = Corrections(PLAN, 1)
     packed = np.zeros(corrections.size, np.uint8)
-    corrections.unpack(packed)
+    corrections.check(packed)
     for wrong in (packed[1:], np.append(packed, np.uint8(0))):
         with pytest.raises(FrameError, match="bytes of material expected"):
-            corrections.unpack(wrong)
+            corrections.check(wrong)
     place = corrections.places[[slot.field.bits for slot in PLAN.corrected].index(63)]
     count = PLAN.needs[PLAN.corrected[corrections.places.index(place)].position].units
     assert count * 5 * 63 % 8, "values of 63 bits leave some bits of their last byte"
     packed[place.stop - 1] = 0x80
     with pytest.raises(FrameError, match="padding"):
-        corrections.unpack(packed)
+        corrections.check(packed)
 
 
 @pytest.mark.skipif(streaming() is None, reason="no vector AES here")

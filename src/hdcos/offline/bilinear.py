@@ -201,7 +201,8 @@ def _apart(w: Array, groups: int) -> Array:
     if isinstance(w, Blank):
         return Blank((outputs, groups * inputs, *window), w.dtype)
     whole = zeros_beside((outputs, groups, inputs, *window), w)
-    whole[np.arange(outputs), np.arange(outputs) // (outputs // groups)] = w
+    places = np.arange(outputs), np.arange(outputs) // (outputs // groups)
+    whole[tuple(constant_beside(each, whole) for each in places)] = w
     return whole.reshape(outputs, groups * inputs, *window)
 
 

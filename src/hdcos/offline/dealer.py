@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from threading import Lock
 
 import numpy as np
@@ -27,9 +27,10 @@ import numpy as np
 from hdcos.errors import DataMissing, HandshakeError, InputError, MaterialReused
 from hdcos.offline import limits
 from hdcos.offline.material import Kind, Plan, Reference, Sharing, Slot, Values, own_names
+from hdcos.offline.recorded import Recorded
 from hdcos.offline.shares import SIZES_KEPT, Corrections, FieldShares
 from hdcos.ring import Array, modulo
-from hdcos.ring.device import Device, contiguous
+from hdcos.ring.device import Device, contiguous, empty_of_bytes, to_host
 from hdcos.sharing import fresh_seed
 
 REMEMBERED = 1 << 16
@@ -50,11 +51,14 @@ class _Scope:
     closed: set[int] = field(default_factory=set)
     dealt: list[int] = field(default_factory=lambda: [0, 0])
     """Executions that each party was sent."""
+    recorded: dict[int, Recorded] = field(default_factory=dict, repr=False)
+    """What a device makes for a party of one execution."""
     lock: Lock = field(default_factory=Lock, repr=False)
     """FieldShares may read streams that go on where they ended: one thread at a time."""
 
     def __post_init__(self) -> None:
         plan = self.plan
+        self._firsts: dict[int, _Streams] = {}
         self.corrections = lru_cache(2 * SIZES_KEPT)(lambda executions, rank: Corrections(plan, executions, rank))
 
     @cached_property
@@ -71,7 +75,9 @@ class _Scope:
 
     def first(self, position: int) -> Values:
         """The uniform fields and coins of one position in the first execution."""
-        return _Streams(self, frozenset({position})).read(0, 1)[position]
+        if position not in self._firsts:
+            self._firsts[position] = _Streams(self, frozenset({position}))
+        return self._firsts[position].read(0, 1)[position]
 
 
 class _Streams:
@@ -85,7 +91,7 @@ class _Streams:
         self._shares = [FieldShares(root, self._uniform, scope.device) for root in scope.roots]
         self._drawn = FieldShares(scope.coins_root, self._coins, scope.device)
 
-    def read(self, start: int, executions: int) -> list[Values]:
+    def read(self, start: int | Array, executions: int) -> list[Values]:
         """Position by position; those that nothing is derived from are empty."""
         values: list[dict[str, Array]] = [{} for _ in range(self._number)]
         expanded = (shares.expand(start, executions) for shares in self._shares)
@@ -180,12 +186,17 @@ class Dealer:
                 raise MaterialReused(f"{name}: executions from {start} asked for, next to deal is {scope.dealt[rank]}")
             scope.dealt[rank] = max(scope.dealt[rank], start + executions)
         with scope.lock:
-            return self._pack(scope, name, start, executions, rank)
+            if not scope.plan.sent(rank):
+                return np.empty(0, np.uint8)
+            if scope.device is None or executions > 1:  # many at once hide what it takes to launch them
+                return to_host(self._pack(scope, name, start, executions, rank))
+            if rank not in scope.recorded:
+                pack = partial(self._pack, scope, name, executions=executions, rank=rank)
+                scope.recorded[rank] = Recorded(scope.device, pack)
+            return to_host(scope.recorded[rank](np.array([start], np.uint64)))
 
-    def _pack(self, scope: _Scope, name: str, start: int, executions: int, rank: int) -> Array:
+    def _pack(self, scope: _Scope, name: str, start: int | Array, executions: int, rank: int) -> Array:
         slots, streams = scope.plan.sent(rank), scope.streams[rank]
-        if not slots:
-            return np.empty(0, np.uint8)
         values: list[Values] = []
         for position, uniform in enumerate(streams.read(start, executions)):
             wanted = position in streams.positions
@@ -203,7 +214,7 @@ class Dealer:
         if shared:
             packed = scope.dealt_shares.rest(shared, start, executions, corrections)
         else:
-            packed = np.empty(corrections.size, np.uint8)
+            packed = empty_of_bytes(corrections.size, common[0])
         corrections.put_common(packed, scope.plan.common, common)
         return packed
 

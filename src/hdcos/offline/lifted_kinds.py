@@ -15,6 +15,7 @@ import numpy as np
 from hdcos.offline.kinds import MOST_DEGREE, MOST_TERMS, RING_BITS, powers, ring_words, weight_fields
 from hdcos.offline.material import Field, Kind, Ranges, Reference, Shape, Values, check_pool, check_range
 from hdcos.ring import Array, spread
+from hdcos.ring.device import constant_beside
 
 
 class Lifted(Kind):
@@ -48,7 +49,9 @@ class Lifted(Kind):
 
     def cut(self, mask: Array) -> Array:
         """The numbers of a lifted mask that count."""
-        return mask[..., np.arange(self._width) ^ self.term] if self.term else mask[..., : self._width]
+        if not self.term:
+            return mask[..., : self._width]
+        return mask[..., constant_beside(np.arange(self._width) ^ self.term, mask)]
 
     def split(self, mask: Array) -> tuple[Array, Array]:
         """m and b, unit by unit."""

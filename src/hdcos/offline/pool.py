@@ -15,7 +15,9 @@ from threading import Condition
 import numpy as np
 
 from hdcos.errors import FrameError, HdcosError, InputError, MaterialExhausted, MaterialReused, PeerLost
+from hdcos.offline.flat import Layout
 from hdcos.offline.material import Fields, Kind, Plan, Precompute, Sharing, Slot
+from hdcos.offline.recorded import Recorded
 from hdcos.offline.shares import SIZES_KEPT, Corrections, FieldShares, field_stream
 from hdcos.ring import Array
 from hdcos.ring.device import Device, empty_beside
@@ -30,6 +32,8 @@ class _Slab:
     def __init__(self, plan: Plan, like: list[Fields], executions: int, capacity: int) -> None:
         self.capacity, self.filled, self.spent = capacity, 0, 0
         self.positions: list[Fields] = like
+        self.whole: tuple[Layout, Array] | None = None
+        """All of it in one piece, if it lies so."""
         if capacity > executions:
             self.positions = [
                 tuple(empty_beside((capacity * need.units, *field.shape[1:]), field) for field in fields)
@@ -67,6 +71,7 @@ class MaterialPool:
         self._filled = self._used = self._ordered = 0
         self._failure: HdcosError | None = None
         self._changed = Condition()
+        self._recorded = None if device is None or not singly else Recorded(device, self._join_one)
 
     @property
     def available(self) -> int:
@@ -102,24 +107,54 @@ class MaterialPool:
             raise MaterialReused(
                 f"{self.name}: {executions} executions from {start} arrived, next expected is {self._filled}"
             )
-        fields = self._shares.expand(start, executions)
+        received = np.empty(0, np.uint8)
         if self.rank == 1 or self.plan.common:
             try:
-                fields += self.corrections(executions).unpack(
-                    np.empty(0, np.uint8) if corrections is None else corrections, self.device
-                )
+                received = self.corrections(executions).check(received if corrections is None else corrections)
             except FrameError as error:
                 raise FrameError(f"{self.name}: {error}") from None
-        self._keep([tuple([fields[place] for place in places]) for places in self._places], executions)
+        if self._recorded is not None and executions == 1:  # many at once hide what it takes to launch them
+            whole = self._recorded(np.array([start], np.uint64), received).copy()
+            self._settle()
+            slab = _Slab(self.plan, self._layout.cut(whole), 1, 1)
+            slab.whole = self._layout, whole
+            with self._changed:
+                self._slabs.append(slab)
+                self._filled += 1
+                self._changed.notify_all()
+        else:
+            self._keep(self._expand(start, received, executions), executions)
 
-    def _keep(self, fields: Sequence[Fields], executions: int) -> None:
-        """Precompute what can be, and put executions behind the others."""
+    def _expand(self, start: int | Array, received: Array, executions: int) -> list[Fields]:
+        """The fields of each position, as they are."""
+        fields = self._shares.expand(start, executions)
+        if self.rank == 1 or self.plan.common:
+            fields += self.corrections(executions).unpack(received, self.device)
+        return [tuple([fields[place] for place in places]) for places in self._places]
+
+    def _join_one(self, start: Array, received: Array) -> Array:
+        """One execution in one piece, as a device records it."""
+        positions = self._precompute(self._expand(start, received, 1))
+        self._layout = Layout(positions)
+        return self._layout.join(positions)
+
+    def _precompute(self, fields: Sequence[Fields]) -> list[Fields]:
+        """Do what can be done before an input comes."""
         positions: list[Fields] = []
         for position, mine in enumerate(fields):
             precompute = self.precomputes.get(position)
             positions.append(precompute(mine, positions.__getitem__) if precompute else mine)
-        if self._device is not None:  # others than this thread will compute with it
-            self._device.settle()
+        return positions
+
+    def _settle(self) -> None:
+        """Others than this thread will compute with what it made."""
+        if self.device is not None:
+            self.device.settle()
+
+    def _keep(self, fields: Sequence[Fields], executions: int) -> None:
+        """Put executions behind the others."""
+        positions = self._precompute(fields)
+        self._settle()
         with self._changed:
             self._store(positions, executions)
             self._filled += executions
@@ -175,8 +210,10 @@ class MaterialPool:
                 raise self._failure or self._explain_exhausted(executions)
             self._pop(first - self._used)
             self._used = wanted
-            pieces = [_cut(self.plan, *piece) for piece in self._pop(executions)]
-        return Allocation(self.plan, executions, pieces, self.precomputes, self.device)
+            taken = self._pop(executions)
+            pieces = [_cut(self.plan, *piece) for piece in taken]
+        whole = taken[0][0].whole if len(taken) == 1 else None
+        return Allocation(self.plan, executions, pieces, self.precomputes, self.device, whole)
 
     def check(self, start: int, executions: int) -> None:
         """Raise what `begin` would raise at once, without beginning."""
@@ -242,9 +279,10 @@ class Allocation:
         pieces: list[list[Fields]],
         precomputed: Collection[int] = (),
         device: Device | None = None,
+        whole: tuple[Layout, Array] | None = None,
     ) -> None:
-        self.device = device
-        """Where the material lies, if not in the memory of this machine."""
+        self.device, self.whole = device, whole
+        """Where the material lies, if not in the memory of this machine; all of it in one piece, if it lies so."""
         self._plan, self._executions, self._pieces, self._precomputed = plan, executions, pieces, precomputed
         self._taken: list[Fields] = []
 

@@ -15,8 +15,9 @@ import numpy as np
 
 from hdcos.errors import FrameError
 from hdcos.offline.material import Plan, Sharing, Slot
-from hdcos.ring import Array, compact_dtype, modulo, pack, packed_size, streaming, unpack
+from hdcos.ring import Array, compact_dtype, modulo, packed_size, streaming, unpack
 from hdcos.ring.device import Device
+from hdcos.ring.kernels import pack_there
 from hdcos.sharing import Stream, derive
 
 LINE_BYTES = 64
@@ -83,15 +84,19 @@ class Corrections:
         """Write the fields that both parties are sent where they belong."""
         for slot, place, value in zip(slots, self._places_of_common, values, strict=True):
             bits = slot.field.bits
-            packed[place] = pack(value.reshape(-1).astype(compact_dtype(bits), copy=False), bits)
+            packed[place] = pack_there(value.reshape(-1).astype(compact_dtype(bits), copy=False), bits)
 
-    def unpack(self, received: Array, device: Device | None = None) -> list[Array]:
-        """The fields, those that fill their types where they arrived; FrameError if it is not what was packed."""
+    def check(self, received: Array) -> Array:
+        """What was received in one piece; FrameError if it is not what was packed."""
         received = np.ascontiguousarray(received)
         if len(received) != self.size:
             raise FrameError(f"{self.size} bytes of material expected, got {len(received)}")
         if (received[self._last] >> self._rest).any():
             raise FrameError("the padding of material is not zero")
+        return received
+
+    def unpack(self, received: Array, device: Device | None = None) -> list[Array]:
+        """The fields of what was checked, those that fill their types where they arrived."""
         if device is not None:
             received = device.put(received)
             return [
@@ -137,16 +142,21 @@ class FieldShares:
         self._strides = np.array([slot.count(1) * compact_dtype(slot.field.bits).itemsize for slot in slots], np.uint64)
         self._by_xor = _row(slot.field.sharing is Sharing.XOR for slot in slots)
         self._room = lru_cache(SIZES_KEPT)(lambda executions: Room(slots, executions))
+        self._fields = lru_cache(SIZES_KEPT)(self._find_fields)
 
     @cached_property
     def _streams(self) -> list[Stream]:
         return [Stream(seed) for seed in self._seeds]
 
-    def expand(self, start: int, executions: int) -> list[Array]:
-        """The shares of executions [start, start + executions), field by field."""
+    def expand(self, start: int | Array, executions: int) -> list[Array]:
+        """The shares of executions [start, start + executions), field by field.
+
+        For a device the start may be a word that lies there.
+        """
         if self._device is not None:
-            room, offsets = self._room(executions), self._strides * np.uint64(start)
-            return room.arrays(self._device.expand(self._keys, offsets, room.starts, room.counts, room.bits, room.size))
+            first = self._device.put(np.array([start], np.uint64)) if isinstance(start, int) else start
+            return self._expand_there(self._device, first, executions)
+        assert isinstance(start, int)
         native = streaming()
         if native is None:
             return [
@@ -158,17 +168,40 @@ class FieldShares:
         native.expand(self._keys, self._strides * np.uint64(start), room.starts, room.counts, room.bits, memory)
         return room.arrays(memory)
 
-    def rest(self, values: Sequence[Array], start: int, executions: int, corrections: Corrections) -> Array:
+    def _expand_there(self, device: Device, start: Array, executions: int) -> list[Array]:
+        room = self._room(executions)
+        fields, longest = self._fields(executions)
+        return room.arrays(device.expand(self._placed_keys, fields, start, longest, room.size))
+
+    @cached_property
+    def _placed_keys(self) -> Array:
+        assert self._device is not None
+        return self._device.put(self._keys)
+
+    def _find_fields(self, executions: int) -> tuple[Array, int]:
+        """What a device is told of each field, and the bytes of the longest one's stream."""
+        assert self._device is not None
+        room = self._room(executions)
+        widths = np.array([compact_dtype(int(each)).itemsize for each in room.bits], np.uint64)
+        keys = np.arange(0, 32 * len(self._slots), 32, dtype=np.uint64)
+        fields = np.stack([keys, self._strides, room.starts, room.counts, room.bits, widths], axis=1)
+        return self._device.put(fields), int((room.counts * widths).max(initial=0))
+
+    def rest(self, values: Sequence[Array], start: int | Array, executions: int, corrections: Corrections) -> Array:
         """What is left of the values of these fields for the other party, packed; with room for common fields."""
-        packed = np.empty(corrections.size, np.uint8)
         native, places = streaming(), corrections.places_of_shares
+        if self._device is not None:
+            packed = self._device.empty((corrections.size,), np.uint8)
+        else:
+            packed = np.empty(corrections.size, np.uint8)
         if native is None or self._device is not None:
             shares = self.expand(start, executions)
             for slot, place, value, share in zip(self._slots, places, values, shares, strict=True):
                 words, bits = share.astype(np.uint64), slot.field.bits
                 rest = value ^ words if slot.field.sharing is Sharing.XOR else value - words
-                packed[place] = pack(modulo(rest, bits).reshape(-1), bits)
+                packed[place] = pack_there(modulo(rest, bits).reshape(-1), bits)
             return packed
+        assert isinstance(start, int)
         room, offsets, starts = self._room(executions), self._strides * np.uint64(start), corrections.starts_of_shares
         native.correct(self._keys, offsets, starts, room.counts, room.bits, values, packed, self._by_xor)
         return packed

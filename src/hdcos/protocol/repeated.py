@@ -83,7 +83,9 @@ class Recording(Generic[T]):
         self._device = device
         self._inputs: dict[str, tuple[Array, Array]] = {}
         """Of each input: a room of this machine, and its twin on the device."""
+        self._whole: Array | None = None
         self._material: list[tuple[Array, ...]] = []
+        """Where it lies on the device; in one piece, if it came so."""
         self._rounds: list[Round] = []
         self._ended = False
 
@@ -97,8 +99,13 @@ class Recording(Generic[T]):
         recorder = self._recorder
         for name, x in words.items():
             self._inputs[name] = recorder.room(x.nbytes).view(x.dtype).reshape(x.shape), recorder.twin(x)
-        (piece,) = allocation.pieces
-        self._material = [tuple(recorder.twin(x) for x in fields) for fields in piece]
+        if allocation.whole is not None:
+            layout, whole = allocation.whole
+            self._whole = recorder.twin(whole)
+            self._material = layout.cut(self._whole)
+        else:
+            (piece,) = allocation.pieces
+            self._material = [tuple(recorder.twin(x) for x in fields) for fields in piece]
         self._fill(words, allocation)
         source = allocation.twin(self._material)
         ended: list[T] = []
@@ -149,6 +156,9 @@ class Recording(Generic[T]):
         """Put inputs and material where the recorded run has them."""
         for name, (room, _) in self._inputs.items():
             room[...] = words[name]
+        if self._whole is not None and allocation.whole is not None:
+            self._recorder.copy([(self._whole, allocation.whole[1])])
+            return
         (piece,) = allocation.pieces
         pairs = zip(self._material, piece, strict=True)
         self._recorder.copy(pair for twins, fields in pairs for pair in zip(twins, fields, strict=True))

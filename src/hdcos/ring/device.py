@@ -43,8 +43,8 @@ class Device(Protocol):
         """A copy in the memory of this machine."""
         ...
 
-    def expand(self, keys: Array, offsets: Array, starts: Array, counts: Array, bits: Array, size: int) -> Array:
-        """`size` bytes on the device, into which the streams of keys were expanded; see `offline.shares`."""
+    def expand(self, keys: Array, fields: Array, start: Array, longest: int, size: int) -> Array:
+        """`size` bytes into which the streams of keys were expanded; all of the device, see `offline.shares`."""
         ...
 
     def guard(self) -> AbstractContextManager[None]:
@@ -173,6 +173,12 @@ def empty_beside(shape: tuple[int, ...], like: Any) -> Array:
     """Room for values of the type of another array, in the memory that it lies in."""
     device = DEVICES.get(type(like))
     return np.empty(shape, like.dtype) if device is None else device.empty(shape, like.dtype)
+
+
+def empty_of_bytes(size: int, like: Any) -> Array:
+    """Room for bytes, in the memory that an array lies in."""
+    device = DEVICES.get(type(like))
+    return np.empty(size, np.uint8) if device is None else device.empty((size,), np.uint8)
 
 
 def join_flat(arrays: Sequence[Array]) -> Array:

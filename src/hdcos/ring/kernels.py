@@ -101,11 +101,16 @@ def pack(values: Any, bits: int) -> Any:
 
     Packed bytes are of this machine, wherever the values lie.
     """
+    return to_host(pack_there(values, bits))
+
+
+def pack_there(values: Any, bits: int) -> Any:
+    """The same in the memory that the values lie in."""
     values = check_compact(values, bits, "values")
     if isinstance(values, Blank):
         return Blank(packed_size(values.size, bits), np.uint8)
     if type(values) is not np.ndarray:
-        return to_host(implementation_for(values).pack(values.reshape(-1), bits))
+        return implementation_for(values).pack(values.reshape(-1), bits)
     if _LITTLE and bits == 8 * values.itemsize:
         return values.reshape(-1).view(UINT8)
     return implementation().pack(values.reshape(-1), bits)

@@ -87,8 +87,8 @@ class CudaDevice:
         """Until everything that was launched so far is done: for measurements."""
         self._cupy.cuda.runtime.deviceSynchronize()
 
-    def expand(self, keys: Array, offsets: Array, starts: Array, counts: Array, bits: Array, size: int) -> Array:
-        return self.kernels.expand(keys, offsets, starts, counts, bits, size)
+    def expand(self, keys: Array, fields: Array, start: Array, longest: int, size: int) -> Array:
+        return self.kernels.expand(keys, fields, start, longest, size)
 
     def settle(self) -> None:
         self._cupy.cuda.get_current_stream().synchronize()

@@ -312,15 +312,14 @@ class CudaKernels:
 
     # ---- key streams
 
-    def expand(self, keys: Array, offsets: Array, starts: Array, counts: Array, bits: Array, size: int) -> Array:
-        """`size` bytes with the streams of all keys of 32 bytes, each from its own offset, where they start."""
-        memory, number = self._empty((size,), np.uint8), len(counts)
-        widths = np.array([compact_dtype(int(each)).itemsize for each in bits], np.uint64)
-        places = np.arange(0, 32 * number, 32, dtype=np.uint64)
-        fields = np.stack([places, offsets, starts, counts, bits, widths], axis=1)
-        longest = int((counts * widths).max(initial=0)) // 16 + 2
-        blocks = min(-(-longest // THREADS), 4 * self._processors)  # each makes its field's round keys first
-        self._launch("expand", (blocks, number), self._cupy.asarray(keys), self._cupy.asarray(fields), memory)
+    def expand(self, keys: Array, fields: Array, start: Array, longest: int, size: int) -> Array:
+        """`size` bytes with the streams of all keys, each from an execution on; see the kernel for `fields`.
+
+        The longest of them has so many bytes.
+        """
+        memory = self._empty((size,), np.uint8)
+        blocks = min(-(-(longest // 16 + 2) // THREADS), 4 * self._processors)  # each makes its round keys first
+        self._launch("expand", (blocks, len(fields)), keys, fields, start, memory)
         return memory
 
 

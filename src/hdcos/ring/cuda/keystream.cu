@@ -30,12 +30,12 @@ INLINE void schedule(const u8* key, const u32* table, u32* rounds) {
     }
 }
 
-// Six numbers for each field: where its key is, the byte of the stream that it begins at, where it goes, values, bits
-// and bytes of a value. blockIdx.y is the field.
-KERNEL expand(const u8* keys, const u64* fields, u8* memory) {
+// Six numbers for each field: where its key is, bytes of its stream for each execution, where it goes, values, bits and
+// bytes of a value. Streams are read from execution start[0] on. blockIdx.y is the field.
+KERNEL expand(const u8* keys, const u64* fields, const u64* start, u8* memory) {
     __shared__ u32 rounds[4 * (ROUNDS + 1)], table[256];
     const u64* field = fields + 6 * blockIdx.y;
-    const u64 offset = field[1], count = field[3], width = field[5], size = count * width;
+    const u64 offset = field[1] * start[0], count = field[3], width = field[5], size = count * width;
     const u64 keep = low_bits(field[4]), blocks = size ? (offset + size - 1) / 16 - offset / 16 + 1 : 0;
     if (static_cast<u64>(blockIdx.x) * blockDim.x >= blocks) return;  // all threads of a block, or none
     for (int i = threadIdx.x; i < 256; i += blockDim.x) {

@@ -1,0 +1,57 @@
+"""A function of numbers that a device computes again and again: recorded the second time, and from then on repeated.
+
+What it reads besides its arguments must stay where it is and as it is: seeds, plans, weights that were opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from hdcos.ring import Array
+from hdcos.ring.device import Device, Recorder
+
+
+class Recorded:
+    """Calls of one function, one after the other, with arrays of this machine whose shapes never change."""
+
+    def __init__(self, device: Device, function: Callable[..., Array]) -> None:
+        self._device, self._function, self._calls = device, function, 0
+        self._recorder: Recorder | None = None
+        self._arguments: list[tuple[Array, Array]] = []
+        """Of each argument: a room of this machine, and its twin on the device."""
+
+    def __call__(self, *arguments: Array) -> Array:
+        """The result, on the device; it is gone with the next call."""
+        self._calls += 1
+        if self._calls == 2:  # the first call compiled what there is to compile
+            return self._record(arguments)
+        if self._recorder is not None and self._recorder.complete:
+            self._fill(arguments)
+            self._recorder.repeat(0)
+            return self._result
+        return self._compute(arguments)
+
+    def _compute(self, arguments: tuple[Array, ...]) -> Array:
+        made: Array = self._function(*map(self._device.put, arguments))
+        self._device.settle()
+        return made
+
+    def _record(self, arguments: tuple[Array, ...]) -> Array:
+        recorder = self._recorder = self._device.recorder()
+        for x in arguments:
+            self._arguments.append((recorder.room(x.nbytes).view(x.dtype).reshape(x.shape), recorder.twin(x)))
+        self._fill(arguments)
+        try:
+            with recorder.segment():
+                for room, twin in self._arguments:
+                    recorder.upload(twin, room)
+                self._result = self._function(*(twin for _, twin in self._arguments))
+        except Exception:
+            return self._compute(arguments)  # what it was, if it was not that something cannot be recorded, comes again
+        return self._result
+
+    def _fill(self, arguments: tuple[Array, ...]) -> None:
+        for (room, _), x in zip(self._arguments, arguments, strict=True):
+            np.copyto(room, x)
