@@ -41,6 +41,7 @@ in one thread."""
 ALIGN_BYTES = 1 << 12  # a page of the result is written by one thread, and words stay whole
 END_S = 5.0
 _NUMBER = struct.Struct("<Q")
+NUMBER_BYTES = _NUMBER.size
 
 
 class Outward(NamedTuple):
@@ -190,7 +191,7 @@ def _carry(transport: Transport, job: _Job) -> None:
         size = frames.payload_bytes(outward.buffers)
         transport.queue(frames.pieces(_NUMBER.pack(outward.number), outward.buffers, size))
     if inward is not None:
-        head = memoryview(bytearray(_NUMBER.size))
+        head = memoryview(bytearray(NUMBER_BYTES))
         _fill(transport, head, timeout_s)
         (number,) = _NUMBER.unpack(head)
         if number != inward.number:

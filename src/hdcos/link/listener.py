@@ -208,9 +208,10 @@ class Listener:
 
     def _hear(self, lane: _Visitor) -> _Visitor | None:
         """What a lane says: the link that it belongs to, if it was its last."""
-        lane.words += lane.transport.read_now(LANE_BYTES - len(lane.words))
-        if len(lane.words) < LANE_BYTES:
-            return None
+        while (missing := LANE_BYTES - len(lane.words)) > 0:  # what is left of it in memory wakes nobody
+            if not (more := lane.transport.read_now(missing)):
+                return None
+            lane.words += more
         secret, number = lane.words[:-1], lane.words[-1]
         same = [v for v in self._visitors.values() if v.bond is not None and v.certificate == lane.certificate]
         found = [visitor for visitor in same if visitor.bond is not None and visitor.bond.knows(secret)]
@@ -229,7 +230,7 @@ class Listener:
 
     def _hear_answer(self, main: _Visitor, bond: Bond) -> _Visitor | None:
         """What the main connection says: its link, if its lanes are all there."""
-        if word := main.transport.read_now(1):
+        while word := main.transport.read_now(1):
             if bond.answered:
                 raise HandshakeError(f"{main.name} speaks before it has its lanes.")
             bond.answer(word[0])

@@ -25,6 +25,7 @@ from hdcos.errors import FrameError, HandshakeError
 from hdcos.link.certificate import Certificate
 from hdcos.link.emulation import Emulation, Pacer
 from hdcos.link.frame import HEADER_BYTES, RECORD_BYTES, Buffer
+from hdcos.link.lanes import NUMBER_BYTES, SPREAD_BYTES, cut
 from hdcos.link.transport import LostError, SilentError
 from hdcos.link.trust import explain_alert, explain_unverified
 
@@ -42,10 +43,13 @@ _BYTES_RECEIVED, _NOT_SENT, _BYTES_SENT_AND_RESENT = 128, 144, 200
 _FIN_ARRIVED = (6, 8, 9, 11)  # TIME_WAIT, CLOSE_WAIT, LAST_ACK, CLOSING: the peer's FIN counts as one byte
 
 
-def wire_bytes(payload_bytes: int) -> int:
-    """What a frame with this payload takes on the wire of one connection: its records are full except the last."""
-    size = HEADER_BYTES + payload_bytes
-    return size + RECORD_OVERHEAD * -(-size // RECORD_BYTES)
+def wire_bytes(payload_bytes: int, lanes: int = 0) -> int:
+    """What a frame with this payload takes on the wire: on each connection records are full except the last."""
+    sizes = [HEADER_BYTES + payload_bytes]
+    if lanes and payload_bytes >= SPREAD_BYTES:
+        own, *others = (stop - start for start, stop in cut(payload_bytes, 1 + lanes))
+        sizes = [HEADER_BYTES + own, *(NUMBER_BYTES + part for part in others)]
+    return sum(size + RECORD_OVERHEAD * -(-size // RECORD_BYTES) for size in sizes)
 
 
 class TlsTransport:
