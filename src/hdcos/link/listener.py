@@ -1,4 +1,4 @@
-"""Making links: wait for peers on a port, or connect to one.
+"""Making links, and their lanes: wait for peers on a port, or connect to one.
 
 A port that listens is found by scanners, crashed clients and people with the wrong certificate. None of them
 may stop the next peer: connections negotiate side by side, each has `handshake_s` seconds, and those that fail
@@ -10,8 +10,10 @@ Where several processes share a port, a `Doorman` accepts for all, and a listene
 from __future__ import annotations
 
 import contextlib
+import logging
 import select
 import socket
+import ssl
 import struct
 from collections import deque
 from dataclasses import dataclass
@@ -20,16 +22,25 @@ from types import TracebackType
 from typing import Self
 
 from hdcos.errors import FrameError, HandshakeError, PeerLost
-from hdcos.link.base import Link, LostError
+from hdcos.link.base import Link
+from hdcos.link.binding import LANE, SECRET_BYTES, Bond, agreed, close_all, hear, protocols, say
+from hdcos.link.certificate import Certificate
 from hdcos.link.emulation import Emulation
 from hdcos.link.identity import Identity
 from hdcos.link.meter import Meter
 from hdcos.link.tls import SPIN, TlsTransport
+from hdcos.link.transport import LostError, SilentError
 from hdcos.link.trust import Allowed, Trust, refuse_other_names
 
 MAX_PENDING = 64
 FAREWELL_S = 1.0
+LANES_S = 5.0
+WORD_S = 1.0
+"""For all lanes of a link, and for a few bytes that any socket takes at once."""
+LANE_BYTES = SECRET_BYTES + 1
 _HANDLE = struct.Struct("@i")
+
+log = logging.getLogger("hdcos")
 
 
 @dataclass
@@ -41,12 +52,26 @@ class _Visitor:
     address: str
     deadline: float
     refused: bool = False
+    name: str = ""
+    """Whose certificate it has proven to own, once it has."""
+    certificate: Certificate | None = None
+    words: bytes = b""
+    """What it said since."""
+    bond: Bond | None = None
+    """Of a link that is to have lanes: those that have come."""
+
+    @property
+    def overdue(self) -> str:
+        if not self.name:
+            return "did not finish the TLS handshake in time"
+        return "did not say in time what it is a lane of" if self.bond is None else "did not make its lanes in time"
 
 
 class Listener:
     """Accepts links from pinned peers. `allowed` says which certificate belongs to which name.
 
-    It listens on a port, or takes connections from a socket: one that listens, or the channel of a doorman.
+    It listens on a port, or takes connections from a socket: one that listens, or the channel of a doorman. A link gets
+    as many lanes as both sides offer; `accept` waits for them, and for others meanwhile.
     """
 
     def __init__(
@@ -61,11 +86,14 @@ class Listener:
         handshake_s: float = 5.0,
         emulation: Emulation | None = None,
         spin: int = SPIN,
+        lanes: int = 0,
     ) -> None:
         identity.require_valid()
         self._trust = Trust(allowed)
         self._settings = self._trust.settings(identity, server=True)
         refuse_other_names(self._settings, identity)
+        if lanes and emulation is None:
+            self._settings.set_alpn_protocols([LANE, *protocols(lanes)])
         self.refused: deque[str] = deque(maxlen=100)
         self._link_timeout_s, self._handshake_s = link_timeout_s, handshake_s
         self._emulation, self._spin = emulation, spin
@@ -87,7 +115,7 @@ class Listener:
         while True:
             now = monotonic()
             for late in [v for v in self._visitors.values() if v.deadline <= now]:
-                self._forget(late, "did not finish the TLS handshake in time")
+                self._forget(late, late.overdue)
             if deadline is not None and now >= deadline:
                 self._give_up(timeout_s)
             limits = [v.deadline for v in self._visitors.values()] + ([] if deadline is None else [deadline])
@@ -99,16 +127,15 @@ class Listener:
                     continue  # made room for a newer one
                 elif visitor.refused:
                     self._farewell(visitor)
-                elif (name := self._advance(visitor)) is not None:
-                    self._poll.unregister(visitor.sock)
-                    del self._visitors[handle]
-                    visitor.transport.emulate(self._emulation)
-                    return Link(visitor.transport, name, timeout_s=self._link_timeout_s, meter=meter)
+                elif (made := self._advance(visitor)) is not None:
+                    self._release(made)
+                    made.transport.emulate(self._emulation)
+                    lanes = [] if made.bond is None else made.bond.lanes
+                    return Link(made.transport, made.name, timeout_s=self._link_timeout_s, meter=meter, lanes=lanes)
 
     def close(self) -> None:
-        for visitor in self._visitors.values():
-            visitor.sock.close()
-        self._visitors.clear()
+        for visitor in list(self._visitors.values()):
+            self._forget(visitor, None)
         self._sock.close()
 
     def __enter__(self) -> Self:
@@ -154,20 +181,66 @@ class Listener:
             sock.close()
             raise
 
-    def _advance(self, visitor: _Visitor) -> str | None:
-        """One step of a visitor's TLS handshake; its name if that completed it."""
+    def _advance(self, visitor: _Visitor) -> _Visitor | None:
+        """One step towards a link: the visitor whose link that completed, if it did."""
         try:
-            if not visitor.transport.negotiate():
-                return None
-            return self._trust.find(visitor.transport.certificate())
-        except LostError as lost:
-            self._forget(visitor, str(lost))
+            if not visitor.name:
+                if not visitor.transport.negotiate():
+                    return None
+                visitor.certificate = visitor.transport.certificate()
+                visitor.name = self._trust.find(visitor.certificate)
+                protocol = visitor.transport.protocol
+                if protocol is None:
+                    return visitor
+                visitor.deadline = monotonic() + self._handshake_s
+                if protocol != LANE:
+                    visitor.bond = Bond(agreed(protocol))
+                    say(visitor.transport, visitor.bond.secret, WORD_S)
+            return self._hear(visitor) if visitor.bond is None else self._hear_answer(visitor, visitor.bond)
+        except (LostError, SilentError) as lost:
+            self._forget(visitor, str(lost) or "takes nothing")
         except (HandshakeError, FrameError) as error:
             self.refused.append(f"{visitor.address}: {error}")
             visitor.refused, visitor.deadline = True, monotonic() + FAREWELL_S
             with contextlib.suppress(OSError):  # closing with unread bytes would destroy the alert on its way
                 visitor.sock.shutdown(socket.SHUT_WR)
         return None
+
+    def _hear(self, lane: _Visitor) -> _Visitor | None:
+        """What a lane says: the link that it belongs to, if it was its last."""
+        while (missing := LANE_BYTES - len(lane.words)) > 0:  # what is left of it in memory wakes nobody
+            if not (more := lane.transport.read_now(missing)):
+                return None
+            lane.words += more
+        secret, number = lane.words[:-1], lane.words[-1]
+        same = [v for v in self._visitors.values() if v.bond is not None and v.certificate == lane.certificate]
+        found = [visitor for visitor in same if visitor.bond is not None and visitor.bond.knows(secret)]
+        if not found or found[0].refused:
+            raise HandshakeError(f"{lane.name} brings a lane of no link that is being made here.")
+        (main,) = found
+        assert main.bond is not None
+        main.bond.add(number, lane.transport)
+        lane.transport.spin = 0
+        self._release(lane)
+        try:
+            return self._complete(main, main.bond)
+        except (LostError, SilentError) as lost:
+            self._forget(main, str(lost) or "takes nothing")
+            return None
+
+    def _hear_answer(self, main: _Visitor, bond: Bond) -> _Visitor | None:
+        """What the main connection says: its link, if its lanes are all there."""
+        while word := main.transport.read_now(1):
+            if bond.answered:
+                raise HandshakeError(f"{main.name} speaks before it has its lanes.")
+            bond.answer(word[0])
+        return self._complete(main, bond)
+
+    def _complete(self, main: _Visitor, bond: Bond) -> _Visitor | None:
+        if not bond.complete:
+            return None
+        say(main.transport, bytes([len(bond.lanes)]), WORD_S)
+        return main
 
     def _farewell(self, visitor: _Visitor) -> None:
         try:
@@ -182,9 +255,14 @@ class Listener:
     def _forget(self, visitor: _Visitor, reason: str | None) -> None:
         if reason is not None and not visitor.refused:
             self.refused.append(f"{visitor.address} {reason}")
+        self._release(visitor)
+        if visitor.bond is not None:
+            visitor.bond.close()
+        visitor.sock.close()
+
+    def _release(self, visitor: _Visitor) -> None:
         self._poll.unregister(visitor.sock)
         del self._visitors[visitor.sock.fileno()]
-        visitor.sock.close()
 
     def _give_up(self, timeout_s: float | None) -> None:
         where = "through the doorman" if self._from_doorman else f"to port {self.port}"
@@ -207,6 +285,7 @@ def connect(
     meter: Meter | None = None,
     spin: int = SPIN,
     server_name: str = "",
+    lanes: int = 0,
 ) -> Link:
     """A link to the peer at this address, which must own an allowed certificate.
 
@@ -214,7 +293,7 @@ def connect(
 
     A refused connection is tried again until the time is up: nodes start in any order. In TLS 1.3 this side
     is done before the peer has looked at our certificate; if it refuses it, the first receive (the hello)
-    says so.
+    says so. It gets as many lanes as both sides offer; where they cannot be made, it has none.
     """
     identity.require_valid()
     trust = Trust(allowed)
@@ -225,17 +304,22 @@ def connect(
         try:
             sock = socket.create_connection((host, port), timeout=max(left, 0.001))
             try:
+                offered = [] if emulation is not None else protocols(lanes)
+                if offered:
+                    settings.set_alpn_protocols(offered)
                 transport = TlsTransport(sock, settings, server=False, spin=spin, server_name=asked)
                 _negotiate(transport, sock, deadline)
                 name = trust.find(transport.certificate())
+                number = agreed(transport.protocol) if transport.protocol in offered else 0
+                made = _make_lanes(transport, sock, settings, asked, number, deadline) if number else []
             except BaseException:
                 sock.close()
                 raise
             transport.emulate(emulation)
-            return Link(transport, name, timeout_s=link_timeout_s, meter=meter)
-        except (OSError, LostError) as error:
+            return Link(transport, name, timeout_s=link_timeout_s, meter=meter, lanes=made)
+        except (OSError, LostError, SilentError) as error:
             if not reason or monotonic() < deadline:  # an attempt that was cut short says less than the one before it
-                reason = str(error) if isinstance(error, LostError) else f"is out of reach ({error.strerror or error})"
+                reason = _explain(error)
         except (HandshakeError, FrameError) as error:
             raise type(error)(f"{host}:{port}: {error}") from None
         if not retry or monotonic() + pause >= deadline:
@@ -243,6 +327,56 @@ def connect(
             raise PeerLost(f"{host}:{port} {reason}, gave up after {timeout_s:g} s. Is the node running there?")
         sleep(pause)
         pause = min(2 * pause, 0.5)
+
+
+def _make_lanes(
+    main: TlsTransport, sock: socket.socket, settings: ssl.SSLContext, asked: str, number: int, deadline: float
+) -> list[TlsTransport]:
+    """So many lanes to where the main connection goes; none if one of them cannot be made."""
+    secret = hear(main, SECRET_BYTES, _left(deadline))
+    certificate, address = main.certificate(), sock.getpeername()
+    settings.set_alpn_protocols([LANE])
+    limit = min(deadline, monotonic() + LANES_S)
+    made: list[TlsTransport] = []
+    try:
+        try:
+            for index in range(1, number + 1):
+                made.append(_make_lane(address, settings, asked, limit))
+                if made[-1].certificate() != certificate or made[-1].protocol != LANE:
+                    raise HandshakeError("it leads to another node")
+                say(made[-1], secret + bytes([index]), _left(limit))
+        except (OSError, LostError, SilentError, HandshakeError, FrameError) as error:
+            log.warning("a link to %s:%d goes without lanes: lane %d %s", *address[:2], index, _explain(error))
+            close_all(made)
+            made.clear()
+        say(main, bytes([len(made)]), _left(deadline))
+        if hear(main, 1, _left(deadline))[0] != len(made):
+            raise HandshakeError("the peer says that the link has another number of lanes")
+    except BaseException:
+        close_all(made)
+        raise
+    return made
+
+
+def _make_lane(address: tuple[str, int], settings: ssl.SSLContext, asked: str, limit: float) -> TlsTransport:
+    sock = socket.create_connection(address[:2], timeout=_left(limit))
+    try:
+        transport = TlsTransport(sock, settings, server=False, spin=0, server_name=asked)
+        _negotiate(transport, sock, limit)
+    except BaseException:
+        sock.close()
+        raise
+    return transport
+
+
+def _left(deadline: float) -> float:
+    return max(0.001, deadline - monotonic())
+
+
+def _explain(error: Exception) -> str:
+    if isinstance(error, SilentError):
+        return "says nothing"
+    return f"is out of reach ({error.strerror or error})" if isinstance(error, OSError) else str(error)
 
 
 def _negotiate(transport: TlsTransport, sock: socket.socket, deadline: float) -> None:
