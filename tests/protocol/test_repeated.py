@@ -9,7 +9,7 @@ import pytest
 
 from hdcos.errors import FrameError
 from hdcos.protocol.repeated import Repeated, Round
-from hdcos.protocol.rounds import Packed
+from hdcos.protocol.rounds import Part
 from repeated_steps import MODELS, steps
 
 
@@ -57,13 +57,22 @@ class _NoMaterial:
     def finish(self) -> None: ...
 
 
-def test_padding_of_answers_is_looked_at() -> None:
-    room = np.zeros(4, np.uint8)
-    made = Round(Packed([room[:2], room[2:]], [("a", 2), ("b", 2)]), np.zeros(4, np.uint8), [(1, 13), (1, 16)])
-    made.heard(np.array([255, 31, 255, 255], np.uint8))
-    assert made.answer.tolist() == [255, 31, 255, 255]
+def test_padding_of_answers_is_looked_at(device: Any) -> None:
+    parts = (Part(np.ones(1, np.uint16), 13, "a"), Part(np.ones(1, np.uint16), 16))
+    made = Round(parts, device.recorder())
+    assert made.message.steps == [("a", 2), ("round", 2)]
+    heard = made.hear(np.array([255, 31, 255, 255], np.uint8))
+    assert heard.tolist() == [255, 31, 255, 255]
     with pytest.raises(FrameError, match="padding"):
-        made.heard(np.array([255, 63, 255, 255], np.uint8))
+        made.hear(np.array([255, 63, 255, 255], np.uint8))
+
+
+def test_answers_are_received_where_they_are_read_from(device: Any) -> None:
+    made = Round((Part(np.ones(4, np.uint8), 8),), device.recorder())
+    room = made.message.allocate(20)
+    room[16:] = 7
+    assert np.shares_memory(made.hear(room[16:]), room)
+    assert made.message.allocate(20) is room
 
 
 def test_models_differ() -> None:

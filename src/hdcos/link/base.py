@@ -9,7 +9,7 @@ Messages never contain payload bytes. Who watches the wire sees sizes and times 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from time import perf_counter
 from types import TracebackType
 from typing import Any, NoReturn, Self
@@ -36,6 +36,10 @@ NEVER = 1 << 64
 _LINK: Any = object()  # "the link's own timeout"
 
 Bytes = NDArray[np.uint8]
+
+
+def _empty(size: int) -> Bytes:
+    return np.empty(size, np.uint8)
 
 
 class Link:
@@ -65,11 +69,18 @@ class Link:
             self._count_lanes()
             self._charge((("tls", 0),), 0, 0, 0, 0.0)
 
-    def exchange(self, buffers: Sequence[Any], steps: Sequence[tuple[str, int]] = (), worked_s: float = 0.0) -> Bytes:
+    def exchange(
+        self,
+        buffers: Sequence[Any],
+        steps: Sequence[tuple[str, int]] = (),
+        worked_s: float = 0.0,
+        allocate: Callable[[int], Bytes] = _empty,
+    ) -> Bytes:
         """One round: send these bytes, and receive as many from the peer at the same time.
 
         `steps` says how the payload divides into named steps; without it the round is one step, "round". The seconds
-        of local work that prepared the round, `worked_s`, are booked with it.
+        of local work that prepared the round, `worked_s`, are booked with it. What is received lies at the end of the
+        memory that `allocate` gives.
         """
         if self._ended is not None:
             self._refuse()
@@ -81,7 +92,7 @@ class Link:
         started = perf_counter()
         transport, timeout_s = self._transport, self.timeout_s
         whole, number = HEADER_BYTES + size, self._frames_sent
-        answer = np.empty(whole, np.uint8)
+        answer = allocate(whole)
         view = answer.data
         header = frames.encode(Kind.ROUND, number, self.context, size)
         try:

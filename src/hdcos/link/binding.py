@@ -30,7 +30,7 @@ from collections.abc import Sequence
 from hdcos.errors import HandshakeError, InputError
 from hdcos.link.tls import TlsTransport
 
-LANES = 3
+LANES = 1
 LEAST_CORES = 8
 MOST_LANES = 15
 SECRET_BYTES = 32

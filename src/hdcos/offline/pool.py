@@ -22,7 +22,7 @@ from hdcos.offline.shares import SIZES_KEPT, Corrections, FieldShares, field_str
 from hdcos.ring import Array
 from hdcos.ring.device import Device, empty_beside
 
-SLAB_BYTES = 1 << 26
+SLAB_BYTES, DEVICE_SLAB_BYTES = 1 << 26, 1 << 30
 """Material lies in pieces of about this size, so that a batch is nearly always one piece and needs no copy."""
 
 
@@ -168,7 +168,8 @@ class MaterialPool:
         size = sum(field.nbytes for fields in positions for field in fields) / executions
         # Executions that are spent one by one may lie as they came.
         coming = executions if self._singly else max(executions, self._ordered - self._filled)
-        room = executions if size == 0 else int(SLAB_BYTES // size)
+        most = SLAB_BYTES if self.device is None else DEVICE_SLAB_BYTES
+        room = executions if size == 0 else int(most // size)
         capacity = max(executions, min(coming, room))
         if self.precomputes and capacity == executions:
             # A field that lies as it came would keep the memory of all others, which were made into something else.

@@ -14,7 +14,7 @@ Security  every run has material and inputs of its own, which are copied to wher
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -58,21 +58,32 @@ class Repeated(Generic[T]):
         return _map(to_host, result)
 
 
-@dataclass(eq=False)
 class Round:
-    """One that was recorded: what it sends, and where the answer is put."""
+    """One that was recorded: what it sends, and the room that its answer is read from."""
 
-    message: Packed
-    answer: Array = field(repr=False)
-    ends: list[tuple[int, int]]
-    """Of each part of the answer: how many values it has, of how many bits."""
+    def __init__(self, message: Message, recorder: Recorder) -> None:
+        self.sizes = [part.packed_bytes for part in message]
+        self._ends = [(int(part.values.size), part.bits) for part in message]
+        self._make = recorder.room
+        self._room: Array | None = None
+        steps = [(part.step or "round", size) for part, size in zip(message, self.sizes, strict=True)]
+        self.message = Packed(list(cut_reply(self.sizes, recorder.room(sum(self.sizes)))), steps, self._allocate)
 
-    def heard(self, payload: Array) -> None:
-        """Put what the peer sent to where it is read from."""
-        sizes = (size for _, size in self.message.steps)
-        for part, (count, bits) in zip(cut_reply(sizes, payload), self.ends, strict=True):
+    def _allocate(self, size: int) -> Array:
+        """Memory that ends with the answer: the same every time."""
+        if self._room is None:
+            self._room = self._make(size)
+        return self._room
+
+    def hear(self, payload: Array) -> Array:
+        """What the peer sent, where it is read from."""
+        for part, (count, bits) in zip(cut_reply(self.sizes, payload), self._ends, strict=True):
             check_padding(part, count, bits)
-        self.answer[:] = payload
+        room = self._allocate(payload.size)
+        answer = room[room.size - payload.size :]
+        if answer.ctypes.data != payload.ctypes.data:
+            answer[:] = payload
+        return answer
 
 
 class Recording(Generic[T]):
@@ -116,12 +127,11 @@ class Recording(Generic[T]):
             said = self._advance(program, None, ended)
         while said:
             made = said[0]
-            made.heard((yield made.message))
-            answer = recorder.twin(made.answer)
-            sizes = [size for _, size in made.message.steps]
+            heard = made.hear((yield made.message))
+            answer = recorder.twin(heard)
             with recorder.segment():
-                recorder.upload(answer, made.answer)
-                said = self._advance(program, cut_reply(sizes, answer), ended)
+                recorder.upload(answer, heard)
+                said = self._advance(program, cut_reply(made.sizes, answer), ended)
             self._rounds.append(made)
         source.finish()
         self._result, self._ended = ended[0], True
@@ -136,15 +146,11 @@ class Recording(Generic[T]):
 
     def _round(self, message: Message) -> Round:
         """Have the parts of a round packed and copied to this machine."""
-        sizes = [part.packed_bytes for part in message]
-        room = self._recorder.room(sum(sizes))
-        buffers = list(cut_reply(sizes, room))
-        for part, buffer in zip(message, buffers, strict=True):
+        made = Round(message, self._recorder)
+        for part, buffer in zip(message, made.message.buffers, strict=True):
             values = contiguous(part.values).reshape(-1)
             self._recorder.download(buffer, self._device.kernels.pack(values, part.bits))
-        steps = [(part.step or "round", size) for part, size in zip(message, sizes, strict=True)]
-        ends = [(int(part.values.size), part.bits) for part in message]
-        return Round(Packed(buffers, steps), self._recorder.room(sum(sizes)), ends)
+        return made
 
     def _fetch(self, x: Array) -> Array:
         """Have a result copied to this machine; the copy has its words when the segment is done."""
@@ -168,7 +174,7 @@ class Recording(Generic[T]):
         self._fill(words, allocation)
         for number, made in enumerate(self._rounds):
             self._recorder.repeat(number)
-            made.heard((yield made.message))
+            made.hear((yield made.message))
         self._recorder.repeat(len(self._rounds))
         return _map(np.copy, self._result)
 

@@ -8,11 +8,13 @@ become messages.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
 
 from hdcos.generators import advance, drive, relay
 from hdcos.ring import Array, pack, packed_size, unpack, unpack_sum
@@ -111,12 +113,18 @@ def cut_reply(sizes: Iterable[int], payload: Array) -> Reply:
     return tuple(parts)
 
 
+def _empty(size: int) -> Array:
+    return np.empty(size, np.uint8)
+
+
 @dataclass(frozen=True, eq=False)
 class Packed:
     """What a round sends as it travels: the bytes of each part, and the step that each is booked on."""
 
     buffers: list[Array] = field(repr=False)
     steps: list[tuple[str, int]]
+    allocate: Callable[[int], Array] = _empty
+    """Memory for the answer, which lies at its end."""
 
 
 Talk = Generator[Packed, Array, T]
@@ -129,7 +137,9 @@ def packed(protocol: Rounds[T]) -> Talk[T]:
     def send(message: Message) -> Talk[Reply]:
         buffers = pack_parts(message)
         steps = [(part.step or "round", buffer.nbytes) for part, buffer in zip(message, buffers, strict=True)]
-        return cut_reply((size for _, size in steps), (yield Packed(buffers, steps)))
+        device = device_of(message[0].values)
+        allocate = _empty if device is None else device.room
+        return cut_reply((size for _, size in steps), (yield Packed(buffers, steps, allocate)))
 
     return relay(protocol, send)
 
@@ -141,7 +151,7 @@ def talk(conversation: Talk[T], link: Link) -> T:
     def exchange(message: Packed) -> Array:
         nonlocal step, started
         step = message.steps[0][0]
-        payload = link.exchange(message.buffers, message.steps, perf_counter() - started)
+        payload = link.exchange(message.buffers, message.steps, perf_counter() - started, message.allocate)
         started = perf_counter()
         return payload
 

@@ -35,6 +35,10 @@ class Device(Protocol):
         """The same for public words that are wanted again and again: put once, never written."""
         ...
 
+    def room(self, size: int) -> Array:
+        """Bytes of this machine that can be copied to the device and from it at full speed."""
+        ...
+
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """Room on the device."""
         ...

@@ -337,8 +337,13 @@ def get_default_memory_pool() -> _Pool:
     return _pool
 
 
+class PinnedMemoryPointer(bytearray):
+    """Memory of the host that stays where it is."""
+
+
 cuda = SimpleNamespace(
-    alloc_pinned_memory=bytearray,
+    alloc_pinned_memory=PinnedMemoryPointer,
+    PinnedMemoryPointer=PinnedMemoryPointer,
     Stream=Stream,
     get_current_stream=Stream,
     MemoryPool=_Pool,

@@ -25,7 +25,7 @@ GIB = 1 << 30
 CONSTANTS = 1024
 """That are kept on the device at most."""
 PINNED_BYTES = 1 << 16
-"""From which size on copies from the device go to pinned memory."""
+"""From which size on copies go through pinned memory."""
 
 
 class CudaDevice:
@@ -55,8 +55,33 @@ class CudaDevice:
             return x
         give_up_recording()
         with self.guard():
+            if x.nbytes >= PINNED_BYTES and x.flags.c_contiguous and self._is_pinned(x):
+                return self._put_pinned(x)
             made: Array = self._cupy.asarray(x)
             return made
+
+    def _is_pinned(self, x: Any) -> bool:
+        """Whether an array lies in a `room`."""
+        while isinstance(x, np.ndarray):
+            x = x.base
+        return isinstance(x.obj if isinstance(x, memoryview) else x, self._cupy.cuda.PinnedMemoryPointer)
+
+    def _put_pinned(self, x: Array) -> Array:
+        """Without the copy that CuPy makes to such memory; it is done when this returns."""
+        runtime, stream, made = (
+            self._cupy.cuda.runtime,
+            self._cupy.cuda.get_current_stream(),
+            self.empty(x.shape, x.dtype),
+        )
+        there: Any = made
+        runtime.memcpyAsync(there.data.ptr, x.ctypes.data, x.nbytes, runtime.memcpyHostToDevice, stream.ptr)
+        stream.synchronize()
+        return made
+
+    def room(self, size: int) -> Array:
+        if size < PINNED_BYTES:
+            return np.empty(size, np.uint8)
+        return np.frombuffer(self._cupy.cuda.alloc_pinned_memory(size), np.uint8, size)
 
     def constant(self, x: Array) -> Array:
         key = x.dtype.str, x.shape, x.tobytes()
@@ -78,8 +103,7 @@ class CudaDevice:
             small: Array = source.get()
             return small
         # Pages that stay where they are take copies at several times the speed; CuPy keeps them for the next.
-        pages = self._cupy.cuda.alloc_pinned_memory(x.nbytes)
-        target: Array = np.frombuffer(pages, x.dtype, x.size).reshape(x.shape)
+        target: Array = self.room(x.nbytes).view(x.dtype).reshape(x.shape)
         source.get(out=target)
         return target
 
