@@ -27,8 +27,8 @@ from hdcos.link.transport import GoodbyeError, LostError, SilentError, Transport
 
 LINGER_S = 1.0
 MOST_BYTES = 1 << 38
-"""That a link carries either way, 275 GB: what AES-GCM should encrypt under one key (`link.tls`). No record is shorter
-than its overhead, so this bounds their number too."""
+"""That the main connection of a link carries either way, 275 GB: what AES-GCM should encrypt under one key
+(`link.tls`). No record is shorter than its overhead, so this bounds their number too; lanes carry less."""
 WORN = 15 / 16
 """The part of it from which on those who can make a new link between two pieces of work do."""
 NEVER = 1 << 64
