@@ -6,10 +6,15 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict
 from statistics import median
 from typing import Any
@@ -30,6 +35,7 @@ from hdcos.testing.cuda_cases import Draw, calls, compare
 
 DEVICE = "cuda:0"
 WORDS = 10**6
+CALLERS = 3
 BEFORE = "f9dab5f"
 """The commit before there were devices."""
 STEP_LIMITS = {  # milliseconds, megabytes sent by a party, megabytes of material
@@ -122,6 +128,25 @@ def _ms(device: Any, work: Callable[[], object], repeats: int = 20) -> float:
     return (time.perf_counter() - started) / repeats * 1e3
 
 
+@contextmanager
+def shared_device() -> Iterator[None]:
+    """NVIDIA's service by which several processes compute on a device at once (MPS), where it is installed."""
+    control = shutil.which("nvidia-cuda-mps-control")
+    if control is None or "CUDA_MPS_PIPE_DIRECTORY" in os.environ:
+        yield
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        names = dict.fromkeys(("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"), folder)
+        os.environ.update(names)
+        try:
+            subprocess.run([control, "-d"], check=True)
+            yield
+            subprocess.run([control], input=b"quit\n", check=True)
+        finally:
+            for name in names:
+                del os.environ[name]
+
+
 def networks() -> dict[str, nn.Sequential]:
     """Those whose steps are measured; P-LeNet as Orca and Piranha have it, with cosines."""
     front = [nn.Conv2d(1, 20, 5), nn.Cos(), nn.AvgPool2d(2), nn.Conv2d(20, 50, 5), nn.Cos(), nn.AvgPool2d(2)]
@@ -138,7 +163,7 @@ def steps(seed: int, device: str = DEVICE, turns: int = 3, count: int = 10) -> I
     generator = np.random.default_rng(seed)
     for name, model in networks().items():
         x = generator.uniform(0, 1, (1280, *model.input_shape))
-        with hdcos.local(device=device) as cluster:
+        with shared_device(), hdcos.local(device=device) as cluster:
             cluster.upload(x, generator.integers(0, 10, len(x)), name="rows", outputs=10)
             training = Training(cluster, model, 128, 100)
             training.steps(5)
@@ -158,7 +183,7 @@ def mnist(seed: int) -> Iterator[Line]:
     options = {"epochs": 10, "batch_size": 128, "lr": 0.1, "loss": "softmax", "seed": 0, "progress": False}
     right, took = {}, {}
     for device in (DEVICE, "cpu"):
-        with hdcos.local(device=device) as cluster:
+        with shared_device(), hdcos.local(device=device) as cluster:
             started = time.perf_counter()
             trained = cluster.fit(nn.models.lenet5(seed=seed % 1000), x, y, **options).reveal()
             took[device] = time.perf_counter() - started
@@ -172,24 +197,22 @@ def mnist(seed: int) -> Iterator[Line]:
 
 
 def criteo(seed: int) -> Iterator[Line]:
-    """Rows a second, with material made ahead and with the dealer at work meanwhile."""
+    """Rows a second of several callers, with material made ahead and with the dealer at work meanwhile."""
     x = np.random.default_rng(seed).uniform(-1, 1, (4096, 1023))
-    with hdcos.local(device=DEVICE) as cluster:
+    with shared_device(), hdcos.local(device=DEVICE) as cluster:
         private = cluster.share(nn.models.criteo_mlp(), "criteo")
-        private.prepare(6 * len(x))
         private.predict(x)
-        started = time.perf_counter()
-        for _ in range(5):
-            private.predict(x)
-        yield at_least(
-            "criteo_mlp, batch 4096, material made ahead: rows a second",
-            5 * len(x) / (time.perf_counter() - started),
-            40_000,
-        )
-        started = time.perf_counter()
-        with ThreadPoolExecutor(2) as pool:
-            list(pool.map(lambda _: private.predict(x), range(8)))
-        yield at_least("the same with the dealer live", 8 * len(x) / (time.perf_counter() - started), 6_000)
+
+        def rows_a_second(batches: int) -> float:
+            started = time.perf_counter()
+            with ThreadPoolExecutor(CALLERS) as pool:
+                list(pool.map(lambda _: private.predict(x), range(batches)))
+            return batches * len(x) / (time.perf_counter() - started)
+
+        private.prepare(3 * CALLERS * len(x))
+        ready = rows_a_second(3 * CALLERS)
+        yield at_least(f"criteo_mlp, batch 4096, {CALLERS} callers, material made ahead: rows a second", ready, 40_000)
+        yield at_least("the same with the dealer live", rows_a_second(3 * CALLERS), 6_000)
 
 
 def cpu(seed: int) -> Iterator[Line]:

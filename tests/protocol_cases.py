@@ -173,6 +173,12 @@ def _lifted_products(party: Party, x: Share, w: Share, y: Share) -> Rounds[tuple
     return weighted, trig.combine(0, 3 << 20, 20, X.scale + 32)
 
 
+def _lifted_narrow(party: Party, x: Share, w: Share) -> Rounds[Share]:
+    """A lifted value by one that is rounded as it is opened, in a ring that holds their product and no more."""
+    X, W = yield from together(lifted.open_lifted(party, x, 4, 24), opening.open_masked(party, w, 6, 40))
+    return lifted.times_masked(party, X, W, ring=40)
+
+
 def _lifted_polynomial(party: Party, x: Share, coefficients: Sequence[float], *scales: int) -> Rounds[Share]:
     (result,) = yield from polynomial.lifted_polynomials(party, x, [coefficients], *scales)
     return result
@@ -415,6 +421,16 @@ CASES = [
         Price(1, 3 * _SIZE + 8 * 32 + 2 * _SIZE, (10 + 16 + 13 + 26) * _SIZE, _LIFTED_MATERIAL),
         lambda x, w, y: 2.0**-16 * np.abs(w) + 3 * (2.0**-12 + (np.abs(x) + 1) * 2 * np.pi / 2**16),
         shapes=(SHAPE, (32,), SHAPE),
+        scale=20,
+        bound=2.0,
+    ),
+    Case(
+        "lifted product in a narrow ring",
+        _lifted_narrow,
+        np.multiply,
+        Price(1, 3 * _SIZE + 5 * _SIZE, (10 + 5 + 2) * _SIZE, ("rounding_mask", "mask", "lifted_times_mask")),
+        lambda x, w: 2.0**-16 * np.abs(w) + 2.0**-14 * (np.abs(x) + 2.0**-16),
+        shapes=(SHAPE, SHAPE),
         scale=20,
         bound=2.0,
     ),

@@ -7,7 +7,7 @@ import pytest
 
 from hdcos.errors import InputError
 from hdcos.offline import Reference
-from hdcos.protocol import masked, opening
+from hdcos.protocol import lifted, masked, opening
 from hdcos.protocol.masked import Masked
 from hdcos.protocol.party import Party
 from hdcos.protocol.rounds import together
@@ -146,3 +146,19 @@ def test_openings_say_how_large_a_value_they_rely_on(program, within: int) -> No
         counter = Counter()
         run_plaintext(program, Share(words(secret), 16), counter=counter)
         assert (counter.openings, counter.out_of_range) == (1, out_of_range)
+
+
+@pytest.mark.parametrize("ring", [40, 41])
+def test_a_lifted_value_meets_masks_that_are_as_wide_as_their_product(ring: int) -> None:
+    def program(party: Party, x: Share):
+        X, W = yield from together(lifted.open_lifted(party, x, 0, 24), opening.open_masked(party, x, 0, 40))
+        return lifted.times_masked(party, X, W, ring=ring)
+
+    secret = words(-3, 0, 5)
+    if ring > 40:
+        with pytest.raises(InputError, match="masks of the 41 bits of their product, not of 40"):
+            simulate(program, share_pair(secret, 16))
+        return
+    shares, _ = simulate(program, share_pair(secret, 16))
+    assert shares[0].bits == 40
+    assert joined(shares).ravel().tolist() == [9, 0, 25]

@@ -10,6 +10,7 @@ import torch
 
 from hdcos import nn
 from hdcos.errors import InputError, ModelError
+from hdcos.offline import Mask
 from hdcos.protocol.plan import blank_share, plan
 from hdcos.ring import decode, encode
 from hdcos.secure.training import Rule, sgd_step, training_plan
@@ -345,6 +346,8 @@ def test_a_step_in_plaintext_counts_what_leaves_its_range() -> None:
         ("dense relu", "logistic", 16),
         ("hadamard relu", "logistic", 16),
         ("largest of relus", "logistic", 35),
+        ("dense tanh", "logistic", 14),
+        ("hadamard tanh", "logistic", 14),
     ],
 )
 def test_a_step_takes_the_rounds_it_should(name: str, loss: str, rounds: int) -> None:
@@ -370,6 +373,19 @@ def test_lenet5_takes_its_rounds_and_megabytes_each_way(options: dict, rounds: i
     planned = planned_step(nn.models.lenet5(**options, structure=structure), "logistic", 128)
     assert planned.rounds == rounds
     assert planned.online_bytes < megabytes * 1e6
+
+
+def test_a_matrix_block_is_opened_in_the_ring_of_its_weight_and_its_derivative_no_wider_than_that_needs() -> None:
+    model = nn.Sequential([nn.Dense(5, 7), nn.Cos(), nn.Dense(7, 11), nn.Cos(), nn.Dense(11, 3)])
+    first, second, last = training_plan(model, "logistic").blocks
+    planned = planned_step(model, "logistic", 2)
+    opened = [(need.kind.shape, need.kind.bits) for need in planned.material.needs if isinstance(need.kind, Mask)]
+    # The gradient at scale 12, times the derivative at 12, is rounded to 14 and keeps the 48 bits of the ring.
+    assert (first.ring, second.ring, last.ring) == (48, 48, 46)
+    assert first.slope_ring == second.slope_ring == 12 + 12 - 14 + 48
+    weights = [((5 * 7 + 7 * 11,), 48), ((11 * 3,), 46)]
+    forward = [((5,), 48), *weights, ((7,), 48), ((7,), 58), ((11,), 46), ((11,), 58)]
+    assert opened == [*forward, ((3,), 46), ((11,), 48), ((7,), 48)]
 
 
 @pytest.mark.parametrize(

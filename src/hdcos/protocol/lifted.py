@@ -149,8 +149,8 @@ def open_lifted_rows(party: Party, x: Openable, drop: int, bits: int) -> Rounds[
 
 def _take_products(party: Party, x: Lifted, w: Masked, pool: Shape = (), ring: int = 64) -> tuple[Array, Array]:
     """[m m_w] and [b m_w]."""
-    if w.bits != 64:
-        raise InputError(f"a lifted value meets masks of the whole ring, not of {w.bits} bits")
+    if w.bits < ring:
+        raise InputError(f"a lifted value meets masks of the {ring} bits of their product, not of {w.bits}")
     rows = (x if w.reference.whole else w).shape[0]
     kind = LiftedTimesMask(w.shape[-1:], x.reference, w.reference, x.bits, pool, ring, x.term)
     m_w, b_w = party.take(kind, rows)

@@ -3,8 +3,8 @@
 Computes  [y] -> [f(y)]; in training also [f'(y)] from the same opening. In turns for cos, sin and growing_cos, where
           the derivative is by turns: 2 pi times that by radians.
 Online    1 round, but 3 or 2 for what compares: ReLU, ReLU6, HardTanh. Derivatives of series, polynomials and
-          growing_cos come out at a high scale; a training step takes one round more to round them. That of ReLU is a
-          bit: `training.comparing` has it.
+          growing_cos come out at a high scale; before a matrix a training step takes one round more to round them.
+          That of ReLU is a bit: `training.comparing` has it.
 Security  openings under fresh masks; see cosine, fourier, bent, polynomial, growing_cos, relu and opening.
 """
 

@@ -68,11 +68,8 @@ class CudaDevice:
 
     def _put_pinned(self, x: Array) -> Array:
         """Without the copy that CuPy makes to such memory; it is done when this returns."""
-        runtime, stream, made = (
-            self._cupy.cuda.runtime,
-            self._cupy.cuda.get_current_stream(),
-            self.empty(x.shape, x.dtype),
-        )
+        runtime, stream = self._cupy.cuda.runtime, self._cupy.cuda.get_current_stream()
+        made = self.empty(x.shape, x.dtype)
         there: Any = made
         runtime.memcpyAsync(there.data.ptr, x.ctypes.data, x.nbytes, runtime.memcpyHostToDevice, stream.ptr)
         stream.synchronize()

@@ -159,7 +159,7 @@ class Backward:
         if block.activation is None and not block.largest and not (block.last and gradient.bits == 64):
             gradient = yield from settle(party, gradient, ACTIVATION_GRADIENT)
         gradient = gradient.reshape(len(gradient), *factor.outputs)
-        G = yield from open_masked(party, gradient, gradient.scale - block.gradient_scale)
+        G = yield from open_masked(party, gradient, gradient.scale - block.gradient_scale, block.ring)
         if block.bias is not None:
             total = G.share(party).sum(0)
             if len(factor.outputs) == 3:
@@ -186,7 +186,7 @@ class Backward:
         drop = gradient.scale + each.block.pool_bits - ACTIVATION_GRADIENT
         bits = min(ACTIVATION_GRADIENT_BITS, gradient.bits - drop)
         opened = yield from open_lifted(self.party, gradient, drop, bits)
-        result = times_masked(self.party, opened, each.slope, each.block.pool)
+        result = times_masked(self.party, opened, each.slope, each.block.pool, each.slope.bits)
         return result.rescaled(result.scale + each.block.pool_bits)
 
     def _move(self, name: str, gradient: Share, factor: float) -> None:

@@ -2,7 +2,7 @@
 
 Weights that are opened at one scale in one ring lie side by side: one opening instead of one for each layer, and
 products refer to their part of the row's mask. They are opened rounded and lifted at the start of a step, then once
-more in the whole ring.
+more in the ring of the products that they enter.
 
 What the backward pass needs is kept for each block: its weight and input under masks, the phase of its cosine, the
 derivative of its activation, the bits of its comparison. Derivatives wait for the next opening and travel with it, so
@@ -31,7 +31,7 @@ from hdcos.protocol.party import Party
 from hdcos.protocol.rounds import Rounds, together
 from hdcos.ring import Array, Blank, HadamardLayer, pool_sum
 from hdcos.ring.device import join_flat
-from hdcos.secure.activations import SLOPE_SCALE, activation_stage, cosine_slope, quarter_back
+from hdcos.secure.activations import activation_stage, cosine_slope, quarter_back
 from hdcos.secure.stages import plus_bias, settle, transform
 from hdcos.secure.training.comparing import Choice, compare
 from hdcos.secure.training.plan import (
@@ -40,6 +40,7 @@ from hdcos.secure.training.plan import (
     LEAST_RING,
     MATRIX_OUTPUT,
     OPENED_SCALE,
+    OPENED_SLOPE,
     PHASE_BITS,
     WEIGHT_SCALE,
     LinearBlock,
@@ -96,15 +97,17 @@ class Weights:
         raise KeyError(name)
 
     def remask(self) -> Rounds[dict[str, Masked]]:
-        """The weights in the whole ring, under masks that products can refer to: one round."""
-        again = [(row.masked_again, s) for row, s in zip(self._rows, self._shares, strict=True) if row.masked_again]
-        shares = [share[places[0][1] :] for places, share in again]
-        opened = yield from together(*(open_masked(self._party, share, whole=True) for share in shares))
+        """The weights in the rings of their products, under masks that these can refer to: one round."""
+        again = [(row, share) for row, share in zip(self._rows, self._shares, strict=True) if row.masked_again]
+        opened = yield from together(*(self._mask_row(row, share) for row, share in again))
         return {
-            weight.name: row.part(start - places[0][1], weight.shape)
-            for row, (places, _) in zip(opened, again, strict=True)
-            for weight, start in places
+            weight.name: masked.part(start - row.masked_again[0][1], weight.shape)
+            for masked, (row, _) in zip(opened, again, strict=True)
+            for weight, start in row.masked_again
         }
+
+    def _mask_row(self, row: WeightRow, share: Share) -> Rounds[Masked]:
+        return open_masked(self._party, share[row.masked_again[0][1] :], bits=row.ring, whole=True)
 
     def _open_row(self, row: WeightRow) -> Rounds[Lifted]:
         shares = [self._state[weight.name] for weight in row.weights]
@@ -124,7 +127,7 @@ class Pass:
 
     block: LinearBlock
     weight: Masked = field(init=False)
-    """In the whole ring; that of a first diagonal block is used as it was lifted."""
+    """In the ring of its products; that of a first diagonal block is used as it was lifted."""
     x: Masked = field(init=False)
     """Its input, unless that came as a phase."""
     before: FusedPhase | None = None
@@ -182,10 +185,11 @@ class Forward:
         return round_lift(self.party, bias.reshape(1, -1), drop, min(BIAS_BITS, bias.bits - drop))
 
     def _open_rows(self, x: Share) -> Rounds[Masked]:
-        return open_masked(self.party, x, 0 if self.plan.blocks[0].diagonal else INPUT_SCALE - OPENED_SCALE)
+        first = self.plan.blocks[0]
+        return open_masked(self.party, x, 0 if first.diagonal else INPUT_SCALE - OPENED_SCALE, first.ring)
 
     def _first(self, X: Masked) -> Rounds[Output]:
-        """The first layer, and all weights in the whole ring under masks that products can refer to."""
+        """The first layer, and all weights under masks that products can refer to."""
         first = self.passes[0]
         first.x = X
         if not first.block.diagonal:
@@ -230,7 +234,8 @@ class Forward:
         if z.bits - max(0, z.scale - OPENED_SCALE) < LEAST_RING:
             z = yield from self.with_waiting(settle(self.party, z, OPENED_SCALE))
         z = z.reshape(len(z), *each.block.part.factor.inputs)
-        each.x = yield from self.with_waiting(open_masked(self.party, z, max(0, z.scale - OPENED_SCALE)))
+        drop = max(0, z.scale - OPENED_SCALE)
+        each.x = yield from self.with_waiting(open_masked(self.party, z, drop, each.block.ring))
         return self._matrix_output(each)
 
     def _activated(self, each: Pass, y: Share, following: LinearBlock) -> Rounds[Share]:
@@ -270,7 +275,8 @@ class Forward:
         return open_fused_phase(self.party, flat, weight, PHASE_BITS, each.block.trig_scale, each.block.pool)
 
     def _wait_for_slope(self, each: Pass, slope: Share) -> None:
-        opening = open_masked(self.party, slope.reshape(len(slope), -1))
+        drop, flat = slope.scale - OPENED_SLOPE, slope.reshape(len(slope), -1)
+        opening = open_masked(self.party, flat, drop, each.block.slope_ring)
         self.waiting.append((partial(setattr, each, "slope"), opening))
 
     def with_waiting(self, protocol: Rounds[T]) -> Rounds[T]:
@@ -305,7 +311,7 @@ class Forward:
 
 
 def activate(party: Party, block: LinearBlock, y: Share) -> Rounds[tuple[Share, Share | None]]:
-    """f(y) and f'(y), the latter in the whole ring at SLOPE_SCALE; no derivative where there is no activation."""
+    """f(y) and f'(y), the latter so that it can be opened rounded; no derivative where there is no activation."""
     layer = block.activation
     if layer is None:
         return y, None
@@ -314,4 +320,7 @@ def activate(party: Party, block: LinearBlock, y: Share) -> Rounds[tuple[Share, 
     precision = even(PHASE_BITS, SERIES_SCALE if isinstance(layer, SeriesActivation) else block.trig_scale)
     stage = activation_stage(layer, "", y.scale, y.bits, True, precision, SQUARE_SCALE)
     value, slope = yield from stage.run_with_slope(party, y)
-    return value, (yield from settle(party, slope, SLOPE_SCALE))
+    slope = slope.raised(max(slope.scale, OPENED_SLOPE))
+    if slope.bits - (slope.scale - OPENED_SLOPE) < block.slope_ring:
+        slope = yield from settle(party, slope, OPENED_SLOPE)
+    return value, slope

@@ -2,7 +2,8 @@
 
 Two kinds of blocks. *Diagonal*: H (w * x); its gradients are elementwise products in the whole ring, its weights are
 kept at scale 60. *Matrix*: dense, convolution or circulant; its products are computed modulo 2**ring, where `ring` is
-what is left of the 64 bits after the gradient was rounded, and its weights are kept in that ring.
+what is left of the 64 bits after the gradient was rounded. Its weights are kept in that ring, and everything that meets
+in its products is opened there: rows, weights and gradients.
 
 Weights of layers that feed a cosine are in turns, w / (2 pi), and the normalisation of H rides in them as well. A
 parameter p is held as p * factor; its gradient is factor times that of p, so a step is rate * factor**2 * gradient.
@@ -66,6 +67,8 @@ LEAST_RING = 48
 ACTIVATION_GRADIENT = 12
 """Gradients by activations as they are opened, in ACTIVATION_GRADIENT_BITS bits."""
 ACTIVATION_GRADIENT_BITS = 28
+OPENED_SLOPE = 12
+"""Derivatives of activations as they are opened: no finer than the dealt cosines that they are made of."""
 MATRIX_GRADIENT = 14
 """Gradients by pre-activations of matrix blocks as they are opened."""
 LEAK_SCALE = 12
@@ -149,6 +152,23 @@ class LinearBlock:
         return (self.weight,) if self.bias is None else (self.weight, self.bias)
 
     @property
+    def ring(self) -> int:
+        """Modulo which power of two its products with the opened weight are needed."""
+        return 64 if self.diagonal else self.weight.bits
+
+    @property
+    def slope_ring(self) -> int:
+        """Modulo which power of two the derivative of its activation is needed.
+
+        Multiplied with it, the gradient is rounded to `gradient_scale` and keeps the bits that are opened. A projection
+        wants what there is.
+        """
+        if self.projection is not None:
+            return 64 - (SLOPE_SCALE - OPENED_SLOPE)
+        kept = DIAGONAL_BITS if self.diagonal else self.ring
+        return kept + ACTIVATION_GRADIENT + OPENED_SLOPE - self.gradient_scale
+
+    @property
     def trig_scale(self) -> int:
         """Of dealt cosines: lower where the derivative is opened, so that it leaves room for gradients."""
         return DIAGONAL_TRIG if self.fused and self.diagonal else MATRIX_TRIG
@@ -165,6 +185,8 @@ class WeightRow:
 
     drop: int
     bits: int
+    ring: int
+    """In which they are masked again."""
     weights: tuple[Tensor, ...]
     first_lifted: bool
     """Whether the first one is used as it was lifted, and all others under another mask."""
@@ -202,10 +224,11 @@ class TrainingPlan:
     @cached_property
     def weight_rows(self) -> tuple[WeightRow, ...]:
         """All weights as they are opened. That of a first diagonal block begins the first row."""
-        rows: dict[tuple[int, int], list[Tensor]] = {}
+        rows: dict[tuple[int, int, int], list[Tensor]] = {}
         for block in self.blocks:
             drop = block.weight.scale - WEIGHT_SCALE
-            rows.setdefault((drop, min(WEIGHT_BITS, block.weight.bits - drop)), []).append(block.weight)
+            opened = drop, min(WEIGHT_BITS, block.weight.bits - drop), block.ring
+            rows.setdefault(opened, []).append(block.weight)
         lifted = self.blocks[0].weight if self.blocks[0].diagonal else None
         return tuple(WeightRow(*opened, tuple(weights), weights[0] is lifted) for opened, weights in rows.items())
 
@@ -384,10 +407,9 @@ class _Planner(Reader):
         elif isinstance(activation, RECTIFIED):
             gradient += _pool_bits(pool) + (LEAK_SCALE if isinstance(activation, nn.LeakyReLU) else 0)
         elif activation:
-            gradient = ACTIVATION_GRADIENT + SLOPE_SCALE
-        # Behind a comparison a gradient is dealt as wide as it is needed, so that the first block needs no more.
-        compares = bool(largest) or isinstance(activation, RECTIFIED)
-        ring = 64 - max(0, INPUT_SCALE - OPENED_SCALE) if first and not compares else LEAST_RING
+            gradient = ACTIVATION_GRADIENT + OPENED_SLOPE
+        # Behind an activation a gradient is dealt as wide as it is needed, so that the first block needs no more.
+        ring = LEAST_RING if not first or activation or largest else 64 - max(0, INPUT_SCALE - OPENED_SCALE)
         ring = min(ring, 64 - max(0, gradient - MATRIX_GRADIENT))
         # A step is an integer multiple of the gradient: the fewer bits weights need, the finer it is.
         room = ROOM_BITS if part.purpose != VALUE else ROOM_BITS + 2
