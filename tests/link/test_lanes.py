@@ -19,6 +19,7 @@ from hdcos.link.binding import LANE, SECRET_BYTES, Bond, hear, protocols, say
 from hdcos.link.frame import cut_out, encode
 from hdcos.link.lanes import SPREAD_BYTES, cut
 from hdcos.link.tls import TlsTransport, wire_bytes
+from hdcos.link.tls_socket import TlsSocket
 from hdcos.link.trust import Trust
 from hdcos.testing.pair import memory_transports
 
@@ -172,7 +173,7 @@ def test_lanes_find_their_worker_behind_a_doorman(both):
     workers = {number: (party0.issue(f"w{number}.party0"), party1.issue(f"w{number}.party1")) for number in (1, 2)}
     with ExitStack() as stack:
         doorman = stack.enter_context(Doorman(socket.create_server(("127.0.0.1", 0))))
-        doors = {
+        behind = {
             number: stack.enter_context(
                 Listener(mine, {party1.certificate: theirs.name}, sock=doorman.serve(mine.name), lanes=2)
             )
@@ -180,7 +181,7 @@ def test_lanes_find_their_worker_behind_a_doorman(both):
         }
 
         def serve(number):
-            with doors[number].accept(10.0) as link:
+            with behind[number].accept(10.0) as link:
                 return link.lanes, link.exchange([bytes(LARGE)])[:2].tobytes()
 
         def call(number):
@@ -212,7 +213,7 @@ def test_the_number_of_lanes_follows_from_cores_or_from_the_environment(monkeypa
 
 
 @pytest.fixture
-def door(nodes):
+def entry(nodes):
     """A listener of party 0 for party 1 and the dealer, which offers two lanes; what it accepts is in `accepted`."""
     allowed = {nodes[name].certificate: name for name in ("party 1", "dealer")}
     with Listener(nodes["party 0"], allowed, lanes=2, handshake_s=1.0) as listener:
@@ -220,7 +221,7 @@ def door(nodes):
 
 
 @contextmanager
-def accepting(door):
+def accepting(entry):
     """Accept for as long as the block runs."""
     accepted = []
     stop = threading.Event()
@@ -228,7 +229,7 @@ def accepting(door):
     def accept():
         while not stop.is_set():
             try:
-                accepted.append(door.accept(0.1))
+                accepted.append(entry.accept(0.1))
             except (PeerLost, HandshakeError):
                 continue
 
@@ -245,27 +246,44 @@ def accepting(door):
 
 
 @contextmanager
-def visit(door, nodes, protocol, name="party 1"):
+def visit(entry, nodes, protocol, name="party 1"):
     """A connection that offers this protocol."""
     settings = Trust({nodes["party 0"].certificate: "party 0"}).settings(nodes[name], server=False)
     settings.set_alpn_protocols([protocol])
-    with socket.create_connection(("127.0.0.1", door.port)) as sock:
+    with socket.create_connection(("127.0.0.1", entry.port)) as sock:
         transport = TlsTransport(sock, settings, server=False)
         listeners._negotiate(transport, sock, time.monotonic() + 5)
         yield transport
 
 
-def refused(door, words):
-    wait_until(lambda: any(words in text for text in door.refused))
+def test_a_lane_is_told_by_its_first_bytes_and_one_in_many_pieces_works_too(entry, nodes, monkeypatch):
+    kinds = []
+    for split in (False, True):
+        if split:
+            monkeypatch.setattr(listeners, "_is_lane", lambda sock: False)  # as if only part of its hello were there
+        allowed = {nodes["party 0"].certificate: "party 0"}
+        with (
+            accepting(entry) as accepted,
+            connect(nodes["party 1"], allowed, "127.0.0.1", entry.port, 5.0, lanes=2) as link,
+        ):
+            wait_until(lambda: accepted)
+            kinds.append({type(lane) for lane in accepted[0]._lanes._transports})
+            accepted[0].send(Kind.MATERIAL, noise(LARGE, 3))
+            assert np.array_equal(link.receive(Kind.MATERIAL)[1], noise(LARGE, 3))
+    assert kinds == [{TlsSocket}, {TlsTransport}]
 
 
-def test_a_lane_with_another_secret_is_refused_and_the_link_waits_for_its_own(door, nodes):
-    with accepting(door) as accepted, visit(door, nodes, "hdcos-lanes-2") as main:
+def refused(entry, words):
+    wait_until(lambda: any(words in text for text in entry.refused))
+
+
+def test_a_lane_with_another_secret_is_refused_and_the_link_waits_for_its_own(entry, nodes):
+    with accepting(entry) as accepted, visit(entry, nodes, "hdcos-lanes-2") as main:
         secret = hear(main, SECRET_BYTES, 5.0)
-        with visit(door, nodes, LANE) as wrong:
+        with visit(entry, nodes, LANE) as wrong:
             say(wrong, bytes(SECRET_BYTES) + b"\1", 5.0)
-            refused(door, "party 1 brings a lane of no link that is being made here")
-        with visit(door, nodes, LANE) as first, visit(door, nodes, LANE) as second:
+            refused(entry, "party 1 brings a lane of no link that is being made here")
+        with visit(entry, nodes, LANE) as first, visit(entry, nodes, LANE) as second:
             say(first, secret + b"\1", 5.0)
             say(second, secret[:20], 5.0)
             say(second, secret[20:] + b"\2", 5.0)
@@ -275,12 +293,12 @@ def test_a_lane_with_another_secret_is_refused_and_the_link_waits_for_its_own(do
         assert accepted[0].lanes == 2
 
 
-def test_a_lane_with_the_certificate_of_another_node_is_refused(door, nodes):
-    with accepting(door) as accepted, visit(door, nodes, "hdcos-lanes-2") as main:
+def test_a_lane_with_the_certificate_of_another_node_is_refused(entry, nodes):
+    with accepting(entry) as accepted, visit(entry, nodes, "hdcos-lanes-2") as main:
         secret = hear(main, SECRET_BYTES, 5.0)
-        with visit(door, nodes, LANE, "dealer") as other:
+        with visit(entry, nodes, LANE, "dealer") as other:
             say(other, secret + b"\1", 5.0)
-            refused(door, "dealer brings a lane of no link")
+            refused(entry, "dealer brings a lane of no link")
         assert not accepted
 
 
@@ -288,81 +306,81 @@ def test_a_lane_with_the_certificate_of_another_node_is_refused(door, nodes):
     ("number", "words"),
     [(1, "a second lane 1 of the same link"), (3, "lane 3 of a link with lanes 1 to 2"), (0, "lane 0")],
 )
-def test_a_lane_whose_number_is_taken_or_none_is_refused(door, nodes, number, words):
-    with accepting(door) as accepted, visit(door, nodes, "hdcos-lanes-2") as main:
+def test_a_lane_whose_number_is_taken_or_none_is_refused(entry, nodes, number, words):
+    with accepting(entry) as accepted, visit(entry, nodes, "hdcos-lanes-2") as main:
         secret = hear(main, SECRET_BYTES, 5.0)
-        with visit(door, nodes, LANE) as first, visit(door, nodes, LANE) as second:
+        with visit(entry, nodes, LANE) as first, visit(entry, nodes, LANE) as second:
             say(first, secret + b"\1", 5.0)
-            wait_until(lambda: any(v.bond and v.bond._found for v in list(door._visitors.values())))
+            wait_until(lambda: any(v.bond and v.bond._found for v in list(entry._visitors.values())))
             say(second, secret + bytes([number]), 5.0)
-            refused(door, words)
+            refused(entry, words)
         assert not accepted
 
 
-def test_a_lane_of_a_link_that_was_made_or_given_up_is_refused(door, nodes):
-    with accepting(door) as accepted:
-        with visit(door, nodes, "hdcos-lanes-2") as main:
+def test_a_lane_of_a_link_that_was_made_or_given_up_is_refused(entry, nodes):
+    with accepting(entry) as accepted:
+        with visit(entry, nodes, "hdcos-lanes-2") as main:
             late = hear(main, SECRET_BYTES, 5.0)
             say(main, b"\0", 5.0)
             assert hear(main, 1, 5.0) == b"\0"
-            with visit(door, nodes, LANE) as lane:
+            with visit(entry, nodes, LANE) as lane:
                 say(lane, late + b"\1", 5.0)
-                refused(door, "party 1 brings a lane of no link")
+                refused(entry, "party 1 brings a lane of no link")
         wait_until(lambda: accepted)
         assert accepted[0].lanes == 0
-        with visit(door, nodes, "hdcos-lanes-2") as main:
+        with visit(entry, nodes, "hdcos-lanes-2") as main:
             gone = hear(main, SECRET_BYTES, 5.0)
-            refused(door, "did not make its lanes in time")
-        door.refused.clear()
-        with visit(door, nodes, LANE) as lane:
+            refused(entry, "did not make its lanes in time")
+        entry.refused.clear()
+        with visit(entry, nodes, LANE) as lane:
             say(lane, gone + b"\1", 5.0)
-            refused(door, "party 1 brings a lane of no link")
+            refused(entry, "party 1 brings a lane of no link")
 
 
-def test_a_lane_that_says_nothing_is_refused_in_time(door, nodes):
-    with accepting(door) as accepted, visit(door, nodes, LANE) as lane:
+def test_a_lane_that_says_nothing_is_refused_in_time(entry, nodes):
+    with accepting(entry) as accepted, visit(entry, nodes, LANE) as lane:
         say(lane, bytes(5), 5.0)
-        refused(door, "did not say in time what it is a lane of")
+        refused(entry, "did not say in time what it is a lane of")
         assert not accepted
 
 
 @pytest.mark.parametrize(
     ("words", "reason"), [(b"\1", "made 1 lanes, not 2"), (b"\2\2", "speaks before it has its lanes")]
 )
-def test_a_main_connection_that_talks_nonsense_is_refused(door, nodes, words, reason):
-    with accepting(door) as accepted, visit(door, nodes, "hdcos-lanes-2") as main:
+def test_a_main_connection_that_talks_nonsense_is_refused(entry, nodes, words, reason):
+    with accepting(entry) as accepted, visit(entry, nodes, "hdcos-lanes-2") as main:
         hear(main, SECRET_BYTES, 5.0)
         for word in words:
             say(main, bytes([word]), 5.0)
-        refused(door, reason)
+        refused(entry, reason)
         assert not accepted
 
 
-def test_a_stranger_gets_no_further_with_a_lane_than_with_any_connection(door, nodes):
+def test_a_stranger_gets_no_further_with_a_lane_than_with_any_connection(entry, nodes):
     stranger = {**nodes, "party 1": Identity.create("party 1")}
-    with accepting(door) as accepted, visit(door, stranger, LANE) as lane:
+    with accepting(entry) as accepted, visit(entry, stranger, LANE) as lane:
         with pytest.raises(HandshakeError, match="refused this node's certificate"):
             hear(lane, 1, 5.0)
         assert not accepted
 
 
-def test_a_link_whose_lanes_are_missing_holds_up_nobody(door, nodes):
+def test_a_link_whose_lanes_are_missing_holds_up_nobody(entry, nodes):
     before = handles()
-    with accepting(door) as accepted, visit(door, nodes, "hdcos-lanes-2") as main:
+    with accepting(entry) as accepted, visit(entry, nodes, "hdcos-lanes-2") as main:
         secret = hear(main, SECRET_BYTES, 5.0)
-        with visit(door, nodes, LANE) as lane:
+        with visit(entry, nodes, LANE) as lane:
             say(lane, secret + b"\1", 5.0)
             allowed = {nodes["party 0"].certificate: "party 0"}
-            with connect(nodes["dealer"], allowed, "127.0.0.1", door.port, 5.0, lanes=2) as link:
+            with connect(nodes["dealer"], allowed, "127.0.0.1", entry.port, 5.0, lanes=2) as link:
                 assert link.lanes == 2
             wait_until(lambda: [each.peer for each in accepted] == ["dealer"])
-        refused(door, "did not make its lanes in time")
+        refused(entry, "did not make its lanes in time")
     assert handles() == before
 
 
 def test_a_server_that_changes_its_mind_about_the_number_is_refused(nodes, both, monkeypatch):
     def say_one(transport, words, timeout_s):
-        if transport._tls.server_side:
+        if isinstance(transport, TlsTransport) and transport._tls.server_side:
             words = b"\1" if len(words) == 1 else words
         say(transport, words, timeout_s)
 
@@ -439,7 +457,7 @@ def test_a_part_of_another_frame_is_a_frame_error_at_both_ends(tls_pair, both):
 
 def test_garbage_on_a_lane_is_a_frame_error(tls_pair, both):
     zero, one = tls_pair()
-    one._lanes._transports[0]._sock.send(os.urandom(100))
+    socket.socket.send(one._lanes._transports[0]._sock, os.urandom(100))  # past TLS
     a, _ = both(lambda: zero.exchange([bytes(LARGE)]), lambda: one.exchange([bytes(LARGE)]))
     assert type(a) is FrameError
     assert "TLS failed" in str(a)

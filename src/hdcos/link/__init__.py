@@ -1,9 +1,9 @@
 """Links between nodes: mutual TLS 1.3 with pinned certificates, framed, metered, and honest about failures.
 
 Modules, each using only those before it: frame, meter, emulation, names (of workers), certificate, identity, transport,
-lanes (several connections of one link), base (Link), trust, tls, binding (how they become one link's), listener
-(Listener, connect), client_hello, doorman (workers behind one port), handshake, message (requests and replies),
-cluster_file (the nodes of a cluster).
+lanes (several connections of one link), base (Link), trust, tls, tls_socket (the connection of a lane), binding (how
+they become one link's), client_hello, listener (Listener, connect), doorman (workers behind one port), handshake,
+message (requests and replies), cluster_file (the nodes of a cluster).
 """
 
 from hdcos.link.base import Link as Link

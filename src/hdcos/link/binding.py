@@ -29,6 +29,7 @@ from collections.abc import Sequence
 
 from hdcos.errors import HandshakeError, InputError
 from hdcos.link.tls import TlsTransport
+from hdcos.link.tls_socket import TlsSocket
 
 LANES = 1
 LEAST_CORES = 8
@@ -37,6 +38,8 @@ SECRET_BYTES = 32
 LANE = "hdcos-lane"
 VARIABLE = "HDCOS_LANES"
 _MAIN = "hdcos-lanes-"
+
+Connection = TlsTransport | TlsSocket
 
 
 def lanes_to_offer() -> int:
@@ -69,12 +72,12 @@ class Bond:
         self.answered = False
         """Whether the peer has said that it made all of them."""
         self._wanted = lanes
-        self._found: dict[int, TlsTransport] = {}
+        self._found: dict[int, Connection] = {}
 
     def knows(self, secret: bytes) -> bool:
         return hmac.compare_digest(self.secret, secret)
 
-    def add(self, number: int, lane: TlsTransport) -> None:
+    def add(self, number: int, lane: Connection) -> None:
         if not 1 <= number <= self._wanted:
             raise HandshakeError(f"lane {number} of a link with lanes 1 to {self._wanted}.")
         if number in self._found:
@@ -95,7 +98,7 @@ class Bond:
         return self.answered and len(self._found) == self._wanted
 
     @property
-    def lanes(self) -> list[TlsTransport]:
+    def lanes(self) -> list[Connection]:
         """All of them, in order."""
         return [self._found[number] for number in range(1, self._wanted + 1)]
 
@@ -105,13 +108,13 @@ class Bond:
         self._found.clear()
 
 
-def say(transport: TlsTransport, words: bytes, timeout_s: float) -> None:
+def say(transport: Connection, words: bytes, timeout_s: float) -> None:
     """A few bytes that are no frame."""
     transport.queue(iter((words,)))
     transport.flush(timeout_s)
 
 
-def hear(transport: TlsTransport, size: int, timeout_s: float) -> bytes:
+def hear(transport: Connection, size: int, timeout_s: float) -> bytes:
     """Wait for a few bytes that are no frame."""
     words = bytearray(size)
     view, got = memoryview(words), 0
@@ -120,6 +123,6 @@ def hear(transport: TlsTransport, size: int, timeout_s: float) -> bytes:
     return bytes(words)
 
 
-def close_all(transports: Sequence[TlsTransport]) -> None:
+def close_all(transports: Sequence[Connection]) -> None:
     for transport in transports:
         transport.close()

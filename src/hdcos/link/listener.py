@@ -23,12 +23,14 @@ from typing import Self
 
 from hdcos.errors import FrameError, HandshakeError, PeerLost
 from hdcos.link.base import Link
-from hdcos.link.binding import LANE, SECRET_BYTES, Bond, agreed, close_all, hear, protocols, say
+from hdcos.link.binding import LANE, SECRET_BYTES, Bond, Connection, agreed, close_all, hear, protocols, say
 from hdcos.link.certificate import Certificate
+from hdcos.link.client_hello import MAX_HELLO_BYTES, MalformedError, read_protocols
 from hdcos.link.emulation import Emulation
 from hdcos.link.identity import Identity
 from hdcos.link.meter import Meter
-from hdcos.link.tls import SPIN, TlsTransport
+from hdcos.link.tls import SPIN, TlsTransport, explain_break
+from hdcos.link.tls_socket import TlsSocket
 from hdcos.link.transport import LostError, SilentError
 from hdcos.link.trust import Allowed, Trust, refuse_other_names
 
@@ -48,9 +50,10 @@ class _Visitor:
     """A connection that is not a link yet, or (refused) is being told why not."""
 
     sock: socket.socket
-    transport: TlsTransport
     address: str
     deadline: float
+    transport: Connection | None = None
+    """From its first bytes on."""
     refused: bool = False
     name: str = ""
     """Whose certificate it has proven to own, once it has."""
@@ -92,7 +95,8 @@ class Listener:
         self._trust = Trust(allowed)
         self._settings = self._trust.settings(identity, server=True)
         refuse_other_names(self._settings, identity)
-        if lanes and emulation is None:
+        self._lanes = 0 if emulation else lanes
+        if self._lanes:
             self._settings.set_alpn_protocols([LANE, *protocols(lanes)])
         self.refused: deque[str] = deque(maxlen=100)
         self._link_timeout_s, self._handshake_s = link_timeout_s, handshake_s
@@ -129,6 +133,7 @@ class Listener:
                     self._farewell(visitor)
                 elif (made := self._advance(visitor)) is not None:
                     self._release(made)
+                    assert isinstance(made.transport, TlsTransport)
                     made.transport.emulate(self._emulation)
                     lanes = [] if made.bond is None else made.bond.lanes
                     return Link(made.transport, made.name, timeout_s=self._link_timeout_s, meter=meter, lanes=lanes)
@@ -156,13 +161,8 @@ class Listener:
             return
         if len(self._visitors) >= MAX_PENDING:
             self._forget(min(self._visitors.values(), key=lambda v: v.deadline), "made room for a newer connection")
-        try:
-            transport = TlsTransport(sock, self._settings, server=True, spin=self._spin)
-        except OSError:
-            sock.close()
-            return
         where = f"{address[0]}:{address[1]}"
-        self._visitors[sock.fileno()] = _Visitor(sock, transport, where, monotonic() + self._handshake_s)
+        self._visitors[sock.fileno()] = _Visitor(sock, where, monotonic() + self._handshake_s)
         self._poll.register(sock, select.POLLIN)
 
     def _receive(self) -> tuple[socket.socket, tuple[str, int]]:
@@ -184,19 +184,22 @@ class Listener:
     def _advance(self, visitor: _Visitor) -> _Visitor | None:
         """One step towards a link: the visitor whose link that completed, if it did."""
         try:
+            transport = visitor.transport = visitor.transport or self._begin(visitor)
             if not visitor.name:
-                if not visitor.transport.negotiate():
+                if not transport.negotiate():
                     return None
-                visitor.certificate = visitor.transport.certificate()
+                visitor.certificate = transport.certificate()
                 visitor.name = self._trust.find(visitor.certificate)
-                protocol = visitor.transport.protocol
+                protocol = transport.protocol
                 if protocol is None:
                     return visitor
                 visitor.deadline = monotonic() + self._handshake_s
                 if protocol != LANE:
                     visitor.bond = Bond(agreed(protocol))
-                    say(visitor.transport, visitor.bond.secret, WORD_S)
-            return self._hear(visitor) if visitor.bond is None else self._hear_answer(visitor, visitor.bond)
+                    say(transport, visitor.bond.secret, WORD_S)
+            if visitor.bond is None:
+                return self._hear(visitor, transport)
+            return self._hear_answer(visitor, visitor.bond, transport)
         except (LostError, SilentError) as lost:
             self._forget(visitor, str(lost) or "takes nothing")
         except (HandshakeError, FrameError) as error:
@@ -206,10 +209,21 @@ class Listener:
                 visitor.sock.shutdown(socket.SHUT_WR)
         return None
 
-    def _hear(self, lane: _Visitor) -> _Visitor | None:
+    def _begin(self, visitor: _Visitor) -> Connection:
+        """TLS for a connection that has said something: of the kind for lanes, if it is seen to be one."""
+        try:
+            if self._lanes and _is_lane(visitor.sock):
+                made = TlsSocket(visitor.sock, self._settings, server=True)
+                visitor.sock = made.socket
+                return made
+            return TlsTransport(visitor.sock, self._settings, server=True, spin=self._spin)
+        except OSError as error:
+            raise LostError(explain_break(error)) from None
+
+    def _hear(self, lane: _Visitor, transport: Connection) -> _Visitor | None:
         """What a lane says: the link that it belongs to, if it was its last."""
         while (missing := LANE_BYTES - len(lane.words)) > 0:  # what is left of it in memory wakes nobody
-            if not (more := lane.transport.read_now(missing)):
+            if not (more := transport.read_now(missing)):
                 return None
             lane.words += more
         secret, number = lane.words[:-1], lane.words[-1]
@@ -219,8 +233,8 @@ class Listener:
             raise HandshakeError(f"{lane.name} brings a lane of no link that is being made here.")
         (main,) = found
         assert main.bond is not None
-        main.bond.add(number, lane.transport)
-        lane.transport.spin = 0
+        main.bond.add(number, transport)
+        transport.spin = 0
         self._release(lane)
         try:
             return self._complete(main, main.bond)
@@ -228,9 +242,9 @@ class Listener:
             self._forget(main, str(lost) or "takes nothing")
             return None
 
-    def _hear_answer(self, main: _Visitor, bond: Bond) -> _Visitor | None:
+    def _hear_answer(self, main: _Visitor, bond: Bond, transport: Connection) -> _Visitor | None:
         """What the main connection says: its link, if its lanes are all there."""
-        while word := main.transport.read_now(1):
+        while word := transport.read_now(1):
             if bond.answered:
                 raise HandshakeError(f"{main.name} speaks before it has its lanes.")
             bond.answer(word[0])
@@ -239,6 +253,7 @@ class Listener:
     def _complete(self, main: _Visitor, bond: Bond) -> _Visitor | None:
         if not bond.complete:
             return None
+        assert main.transport is not None
         say(main.transport, bytes([len(bond.lanes)]), WORD_S)
         return main
 
@@ -270,6 +285,14 @@ class Listener:
         if self.refused:
             raise HandshakeError(f"{text} Refused meanwhile: {self.refused[-1]}")
         raise PeerLost(text)
+
+
+def _is_lane(sock: socket.socket) -> bool:
+    """Whether a caller says at once, before anything is taken from its socket, that it is a lane."""
+    try:
+        return LANE.encode() in read_protocols(sock.recv(MAX_HELLO_BYTES, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+    except MalformedError:
+        return False  # TLS will say what is wrong
 
 
 def connect(
@@ -331,13 +354,13 @@ def connect(
 
 def _make_lanes(
     main: TlsTransport, sock: socket.socket, settings: ssl.SSLContext, asked: str, number: int, deadline: float
-) -> list[TlsTransport]:
-    """So many lanes to where the main connection goes; none if one of them cannot be made."""
+) -> list[Connection]:
+    """This many lanes to where the main connection goes; none if one of them cannot be made."""
     secret = hear(main, SECRET_BYTES, _left(deadline))
     certificate, address = main.certificate(), sock.getpeername()
     settings.set_alpn_protocols([LANE])
     limit = min(deadline, monotonic() + LANES_S)
-    made: list[TlsTransport] = []
+    made: list[Connection] = []
     try:
         try:
             for index in range(1, number + 1):
@@ -358,13 +381,17 @@ def _make_lanes(
     return made
 
 
-def _make_lane(address: tuple[str, int], settings: ssl.SSLContext, asked: str, limit: float) -> TlsTransport:
+def _make_lane(address: tuple[str, int], settings: ssl.SSLContext, asked: str, limit: float) -> TlsSocket:
     sock = socket.create_connection(address[:2], timeout=_left(limit))
     try:
-        transport = TlsTransport(sock, settings, server=False, spin=0, server_name=asked)
-        _negotiate(transport, sock, limit)
+        transport = TlsSocket(sock, settings, server=False, server_name=asked)
     except BaseException:
         sock.close()
+        raise
+    try:
+        _negotiate(transport, transport.socket, limit)
+    except BaseException:
+        transport.close()
         raise
     return transport
 
@@ -379,7 +406,7 @@ def _explain(error: Exception) -> str:
     return f"is out of reach ({error.strerror or error})" if isinstance(error, OSError) else str(error)
 
 
-def _negotiate(transport: TlsTransport, sock: socket.socket, deadline: float) -> None:
+def _negotiate(transport: Connection, sock: socket.socket, deadline: float) -> None:
     waiting = select.poll()
     waiting.register(sock, select.POLLIN)
     while not transport.negotiate():

@@ -102,7 +102,7 @@ class TlsTransport:
         """What the kernel counted; after `close`, what it counted until then."""
         if self._sock.fileno() < 0:
             return self._counters
-        return _count_bytes(self._sock)
+        return count_bytes(self._sock)
 
     # ---- TLS handshake
 
@@ -185,7 +185,7 @@ class TlsTransport:
                 self._wait_to_receive(timeout_s, size if announced else 0)
 
     def read_now(self, size: int) -> bytes:
-        """At most so many bytes of those that have arrived, without waiting."""
+        """At most this many bytes of those that have arrived, without waiting."""
         self._receive()
         try:
             data = self._tls.read(size)
@@ -270,7 +270,7 @@ class TlsTransport:
         except BlockingIOError:
             return False
         except OSError as error:
-            self._broken = _reason(error)
+            self._broken = explain_break(error)
             self._sealed, self._piece = b"", None
             return True
         self.sent += size
@@ -288,7 +288,7 @@ class TlsTransport:
             except BlockingIOError:
                 continue
             except OSError as error:
-                self._end = _reason(error)
+                self._end = explain_break(error)
                 return look
             if size:
                 self._taken += size
@@ -321,7 +321,8 @@ class TlsTransport:
             self._sock.close()
 
 
-def _reason(error: OSError) -> str:
+def explain_break(error: OSError) -> str:
+    """What became of the peer, as the text of a LostError."""
     if isinstance(error, ConnectionResetError | BrokenPipeError):
         return "closed the connection abruptly"
     return f"is out of reach ({error.strerror or type(error).__name__})"
@@ -342,7 +343,7 @@ def keep_alive(sock: socket.socket) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
 
 
-def _count_bytes(sock: socket.socket) -> tuple[int, int] | None:
+def count_bytes(sock: socket.socket) -> tuple[int, int] | None:
     """Bytes handed to TCP (resent ones counted once) and bytes that arrived; None on old kernels."""
     info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
     if len(info) < _INFO_BYTES:
