@@ -54,7 +54,7 @@ DESCRIPTORS, STRANGERS, HELD_S = 256, 1000, 30.0
 SOAK_ROWS = 3_000_000
 AT_ONCE, REQUESTS, MOST_ROWS = 16, 8, 64
 """Clients at a time, requests of each before it leaves, rows of a request at most."""
-LOOKS, ROWS_BETWEEN = 5, 100_000
+LOOKS, ROWS_BETWEEN = 4, 100_000
 """At the memory of the nodes, for each part of the rows, and the rows before each of them."""
 REST_S = KEPT_S + 2 * LOOK_S
 """After which freed memory has been given back: the first look of a node may still see some work."""
@@ -561,4 +561,4 @@ def soak(seed: int, rows: int = SOAK_ROWS, parts: int = 3, rest_s: float = REST_
     for role in ROLES:
         grown = 100 * (memory[-1][role] / memory[0][role] - 1)
         stages = ", ".join(f"{one[role]:.1f}" for one in memory)
-        yield at_most(f"{role}, MB after each part of the rows ({stages}): growth in per cent", grown, 1.0)
+        yield at_most(f"{role}, MB at work after each part of the rows ({stages}): growth in per cent", grown, 1.0)
