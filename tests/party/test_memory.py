@@ -114,6 +114,18 @@ def test_a_claimed_mask_is_kept_until_its_request_must_have_run(allotment, monke
     assert allotment.expired_before() == 5
 
 
+def test_a_party_that_only_hears_what_has_expired_forgets_claims_as_well(allotment, monkeypatch) -> None:
+    with Growth() as growth:
+        for _ in range(SERVED // 2):
+            allotment.claim(allotment.hand_out(1, "me", 300.0)[0], "me")
+        kept = tracemalloc.get_traced_memory()[0]
+        allotment.burn_before(0)
+        assert tracemalloc.get_traced_memory()[0] > kept - 1000  # their requests may still wait
+        monkeypatch.setattr(allotments, "GRACE_S", 0.0)
+        allotment.burn_before(0)
+    assert growth.bytes < 10 * SERVED  # 120 bytes of each were kept until the next claim, which may never come
+
+
 def test_who_holds_enough_masks_uses_up_none(allotment, monkeypatch) -> None:
     monkeypatch.setattr(allotments, "LEAST_HELD", 10)
     allotment._ahead = 20

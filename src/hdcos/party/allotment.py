@@ -378,7 +378,12 @@ class MaterialAllotment:
             return min(chain(held, claimed), default=self._allotted)
 
     def burn_before(self, number: int) -> None:
-        """Drop what is left of executions below a number: nobody gets them, or their masks, any more."""
+        """Drop what is left of executions below a number: nobody gets them, or their masks, any more.
+
+        Party 0 asks what has expired, party 1 only hears of it here: it forgets old claims now as well.
+        """
+        with self._lock:
+            self._forget_claims(time.monotonic() - GRACE_S)
         if number > self._burnt:
             with self._lock:
                 self._reserve(number)
