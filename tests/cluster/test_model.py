@@ -8,6 +8,7 @@ import pytest
 import hdcos
 from hdcos import nn
 from hdcos.api.commands import Infer, IssueMasks
+from hdcos.cluster.pair import refilled
 from hdcos.cluster.transport import split_words
 from hdcos.errors import (
     DataMissing,
@@ -235,6 +236,25 @@ def test_what_is_kept_ahead_is_not_ordered_twice(cluster) -> None:
         private.predict(np.zeros((1, 6)))
     expected = [facts["expected"] for facts in scope_of(cluster, private).count()]
     assert max(expected) <= 6 + 50
+
+
+def test_more_is_ordered_when_an_eighth_of_what_is_kept_ahead_is_gone(cluster) -> None:
+    private = cluster.share(nn.models.mlp([6, 8, 2], "cos", "hadamard"), "eighth", ahead=40)
+    expected = []
+    for _ in range(6):
+        private.predict(np.zeros((1, 6)), mode="shares")
+        expected.append([facts["expected"] for facts in scope_of(cluster, private).count()])
+    assert expected == [[40, 40]] * 4 + [[45, 45]] * 2
+    private.predict(np.zeros((60, 6)), mode="shares")  # more than there is: it is made on the way
+    assert [facts["expected"] for facts in scope_of(cluster, private).count()] == [106, 106]
+
+
+@pytest.mark.parametrize(
+    ("ordered", "used", "ahead", "wanted"),
+    [(0, 3, 0, 3), (5, 3, 0, 5), (7, 1, 7, 8), (80, 9, 80, 80), (80, 10, 80, 90), (80, 90, 80, 170)],
+)
+def test_an_order_is_due_when_a_part_of_what_is_kept_ahead_is_gone(ordered, used, ahead, wanted) -> None:
+    assert refilled(ordered, used, ahead) == wanted
 
 
 def test_a_revealed_model_is_the_shared_one_to_the_bits_of_its_scale(cluster, digits) -> None:

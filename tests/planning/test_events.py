@@ -35,6 +35,41 @@ def test_a_thread_that_comes_later_slows_the_others_from_then_on() -> None:
     assert ends(clock, works) == pytest.approx([1.5, 2.0])
 
 
+def test_with_a_slice_threads_take_turns_and_fill_their_caches_again() -> None:
+    clock = Clock()
+    processor = Processor(clock, 1, slice_s=2.0, switch_s=0.25)
+    works = [lambda done: processor.run(3.0, done), lambda done: processor.run(1.0, done)]
+    # The first has its slice, the second its work, and then the first the second that is left: both of these waited.
+    assert ends(clock, works) == pytest.approx([2.0 + 1.25 + 1.25, 2.0 + 1.25])
+
+
+def test_a_slice_that_ends_while_nobody_waits_costs_nothing() -> None:
+    clock = Clock()
+    assert ends(clock, [lambda done: Processor(clock, 1, 0.1, 0.05).run(1.0, done)] * 2) == pytest.approx([1.0, 1.0])
+
+
+def test_a_thread_that_goes_on_keeps_its_core() -> None:
+    clock = Clock()
+    processor = Processor(clock, 1, slice_s=10.0)
+    first, second = Thread(processor), Thread(processor)
+    works = [lambda done, thread=thread: thread.do(1.0, done) for thread in (first, second, first)]
+    assert ends(clock, works) == pytest.approx([1.0, 3.0, 2.0])
+
+
+def test_parts_of_cores_are_shared_by_those_who_run() -> None:
+    clock = Clock()
+    processor = Processor(clock, 1.5, slice_s=10.0)
+    # Two run, at three quarters of a core each; the third begins when they end, and has one of its own.
+    assert ends(clock, [lambda done: processor.run(0.75, done)] * 3) == pytest.approx([1.0, 1.0, 1.75])
+
+
+def test_work_that_comes_first_is_done_before_what_waits() -> None:
+    clock = Clock()
+    thread = Thread(Processor(clock))
+    works = [lambda done, first=first: thread.do(1.0, done, first) for first in (False, False, True)]
+    assert ends(clock, works) == pytest.approx([1.0, 3.0, 2.0])
+
+
 def test_with_cores_enough_nobody_waits() -> None:
     clock = Clock()
     processor = Processor(clock)

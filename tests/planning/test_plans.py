@@ -30,7 +30,10 @@ NOTHING = Work(0.0, 0.0)
 STEP = Measured(Work(2e-3, 1e-4), (NOTHING, NOTHING), NOTHING, NOTHING)
 BATCH = Measured(Work(1e-3, 1e-3), (NOTHING, NOTHING), Work(0.0, 5e-4), NOTHING)
 FIGURES = Figures(
-    "a machine", "0", Work(1e-5, 0.0), {MODEL.fingerprint: NetworkFigures("higgs", BATCH, STEP, 1e-3, 0.0, 60.0, 60.0)}
+    "a machine",
+    "0",
+    Work(1e-5, 0.0),
+    {MODEL.fingerprint: NetworkFigures("higgs", BATCH, STEP, 1e-3, 0.0, 3e-3, 1e-4, 60.0, 60.0)},
 )
 
 

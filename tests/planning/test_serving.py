@@ -12,7 +12,7 @@ from hdcos.errors import InputError
 from hdcos.link import Emulation
 from hdcos.planning.costs import ServingCosts
 from hdcos.planning.figures import Measured, Work
-from hdcos.planning.machines import Machines
+from hdcos.planning.machines import RECEIVING, Machines, SimulatedCluster
 from hdcos.planning.serving import Load, Serving
 
 ONLINE, NOTHING = Work(2e-3, 1e-4), Work(0.0, 0.0)
@@ -26,10 +26,11 @@ def costs(
     caller: Work = NOTHING,
     most_rows: int = 1000,
     rounds: int = 5,
+    slice_s: float = 0.0,
 ) -> ServingCosts:
     measured = Measured(online, (NOTHING, material), dealer, caller)
     return ServingCosts(
-        *(measured, rounds, 0.0, Work(0.0, 1e4), Work(0.0, 1e5), NOTHING, 1000, NOTHING, most_rows),
+        *(measured, rounds, 0.0, slice_s, 0.0, Work(0.0, 1e4), Work(0.0, 1e5), NOTHING, 1000, NOTHING, most_rows),
         row_bytes=800,
         chunk=100,
     )
@@ -99,12 +100,36 @@ def test_dealers_and_unpacking_limit_what_pairs_do() -> None:
 
 
 def test_an_order_is_asked_for_when_the_one_before_has_been_unpacked() -> None:
-    """So dealing and unpacking take turns where an order is one piece, and overlap where it is several."""
+    """So an order of one piece takes dealing and unpacking; of several, one is made as another is unpacked."""
     cost = costs(Work(0.0, 1e-6), dealer=Work(0.0, 1e-3), material=Work(0.0, 5e-4), rounds=0)
-    singly = run(replace(cost, most_rows=10), Machines(1, 1, on_one=True), Load(), batches=2000)
-    assert singly.rows_per_s == pytest.approx(1 / (1e-3 + 5e-4), rel=0.05)
+    singly = run(replace(cost, most_rows=10, chunk=1000), Machines(1, 1, on_one=True), Load(), batches=2000)
+    assert singly.rows_per_s == pytest.approx(1 / (1e-3 + (1 - RECEIVING) * 5e-4), rel=0.05)
     together = run(replace(cost, chunk=10), Machines(1, 1, on_one=True), Load(), batches=20)
     assert together.rows_per_s == pytest.approx(1 / 1e-3, rel=0.05)
+
+
+def test_parties_take_turns_on_the_core_that_a_dealer_leaves_them() -> None:
+    """Six pieces of work of 1 ms, and the first of both parties at once; then who waits for a message gives its core
+    to the dealer, which keeps it for a slice, and the other ten are done one after another."""
+    cost = costs(Work(6e-3, 0.0), dealer=Work(1.0, 0.0), slice_s=1.0)
+    for cores, expected_s in ((3, 6e-3), (2, 11e-3)):
+        cluster = SimulatedCluster(cost, Machines(1, 1, cores, on_one=True), NO_DELAY)
+        ended: list[float] = []
+        (pair,), clock = cluster.pairs, cluster.clock
+        cluster.execute(pair, pair.pools[0], 1, 500, lambda clock=clock, ended=ended: ended.append(clock.now))
+        clock.run(lambda ended=ended: not ended)
+        assert ended == pytest.approx([expected_s])
+        assert pair.spent["work"] == pytest.approx(expected_s)
+
+
+def test_work_and_rounds_take_turns() -> None:
+    cluster = SimulatedCluster(costs(rounds=20), Machines(1, 1), Emulation(rtt_ms=40))
+    ended: list[float] = []
+    (pair,) = cluster.pairs
+    cluster.execute(pair, pair.pools[0], 1, 1, lambda: ended.append(cluster.clock.now))
+    cluster.clock.run(lambda: True)
+    assert ended == pytest.approx([2.1e-3 + 20 * 20e-3])
+    assert (pair.spent["work"], pair.spent["rounds"]) == pytest.approx((2.1e-3, 0.4))
 
 
 def test_lines_carry_what_their_rates_allow() -> None:

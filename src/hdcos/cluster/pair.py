@@ -22,6 +22,9 @@ from hdcos.ring import Array
 from hdcos.secure.labels import LABEL, LOGITS
 
 GRACE_S = 2.0
+ORDERED_PART = 8
+"""More is ordered when an eighth of what is kept ahead is gone: an order costs dealer and parties as much as some rows
+do, so one for each small batch would slow the batches themselves."""
 NOTHING: Shares = ({}, {})
 Answers = list[tuple[dict[str, Any], dict[str, Array]]]
 
@@ -73,6 +76,18 @@ class Pair:
             worst = min(failures, key=lambda error: isinstance(error, PeerLost))
             raise self._explain(worst) if isinstance(worst, PeerLost) else worst
         return [call.result() for call in calls]
+
+
+def least_order(ahead: int) -> int:
+    """Executions that are ordered at once, at least, where so many are kept ahead."""
+    return max(1, ahead // ORDERED_PART)
+
+
+def refilled(ordered: int, used: int, ahead: int) -> int:
+    """Executions that should be ordered in all once those before `used` are taken: as many as were, unless an order
+    is due."""
+    wanted = used + ahead
+    return wanted if wanted - ordered >= least_order(ahead) else ordered
 
 
 class Scope:
@@ -156,11 +171,12 @@ class Scope:
         """
         with self._lock:
             first = max(self.next, self.issued) if start is None else start
-            wanted = first + executions + self._ahead if self._refills else 0
-            ordered, labels, labels_ordered = max(self._ordered, wanted), self.labels, self._labels_ordered
+            ordered, labels, labels_ordered = self._ordered, self.labels, self._labels_ordered
+            if self._refills:
+                ordered = refilled(ordered, first + executions, self._ahead)
             if output == LABEL:
                 labels += executions
-                labels_ordered = max(labels_ordered, labels + self._labels_ahead)
+                labels_ordered = refilled(labels_ordered, labels, self._labels_ahead)
             asked = commands.Infer(self.name, mode, [str(first)], first, ordered, output, self.labels, labels_ordered)
             try:
                 answers = self.pair.ask(asked, arrays=inputs)

@@ -47,6 +47,10 @@ class Costs(ABC):
     rounds: int
     round_s: float
     """What a round takes besides the network and work."""
+    slice_s: float
+    """How long a thread that computes keeps its core while others wait for one."""
+    switch_s: float
+    """What a thread that waited for a core spends besides its work."""
     wire: Work
     """Bytes from each party to the other."""
     dealt: Work
@@ -111,6 +115,8 @@ def serving_costs(model: nn.Network, figures: NetworkFigures, config: Config | N
         measured=figures.inference,
         rounds=costs[0].rounds,
         round_s=figures.round_s,
+        slice_s=figures.slice_s,
+        switch_s=figures.switch_s,
         wire=_between(*(cost.wire_bytes_sent for cost in costs)),
         dealt=Work(0.0, float(material.packed_bytes(SIZES[1])) / SIZES[1]),
         common=Work(0.0, float(material.packed_bytes(SIZES[1], 0)) / SIZES[1]),
@@ -133,6 +139,8 @@ def training_costs(model: nn.Network, figures: NetworkFigures, part: int) -> Ste
         measured=figures.training,
         rounds=planned.rounds,
         round_s=figures.round_s,
+        slice_s=figures.slice_s,
+        switch_s=figures.switch_s,
         wire=_between(*(plan.online_bytes for plan in plans)),
         dealt=_between(*(plan.material.packed_bytes(1) for plan in plans)),
         common=_between(*(plan.material.packed_bytes(1, 0) for plan in plans)),

@@ -1,7 +1,11 @@
 """Time in a simulation: events in their order, processors whose cores are shared, threads that run on them.
 
-A processor gives each of n running threads min(1, cores / n) of a core, as the scheduler of an operating system does
-over times that are not too short. All threads of a processor then progress at one rate, so work that begins when the
+A processor has as many threads running as it has cores. A thread that wakes waits in line until one of them ends its
+work, waits for somebody or has had its slice, as with the schedulers of operating systems; and since others had the
+core meanwhile, it fills its caches again first. So two parties that wait for each other in every round make progress by
+turns on the cores that threads with much to do leave them.
+
+All running threads progress at one rate (below one where there is a part of a core), so a turn that begins when the
 progress is v and takes w ends when it is v + w: a heap of such ends is all that must be kept.
 """
 
@@ -10,9 +14,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
-from math import inf
+from math import ceil, inf, isinf
 
 Action = Callable[[], None]
 
@@ -36,20 +40,55 @@ class Clock:
 
 
 class Processor:
-    """Cores that all running threads share equally."""
+    """Cores that threads take by turns; without a slice, all running threads share them equally at any time."""
 
-    def __init__(self, clock: Clock, cores: float = inf) -> None:
+    def __init__(self, clock: Clock, cores: float = inf, slice_s: float = 0.0, switch_s: float = 0.0) -> None:
+        """`slice_s` is how long a thread keeps its core while others wait for one, `switch_s` what one that waited
+        does besides its work."""
         self._clock, self._cores = clock, cores
+        self._room = ceil(cores) if slice_s and not isinf(cores) else inf
+        """Threads that run at the same time; the others wait in line."""
+        self._slice_s, self._switch_s = slice_s or inf, switch_s
         self._progress = self._seen_at = 0.0
-        self._running: list[tuple[float, int, Action]] = []
+        self._running: list[tuple[float, int, float, float, Action]] = []
+        """By the progress at which their turns end: a number, the progress at which they began and at which their work
+        ends, and what comes after it. A turn is all of the work where nobody waits."""
+        self._waiting: deque[tuple[float, Action]] = deque()
+        self._kept = False
+        """Whether a thread that has ended its work has not let go of its core yet."""
         self._numbers = count()
         self._newest = 0
 
-    def run(self, work_s: float, done: Action) -> None:
-        """Work of a thread that is running from now on."""
+    def run(self, work_s: float, done: Action, goes_on: bool = False) -> None:
+        """Work of a thread that is running from now on, or waits for a core.
+
+        One that goes on with other work when it has ended some keeps its core.
+        """
         self._advance()
-        heappush(self._running, (self._progress + work_s, next(self._numbers), done))
+        if goes_on and self._kept:
+            self._kept = False
+            self._begin(work_s, done)
+        elif len(self._running) + self._kept < self._room:
+            self._begin(work_s, done)
+        else:
+            if not self._waiting:
+                self._cut()
+            self._waiting.append((work_s, done))
         self._expect()
+
+    def _begin(self, work_s: float, done: Action) -> None:
+        turn_s = min(work_s, self._slice_s) if self._waiting else work_s
+        begun = self._progress
+        heappush(self._running, (begun + turn_s, next(self._numbers), begun, begun + work_s, done))
+
+    def _cut(self) -> None:
+        """Somebody begins to wait: turns end with the slices that those who run have now."""
+        slices = self._slice_s
+        self._running = [
+            (min(end, begun + slices * ceil((self._progress - begun) / slices or 1)), number, begun, end, done)
+            for _, number, begun, end, done in self._running
+        ]
+        heapify(self._running)
 
     def _advance(self) -> None:
         self._progress += (self._clock.now - self._seen_at) * self._rate
@@ -70,9 +109,20 @@ class Processor:
         if expectation != self._newest:
             return
         self._advance()
-        _, _, done = heappop(self._running)
+        turn_end, _, _, end, done = heappop(self._running)
+        if turn_end < end:
+            if self._waiting:
+                self._waiting.append((end - turn_end, done))
+            else:
+                self._begin(end - turn_end, done)
+        else:
+            self._kept = True
+            done()
+            self._kept = False
+        if self._waiting and len(self._running) < self._room:
+            work_s, done = self._waiting.popleft()
+            self._begin(work_s + self._switch_s, done)
         self._expect()
-        done()
 
 
 class Thread:
@@ -85,22 +135,24 @@ class Thread:
         self.worked_s = 0.0
         """Work that was begun, in seconds of a core of its own."""
 
-    def do(self, work_s: float, done: Action) -> None:
-        self._waiting.append((work_s, done))
+    def do(self, work_s: float, done: Action, first: bool = False) -> None:
+        """Work that comes behind what it has to do already, or before all that."""
+        (self._waiting.appendleft if first else self._waiting.append)((work_s, done))
         if not self._works:
             self._begin()
 
-    def _begin(self) -> None:
+    def _begin(self, goes_on: bool = False) -> None:
         work_s, done = self._waiting.popleft()
         self._works = True
         self.worked_s += work_s
-        self._processor.run(work_s, partial(self._end, done))
+        self._processor.run(work_s, partial(self._end, done), goes_on)
 
     def _end(self, done: Action) -> None:
-        self._works = False
-        if self._waiting:
-            self._begin()
         done()
+        if self._waiting:
+            self._begin(goes_on=True)
+        else:
+            self._works = False
 
 
 class Line(Thread):

@@ -60,6 +60,10 @@ class NetworkFigures(Table, frozen=True):
     """A step of training, for each further worker of a party whose changes the first one adds."""
     round_s: Amount
     """A round between processes of one machine, besides work: until both threads are awake again."""
+    slice_s: Amount
+    """How long a thread that computes keeps its core while others wait for one."""
+    switch_s: Amount
+    """What a thread spends besides when it is given a core that others had meanwhile: its caches are cold."""
     party_mb: Amount
     dealer_mb: Amount
     """Memory of a process, apart from the material that it keeps."""

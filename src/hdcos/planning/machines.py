@@ -3,13 +3,13 @@
 What one execution takes of a pair, a batch or a step, comes in this order:
 
     its material must be there: more is ordered from the dealer of this pair when half of what is kept ahead is gone,
-        by `hdcos.local` whenever something is taken. Party 1 asks for an order when the one before it is unpacked;
-        of an order the dealer makes one piece while party 1 unpacks another
-    both parties work, on cores that they share with the other pairs and with the unpacking of material
+        by `hdcos.local` when an eighth is. Party 1 asks for an order when the one before it is unpacked; of an order,
+        the dealer makes a piece, sends it while party 1 receives it, and makes the next while party 1 unpacks it
+    both parties work and wait for a round, half a round-trip time, by turns; they share cores with the other pairs and
+        with the unpacking of material, so each turn may begin with waiting for a core
     its bytes go over the line between the parties, which all pairs share
-    its rounds are waited for, each half a round-trip time
 
-Really work and rounds take turns; their sums are what counts.
+Really bytes go with the rounds; their sum is what counts.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from functools import partial
 from itertools import cycle
 from math import inf
 
+from hdcos.cluster.pair import least_order
 from hdcos.link import Emulation
 from hdcos.planning.costs import Costs, Piece
 from hdcos.planning.events import Action, Clock, Line, Processor, Thread, after_all, in_turn
@@ -29,6 +30,11 @@ PARTS = ("work", "rounds", "line", "material", "client", "adding", "others", "id
 """What the time of a pair goes to: the last two are waiting for other pairs in a step, and for requests."""
 TRIPS = 2
 """Ways between the parties before the first round: party 1 says what arrived there, party 0 what to begin."""
+SENDING, RECEIVING = 0.5, 0.75
+"""The part of the dealer's work on material that is encrypting and sending it, and the part of party 1's that is
+receiving it: as traces of both showed for criteo_mlp."""
+MOST_TURNS = 8
+"""Turns of work and rounds that are simulated; of more rounds, several are waited for together."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +104,47 @@ class Pair:
         self._since = now
 
 
+class _Turns:
+    """One execution: work and rounds in turns. Who ends a piece of work goes on when the other's message is there."""
+
+    def __init__(self, clock: Clock, pair: Pair, work_s: float, rounds: int, trip_s: float, done: Action) -> None:
+        self._clock, self._pair, self._work_s, self._rounds, self._trip_s = clock, pair, work_s, rounds, trip_s
+        self._done = done
+        self._sent, self._got = [0, 0], [0, 0]
+        self._at_work = 0
+
+    def begin(self) -> None:
+        for rank in (0, 1):
+            self._work(rank)
+
+    def _work(self, rank: int) -> None:
+        if not self._at_work:
+            self._pair.note("rounds", self._clock.now)
+        self._at_work += 1
+        self._pair.online[rank].do(self._work_s, partial(self._worked, rank))
+
+    def _worked(self, rank: int) -> None:
+        self._at_work -= 1
+        if not self._at_work:
+            self._pair.note("work", self._clock.now)
+        self._sent[rank] += 1
+        if self._sent[rank] <= self._rounds:
+            if self._got[rank] >= self._sent[rank]:
+                self._work(rank)
+            if self._trip_s:
+                self._clock.after(self._trip_s, partial(self._get, 1 - rank))
+            else:
+                self._get(1 - rank)
+        elif min(self._sent) > self._rounds:
+            self._done()
+
+    def _get(self, rank: int) -> None:
+        """The other's message of a round; who has sent one as well goes on."""
+        self._got[rank] += 1
+        if self._got[rank] == self._sent[rank]:
+            self._work(rank)
+
+
 @dataclass(frozen=True)
 class Reading:
     """What all pairs together had done at some time."""
@@ -127,18 +174,21 @@ class SimulatedCluster:
     def __init__(self, costs: Costs, machines: Machines, network: Emulation, trips: int = 0, models: int = 1) -> None:
         """`trips` are ways between the parties besides the rounds."""
         self.costs, self.clock = costs, Clock()
-        self.processor = Processor(self.clock, machines.party_cores)
+        turns = (costs.slice_s, costs.switch_s)
+        self.processor = Processor(self.clock, machines.party_cores, *turns)
         alone, cores = machines.on_one, machines.party_cores
-        processors = [self.processor, self.processor if alone else Processor(self.clock, cores)]
-        dealing = self.processor if alone else Processor(self.clock, machines.dealer_cores)
+        processors = [self.processor, self.processor if alone else Processor(self.clock, cores, *turns)]
+        dealing = self.processor if alone else Processor(self.clock, machines.dealer_cores, *turns)
         self._dealers = [Thread(dealing) for _ in range(machines.dealers)]
-        least = costs.ahead - 1 if alone else costs.ahead // 2
+        least = costs.ahead - (least_order(costs.ahead) if alone else (costs.ahead + 1) // 2)
         self.pairs = [
             Pair(processors, dealer, [Pool(costs.ahead, least) for _ in range(models)])
             for _, dealer in zip(range(machines.pairs), cycle(self._dealers), strict=False)
         ]
         self._line, self._dealer_line = Line(self.clock, network.mbps), Line(self.clock, network.mbps)
-        self._trips_s = (costs.rounds + trips) * (network.delay_s + costs.round_s)
+        trip_s = network.delay_s + costs.round_s
+        self._turns = min(costs.rounds, MOST_TURNS)
+        self._before_s, self._turn_s = trips * trip_s, trip_s * costs.rounds / max(1, self._turns)
 
     def execute(self, pair: Pair, pool: Pool, rows: int, amount: int, done: Action) -> None:
         """Rows at a pair, for which it takes this amount from a pool."""
@@ -152,28 +202,35 @@ class SimulatedCluster:
 
     def _deal(self, pair: Pair, pieces: Sequence[tuple[Piece, Action]]) -> None:
         """What comes from the dealer: party 1's part, and keys of comparisons."""
-        measured, ended = self.costs.measured, after_all(len(pieces), pair.end_order)
+        ended = after_all(len(pieces), pair.end_order)
         for piece, made in pieces:
-            unpack = partial(pair.supply[1].do, piece.of(measured.material[1]), in_turn(made, ended))
-            send = partial(self._dealer_line.send, piece.of(self.costs.dealt) + piece.of(self.costs.common), unpack)
-            pair.dealer.do(piece.of(measured.dealer), send)
+            pair.dealer.do(
+                (1 - SENDING) * piece.of(self.costs.measured.dealer),
+                partial(self._deliver, pair, piece, in_turn(made, ended)),
+            )
+
+    def _deliver(self, pair: Pair, piece: Piece, done: Action) -> None:
+        """A piece that was made: the dealer sends it while party 1 receives it, which then unpacks it."""
+        measured, size = self.costs.measured, piece.of(self.costs.dealt) + piece.of(self.costs.common)
+        sending_s, taking_s = SENDING * piece.of(measured.dealer), piece.of(measured.material[1])
+        delivered = after_all(2, partial(pair.supply[1].do, (1 - RECEIVING) * taking_s, done, first=True))
+        pair.dealer.do(sending_s, delivered, first=True)
+        self._dealer_line.send(size, partial(pair.supply[1].do, RECEIVING * taking_s, delivered))
 
     def _work(self, pair: Pair, rows: int, done: Action) -> None:
         pair.note("material", self.clock.now)
-        worked = after_all(2, partial(self._send, pair, rows, done))
-        for thread in pair.online:
-            thread.do(self.costs.measured.online.of(rows), worked)
+        work_s = self.costs.measured.online.of(rows) / (self._turns + 1)
+        turns = _Turns(self.clock, pair, work_s, self._turns, self._turn_s, partial(self._send, pair, rows, done))
+        if self._before_s:
+            self.clock.after(self._before_s, turns.begin)
+        else:
+            turns.begin()
 
     def _send(self, pair: Pair, rows: int, done: Action) -> None:
-        pair.note("work", self.clock.now)
-        self._line.send(self.costs.wire.of(rows), partial(self._wait, pair, done))
-
-    def _wait(self, pair: Pair, done: Action) -> None:
-        pair.note("line", self.clock.now)
-        self.clock.after(self._trips_s, partial(self._end, pair, done))
+        self._line.send(self.costs.wire.of(rows), partial(self._end, pair, done))
 
     def _end(self, pair: Pair, done: Action) -> None:
-        pair.note("rounds", self.clock.now)
+        pair.note("line", self.clock.now)
         done()
 
     def read(self) -> Reading:

@@ -29,20 +29,23 @@ from hdcos.cluster.local import local
 from hdcos.cluster.transport import split_words
 from hdcos.errors import HdcosError, InputError, ModelError, PeerLost
 from hdcos.planning.figures import Measured, NetworkFigures, Work
+from hdcos.planning.slices import measure_slice, on_one_core
 from hdcos.ring import Array, backend
 from hdcos.secure.calibrate import state_intervals
 from hdcos.secure.training import training_plan
 
 SMALL, MIDDLE = 1, 32
 """Rows of the batches that are measured, besides a large one."""
+COUNTS = {SMALL: 16, MIDDLE: 8}
+"""How many of them come one after another."""
 LARGE, LARGE_S = range(128, 1025), 0.1
 """What a large batch may have, and about how long a thread works on it: little work on a row wants many of them."""
 PARTS, PART_S = range(64, 2049), 0.3
 """The same for the part of a step that one pair takes."""
 FEW = 4
 """Rows of a step in which little is computed: what it takes to add the changes of two workers shows."""
-TURNS, WARM_UP, STEPS = 8, 3, 10
-"""How often a large batch and a round are measured, how often anything runs before that, and steps of training."""
+TURNS, WARM_UP, STEPS = 8, 2, 10
+"""How often batches and rounds are measured, how often anything runs before that, and steps of training."""
 ROUNDS = 100
 REQUESTS, CLIENTS = {1: 400, 64: 100}, 16
 """Requests over HTTPS by their rows, and clients that ask for them at the same time."""
@@ -117,13 +120,14 @@ def measure_network(
     with local() as cluster:
         party_mb = max(_resident_mb(cluster.pids[role]) for role in ("party0", "party1"))
         round_s = _measure_round(cluster)
-        inference = _measure_inference(cluster, model)
+        inference, switch_s = _measure_inference(cluster, model)
         dealer_mb = _resident_mb(cluster.pids["dealer"])
     training, adding_s = None, 0.0
     if steps and _can_be_trained(model):
         say(f"steps of training {name}")
         training, adding_s = _measure_training(model)
-    return NetworkFigures(name, inference, training, adding_s, round_s, party_mb, dealer_mb)
+    turns = (round_s, measure_slice(), switch_s)
+    return NetworkFigures(name, inference, training, adding_s, *turns, party_mb, dealer_mb)
 
 
 def _resident_mb(pid: int) -> float:
@@ -134,10 +138,12 @@ def _resident_mb(pid: int) -> float:
 def _measure_round(cluster: Cluster) -> float:
     """What an empty exchange takes besides work: until both are awake again."""
     cluster.round_trip_s(ROUNDS)
-    before = spent(cluster.pids)
-    passed_s = min(cluster.round_trip_s(ROUNDS) for _ in range(TURNS))
-    worked = spent(cluster.pids) - before
-    return max(0.0, passed_s - float(worked.online.max()) / (TURNS * ROUNDS))
+    waits = []
+    for _ in range(TURNS):
+        before = spent(cluster.pids)
+        passed_s = cluster.round_trip_s(ROUNDS)
+        waits.append(passed_s - float((spent(cluster.pids) - before).online.max()) / ROUNDS)
+    return max(0.0, min(waits))
 
 
 def _fit(sizes: Sequence[int], seconds: Sequence[float]) -> Work:
@@ -166,25 +172,66 @@ def _measured(found: Mapping[int, Spent]) -> Measured:
     )
 
 
-def _measure_inference(cluster: Cluster, model: nn.Network) -> Measured:
-    """Batches that come one after another, with as much material made meanwhile as they take."""
-    private = cluster.share(state_intervals(model))  # nobody looks at the answers
+class _Batches:
+    """Batches of predictions on a cluster, whose answers nobody looks at."""
 
-    def batches(rows: int, turns: int) -> Spent:
-        x = np.random.default_rng(0).uniform(0, 1, (rows, *model.input_shape))
-        private.keep_ahead(2 * rows)
+    def __init__(self, cluster: Cluster, model: nn.Network) -> None:
+        self._cluster, self._shape = cluster, model.input_shape
+        self._private = cluster.share(state_intervals(model))
+
+    def measure(self, rows: int, count: int) -> Spent:
+        """What a batch takes, and material for it: each made and asked for several at a time, so that neither makes the
+        other slower."""
+        made, asked = [], []
+        for _ in range(TURNS):
+            before = spent(self._cluster.pids)
+            for _ in range(WARM_UP + count):
+                self._private.prepare(rows, wait=False)
+            self._cluster.cost  # noqa: B018  it is read when all material that was ordered is there
+            made.append((spent(self._cluster.pids) - before).each(WARM_UP + count))
+            asked.append(self._ask(rows, count))
+        material, work = _least(made), _least(asked)
+        return Spent(work.online, material.material, material.dealer, work.caller)
+
+    def measure_switch(self, alone: Spent, rows: int, count: int) -> float:
+        """What a turn takes more where all processes share a core, material made meanwhile; a batch took `alone`."""
+        self._private.keep_ahead(2 * rows)
+        with on_one_core(self._cluster.pids.values()):
+            before = self._turns()
+            work = [self._ask(rows, count) for _ in range(TURNS)]
+            given = (self._turns() - before) / (TURNS * (WARM_UP + count))
+        self._cluster.cost  # noqa: B018
+        return max(0.0, float((_least(work).online - alone.online).sum())) / given
+
+    def _ask(self, rows: int, count: int) -> Spent:
+        """What one of some batches takes that come one after another."""
+        x = np.random.default_rng(0).uniform(0, 1, (rows, *self._shape))
         for _ in range(WARM_UP):
-            private.predict(x, mode="shares")
-        cluster.cost  # noqa: B018  it is read when all material that was ordered is there
-        before = spent(cluster.pids)
-        for _ in range(turns):
-            private.predict(x, mode="shares")
-        cluster.cost  # noqa: B018
-        return (spent(cluster.pids) - before).each(turns)
+            self._private.predict(x, mode="shares")
+        before = spent(self._cluster.pids)
+        for _ in range(count):
+            self._private.predict(x, mode="shares")
+        return (spent(self._cluster.pids) - before).each(count)
 
-    found = {SMALL: batches(SMALL, 8 * TURNS), MIDDLE: batches(MIDDLE, 2 * TURNS)}
+    def _turns(self) -> int:
+        """How often the threads that compute were given a core so far."""
+        places = [PROC / str(self._cluster.pids[role]) / "schedstat" for role in ("party0", "party1")]
+        return sum(int(place.read_text().split()[2]) for place in places)
+
+
+def _least(several: Sequence[Spent]) -> Spent:
+    """The least of each: other work on the machine, which leaves caches cold, only adds to it."""
+    online, material = (np.min([getattr(each, part) for each in several], axis=0) for part in ("online", "material"))
+    return Spent(online, material, min(each.dealer for each in several), min(each.caller for each in several))
+
+
+def _measure_inference(cluster: Cluster, model: nn.Network) -> tuple[Measured, float]:
+    """Batches of several sizes, and what a thread spends besides when others had its core."""
+    batches = _Batches(cluster, model)
+    found = {rows: batches.measure(rows, count) for rows, count in COUNTS.items()}
     large = _rows_in(LARGE, LARGE_S, found[MIDDLE])
-    return _measured({**found, large: batches(large, TURNS)})
+    measured = _measured({**found, large: batches.measure(large, 1)})
+    return measured, batches.measure_switch(found[MIDDLE], MIDDLE, COUNTS[MIDDLE])
 
 
 def _rows_in(sizes: range, seconds: float, middle: Spent) -> int:
@@ -248,7 +295,7 @@ def measure_requests(say: Callable[[str], None] = lambda text: None) -> Work:
     say("requests over HTTPS")
     model = nn.models.higgs_mlp()
     with local() as cluster:
-        alone = _measure_inference(cluster, model)
+        alone, _ = _measure_inference(cluster, model)
     found = []
     with tempfile.TemporaryDirectory(prefix="hdcos-") as folder, _nodes(Path(folder)) as (cluster, pids):
         private = cluster.share(model)

@@ -18,7 +18,7 @@ import numpy as np
 from hdcos.errors import InputError
 from hdcos.link import Emulation
 from hdcos.planning.costs import ServingCosts
-from hdcos.planning.events import Thread
+from hdcos.planning.events import Action, Thread
 from hdcos.planning.machines import TRIPS, Machines, Pair, Reading, SimulatedCluster, Use
 from hdcos.ring import Array
 
@@ -136,22 +136,28 @@ class Serving:
                 return
             pair, arrived = self._free.popleft(), self._queues[model].take(now, self._most)
             pair.note("idle", now)
-            go_on = partial(self._execute, pair, model, arrived)
-            if self._client is None:
-                go_on()
-            else:
-                self._client.do(self._costs.measured.caller.of(len(arrived) * self._load.rows), go_on)
+            self._ask(arrived, partial(self._execute, pair, model, arrived))
 
     def _wake(self) -> None:
         self._wakes_s = inf
         self._look()
 
+    def _ask(self, arrived: Array, go_on: Action) -> None:
+        """What the one client of a machine does with these requests before they are sent, and again with the answers:
+        half of its work, which is measured as a whole."""
+        if self._client is None:
+            go_on()
+        else:
+            self._client.do(self._costs.measured.caller.of(len(arrived) * self._load.rows) / 2, go_on)
+
     def _execute(self, pair: Pair, model: int, arrived: Array) -> None:
         pair.note("client", self._clock.now)
         rows = len(arrived) * self._load.rows
-        self._cluster.execute(pair, pair.pools[model], rows, rows, partial(self._end, pair, arrived))
+        ended = partial(self._ask, arrived, partial(self._end, pair, arrived))
+        self._cluster.execute(pair, pair.pools[model], rows, rows, ended)
 
     def _end(self, pair: Pair, arrived: Array) -> None:
+        pair.note("client", self._clock.now)
         self._answered += len(arrived)
         self._ended += 1
         if self._warm is not None:
