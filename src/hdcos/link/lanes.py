@@ -36,8 +36,8 @@ from hdcos.link import frame as frames
 from hdcos.link.transport import Transport
 
 SPREAD_BYTES = 1 << 18
-"""Both ends must agree on it. Handing a part over costs less than a tenth of a millisecond, this payload three of them
-in one thread."""
+"""Both ends must agree on it. Three threads that are woken and waited for take some 60 microseconds, this payload about
+300 of one thread."""
 ALIGN_BYTES = 1 << 12  # a page of the result is written by one thread, and words stay whole
 END_S = 5.0
 _NUMBER = struct.Struct("<Q")
