@@ -229,14 +229,7 @@ def cpu(seed: int) -> Iterator[Line]:
         yield at_most(f"{work} step on processors over that of {BEFORE}, alternating turns", found["ratio"], 1.03)
 
 
-def lanes(seed: int) -> Iterator[Line]:
-    """Rounds over one connection and over several, which machines with GPUs have the cores for."""
-    from benchmarks.lanes import measure
-
-    yield from measure()
-
-
-PARTS = {"kernels": kernels, "steps": steps, "mnist": mnist, "criteo": criteo, "cpu": cpu, "lanes": lanes}
+PARTS = {"kernels": kernels, "steps": steps, "mnist": mnist, "criteo": criteo, "cpu": cpu}
 
 
 def main() -> None:

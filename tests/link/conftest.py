@@ -41,19 +41,13 @@ def both() -> Callable[..., tuple[Any, ...]]:
 
 
 @pytest.fixture
-def lanes() -> int:
-    """How many lanes a link has. Modules whose tests should hold with any number have their own fixture."""
-    return 0
-
-
-@pytest.fixture
-def tls_pair(nodes: dict[str, Identity], both: Any, lanes: int) -> Iterator[Callable[..., tuple[Link, Link]]]:
+def tls_pair(nodes: dict[str, Identity], both: Any) -> Iterator[Callable[..., tuple[Link, Link]]]:
     """Makes the links of party 0 and party 1 to each other, over TLS on 127.0.0.1."""
     made: list[Link] = []
 
     def make(timeout_s: float | None = 10.0, emulation: Emulation | None = None) -> tuple[Link, Link]:
         zero, one = nodes["party 0"], nodes["party 1"]
-        options: Any = {"link_timeout_s": timeout_s, "emulation": emulation, "lanes": lanes}
+        options: Any = {"link_timeout_s": timeout_s, "emulation": emulation}
         with Listener(zero, {one.certificate: "party 1"}, **options) as listener:
             links = both(
                 lambda: listener.accept(10.0),
@@ -61,7 +55,6 @@ def tls_pair(nodes: dict[str, Identity], both: Any, lanes: int) -> Iterator[Call
             )
         for link in links:
             assert isinstance(link, Link), link
-            assert link.lanes == (0 if emulation else lanes)
             made.append(link)
         return links[0], links[1]
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from hdcos.errors import HandshakeError, InputError, PeerLost
 from hdcos.link import Doorman, Identity, Kind, Link, Listener, connect
-from hdcos.link.client_hello import MAX_HELLO_BYTES, MalformedError, read_protocols, read_server_name
+from hdcos.link.client_hello import MAX_HELLO_BYTES, MalformedError, read_server_name
 from hdcos.link.listener import MAX_PENDING
 
 ZERO, ONE = Identity.create("party0"), Identity.create("party1")
@@ -405,20 +405,3 @@ def test_nothing_is_left_open(doorman):
     other.close()
     other.close()
     assert handles() == before
-
-
-@pytest.mark.parametrize("offered", [[], ["hdcos-lane"], ["h2", "http/1.1"]])
-def test_the_protocols_that_a_caller_offers_are_read_whole_or_not_at_all(offered):
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    if offered:
-        context.set_alpn_protocols(offered)
-    outgoing = ssl.MemoryBIO()
-    with contextlib.suppress(ssl.SSLWantReadError):
-        context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="party0").do_handshake()
-    hello = outgoing.read()
-    assert read_protocols(hello) == [name.encode() for name in offered]
-    assert read_protocols(in_records(hello, 50)) == [name.encode() for name in offered]
-    assert read_server_name(hello) == "party0"
-    for size in range(len(hello)):
-        assert read_protocols(hello[:size]) == []

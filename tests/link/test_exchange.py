@@ -13,11 +13,6 @@ from hdcos.testing.pair import memory_pair
 SIZES = [0, 1, 100, 16383 - 32, 16384 - 32, 16385 - 32, 16383, 16384, 16385, 1 << 20]
 
 
-@pytest.fixture(params=[0, 3], ids=["one connection", "three lanes"])
-def lanes(request):
-    return request.param
-
-
 def noise(size, seed):
     return np.random.default_rng(seed).integers(0, 256, size, dtype=np.uint8)
 
@@ -57,14 +52,14 @@ def test_the_metered_wire_bytes_are_those_the_kernel_counted(tls_pair, both, siz
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_the_wire_bytes_of_a_round_are_known_before_it_runs(tls_pair, both, size, lanes):
+def test_the_wire_bytes_of_a_round_are_known_before_it_runs(tls_pair, both, size):
     zero, one = tls_pair()
     before = zero.meter.snapshot()
     with zero.meter.section("online"):
         both(lambda: zero.exchange([bytes(size)]), lambda: one.exchange([bytes(size)]))
     online = (zero.meter.snapshot() - before).sections["online"]
     assert (online.rounds, online.bytes_sent, online.bytes_received) == (1, size, size)
-    assert online.wire_bytes_sent == online.wire_bytes_received == wire_bytes(size, lanes)
+    assert online.wire_bytes_sent == online.wire_bytes_received == wire_bytes(size)
 
 
 def test_bytes_of_a_peer_that_is_ahead_are_charged_to_the_round_they_belong_to(tls_pair, both):

@@ -48,11 +48,6 @@ time.sleep(60)
 """
 
 
-@pytest.fixture(params=[0, 3], ids=["one connection", "three lanes"])
-def lanes(request):
-    return request.param
-
-
 @pytest.mark.parametrize("side", ["connects", "listens"])
 @pytest.mark.parametrize(
     "stage",

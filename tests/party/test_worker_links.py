@@ -30,9 +30,7 @@ def node(role: str, worker: int, doorman: Doorman, sock: socket.socket) -> Node:
     return Node(role, identity, certificates, addresses, sock, b"r" * 16, 5.0, None)
 
 
-@pytest.mark.parametrize("lanes", [0, 2])
-def test_the_links_of_the_nodes_themselves_go_through_the_doorman(doorman, monkeypatch, lanes) -> None:
-    monkeypatch.setenv("HDCOS_LANES", str(lanes))
+def test_the_links_of_the_nodes_themselves_go_through_the_doorman(doorman) -> None:
     listener = PeerListener(node("party0", 0, doorman, doorman.serve("party0", "")), dict)
     with socket.socket() as unused:
         caller = node("party1", 0, doorman, unused)
@@ -42,8 +40,7 @@ def test_the_links_of_the_nodes_themselves_go_through_the_doorman(doorman, monke
         other, same_seed = listener.transfers(Meter(), 5.0)
     assert mine.pair_seed == theirs.pair_seed
     assert same_seed == seed
-    assert doorman.counts == {"handed": 4 + 2 * lanes}, "rounds and transfers have lanes, commands and arrivals none"
-    assert [made.lanes for made in (mine.rounds, mine.commands, mine.arrivals, other)] == [lanes, 0, 0, lanes]
+    assert doorman.counts == {"handed": 4}
     link.close()
     other.close()
     theirs.close(None)
@@ -65,9 +62,7 @@ def test_a_pair_of_workers_meets_through_the_one_port(doorman, worker) -> None:
             assert zero.greet_peer(mine) == greeting.result()
 
 
-@pytest.mark.parametrize("lanes", [0, 2])
-def test_a_worker_of_another_pair_is_refused_by_both_sides(doorman, monkeypatch, lanes) -> None:
-    monkeypatch.setenv("HDCOS_LANES", str(lanes))
+def test_a_worker_of_another_pair_is_refused_by_both_sides(doorman) -> None:
     with (
         node("party0", 1, doorman, doorman.serve("w1.party0")).listen("party1") as listener,
         socket.socket() as unused,
@@ -77,10 +72,11 @@ def test_a_worker_of_another_pair_is_refused_by_both_sides(doorman, monkeypatch,
             caller.dial("party0", within_s=0.2)
         with ThreadPoolExecutor() as pool:
             accepting = pool.submit(listener.accept, 1.0)
-            with pytest.raises((HandshakeError, PeerLost)):
-                caller.greet(caller.dial("party0", worker=1, within_s=0.5))
+            link = caller.dial("party0", worker=1)
             with pytest.raises(HandshakeError, match=r"the peer is 'w2\.party1', not w1\.party1"):
                 accepting.result()
+        with pytest.raises((HandshakeError, PeerLost)):
+            caller.greet(link)
 
 
 def test_a_worker_of_the_dealer_serves_several_workers_of_both_parties(doorman) -> None:

@@ -24,7 +24,7 @@ from hdcos.cluster.cluster import Cluster
 from hdcos.cluster.link_transport import LinkTransport
 from hdcos.cluster.pair import Pair
 from hdcos.errors import PeerLost
-from hdcos.link import Emulation, Hello, Identity, connect, handshake, lanes_to_offer
+from hdcos.link import Emulation, Hello, Identity, connect, handshake
 from hdcos.link.handshake import SOFTWARE
 from hdcos.ring import table_hash
 from hdcos.ring.backend import implementation
@@ -112,7 +112,7 @@ def local(
                 host, port = place.addresses[role]
                 allowed = {place.identities[role].certificate: role}
                 within_s = max(timeout_s, START_S)  # a process takes its time to start, however short silences may be
-                link = connect(client, allowed, host, port, within_s, link_timeout_s=timeout_s, lanes=lanes_to_offer())
+                link = connect(client, allowed, host, port, within_s, link_timeout_s=timeout_s)
                 stack.callback(link.close)
                 handshake(link, Hello("client", SOFTWARE, table_hash(), run))
                 links.append(link)

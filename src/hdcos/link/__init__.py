@@ -1,13 +1,11 @@
 """Links between nodes: mutual TLS 1.3 with pinned certificates, framed, metered, and honest about failures.
 
-Modules, each using only those before it: frame, meter, emulation, names (of workers), certificate, identity, transport,
-lanes (several connections of one link), base (Link), trust, tls, tls_socket (the connection of a lane), binding (how
-they become one link's), client_hello, listener (Listener, connect), doorman (workers behind one port), handshake,
-message (requests and replies), cluster_file (the nodes of a cluster).
+Modules, each using only those before it: frame, meter, emulation, names (of workers), certificate, identity, base
+(Link), trust, tls, listener (Listener, connect), client_hello, doorman (workers behind one port), handshake, message
+(requests and replies), cluster_file (the nodes of a cluster).
 """
 
 from hdcos.link.base import Link as Link
-from hdcos.link.binding import lanes_to_offer as lanes_to_offer
 from hdcos.link.certificate import Certificate as Certificate
 from hdcos.link.doorman import Doorman as Doorman
 from hdcos.link.emulation import Emulation as Emulation

@@ -9,10 +9,10 @@ Messages never contain payload bytes. Who watches the wire sees sizes and times 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from time import perf_counter
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,18 +21,14 @@ from hdcos import errors
 from hdcos.errors import FrameError, HandshakeError, HdcosError, InputError, PeerLost
 from hdcos.link import frame as frames
 from hdcos.link.frame import HEADER_BYTES, MAX_ABORT, MAX_PAYLOAD, Buffer, Frame, Kind
-from hdcos.link.lanes import SPREAD_BYTES, Inward, Lanes, Outward
 from hdcos.link.meter import Meter
-from hdcos.link.transport import GoodbyeError, LostError, SilentError, Transport
 
 LINGER_S = 1.0
 MOST_BYTES = 1 << 38
-"""That the main connection of a link carries either way, 275 GB: what AES-GCM should encrypt under one key
-(`link.tls`). No record is shorter than its overhead, so this bounds their number too; lanes carry less."""
+"""That a link carries either way, 275 GB: what AES-GCM should encrypt under one key (`link.tls`). No record is shorter
+than its overhead, so this bounds their number too."""
 WORN = 15 / 16
 """The part of it from which on those who can make a new link between two pieces of work do."""
-NEVER = 1 << 64
-"""The size from which on payloads are spread over lanes where there are none."""
 _LINK: Any = object()  # "the link's own timeout"
 
 Bytes = NDArray[np.uint8]
@@ -42,31 +38,72 @@ def _empty(size: int) -> Bytes:
     return np.empty(size, np.uint8)
 
 
+class LostError(Exception):
+    """The connection ended or broke. The text is a verb phrase: "closed the connection"."""
+
+
+class GoodbyeError(LostError):
+    """The peer closed on purpose and said so."""
+
+
+class SilentError(Exception):
+    """Nothing moved for as long as the caller was ready to wait."""
+
+
+class Transport(Protocol):
+    """What a Link needs from the bytes below it: an ordered stream in both directions, used by one thread at a time.
+
+    Two transports exist: TLS over TCP, and memory for tests.
+
+    `queue` takes what is to be sent and may send some of it; `read` waits for at least one byte, and for more where
+    the peer has announced that all of `view` will come, and sends meanwhile; `flush` returns when everything queued
+    was handed to the operating system. A broken direction never hides bytes that arrived before the break: the peer's
+    last words are read first.
+    """
+
+    @property
+    def sent(self) -> int:
+        """Bytes handed to the operating system so far."""
+
+    @property
+    def received(self) -> int:
+        """Bytes taken from the operating system and consumed so far."""
+
+    @property
+    def unread(self) -> int:
+        """Bytes taken from the operating system that nobody has asked for yet."""
+
+    def queue(self, pieces: Iterator[Buffer]) -> None: ...
+
+    def read(self, view: memoryview, timeout_s: float | None, announced: bool = False) -> int: ...
+
+    def flush(self, timeout_s: float | None) -> None: ...
+
+    def close(self, linger_s: float = 0.0) -> None:
+        """Stop. With a linger, first let the peer read what was sent (for at most that long)."""
+
+    def interrupt(self) -> None:
+        """End the stream from any thread; a read that waits finds it closed."""
+
+    def os_counters(self) -> tuple[int, int] | None: ...
+
+
 class Link:
-    """A connection to one peer, and perhaps lanes. It belongs to one thread at a time; `with link:` closes it."""
+    """A connection to one peer. It belongs to one thread at a time; `with link:` closes it."""
 
     def __init__(
-        self,
-        transport: Transport,
-        peer: str,
-        *,
-        timeout_s: float | None = 30.0,
-        meter: Meter | None = None,
-        lanes: Sequence[Transport] = (),
+        self, transport: Transport, peer: str, *, timeout_s: float | None = 30.0, meter: Meter | None = None
     ) -> None:
         self.peer = peer
         self.context = 0
         self.timeout_s = timeout_s
         self.meter = Meter() if meter is None else meter
         self._transport = transport
-        self._lanes = Lanes(lanes) if lanes else None
-        self._spread = SPREAD_BYTES if lanes else NEVER
         self._frames_sent = self._frames_received = 0
         self._rounds = 0
         self._wire_sent = self._wire_received = 0
         self._ended: str | None = None
         with self.meter.section("setup"):
-            self._count_lanes()
             self._charge((("tls", 0),), 0, 0, 0, 0.0)
 
     def exchange(
@@ -96,12 +133,7 @@ class Link:
         view = answer.data
         header = frames.encode(Kind.ROUND, number, self.context, size)
         try:
-            if size < self._spread:
-                transport.queue(frames.pieces(header, buffers, size))
-            else:
-                own = self._begin(header, size, buffers, view[HEADER_BYTES:], self._frames_received)
-                whole = HEADER_BYTES + own
-                view = view[:whole]
+            transport.queue(frames.pieces(header, buffers, size))
             self._frames_sent = number + 1
             got = transport.read(view, timeout_s)
             while got < HEADER_BYTES:
@@ -114,8 +146,6 @@ class Link:
             while got < whole:
                 got += transport.read(view[got:], timeout_s, True)
             transport.flush(timeout_s)
-            if size >= self._spread:
-                self._wait_for_lanes()
         except BaseException as error:
             self._fail(error, f"waiting for round {self._rounds}")
         self._rounds += 1
@@ -130,14 +160,9 @@ class Link:
         started = perf_counter()
         try:
             header = frames.encode(kind, self._frames_sent, self.context, size)
-            if size < self._spread:
-                self._transport.queue(frames.pieces(header, buffers, size))
-            else:
-                self._begin(header, size, buffers)
+            self._transport.queue(frames.pieces(header, buffers, size))
             self._frames_sent += 1
             self._transport.flush(self.timeout_s)
-            if size >= self._spread:
-                self._wait_for_lanes()
         except BaseException as error:
             self._fail(error, f"sending a {kind.name} frame of {size} bytes")
         self._charge(((step or kind.name.lower(), size),), 0, size, 0, perf_counter() - started)
@@ -166,11 +191,7 @@ class Link:
             if limit is not None and frame.length > limit:
                 raise FrameError(f"frame announces {frame.length} payload bytes, at most {limit} are allowed here.")
             payload = np.empty(frame.length, np.uint8)
-            if frame.length < self._spread:
-                self._fill(payload.data)
-            else:
-                self._fill(payload.data[: self._begin(b"", frame.length, (), payload.data, frame.sequence)])
-                self._wait_for_lanes()
+            self._fill(payload.data)
         except BaseException as error:
             names = " or ".join(kind.name for kind in wanted)
             self._fail(error, f"waiting for {names} frame {self._frames_received}", patience)
@@ -192,8 +213,6 @@ class Link:
     def cancel(self) -> None:
         """End a wait from another thread: the one that waits on this link gets PeerLost."""
         self._transport.interrupt()
-        if self._lanes is not None:
-            self._lanes.interrupt()
 
     def __enter__(self) -> Self:
         return self
@@ -215,56 +234,16 @@ class Link:
         """Whether it has carried nearly as much as one key should encrypt. After a round both ends say the same."""
         return max(self._wire_sent, self._wire_received) > WORN * MOST_BYTES
 
-    @property
-    def lanes(self) -> int:
-        """How many connections it has beside the main one."""
-        return 0 if self._lanes is None else len(self._lanes)
-
     def os_counters(self) -> tuple[int, int] | None:
-        """Bytes sent and received on its sockets as the kernel counts them, if it does."""
-        counters = self._transport.os_counters()
-        for lane in () if self._lanes is None else self._lanes.os_counters():
-            if counters is None or lane is None:
-                return None
-            counters = counters[0] + lane[0], counters[1] + lane[1]
-        return counters
+        """Bytes sent and received on this socket as the kernel counts them, if it does."""
+        return self._transport.os_counters()
 
     # ---- below: what the public methods share
 
-    def _begin(
-        self, header: bytes, size: int, buffers: Sequence[Any], into: memoryview | None = None, number: int = 0
-    ) -> int:
-        """Hand a large payload to the lanes, but for the part of the main connection: its size.
-
-        With a header the payload is to be sent, and its first part is queued; with `into`, that of frame `number` is
-        to be received.
-        """
-        assert self._lanes is not None
-        outward = Outward(self._frames_sent, buffers) if header else None
-        inward = None if into is None else Inward(number, into)
-        self._lanes.begin(size, self.timeout_s, outward, inward)
-        own = self._lanes.own_bytes(size)
-        if header:
-            self._transport.queue(frames.pieces(header, frames.cut_out(buffers, 0, own), own))
-        return own
-
-    def _wait_for_lanes(self) -> None:
-        assert self._lanes is not None
-        self._lanes.wait()
-        self._count_lanes()
-
-    def _count_lanes(self, unread: bool = False) -> None:
-        """Have the next `_charge` book what the lanes carried: it books what is more than it knows of."""
-        if self._lanes is not None:
-            sent, received = self._lanes.count_news(unread)
-            self._wire_sent -= sent
-            self._wire_received -= received
-
-    def _fill(self, view: memoryview, timeout_s: float | None = _LINK) -> None:
+    def _fill(self, view: memoryview) -> None:
         got, size = 0, len(view)
-        patience = self.timeout_s if timeout_s is _LINK else timeout_s
         while got < size:
-            got += self._transport.read(view[got:], patience, True)
+            got += self._transport.read(view[got:], self.timeout_s, True)
 
     def _unexpected(self, head: memoryview, kinds: Collection[Kind], size: int) -> NoReturn:
         """The header is not the one a round must have: say why."""
@@ -293,8 +272,6 @@ class Link:
 
     def _fail(self, error: BaseException, doing: str, patience: float | None = _LINK) -> NoReturn:
         """Turn anything that went wrong into the error the caller sees, and end the link."""
-        if self._lanes is not None:
-            self._lanes.stop()
         if isinstance(error, LostError) and not isinstance(error, GoodbyeError):
             error = self._last_words(error)
         if isinstance(error, _RemoteError):
@@ -316,23 +293,16 @@ class Link:
         raise error
 
     def _last_words(self, lost: LostError) -> BaseException:
-        """The connection broke while sending: an ABORT or TLS alert that arrived before explains it.
-
-        Where a lane broke, the main connection may be well and the peer about to say something.
-        """
+        """The connection broke while sending: an ABORT or TLS alert that arrived before explains it."""
         scratch = memoryview(bytearray(1 << 16))
-        lanes, patience = self._lanes, _LINK if self._lanes is None else LINGER_S
         try:
             for _ in range(64):
-                self._fill(scratch[:HEADER_BYTES], patience)
+                self._fill(scratch[:HEADER_BYTES])
                 frame = frames.decode(scratch)
                 if frame.kind is Kind.ABORT:
                     return self._verdict(frame, b"")
-                length = frame.length
-                if lanes is not None and length >= self._spread:
-                    length = lanes.own_bytes(length)
-                for start in range(0, length, len(scratch)):
-                    self._fill(scratch[: min(len(scratch), length - start)], patience)
+                for start in range(0, frame.length, len(scratch)):
+                    self._fill(scratch[: min(len(scratch), frame.length - start)])
         except HandshakeError as refused:
             return refused
         except (LostError, SilentError, FrameError):
@@ -349,12 +319,9 @@ class Link:
                 header = frames.encode(kind, self._frames_sent, self.context, len(payload))
                 transport.queue(iter((header + payload,)))
                 transport.flush(LINGER_S)
-        if self._lanes is not None:  # the peer may be waiting on one, and looks at the main connection then
-            self._lanes.close()
         with contextlib.suppress(OSError):
             transport.close(LINGER_S if kind is Kind.ABORT else 0.0)
         with self.meter.section("control"):
-            self._count_lanes(unread=True)
             self._charge((("close", 0),), 0, 0, 0, 0.0, transport.unread)
 
     def _refuse(self) -> NoReturn:

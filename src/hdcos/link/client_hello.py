@@ -1,4 +1,4 @@
-"""The name that a TLS client asks for and the protocols that it offers, read from the first bytes it sends.
+"""The name that a TLS client asks for, read from the first bytes it sends.
 
 Those bytes are not encrypted, and anybody may send anything: every length is checked against what is there, nothing
 is trusted, and the whole is bounded. TLS itself reads them again afterwards, so a mistake here could send a connection
@@ -7,9 +7,7 @@ to the wrong worker, which would refuse it, and no further.
 record     type 22, version (2 bytes), length (2), part of a message    RFC 8446, 5.1
 message    type 1, length (3), body                                     RFC 8446, 4
 body       version (2), random (32), session id (1 + n), suites (2 + n), compression (1 + n), extensions (2 + n)
-extension  type (2), length (2), data
-           server_name is type 0: list (2 + n) of type (1), name (2 + n)     RFC 6066, 3
-           protocols are type 16: list (2 + n) of names (1 + n)              RFC 7301, 3.1
+extension  type (2), length (2), data; server_name is type 0: list (2 + n) of type (1), name (2 + n)    RFC 6066, 3
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from hdcos.link.frame import RECORD_BYTES
 
 MAX_HELLO_BYTES = 1 << 14
 """Those of hdcos have about 300, those with post-quantum keys 1,800."""
-_HANDSHAKE, _CLIENT_HELLO, _SERVER_NAME, _HOST_NAME, _PROTOCOLS = 22, 1, 0, 0, 16
+_HANDSHAKE, _CLIENT_HELLO, _SERVER_NAME, _HOST_NAME = 22, 1, 0, 0
 
 
 class MalformedError(Exception):
@@ -48,22 +46,7 @@ class _Bytes:
 def read_server_name(data: bytes) -> str | None:
     """The name in a ClientHello that begins with these bytes, "" if it has none; None if more bytes are needed."""
     message = _read_message(data)
-    if message is None:
-        return None
-    found = _find_extension(message, _SERVER_NAME)
-    return "" if found is None else _read_host_name(_Bytes(_Bytes(found).block(2)))
-
-
-def read_protocols(data: bytes) -> list[bytes]:
-    """What a ClientHello that begins with these bytes offers to speak; nothing if it is not all there."""
-    message = _read_message(data)
-    found = None if message is None else _find_extension(message, _PROTOCOLS)
-    if found is None:
-        return []
-    listed, names = _Bytes(_Bytes(found).block(2)), []
-    while listed.rest:
-        names.append(listed.block(1))
-    return names
+    return None if message is None else _read_name(message)
 
 
 def _read_message(data: bytes) -> bytes | None:
@@ -91,20 +74,20 @@ def _read_message(data: bytes) -> bytes | None:
         place += 5 + length
 
 
-def _find_extension(body: bytes, wanted: int) -> bytes | None:
+def _read_name(body: bytes) -> str:
     hello = _Bytes(body)
     hello.take(2 + 32)
     hello.block(1)
     hello.block(2)
     hello.block(1)
     if not hello.rest:
-        return None
+        return ""
     extensions = _Bytes(hello.block(2))
     while extensions.rest:
         kind, data = extensions.number(2), extensions.block(2)
-        if kind == wanted:
-            return data
-    return None
+        if kind == _SERVER_NAME:
+            return _read_host_name(_Bytes(_Bytes(data).block(2)))
+    return ""
 
 
 def _read_host_name(names: _Bytes) -> str:

@@ -148,24 +148,13 @@ def payload_bytes(buffers: Sequence[Any]) -> int:
     return size
 
 
-def cut_out(buffers: Sequence[Any], start: int, stop: int) -> list[memoryview]:
-    """Bytes `start` to `stop` of what these buffers are together, without a copy."""
-    found, place = [], 0
-    for buffer in buffers:
-        view = memoryview(buffer)
-        if (size := view.nbytes) and place < stop and place + size > start:
-            found.append(view.cast("B")[max(0, start - place) : stop - place])
-        place += size
-    return found
-
-
 def pieces(header: bytes, buffers: Sequence[Any], size: int) -> Iterator[Buffer]:
     """Header and buffers as consecutive pieces of PIECE_BYTES, the last one shorter.
 
     A piece is a whole number of full TLS records, so their number depends only on the payload's size, not on how it
     is cut into buffers. The middle of a large buffer is not copied.
     """
-    if len(header) + size <= PIECE_BYTES:
+    if HEADER_BYTES + size <= PIECE_BYTES:
         return iter((b"".join((header, *buffers)),))
     return _cut(header, buffers)
 

@@ -22,11 +22,10 @@ from collections.abc import Callable, Iterator
 from time import perf_counter, sleep
 
 from hdcos.errors import FrameError, HandshakeError
+from hdcos.link.base import LostError, SilentError
 from hdcos.link.certificate import Certificate
 from hdcos.link.emulation import Emulation, Pacer
 from hdcos.link.frame import HEADER_BYTES, RECORD_BYTES, Buffer
-from hdcos.link.lanes import NUMBER_BYTES, SPREAD_BYTES, cut
-from hdcos.link.transport import LostError, SilentError
 from hdcos.link.trust import explain_alert, explain_unverified
 
 RECORD_OVERHEAD = 22  # 5 header, 1 content type, 16 tag
@@ -43,13 +42,10 @@ _BYTES_RECEIVED, _NOT_SENT, _BYTES_SENT_AND_RESENT = 128, 144, 200
 _FIN_ARRIVED = (6, 8, 9, 11)  # TIME_WAIT, CLOSE_WAIT, LAST_ACK, CLOSING: the peer's FIN counts as one byte
 
 
-def wire_bytes(payload_bytes: int, lanes: int = 0) -> int:
-    """What a frame with this payload takes on the wire: on each connection records are full except the last."""
-    sizes = [HEADER_BYTES + payload_bytes]
-    if lanes and payload_bytes >= SPREAD_BYTES:
-        own, *others = (stop - start for start, stop in cut(payload_bytes, 1 + lanes))
-        sizes = [HEADER_BYTES + own, *(NUMBER_BYTES + part for part in others)]
-    return sum(size + RECORD_OVERHEAD * -(-size // RECORD_BYTES) for size in sizes)
+def wire_bytes(payload_bytes: int) -> int:
+    """What a frame with this payload takes on the wire: its records are full except the last."""
+    size = HEADER_BYTES + payload_bytes
+    return size + RECORD_OVERHEAD * -(-size // RECORD_BYTES)
 
 
 class TlsTransport:
@@ -102,7 +98,7 @@ class TlsTransport:
         """What the kernel counted; after `close`, what it counted until then."""
         if self._sock.fileno() < 0:
             return self._counters
-        return count_bytes(self._sock)
+        return _count_bytes(self._sock)
 
     # ---- TLS handshake
 
@@ -131,11 +127,6 @@ class TlsTransport:
     def certificate(self) -> Certificate:
         """The certificate that the peer has proven to own."""
         return Certificate(self._tls.getpeercert(True) or b"")
-
-    @property
-    def protocol(self) -> str | None:
-        """What both sides agreed to speak, if one offered something and the other took it (ALPN)."""
-        return self._tls.selected_alpn_protocol()
 
     def _flush_handshake(self) -> None:
         self._sealed = bytes(self._sealed) + self._outgoing.read()
@@ -183,21 +174,6 @@ class TlsTransport:
                 self._step(timeout_s)
             else:
                 self._wait_to_receive(timeout_s, size if announced else 0)
-
-    def read_now(self, size: int) -> bytes:
-        """At most this many bytes of those that have arrived, without waiting."""
-        self._receive()
-        try:
-            data = self._tls.read(size)
-        except ssl.SSLWantReadError:
-            if self._end is not None:
-                raise LostError(self._end) from None
-            return b""
-        except ssl.SSLError as error:
-            raise explain_alert(error, FrameError) from None
-        if not data:
-            raise LostError("closed the connection")
-        return data
 
     def flush(self, timeout_s: float | None) -> None:
         while self._sealed or self._piece is not None:
@@ -270,7 +246,7 @@ class TlsTransport:
         except BlockingIOError:
             return False
         except OSError as error:
-            self._broken = explain_break(error)
+            self._broken = _reason(error)
             self._sealed, self._piece = b"", None
             return True
         self.sent += size
@@ -288,7 +264,7 @@ class TlsTransport:
             except BlockingIOError:
                 continue
             except OSError as error:
-                self._end = explain_break(error)
+                self._end = _reason(error)
                 return look
             if size:
                 self._taken += size
@@ -321,8 +297,7 @@ class TlsTransport:
             self._sock.close()
 
 
-def explain_break(error: OSError) -> str:
-    """What became of the peer, as the text of a LostError."""
+def _reason(error: OSError) -> str:
     if isinstance(error, ConnectionResetError | BrokenPipeError):
         return "closed the connection abruptly"
     return f"is out of reach ({error.strerror or type(error).__name__})"
@@ -343,7 +318,7 @@ def keep_alive(sock: socket.socket) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
 
 
-def count_bytes(sock: socket.socket) -> tuple[int, int] | None:
+def _count_bytes(sock: socket.socket) -> tuple[int, int] | None:
     """Bytes handed to TCP (resent ones counted once) and bytes that arrived; None on old kernels."""
     info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
     if len(info) < _INFO_BYTES:

@@ -19,10 +19,10 @@ import ssl
 from collections.abc import Mapping
 
 from hdcos.errors import FrameError, HandshakeError, InputError, PolicyRefused
+from hdcos.link.base import LostError
 from hdcos.link.certificate import Certificate
 from hdcos.link.identity import RENEW, Identity
 from hdcos.link.names import split_name
-from hdcos.link.transport import LostError
 
 Allowed = Mapping[Certificate, str | tuple[str, ...]]
 """The names that a pinned certificate stands for: a node's own, or those of its workers."""

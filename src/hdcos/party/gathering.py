@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from time import monotonic
 
 from hdcos.errors import HandshakeError, HdcosError, PeerLost, WorkerLost
-from hdcos.link import Hello, Link, Listener, handshake, lanes_to_offer, worker_name
+from hdcos.link import Hello, Link, Listener, handshake, worker_name
 from hdcos.link.names import MAX_WORKERS
 from hdcos.party.group import ALONE, GROUP, Group, meaning, name_worker
 from hdcos.party.launcher import Address
@@ -34,7 +34,7 @@ class Gathering:
         self.address: Address = sock.getsockname()[:2]
         self._role, numbers = node.role, range(1, MAX_WORKERS if node.identity.certificate.issues else 1)
         known = {node.identity.certificate: tuple(worker_name(node.role, number) for number in numbers)}
-        self._listener = Listener(node.identity, known, sock=sock, link_timeout_s=self._sum_s, lanes=lanes_to_offer())
+        self._listener = Listener(node.identity, known, sock=sock, link_timeout_s=self._sum_s)
 
     def gather(self, workers: Sequence[int], scope: str) -> Group:
         """The group of these workers; links are made when something is added for the first time."""

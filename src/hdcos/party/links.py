@@ -82,7 +82,7 @@ def _dial_for(node: Node, purpose: str, session: str, meter: Meter | None) -> tu
 
 
 def _dial(node: Node, asked: dict[str, Any], meter: Meter | None) -> tuple[Link, bytes, dict[str, Any]]:
-    link = node.dial("party0", meter, DIAL_S, small=asked["purpose"] not in (PURPOSES[0], TRANSFERS))
+    link = node.dial("party0", meter, DIAL_S)
     try:
         seed = node.greet(link)
         said, _ = request(link, asked, timeout_s=node.timeout_s)

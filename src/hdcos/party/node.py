@@ -31,7 +31,6 @@ from hdcos.link import (
     Meter,
     connect,
     handshake,
-    lanes_to_offer,
     split_name,
     worker_name,
 )
@@ -183,19 +182,12 @@ class Node:
             sock=self.listener,
             link_timeout_s=self.timeout_s,
             emulation=self.emulation,
-            lanes=lanes_to_offer(),
         )
 
     def dial(
-        self,
-        role: str,
-        meter: Meter | None = None,
-        within_s: float | None = None,
-        worker: int | None = None,
-        small: bool = False,
+        self, role: str, meter: Meter | None = None, within_s: float | None = None, worker: int | None = None
     ) -> Link:
-        """A link to a worker of a role; without, to the one with the number of this one. For `small` frames alone it
-        needs no lanes."""
+        """A link to a worker of a role; without, to the one with the number of this one."""
         host, port = self.addresses[role]
         name = _name(role, self.identity.worker if worker is None else worker)
         return connect(
@@ -208,7 +200,6 @@ class Node:
             emulation=self.emulation,
             meter=meter,
             server_name=name if role in SERVERS else "",
-            lanes=0 if small else lanes_to_offer(),
         )
 
     def dial_dealer(self, meter: Meter, within_s: float | None = None) -> Link:

@@ -24,9 +24,8 @@ import numpy as np
 
 from hdcos.errors import HandshakeError
 from hdcos.generators import lockstep
-from hdcos.link.base import Link
+from hdcos.link.base import Link, LostError, SilentError
 from hdcos.link.frame import Buffer
-from hdcos.link.transport import LostError, SilentError
 from hdcos.nn.network import Network
 from hdcos.offline import Allocation, Dealer, MaterialPool, Plan
 from hdcos.offline.material import Precompute
