@@ -250,11 +250,11 @@ def test_more_is_ordered_when_an_eighth_of_what_is_kept_ahead_is_gone(cluster) -
 
 
 @pytest.mark.parametrize(
-    ("ordered", "used", "ahead", "wanted"),
+    ("ordered", "used", "ahead", "due"),
     [(0, 3, 0, 3), (5, 3, 0, 5), (7, 1, 7, 8), (80, 9, 80, 80), (80, 10, 80, 90), (80, 90, 80, 170)],
 )
-def test_an_order_is_due_when_a_part_of_what_is_kept_ahead_is_gone(ordered, used, ahead, wanted) -> None:
-    assert refilled(ordered, used, ahead) == wanted
+def test_an_order_is_due_when_a_part_of_what_is_kept_ahead_is_gone(ordered, used, ahead, due) -> None:
+    assert refilled(ordered, used, ahead) == due
 
 
 def test_a_revealed_model_is_the_shared_one_to_the_bits_of_its_scale(cluster, digits) -> None:

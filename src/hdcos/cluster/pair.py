@@ -79,7 +79,7 @@ class Pair:
 
 
 def least_order(ahead: int) -> int:
-    """Executions that are ordered at once, at least, where so many are kept ahead."""
+    """Executions that are ordered at once, at least, where this many are kept ahead."""
     return max(1, ahead // ORDERED_PART)
 
 

@@ -14,7 +14,7 @@ ALIGNED = 256
 """Where fields begin, as devices like it."""
 
 
-class Layout:
+class Places:
     """Where the fields of positions like these lie."""
 
     def __init__(self, positions: Sequence[Fields]) -> None:

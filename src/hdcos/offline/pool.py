@@ -15,7 +15,7 @@ from threading import Condition
 import numpy as np
 
 from hdcos.errors import FrameError, HdcosError, InputError, MaterialExhausted, MaterialReused, PeerLost
-from hdcos.offline.flat import Layout
+from hdcos.offline.flat import Places
 from hdcos.offline.material import Fields, Kind, Plan, Precompute, Sharing, Slot
 from hdcos.offline.recorded import Recorded
 from hdcos.offline.shares import SIZES_KEPT, Corrections, FieldShares, field_stream
@@ -32,7 +32,7 @@ class _Slab:
     def __init__(self, plan: Plan, like: list[Fields], executions: int, capacity: int) -> None:
         self.capacity, self.filled, self.spent = capacity, 0, 0
         self.positions: list[Fields] = like
-        self.whole: tuple[Layout, Array] | None = None
+        self.whole: tuple[Places, Array] | None = None
         """All of it in one piece, if it lies so."""
         if capacity > executions:
             self.positions = [
@@ -116,8 +116,8 @@ class MaterialPool:
         if self._recorded is not None and executions == 1:  # many at once hide what it takes to launch them
             whole = self._recorded(np.array([start], np.uint64), received).copy()
             self._settle()
-            slab = _Slab(self.plan, self._layout.cut(whole), 1, 1)
-            slab.whole = self._layout, whole
+            slab = _Slab(self.plan, self._places_in_one.cut(whole), 1, 1)
+            slab.whole = self._places_in_one, whole
             with self._changed:
                 self._slabs.append(slab)
                 self._filled += 1
@@ -135,8 +135,8 @@ class MaterialPool:
     def _join_one(self, start: Array, received: Array) -> Array:
         """One execution in one piece, as a device records it."""
         positions = self._precompute(self._expand(start, received, 1))
-        self._layout = Layout(positions)
-        return self._layout.join(positions)
+        self._places_in_one = Places(positions)
+        return self._places_in_one.join(positions)
 
     def _precompute(self, fields: Sequence[Fields]) -> list[Fields]:
         """Do what can be done before an input comes."""
@@ -280,7 +280,7 @@ class Allocation:
         pieces: list[list[Fields]],
         precomputed: Collection[int] = (),
         device: Device | None = None,
-        whole: tuple[Layout, Array] | None = None,
+        whole: tuple[Places, Array] | None = None,
     ) -> None:
         self.device, self.whole = device, whole
         """Where the material lies, if not in the memory of this machine; all of it in one piece, if it lies so."""
@@ -325,7 +325,7 @@ class Allocation:
         (piece,) = self._pieces
         return piece[position]
 
-    def twin(self, positions: list[Fields]) -> Allocation:
+    def mirror(self, positions: list[Fields]) -> Allocation:
         """The same, of fields that lie somewhere else."""
         return Allocation(self._plan, self._executions, [positions], self._precomputed, self.device)
 

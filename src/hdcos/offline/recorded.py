@@ -20,7 +20,7 @@ class Recorded:
         self._device, self._function, self._calls = device, function, 0
         self._recorder: Recorder | None = None
         self._arguments: list[tuple[Array, Array]] = []
-        """Of each argument: a room of this machine, and its twin on the device."""
+        """Of each argument: a room of this machine, and its mirror on the device."""
 
     def __call__(self, *arguments: Array) -> Array:
         """The result, on the device; it is gone with the next call."""
@@ -41,13 +41,13 @@ class Recorded:
     def _record(self, arguments: tuple[Array, ...]) -> Array:
         recorder = self._recorder = self._device.recorder()
         for x in arguments:
-            self._arguments.append((recorder.room(x.nbytes).view(x.dtype).reshape(x.shape), recorder.twin(x)))
+            self._arguments.append((recorder.room(x.nbytes).view(x.dtype).reshape(x.shape), recorder.mirror(x)))
         self._fill(arguments)
         try:
             with recorder.segment():
-                for room, twin in self._arguments:
-                    recorder.upload(twin, room)
-                self._result = self._function(*(twin for _, twin in self._arguments))
+                for room, mirror in self._arguments:
+                    recorder.upload(mirror, room)
+                self._result = self._function(*(mirror for _, mirror in self._arguments))
         except Exception:
             return self._compute(arguments)  # what it was, if it was not that something cannot be recorded, comes again
         return self._result

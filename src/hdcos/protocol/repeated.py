@@ -93,7 +93,7 @@ class Recording(Generic[T]):
         self._recorder: Recorder = device.recorder()
         self._device = device
         self._inputs: dict[str, tuple[Array, Array]] = {}
-        """Of each input: a room of this machine, and its twin on the device."""
+        """Of each input: a room of this machine, and its mirror on the device."""
         self._whole: Array | None = None
         self._material: list[tuple[Array, ...]] = []
         """Where it lies on the device; in one piece, if it came so."""
@@ -109,26 +109,26 @@ class Recording(Generic[T]):
         """Run a program, and keep what it launched."""
         recorder = self._recorder
         for name, x in words.items():
-            self._inputs[name] = recorder.room(x.nbytes).view(x.dtype).reshape(x.shape), recorder.twin(x)
+            self._inputs[name] = recorder.room(x.nbytes).view(x.dtype).reshape(x.shape), recorder.mirror(x)
         if allocation.whole is not None:
-            layout, whole = allocation.whole
-            self._whole = recorder.twin(whole)
-            self._material = layout.cut(self._whole)
+            places, whole = allocation.whole
+            self._whole = recorder.mirror(whole)
+            self._material = places.cut(self._whole)
         else:
             (piece,) = allocation.pieces
-            self._material = [tuple(recorder.twin(x) for x in fields) for fields in piece]
+            self._material = [tuple(recorder.mirror(x) for x in fields) for fields in piece]
         self._fill(words, allocation)
-        source = allocation.twin(self._material)
+        source = allocation.mirror(self._material)
         ended: list[T] = []
         with recorder.segment():
-            for room, twin in self._inputs.values():
-                recorder.upload(twin, room)
-            program = body(Party(rank, source), {name: twin for name, (_, twin) in self._inputs.items()})
+            for room, mirror in self._inputs.values():
+                recorder.upload(mirror, room)
+            program = body(Party(rank, source), {name: mirror for name, (_, mirror) in self._inputs.items()})
             said = self._advance(program, None, ended)
         while said:
             made = said[0]
             heard = made.hear((yield made.message))
-            answer = recorder.twin(heard)
+            answer = recorder.mirror(heard)
             with recorder.segment():
                 recorder.upload(answer, heard)
                 said = self._advance(program, cut_reply(made.sizes, answer), ended)
@@ -167,7 +167,7 @@ class Recording(Generic[T]):
             return
         (piece,) = allocation.pieces
         pairs = zip(self._material, piece, strict=True)
-        self._recorder.copy(pair for twins, fields in pairs for pair in zip(twins, fields, strict=True))
+        self._recorder.copy(pair for mirrors, fields in pairs for pair in zip(mirrors, fields, strict=True))
 
     def repeat(self, words: Words, allocation: Allocation) -> Talk[T]:
         """The same with other inputs and other material."""

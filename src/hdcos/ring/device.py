@@ -82,7 +82,7 @@ class Recorder(Protocol):
         """Do what a segment did, and wait until it is done."""
         ...
 
-    def twin(self, x: Array) -> Array:
+    def mirror(self, x: Array) -> Array:
         """Room on the device for words like these, for as long as the recorder lives."""
         ...
 

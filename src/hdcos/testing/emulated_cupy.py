@@ -210,7 +210,7 @@ class _Memory:
 
     @property
     def ptr(self) -> int:
-        """Whoever copies from or to an address keeps what lies there."""
+        """Those who copy from or to an address keep what lies there."""
         if (tape := _tape()) is not None:
             tape.append(partial(id, self._host))
         return int(self._host.ctypes.data)

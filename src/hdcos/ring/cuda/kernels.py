@@ -315,7 +315,7 @@ class CudaKernels:
     def expand(self, keys: Array, fields: Array, start: Array, longest: int, size: int) -> Array:
         """`size` bytes with the streams of all keys, each from an execution on; see the kernel for `fields`.
 
-        The longest of them has so many bytes.
+        The longest of them has this many bytes.
         """
         memory = self._empty((size,), np.uint8)
         blocks = min(-(-(longest // 16 + 2) // THREADS), 4 * self._processors)  # each makes its round keys first

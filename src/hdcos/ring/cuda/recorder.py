@@ -2,7 +2,7 @@
 
 Memory  what is made while recording comes from a pool of its own, which nobody else takes memory from: an array that
         is gone leaves its place to later ones of the same recording, in the same order each time.
-Order   a recorder has a stream of its own, which waits for no other. Whoever makes what it reads settles it first.
+Order   a recorder has a stream of its own, which waits for no other. Those who make what it reads settle it first.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class CudaRecorder:
         self._graphs[number].launch(self._stream)
         self._stream.synchronize()
 
-    def twin(self, x: Array) -> Array:
+    def mirror(self, x: Array) -> Array:
         with self._own():
             made: Array = self._cupy.empty(x.shape, x.dtype)
             return made
