@@ -8,7 +8,8 @@ then one launch does it.
 Security  every run has material and inputs of its own, which are copied to where the recorded run had them; the
           messages are, word for word, those that the program would send. Whatever a run left behind is overwritten by
           the next one before anything is sent. Public numbers are part of the recording, so `key` must name all of
-          them: another key is another recording.
+          them: another key is another recording. Nothing that was drawn is ever repeated: words that a program puts
+          on the device while it runs, such as fresh noise, end the recording, and it then runs as it is.
 """
 
 from __future__ import annotations
