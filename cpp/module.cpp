@@ -48,11 +48,13 @@ using OpeningTuple = std::tuple<std::optional<InAny>, int, int, bool>;
 using GradientTuple = std::tuple<InAny, In<u64>, int, bool, InAny, std::vector<In<u64>>, In<u64>, std::tuple<u64, int>,
                                  std::tuple<i64, int>, int, int, std::size_t>;
 
-// The first touch of a fresh page costs more than the arithmetic on it.
+// The first touch of a fresh page costs more than the arithmetic on it. One arena: what one thread has freed is there
+// for all of them, where an arena for each would grow until every thread has once done the largest work.
 static void keep_memory() {
 #if defined(__GLIBC__)
     mallopt(M_MMAP_THRESHOLD, 32 << 20);
     mallopt(M_TRIM_THRESHOLD, 1 << 30);
+    mallopt(M_ARENA_MAX, 1);
 #endif
 }
 
@@ -647,6 +649,7 @@ struct Bound {
 
 void bind_ot(nb::module_& parent);  // ot_module.cpp
 void bind_oprf(nb::module_& parent);  // oprf_module.cpp
+void bind_pump(nb::module_& parent);  // pump_module.cpp
 
 NB_MODULE(_native, m) {
     nb::set_leak_warnings(false);  // Python keeps kernels in caches until the process ends
@@ -655,6 +658,7 @@ NB_MODULE(_native, m) {
     m.def("keep_memory", &keep_memory, "Keep freed pages in the process.");
     bind_ot(m);
     bind_oprf(m);
+    bind_pump(m);
     const auto as_is = [](const char* name) { return nb::arg(name).noconvert(); };
     nb::class_<Bound>(m, "Kernels", "The kernels of one instruction set.")
         .def(nb::init<const std::string&>(), "level"_a)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -41,6 +43,35 @@ def scope_of(cluster, private):
 
 def used(cluster, private):
     return [facts["used"] for facts in scope_of(cluster, private).count()]
+
+
+def test_threads_that_predict_at_the_same_time_use_all_that_was_prepared(cluster):
+    """Masks are fetched in order and rows come in any: none is lost to a batch that came before its turn."""
+    model = nn.models.mlp([6, 8, 3])
+    private = cluster.share(model, "threads")
+    x = np.random.default_rng(0).uniform(-1, 1, (16, 6))
+    private.prepare(30 * len(x))
+    cluster.reset_cost()
+    with ThreadPoolExecutor(6) as pool:
+        answers = list(pool.map(lambda _: private.predict(x), range(30)))
+    assert max(np.abs(answer - model(x)).max() for answer in answers) < CLOSE
+    assert used(cluster, private) == [30 * len(x)] * 2
+    assert cluster.cost.online.rounds == 30 * private.rounds["masked"]
+    assert not any(cluster.cost.offline.bytes_sent)  # nothing had to be made again
+
+
+def test_masks_that_are_dropped_leave_no_material_behind(cluster):
+    """Masks of two fetches with other rows between them do not go together: all are dropped, at the parties too."""
+    model = nn.models.mlp([6, 8, 3])
+    private = cluster.share(model, "dropped")
+    x = np.random.default_rng(0).uniform(-1, 1, (32, 6))
+    private.prepare(10)
+    private.predict(x)  # too few masks: as shares, behind those
+    private.prepare(40)
+    assert np.abs(private.predict(x) - model(x)).max() < CLOSE
+    assert private._mask_ids == []
+    assert used(cluster, private) == [10 + 32 + 40 + 32] * 2
+    assert np.abs(private.predict(x, mode="masked") - model(x)).max() < CLOSE
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +191,7 @@ def test_a_mask_is_handed_out_once_and_rows_are_run_once(cluster) -> None:
 
     with pytest.raises(MaterialReused, match="handed out or used before"):
         ask(IssueMasks(scope.name, 7, 2))
-    with pytest.raises(MaterialReused, match="are used already"):
+    with pytest.raises(MaterialReused, match="was used before"):
         run(1, "masked")
     with pytest.raises(MaterialReused, match="cannot come as shares"):
         run(5, "shares")
@@ -193,7 +224,7 @@ def test_labels_that_failed_do_not_stop_the_next_and_their_material_is_not_used_
     clear = best[:, -1] - best[:, -2] > 0.02
     inputs = split_words({"input": np.zeros((2, 6), np.uint64)})
     scope.pair.ask(Infer(scope.name, "shares", ["x"], 0, 2, "label", 3, 5), arrays=inputs)  # three are passed over
-    with pytest.raises(MaterialReused, match="are used already"):
+    with pytest.raises(MaterialReused, match="was used before"):
         private.predict(x, mode="shares", output="label")
     assert (scope.next, scope.labels) == (2, 5)
     assert (private.predict(x, mode="shares", output="label") == model(x).argmax(1))[clear].all()

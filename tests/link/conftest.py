@@ -40,6 +40,15 @@ def both() -> Callable[..., tuple[Any, ...]]:
     return run
 
 
+@pytest.fixture(params=["compiled", "plain"])
+def either_pump(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The test with the compiled pump of links, and with that of `link.tls`."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "plain":
+            patch.setattr("hdcos.link.tls.open_pump", lambda *known: None)
+        yield
+
+
 @pytest.fixture
 def tls_pair(nodes: dict[str, Identity], both: Any) -> Iterator[Callable[..., tuple[Link, Link]]]:
     """Makes the links of party 0 and party 1 to each other, over TLS on 127.0.0.1."""

@@ -10,6 +10,7 @@ from hdcos.link import Kind
 from hdcos.link.tls import wire_bytes
 from hdcos.testing.pair import memory_pair
 
+pytestmark = pytest.mark.usefixtures("either_pump")
 SIZES = [0, 1, 100, 16383 - 32, 16384 - 32, 16385 - 32, 16383, 16384, 16385, 1 << 20]
 
 

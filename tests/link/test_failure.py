@@ -21,6 +21,7 @@ from hdcos.link.base import Link
 from hdcos.link.frame import encode
 from hdcos.testing.pair import memory_transports
 
+pytestmark = pytest.mark.usefixtures("either_pump")
 SECRET = b"SECRET-SHARE-WORDS--"
 FRAME = encode(Kind.ROUND, 0, 0, len(SECRET)) + SECRET
 

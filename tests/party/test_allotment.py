@@ -308,6 +308,46 @@ def test_rows_come_masked_exactly_if_their_masks_were_handed_out() -> None:
     assert allotment.pool.used == 5
 
 
+def test_masked_rows_are_run_in_any_order_and_each_once() -> None:
+    """Threads of a caller fetch masks one after the other and come as they come."""
+    allotment, like = caller_allotment(), MaterialPool("scope", PLAN, 0, Dealer().open("scope", PLAN, 0))
+    like._root = allotment.pool._root
+    like.fill(0, 20, None)
+    expected = like.begin(20).take(PLAN.needs[0].kind, 20)[0]
+    allotment.issue(0, 12)
+    for first, count in ((8, 4), (0, 3), (3, 5)):
+        allotment.reserve([(first, count)], "masked")
+        taken = allotment.take([(first, count)]).take(PLAN.needs[0].kind, count)[0]
+        assert (taken == expected[first : first + count]).all()
+        for ask in (lambda run: allotment.reserve(run, "masked"), allotment.take):
+            with pytest.raises(MaterialReused, match="was used before"):
+                ask([(first + count - 1, 1)])
+    assert allotment.pool.used == 12
+
+
+def test_what_a_caller_passes_over_is_burnt_unless_its_mask_was_handed_out() -> None:
+    allotment = caller_allotment()
+    allotment.issue(0, 4)
+    allotment.take([(10, 2)])
+    assert allotment.pool.used == 12
+    for passed in range(4, 10):
+        with pytest.raises(MaterialReused, match="was used before"):
+            allotment.take([(passed, 1)])
+    assert len(allotment.take([(0, 4)]).take(PLAN.needs[0].kind, 4)[0]) == 4
+    assert not allotment._executions._blocks  # nothing that nobody can ask for is kept
+
+
+def test_masks_that_will_not_be_used_keep_no_material() -> None:
+    allotment = caller_allotment()
+    allotment.issue(0, 8)
+    allotment.take([(10, 2)])
+    assert allotment._executions._blocks
+    allotment.burn_before(8)
+    assert not allotment._executions._blocks
+    with pytest.raises(MaterialReused, match="was used before"):
+        allotment.take([(0, 8)])
+
+
 def test_runs_are_cut_into_parts() -> None:
     assert split_runs([(10, 4), (20, 3)], [1, 4, 2]) == [[(10, 1)], [(11, 3), (20, 1)], [(21, 2)]]
     assert split_runs([(10, 4), (20, 3)], [4, 0, 3]) == [[(10, 4)], [], [(20, 3)]]

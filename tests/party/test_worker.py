@@ -119,7 +119,7 @@ def test_two_pairs_serve_one_model_side_by_side_with_material_of_their_own(pairs
             assert np.abs(outputs - model(rows)).max() < 1e-2
     for pair in pairs:
         assert [facts["used"] for facts, _ in pair.do(CountMaterial("m"))] == [4, 4]
-        with pytest.raises(MaterialReused, match="are used already"):
+        with pytest.raises(MaterialReused, match="was used before"):
             pair.do(Infer("m", "shares", ["x"], 3, 8), arrays=split_words({"input": words}))
 
 
@@ -133,7 +133,7 @@ def test_material_of_labels_is_used_once_and_only_where_labels_are_asked_for(pai
     found = result(pair.do(Infer("m", "shares", ["x"], 2, 8, "label", 0, 5), arrays=split_words({"input": words})))
     assert (found == model(rows).argmax(axis=1)).all()
     assert [facts["used"] for facts, _ in pair.do(CountMaterial("m", "label"))] == [2, 2]
-    with pytest.raises(MaterialReused, match="are used already"):
+    with pytest.raises(MaterialReused, match="was used before"):
         pair.do(Infer("m", "shares", ["x"], 4, 8, "label", 1, 5), arrays=split_words({"input": words}))
 
 

@@ -237,6 +237,9 @@ class HttpsTransport:
         shares = (first.tensors["mask"], second.tensors["mask"])
         return Masks(first.meta["mask_ids"], shares, float(first.meta["expires_s"]))
 
+    def drop_masks(self, record: ModelRecord) -> None:
+        """Parties drop the material of masks that have expired."""
+
     def infer(self, record: ModelRecord, inputs: Shares, mask_ids: Sequence[Any] | None, output: str) -> list[Reply]:
         parameters: dict[str, Any] = {"request_id": secrets.token_hex(16), "mode": "shares", "version": record.version}
         parameters["output"] = output

@@ -201,6 +201,12 @@ class LinkTransport:
                     mine.append(theirs[piece])
         return Masks(ids, (np.concatenate(shares[0]), np.concatenate(shares[1])))
 
+    def drop_masks(self, record: ModelRecord) -> None:
+        held = self._held.get(record.name)
+        if held is not None and held.record.version == record.version:
+            for index in self.living():
+                held.scopes[index].drop_masks()
+
     def infer(self, record: ModelRecord, inputs: Shares, mask_ids: Sequence[Any] | None, output: str) -> list[Reply]:
         """A batch, in parts that run at the same time: masked rows where their masks are, others wherever is room."""
         held, rows = self._current(record), len(inputs[0]["input"])

@@ -6,6 +6,7 @@ import secrets
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Self
 
@@ -286,6 +287,8 @@ class PrivateModel:
     def _drop_masks(self) -> None:
         with self._lock:
             self._mask_ids, self._masks = [], self._masks[:0]
+            with suppress(HdcosError):  # a party that is lost has dropped them
+                self._transport.drop_masks(self._record)
 
 
 def _track(starts: range, progress: bool) -> Iterable[int]:

@@ -157,6 +157,12 @@ class Scope:
             self.issued = start + rows
         return Masks(range(start, start + rows), (zero["masks"], one["masks"]))
 
+    def drop_masks(self) -> None:
+        """Have both parties drop the rows whose masks were handed out and that were not run: nobody will ask."""
+        with self._lock:
+            self.pair.ask(commands.Burn(self.name, "masked", self.issued))
+            self.next = max(self.next, self.issued)
+
     def run(
         self,
         inputs: Shares,
@@ -184,7 +190,7 @@ class Scope:
                 with suppress(PeerLost):
                     self._recount(output)
                 raise
-            self.next, self._ordered = first + executions, ordered
+            self.next, self._ordered = max(self.next, first + executions), ordered
             self.labels, self._labels_ordered = labels, labels_ordered
         # The online phase starts when both parties hold the input: the party that started last saw all of it.
         self.pair.online_s += min(said["seconds"] for said, _ in answers)

@@ -126,6 +126,9 @@ class Transport(Protocol):
         """Have material for this many rows kept available, in whichever mode rows come."""
 
     def masks(self, record: ModelRecord, rows: int) -> Masks: ...
+    def drop_masks(self, record: ModelRecord) -> None:
+        """Masks that were fetched will not be used: let parties drop the material of their rows now."""
+
     def infer(self, record: ModelRecord, inputs: Shares, mask_ids: Sequence[Any] | None, output: str) -> list[Reply]:
         """Each party's share of the logits, or of the labels alone, of rows that come as shares, or masked by the masks
         that are named."""

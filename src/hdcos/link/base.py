@@ -174,8 +174,12 @@ class Link:
         limit: int | None = None,
         timeout_s: float | None = _LINK,
         step: str | None = None,
+        allocate: Callable[[int], Bytes] = _empty,
     ) -> tuple[Kind, Bytes]:
-        """Wait for one frame of these kinds. `timeout_s=None` waits for its start forever (idle servers)."""
+        """Wait for one frame of these kinds. `timeout_s=None` waits for its start forever (idle servers).
+
+        What is received lies in the memory that `allocate` gives.
+        """
         if self._ended is not None:
             self._refuse()
         wanted = (kinds,) if isinstance(kinds, Kind) else tuple(kinds)
@@ -190,7 +194,7 @@ class Link:
             self._accept(frame, b"", wanted, expected_bytes)
             if limit is not None and frame.length > limit:
                 raise FrameError(f"frame announces {frame.length} payload bytes, at most {limit} are allowed here.")
-            payload = np.empty(frame.length, np.uint8)
+            payload = allocate(frame.length)
             self._fill(payload.data)
         except BaseException as error:
             names = " or ".join(kind.name for kind in wanted)

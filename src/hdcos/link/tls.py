@@ -3,7 +3,8 @@
 An OpenSSL connection must not be used by two threads at once, so a pump moves bytes both ways: it encrypts a
 piece ahead, sends what the socket takes, and decrypts what arrived, in turn. Two parties can
 therefore send each other any amount at once. Every wire byte is counted where the socket's send or recv
-returns.
+returns. There are two pumps: a compiled one (`link.pump`), and the one that is written here, which paces what it sends
+where a slower network is emulated, and serves wherever the other cannot.
 
 Security  only TLS 1.3, both sides show a certificate, and only pinned certificates are accepted. No session
           tickets, so nothing is ever resumed. An eavesdropper sees the name that was asked for, sizes and times of
@@ -14,6 +15,7 @@ Security  only TLS 1.3, both sides show a certificate, and only pinned certifica
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import socket
 import ssl
@@ -26,6 +28,7 @@ from hdcos.link.base import LostError, SilentError
 from hdcos.link.certificate import Certificate
 from hdcos.link.emulation import Emulation, Pacer
 from hdcos.link.frame import HEADER_BYTES, RECORD_BYTES, Buffer
+from hdcos.link.pump import ALL, BROKEN, BUSY, FAILED, INTERRUPTED, SILENT, Pump, open_pump
 from hdcos.link.trust import explain_alert, explain_unverified
 
 RECORD_OVERHEAD = 22  # 5 header, 1 content type, 16 tag
@@ -34,6 +37,8 @@ BACKLOG_BYTES = 1 << 23
 SPIN = 20  # looks at the socket before going to sleep: about 20 us, a sleep and a wake-up cost more
 LUCK = 4  # after this many looks in vain only every RETRY-th time, and again always after one that paid
 RETRY = 64
+SHORTER = 4  # are the looks of compiled code: as many more of them take as long
+BUSY_TEXT = "was closed on this side, or another thread is using the link"
 KEEPALIVE_S = 30  # an idle peer that lost power is noticed after about a minute
 
 # struct tcp_info of linux/tcp.h, since Linux 4.19
@@ -64,7 +69,7 @@ class TlsTransport:
         self.spin = spin
         self._vain = 0
         self._patience: float | None = None  # how long the socket itself waits
-        self.sent = 0
+        self._sent = 0
         self._sock = sock
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = settings.wrap_bio(self._incoming, self._outgoing, server, server_name or None)
@@ -83,12 +88,18 @@ class TlsTransport:
         self._due = 0.0
         self._heard = True
         self._counters: tuple[int, int] | None = None
+        self._pump: Pump | None = None
 
     # ---- counting
 
     @property
+    def sent(self) -> int:
+        return self._sent if self._pump is None else self._sent + self._pump.sent
+
+    @property
     def received(self) -> int:
-        return self._taken - self._incoming.pending
+        taken = self._taken if self._pump is None else self._taken + self._pump.taken
+        return taken - self._incoming.pending
 
     @property
     def unread(self) -> int:
@@ -122,6 +133,7 @@ class TlsTransport:
         if not done or self._sealed:
             return False
         self._sock.setblocking(True)  # `_wait_to_receive` waits in it, all else asks it not to wait
+        self._pump = open_pump(self._tls, self._incoming, self._sock.fileno(), SHORTER * self.spin)
         return True
 
     def certificate(self) -> Certificate:
@@ -137,8 +149,13 @@ class TlsTransport:
     def emulate(self, emulation: Emulation | None) -> None:
         """Pace what is sent from now on."""
         self._pacer = None if emulation is None else Pacer(emulation)
+        if self._pacer is not None:
+            self._pump = None
 
     def queue(self, pieces: Iterator[Buffer]) -> None:
+        if self._pump is not None:
+            self._pump.queue(list(pieces))
+            return
         self._pieces = pieces
         self._piece = next(pieces, None)
         if self._pacer is not None:
@@ -147,6 +164,8 @@ class TlsTransport:
         self._push()
 
     def read(self, view: memoryview, timeout_s: float | None, announced: bool = False) -> int:
+        if self._pump is not None:
+            return self._read(self._pump, view, timeout_s, announced)
         got, size = 0, len(view)
         read: Callable[[int, memoryview], int] = self._tls.read  # type: ignore[assignment]
         while True:
@@ -175,13 +194,45 @@ class TlsTransport:
             else:
                 self._wait_to_receive(timeout_s, size if announced else 0)
 
+    def _read(self, pump: Pump, view: memoryview, timeout_s: float | None, whole: bool) -> int:
+        moved, got = pump.read(view, whole, timeout_s)
+        while moved == INTERRUPTED and not got:  # by a signal, whose handler has run
+            moved, got = pump.read(view, whole, timeout_s)
+        if moved == SILENT:
+            raise SilentError
+        if got or moved == ALL:
+            return got  # if it ended behind these bytes, the next call says so
+        if moved == BUSY:
+            raise LostError(BUSY_TEXT)
+        if moved == BROKEN:
+            error = ssl.SSLError(ssl.SSL_ERROR_SSL, pump.reason)
+            error.reason = pump.reason.upper().replace(" ", "_")
+            raise explain_alert(error, FrameError)
+        raise LostError(_ending(pump.end_error))
+
     def flush(self, timeout_s: float | None) -> None:
+        if self._pump is not None:
+            self._flush(self._pump, timeout_s)
+            return
         while self._sealed or self._piece is not None:
             self._step(timeout_s)
         if self._broken is not None:
             raise LostError(self._broken)
         if self._pacer is not None and not self._heard:
             self._pacer.sent_one_way(perf_counter())
+
+    def _flush(self, pump: Pump, timeout_s: float | None) -> None:
+        while (moved := pump.flush(timeout_s)) == INTERRUPTED:
+            pass
+        if moved == SILENT:
+            raise SilentError
+        if moved == BUSY:
+            raise LostError(BUSY_TEXT)
+        if moved == FAILED:
+            why = _ending(pump.cut_error)
+            if not pump.reason:  # else TLS alone is broken, and the peer may still read its alert
+                self._broken = why
+            raise LostError(why)
 
     def _step(self, timeout_s: float | None) -> None:
         """Move some bytes, out if possible; wait for the socket if none can be moved."""
@@ -249,7 +300,7 @@ class TlsTransport:
             self._broken = _reason(error)
             self._sealed, self._piece = b"", None
             return True
-        self.sent += size
+        self._sent += size
         self._sealed = b"" if size == len(sealed) else memoryview(sealed)[size:]
         return True
 
@@ -282,6 +333,10 @@ class TlsTransport:
     def close(self, linger_s: float = 0.0) -> None:
         if self._sock.fileno() < 0:
             return
+        pump, self._pump = self._pump, None
+        if pump is not None:
+            pump.close()
+            self._sent, self._taken = self._sent + pump.sent, self._taken + pump.taken
         try:
             if linger_s > 0.0 and self._broken is None:
                 self._sock.shutdown(socket.SHUT_WR)
@@ -295,6 +350,11 @@ class TlsTransport:
             pass
         finally:
             self._sock.close()
+
+
+def _ending(number: int) -> str:
+    """Why a connection has ended, by the number of the error; 0 for one that was closed in good order."""
+    return _reason(OSError(number, os.strerror(number))) if number else "closed the connection"
 
 
 def _reason(error: OSError) -> str:

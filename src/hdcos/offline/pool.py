@@ -101,6 +101,13 @@ class MaterialPool:
             self._ordered = max(self._ordered, self._filled) + executions
             self._failure = None
 
+    def room(self, size: int) -> Array:
+        """Memory for this many bytes of material that `fill` is given next: where it wants them, if it knows that."""
+        if self.device is None:
+            return np.empty(size, np.uint8)
+        found = None if self._recorded is None else self._recorded.room(1, size)
+        return self.device.room(size) if found is None else found
+
     def fill(self, start: int, executions: int, corrections: Array | None) -> None:
         """Expand executions [start, start + executions); a party brings what the dealer sent it, if anything."""
         if start != self._filled or executions < 1:

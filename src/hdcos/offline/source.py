@@ -157,7 +157,8 @@ class DealerClient:
             for count in pool.plan.chunks(executions):
                 size = pool.corrections(count).size
                 with link.meter.section("offline"):
-                    kind, payload = link.receive((Kind.MATERIAL, Kind.REPLY), limit=max(size, MAX_ABORT))
+                    kinds, limit = (Kind.MATERIAL, Kind.REPLY), max(size, MAX_ABORT)
+                    kind, payload = link.receive(kinds, limit=limit, allocate=pool.room)
                 if kind is Kind.REPLY:
                     break
                 pool.fill(pool.filled, count, payload)

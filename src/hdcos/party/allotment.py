@@ -63,13 +63,15 @@ A = TypeVar("A", bound=Allotment)
 
 
 class CallerAllotment:
-    """Executions that the one caller of a cluster numbers itself; what is passed over is burnt.
+    """Executions that the one caller of a cluster numbers itself, and may run in any order: its threads do.
 
-    Security  the input mask of an execution is handed out once, and then rows come masked by it or not at all.
+    Security  the input mask of an execution is handed out once, and then rows come masked by it or not at all. Each
+              execution is handed out once (`Executions`).
     """
 
     def __init__(self, pool: MaterialPool, timeout_s: float) -> None:
-        self.pool, self._timeout_s = pool, timeout_s
+        self.pool = pool
+        self._executions = Executions(pool, timeout_s)
         self._issued = 0
         """Executions whose input masks were handed out."""
 
@@ -84,18 +86,18 @@ class CallerAllotment:
 
     def reserve(self, runs: Sequence[Run], mode: str) -> None:
         ((start, count),) = runs
-        self.pool.check(start, count)
+        self._executions.check(runs)
         if mode == "shares" and start < self._issued:
             raise MaterialReused("rows whose input masks were handed out cannot come as shares")
         if mode == "masked" and start + count > self._issued:
             raise InputError(f"the input masks of rows {start} to {start + count} were not handed out")
 
     def take(self, runs: Sequence[Run]) -> Allocation:
-        ((start, count),) = runs
-        return self.pool.begin(count, start, self._timeout_s)
+        self._executions.burn(max(self.pool.used, self._issued), min(runs)[0])  # the caller passed them over
+        return self._executions.take(runs)
 
     def burn_before(self, number: int) -> None:
-        """Nothing is kept of executions that the caller passed over."""
+        self._executions.burn_before(number)
 
 
 class Numbers:
@@ -155,18 +157,36 @@ class Executions:
 
     def take(self, runs: Sequence[Run]) -> Allocation:
         """The material of these executions, in this order. MaterialReused if one was handed out or burnt before."""
-        ordered = sorted(runs)
-        if not ordered or any(first + count > later for (first, count), (later, _) in pairwise(ordered)):
-            raise MaterialReused(f"{self.pool.name}: an execution was asked for twice, or none was")
-        for first, count in ordered:
-            if self._spent.meets(first, first + count):
-                raise MaterialReused(f"{self.pool.name}: one of {count} executions from {first} was used before")
+        ordered = self._in_order(runs)
         self._fetch(sum(ordered[-1]))
         for first, count in ordered:
             self._spent.add(first, first + count)  # from here on they are used, whatever becomes of them
         pieces = [piece for run in runs for piece in self._cut(*run)]
         total = sum(count for _, count in runs)
         return Allocation(self.pool.plan, total, pieces, self.pool.precomputes, self.pool.device)
+
+    def check(self, runs: Sequence[Run]) -> None:
+        """Raise what `take` would raise at once, without taking anything."""
+        end = sum(self._in_order(runs)[-1])
+        if end > self.pool.used:
+            self.pool.check(self.pool.used, end - self.pool.used)
+
+    def _in_order(self, runs: Sequence[Run]) -> list[Run]:
+        """The runs by their numbers, if all of them can still be handed out."""
+        ordered = sorted(runs)
+        if not ordered or any(first + count > later for (first, count), (later, _) in pairwise(ordered)):
+            raise MaterialReused(f"{self.pool.name}: an execution was asked for twice, or none was")
+        for first, count in ordered:
+            if self._spent.meets(first, first + count):
+                raise MaterialReused(f"{self.pool.name}: one of {count} executions from {first} was used before")
+        return ordered
+
+    def burn(self, first: int, end: int) -> None:
+        """Drop executions [first, end), if any, which are still in the pool; those before them are kept."""
+        if first < end:
+            self._fetch(first)
+            self.pool.begin(end - first, first, self._timeout_s)
+            self._spent.add(first, end)
 
     def burn_before(self, number: int) -> None:
         """Drop everything below a number that was not handed out, what is still in the pool included."""
