@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <memory>
 #include <mutex>
-#include <stdexcept>
 
 #include <sys/socket.h>
 
@@ -55,9 +54,9 @@ public:
         : socket_(socket), tls_(std::move(tls)), pump_(calls, ssl, socket, spin) {}
     Pumping(const Pumping&) = delete;
 
-    void queue(nb::list pieces) {
+    int queue(nb::list pieces) {
         const std::unique_lock<std::mutex> mine(used_, std::try_to_lock);
-        if (!mine || closed_) throw std::runtime_error("another thread uses this connection, or it is closed");
+        if (!mine || closed_) return static_cast<int>(Moved::busy);
         std::vector<Lent> lent;
         std::vector<Piece> found;
         for (nb::handle piece : pieces) {
@@ -65,8 +64,11 @@ public:
             found.push_back({lent.back().data(), lent.back().size()});
         }
         lent_.swap(lent);  // what was queued before is let go of when the pump no longer knows it
-        Release release;
-        pump_.queue(std::move(found));
+        {
+            Release release;
+            pump_.queue(std::move(found));
+        }
+        return static_cast<int>(Moved::all);
     }
 
     nb::tuple read(nb::handle view, bool whole, nb::object timeout_s) {

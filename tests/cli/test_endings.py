@@ -58,7 +58,7 @@ def test_an_interrupted_training_says_how_it_goes_on(config) -> None:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     code, _, stderr = ended(process)
-    assert code == 130
+    assert code == 130, stderr
     assert stderr.splitlines() == [f"Interrupted. Go on from the last checkpoint with `hdcos train {config} --resume`."]
     code, _, stderr = ended(start("train", config))
     assert code == 1

@@ -140,6 +140,23 @@ def test_a_link_that_another_thread_closes_is_lost_to_the_one_that_waits(tls_pai
 
 
 @needs_native
+def test_a_link_is_lost_to_a_thread_that_finds_another_in_it(tls_pair, both) -> None:
+    """As after Ctrl-C: what waits was cancelled, has not left yet, and the next question is asked already."""
+    zero, _ = tls_pair(timeout_s=20.0)
+
+    def ask() -> None:
+        time.sleep(0.3)
+        zero.send(Kind.REQUEST, b"next")
+
+    started = time.monotonic()
+    waited, asked = both(lambda: zero.receive(Kind.REPLY), ask)
+    assert isinstance(waited, PeerLost)
+    assert isinstance(asked, PeerLost)
+    assert "another thread is using the link" in str(asked)
+    assert time.monotonic() - started < 5
+
+
+@needs_native
 def test_no_object_is_taken_for_another(tls_pair) -> None:
     zero, one = tls_pair()
     mine, theirs = zero._transport, one._transport

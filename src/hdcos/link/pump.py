@@ -45,8 +45,8 @@ class Pump(Protocol):
     reason: str
     """Of TLS, where it is broken."""
 
-    def queue(self, pieces: list[Buffer]) -> None:
-        """Send these next, and some of them now."""
+    def queue(self, pieces: list[Buffer]) -> int:
+        """Send these next, and some of them now: ALL, or BUSY if none of them will be."""
 
     def read(self, view: memoryview, whole: bool, timeout_s: float | None) -> tuple[int, int]:
         """Why it returned, and how many bytes came: all that were asked for, or some. Sends meanwhile."""

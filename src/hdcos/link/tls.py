@@ -154,7 +154,8 @@ class TlsTransport:
 
     def queue(self, pieces: Iterator[Buffer]) -> None:
         if self._pump is not None:
-            self._pump.queue(list(pieces))
+            if self._pump.queue(list(pieces)) == BUSY:
+                raise LostError(BUSY_TEXT)
             return
         self._pieces = pieces
         self._piece = next(pieces, None)
