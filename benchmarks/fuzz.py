@@ -67,7 +67,7 @@ def frames(seed: int) -> Iterator[Line]:
     draw, outcomes = random.Random(seed), Counter[str]()
     for _ in range(FRAMES):
         near, far = memory_transports()
-        far.queue(iter((mutated(draw, _frame(draw)),)))
+        far.queue((mutated(draw, _frame(draw)),))
         far.close()
         try:
             _, payload = Link(near, "peer", timeout_s=1.0).receive(list(Kind), limit=1 << 20)
@@ -95,7 +95,7 @@ def links(seed: int, folder: Path) -> Iterator[Line]:
         try:
             if number % 2:
                 handshake(link, Hello(mine, SOFTWARE, table_hash(), cluster_file.run))
-            link._transport.queue(iter((mutated(draw, _frame(draw)),)))
+            link._transport.queue((mutated(draw, _frame(draw)),))
             link._transport.flush(ANSWER_S)
             link._transport._sock.shutdown(socket.SHUT_WR)  # nothing more will come
             link.receive(list(Kind), timeout_s=ANSWER_S)

@@ -62,7 +62,9 @@ EQUIVALENT = (
     Same("hdcos.party.http.auth", ("0.0",), "self._read = 0.0", "that time was long ago"),
     Same("hdcos.link.frame", ("Lt -> LtE",), "if frame.sequence < sequence", "they are known to differ"),
     Same("hdcos.link.frame", ("8 -> 9",), "PIECE_BYTES = 8", "how much is encrypted at a time, not what is sent"),
-    Same("hdcos.link.frame", ("LtE -> Lt",), "HEADER_BYTES + size <= PIECE_BYTES", "a frame of one piece either way"),
+    Same(
+        "hdcos.link.frame", ("LtE -> Lt",), "payload_bytes(buffers) <= PIECE_BYTES", "a frame of one piece either way"
+    ),
     Same("hdcos.link.frame", ("GtE -> Gt",), "held + len(view) >= PIECE_BYTES", "the last piece may be a whole one"),
     Same("hdcos.party.http.auth", ("Gt -> GtE",), "if size > counted", "holding no more changes nothing"),
     Same("hdcos.party.checkpoint", ("left out", "0.05"), "time.sleep(0.05)", "how often one looks, not what is found"),

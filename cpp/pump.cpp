@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
+#include <cstring>
 
 #include <dlfcn.h>
 #include <poll.h>
@@ -39,7 +40,9 @@ bool OpenSsl::find(const char* module) {
 
 void Pump::queue(std::vector<Piece> pieces) {
     pieces_ = std::move(pieces);
-    next_ = 0;
+    const auto is_empty = [](const Piece& piece) { return piece.size == 0; };
+    pieces_.erase(std::remove_if(pieces_.begin(), pieces_.end(), is_empty), pieces_.end());
+    next_ = begun_ = 0;
     push();
 }
 
@@ -49,21 +52,41 @@ bool Pump::sending() { return next_ < pieces_.size() || calls_.BIO_ctrl_pending(
 void Pump::cut(int error) {
     cut_error_ = error;
     pieces_.clear();
-    next_ = offset_ = 0;
+    next_ = begun_ = offset_ = 0;
     calls_.BIO_ctrl(out_, BIO_CTRL_RESET, 0, nullptr);
 }
 
-// Encrypt the next piece if none is waiting, and send what the socket takes now. True if something moved.
+// What goes into the next record: as it lies if it lies in one piece.
+Piece Pump::next_record() {
+    std::size_t held = 0;
+    while (next_ < pieces_.size() && held < RECORD_BYTES) {
+        const Piece& piece = pieces_[next_];
+        const std::uint8_t* data = piece.data + begun_;
+        const std::size_t size = std::min(piece.size - begun_, RECORD_BYTES - held);
+        begun_ += size;
+        if (begun_ == piece.size) {
+            ++next_;
+            begun_ = 0;
+        }
+        if (held == 0 && (size == RECORD_BYTES || next_ == pieces_.size())) return {data, size};
+        std::memcpy(record_.data() + held, data, size);
+        held += size;
+    }
+    return {record_.data(), held};
+}
+
+// Encrypt some records if none is waiting, and send what the socket takes now. True if something moved.
 bool Pump::push() {
     if (calls_.BIO_ctrl_pending(out_) == 0) {
         if (next_ == pieces_.size()) return false;
-        const Piece piece = pieces_[next_++];
         calls_.ERR_clear_error();
-        for (std::size_t done = 0, more = 0; done < piece.size; done += more)
-            if (calls_.SSL_write_ex(ssl_, piece.data + done, std::min(piece.size - done, RECORD_BYTES), &more) != 1) {
+        for (std::size_t count = 0, done = 0; count < RECORDS && next_ < pieces_.size(); ++count) {
+            const Piece record = next_record();
+            if (calls_.SSL_write_ex(ssl_, record.data, record.size, &done) != 1) {
                 cut(EPIPE);  // TLS was ended, or broke while it was read
                 return true;
             }
+        }
     }
     char* data = nullptr;
     const auto size = static_cast<std::size_t>(calls_.BIO_ctrl(out_, BIO_CTRL_INFO, 0, &data));

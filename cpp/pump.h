@@ -39,9 +39,10 @@ class Pump {
 public:
     Pump(const OpenSsl& calls, void* ssl, int socket, int spin)
         : calls_(calls), ssl_(ssl), in_(calls.SSL_get_rbio(ssl)), out_(calls.SSL_get_wbio(ssl)), socket_(socket),
-          spin_(spin), buffer_(READ_BYTES) {}
+          spin_(spin), buffer_(READ_BYTES), record_(RECORD_BYTES) {}
 
-    // What is sent next, record by record, some of it now; all that was queued before is out. The memory must stay.
+    // What is sent next, in full records however it is cut into pieces, and some of it now; all that was queued before
+    // is out. The memory must stay.
     void queue(std::vector<Piece> pieces);
     // At least `least` bytes, and those that are there already, up to `size`; what is queued goes out meanwhile.
     Moved read(std::uint8_t* target, std::size_t size, std::size_t least, double timeout_s, std::size_t& got);
@@ -55,10 +56,11 @@ public:
     const std::string& reason() const { return reason_; }  // of TLS, where it is broken
 
 private:
-    static constexpr std::size_t RECORD_BYTES = 16384, READ_BYTES = 1 << 18, BACKLOG_BYTES = 1 << 23;
+    static constexpr std::size_t RECORD_BYTES = 16384, RECORDS = 8, READ_BYTES = 1 << 18, BACKLOG_BYTES = 1 << 23;
 
     bool sending();
     bool push();
+    Piece next_record();
     void cut(int error);
     int receive(int flags, std::size_t most, int looks = 1);
     Moved decrypt(std::uint8_t* target, std::size_t size, std::size_t& got);
@@ -70,7 +72,8 @@ private:
     int socket_, spin_;
     std::vector<std::uint8_t> buffer_;
     std::vector<Piece> pieces_;
-    std::size_t next_ = 0;    // of the pieces
+    std::size_t next_ = 0, begun_ = 0;  // the piece that is sent next, and how much of it is sent already
+    std::vector<std::uint8_t> record_;  // of several pieces
     std::size_t offset_ = 0;  // of what is encrypted: so much of it is sent
     std::uint64_t sent_ = 0, taken_ = 0;
     double patience_ = -1;  // of the socket: how long it waits itself

@@ -54,13 +54,13 @@ public:
         : socket_(socket), tls_(std::move(tls)), pump_(calls, ssl, socket, spin) {}
     Pumping(const Pumping&) = delete;
 
-    int queue(nb::list pieces) {
+    int queue(nb::sequence buffers) {
         const std::unique_lock<std::mutex> mine(used_, std::try_to_lock);
         if (!mine || closed_) return static_cast<int>(Moved::busy);
         std::vector<Lent> lent;
         std::vector<Piece> found;
-        for (nb::handle piece : pieces) {
-            lent.emplace_back(piece, PyBUF_SIMPLE);
+        for (nb::handle buffer : buffers) {
+            lent.emplace_back(buffer, PyBUF_SIMPLE);
             found.push_back({lent.back().data(), lent.back().size()});
         }
         lent_.swap(lent);  // what was queued before is let go of when the pump no longer knows it
@@ -139,7 +139,7 @@ std::unique_ptr<Pumping> open_pump(const std::string& module, nb::object tls, nb
 
 void bind_pump(nb::module_& parent) {
     nb::class_<Pumping>(parent, "Pump", "Moves the bytes of a TLS connection; see hdcos.link.pump.")
-        .def("queue", &Pumping::queue, "pieces"_a)
+        .def("queue", &Pumping::queue, "buffers"_a)
         .def("read", &Pumping::read, "view"_a, "whole"_a, "timeout_s"_a.none())
         .def("flush", &Pumping::flush, "timeout_s"_a.none())
         .def("close", &Pumping::close)

@@ -41,7 +41,7 @@ else:
 if stage == "between frames":
     link.exchange([bytes(20)])
 elif stage == "inside a frame":
-    link._transport.queue(iter((encode(Kind.ROUND, 0, 0, 20) + bytes(7),)))
+    link._transport.queue((encode(Kind.ROUND, 0, 0, 20) + bytes(7),))
 elif stage == "after sending":
     link.send(Kind.ROUND, bytes(20))
 print("ready", flush=True)
@@ -100,7 +100,7 @@ def test_a_killed_peer_is_noticed(tmp_path, nodes, side, stage):
 @pytest.mark.parametrize("how", ["exchange", "receive"])
 def test_a_frame_cut_at_any_byte_is_a_lost_peer(cut, how):
     near, far = memory_transports()
-    far.queue(iter((FRAME[:cut],)))
+    far.queue((FRAME[:cut],))
     far.close()
     link = Link(near, "party 1", timeout_s=5)
     with pytest.raises(PeerLost, match=r"party 1 closed the connection, waiting for") as caught:
@@ -115,7 +115,7 @@ def test_a_frame_cut_over_tls_is_a_lost_peer(tls_pair, closes, cut, abruptly):
     links = tls_pair()
     gone, left = links[closes], links[1 - closes]
     if cut:
-        gone._transport.queue(iter((FRAME[:cut],)))
+        gone._transport.queue((FRAME[:cut],))
     if abruptly:
         gone._transport._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     gone._transport.close()
@@ -183,7 +183,7 @@ def test_garbage_instead_of_tls_records_is_a_frame_error(tls_pair):
 
 def test_garbage_inside_tls_is_a_frame_error_on_both_sides(tls_pair):
     zero, one = tls_pair()
-    one._transport.queue(iter((SECRET * 5,)))
+    one._transport.queue((SECRET * 5,))
     with pytest.raises(FrameError, match="not a frame header") as caught:
         zero.receive(Kind.ROUND)
     assert "SECRET" not in str(caught.value)
@@ -258,7 +258,7 @@ def test_an_identity_of_the_same_name_is_another_identity():
 @pytest.mark.parametrize("arrived", [0, 100_000, 700_000])
 def test_a_peer_that_falls_silent_inside_a_long_frame_is_noticed(tls_pair, arrived):
     zero, one = tls_pair(timeout_s=0.2)
-    one._transport.queue(iter((encode(Kind.MATERIAL, 0, 0, 1 << 20) + bytes(arrived),)))
+    one._transport.queue((encode(Kind.MATERIAL, 0, 0, 1 << 20) + bytes(arrived),))
     one._transport.flush(1.0)
     started = time.perf_counter()
     with pytest.raises(PeerLost, match=r"no answer from party 1 within 0\.2 s, waiting for MATERIAL frame"):
@@ -268,7 +268,7 @@ def test_a_peer_that_falls_silent_inside_a_long_frame_is_noticed(tls_pair, arriv
 
 def test_a_long_frame_that_breaks_off_ends_with_the_connection(tls_pair):
     zero, one = tls_pair()
-    one._transport.queue(iter((encode(Kind.MATERIAL, 0, 0, 1 << 20) + bytes(100_000),)))
+    one._transport.queue((encode(Kind.MATERIAL, 0, 0, 1 << 20) + bytes(100_000),))
     one._transport.flush(1.0)
     one._transport.close()
     with pytest.raises(PeerLost, match="party 1 closed the connection"):

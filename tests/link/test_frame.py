@@ -98,7 +98,7 @@ def test_a_link_reports_it_without_payload_bytes_tells_the_peer_and_is_unusable(
     near, far = memory_transports()
     link, peer = Link(near, "party 1", timeout_s=5), Link(far, "party 0", timeout_s=5)
     link.context = 9
-    far.queue(iter((header, SECRET)))
+    far.queue((header, SECRET))
     with pytest.raises(error, match=said) as caught:
         link.exchange([SECRET]) if how == "exchange" else link.receive(Kind.ROUND, expected_bytes=18)
     assert "SECRET" not in str(caught.value)
@@ -117,7 +117,7 @@ def test_a_repeated_frame_is_refused():
     near, far = memory_transports()
     link = Link(near, "party 1", timeout_s=5)
     for _ in range(2):
-        far.queue(iter((encode(Kind.REQUEST, 0, 0, 1), b"x")))
+        far.queue((encode(Kind.REQUEST, 0, 0, 1), b"x"))
     assert link.receive(Kind.REQUEST)[1].tobytes() == b"x"
     with pytest.raises(FrameError, match="repeated: got 0, expected 1"):
         link.receive(Kind.REQUEST)
@@ -125,14 +125,14 @@ def test_a_repeated_frame_is_refused():
 
 def test_a_receive_allows_no_more_than_its_own_limit():
     near, far = memory_transports()
-    far.queue(iter((encode(Kind.REQUEST, 0, 0, 1001),)))
+    far.queue((encode(Kind.REQUEST, 0, 0, 1001),))
     with pytest.raises(FrameError, match="1001 payload bytes, at most 1000"):
         Link(near, "party 1").receive(Kind.REQUEST, limit=1000)
 
 
 def test_an_abort_is_no_way_to_send_much():
     near, far = memory_transports()
-    far.queue(iter((encode(Kind.ABORT, 0, 0, 8193),)))
+    far.queue((encode(Kind.ABORT, 0, 0, 8193),))
     with pytest.raises(FrameError, match="ABORT frame announces 8193 bytes, at most 8192"):
         Link(near, "party 1").receive(Kind.REQUEST)
 
@@ -191,17 +191,17 @@ def test_a_payload_is_counted_in_bytes_and_sent_as_it_lies():
 
 def test_a_frame_that_fits_is_one_piece_and_a_large_buffer_is_not_copied():
     fits = bytes(PIECE_BYTES - HEADER_BYTES)
-    (piece,) = pieces(GOOD, [fits], len(fits))
+    (piece,) = pieces([GOOD, fits])
     assert len(piece) == PIECE_BYTES
     large = np.zeros(4 * PIECE_BYTES, np.uint8)
-    cut = list(pieces(GOOD, [b"", large, np.zeros(0, np.uint64)], large.nbytes))
+    cut = list(pieces([GOOD, b"", large, np.zeros(0, np.uint64)]))
     assert [len(piece) for piece in cut] == [PIECE_BYTES] * 4 + [HEADER_BYTES]
     assert [isinstance(piece, memoryview) for piece in cut] == [False, True, True, True, False]
 
 
 def test_small_buffers_are_gathered_until_a_piece_is_full() -> None:
     whole, rest = divmod(HEADER_BYTES + 9 * 40000, PIECE_BYTES)
-    cut = list(pieces(GOOD, [bytes(40000)] * 9, 9 * 40000))
+    cut = list(pieces([GOOD, *[bytes(40000)] * 9]))
     assert [len(piece) for piece in cut] == [PIECE_BYTES] * whole + [rest]
 
 
@@ -226,7 +226,7 @@ def test_mutated_frames_only_ever_raise_errors_of_the_link(tail, edits, kind, se
         with contextlib.suppress(FrameError, HandshakeError):
             work()
     near, far = memory_transports()
-    far.queue(iter((header, tail)))
+    far.queue((header, tail))
     far.close()
     link = Link(near, "party 1", timeout_s=1)
     with pytest.raises(HdcosError):  # at the latest because the peer is gone
@@ -237,7 +237,7 @@ def test_mutated_frames_only_ever_raise_errors_of_the_link(tail, edits, kind, se
 @settings(max_examples=200, database=None)
 def test_pieces_join_to_the_frame_and_are_whole_records_except_the_last(sizes):
     buffers = [bytes([place]) * size for place, size in enumerate(sizes)]
-    cut = list(pieces(GOOD, buffers, sum(sizes)))
+    cut = list(pieces([GOOD, *buffers]))
     assert b"".join(cut) == GOOD + b"".join(buffers)
     assert all(len(piece) % 16384 == 0 for piece in cut[:-1])
     assert sum(map(len, cut)) == HEADER_BYTES + sum(sizes)

@@ -41,6 +41,20 @@ def test_it_works_with_a_plain_one(tls_pair, both, plain, size) -> None:
     assert {each.wire_bytes_sent for each in counted} == {2 * wire_bytes(size)}
 
 
+@pytest.mark.parametrize("plain", [0, 1])
+@pytest.mark.parametrize("sizes", [[0, 1, 0], [1] * 20_000, [16383, 1, 16384, 0, 16385] * 30, [7, 3_000_001, 40_000]])
+def test_however_a_frame_is_cut_into_buffers_the_same_records_are_sent(tls_pair, both, plain, sizes) -> None:
+    """With the compiled pump on one side and the plain one on the other."""
+    links = tls_pair()
+    links[plain]._transport._pump = None
+    whole = np.random.default_rng(1).integers(0, 256, sum(sizes), dtype=np.uint8)
+    buffers = np.split(whole, np.cumsum(sizes)[:-1])
+    received = both(*(lambda link=link: link.exchange(buffers) for link in links))
+    assert [np.array_equal(each, whole) for each in received] == [True, True]
+    counted = [link.meter.snapshot().steps["control"]["round"].wire_bytes_sent for link in links]
+    assert set(counted) == {wire_bytes(whole.size)}
+
+
 def test_threads_go_on_while_a_frame_is_awaited(tls_pair, both) -> None:
     """Python's lock is free in the meantime: another thread counts on."""
     zero, one = tls_pair()

@@ -9,7 +9,7 @@ Messages never contain payload bytes. Who watches the wire sees sizes and times 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from time import perf_counter
 from types import TracebackType
 from typing import Any, NoReturn, Protocol, Self
@@ -55,10 +55,10 @@ class Transport(Protocol):
 
     Two transports exist: TLS over TCP, and memory for tests.
 
-    `queue` takes what is to be sent and may send some of it; `read` waits for at least one byte, and for more where
-    the peer has announced that all of `view` will come, and sends meanwhile; `flush` returns when everything queued
-    was handed to the operating system. A broken direction never hides bytes that arrived before the break: the peer's
-    last words are read first.
+    `queue` takes what is to be sent, one buffer behind the other, and may send some of it; the buffers stay as they are
+    until all is out. `read` waits for at least one byte, and for more where the peer has announced that all of `view`
+    will come, and sends meanwhile; `flush` returns when everything queued was handed to the operating system. A broken
+    direction never hides bytes that arrived before the break: the peer's last words are read first.
     """
 
     @property
@@ -73,7 +73,7 @@ class Transport(Protocol):
     def unread(self) -> int:
         """Bytes taken from the operating system that nobody has asked for yet."""
 
-    def queue(self, pieces: Iterator[Buffer]) -> None: ...
+    def queue(self, buffers: Sequence[Any]) -> None: ...
 
     def read(self, view: memoryview, timeout_s: float | None, announced: bool = False) -> int: ...
 
@@ -133,7 +133,7 @@ class Link:
         view = answer.data
         header = frames.encode(Kind.ROUND, number, self.context, size)
         try:
-            transport.queue(frames.pieces(header, buffers, size))
+            transport.queue((header, *buffers))
             self._frames_sent = number + 1
             got = transport.read(view, timeout_s)
             while got < HEADER_BYTES:
@@ -160,7 +160,7 @@ class Link:
         started = perf_counter()
         try:
             header = frames.encode(kind, self._frames_sent, self.context, size)
-            self._transport.queue(frames.pieces(header, buffers, size))
+            self._transport.queue((header, *buffers))
             self._frames_sent += 1
             self._transport.flush(self.timeout_s)
         except BaseException as error:
@@ -321,7 +321,7 @@ class Link:
             if kind is not None:
                 transport.flush(LINGER_S)
                 header = frames.encode(kind, self._frames_sent, self.context, len(payload))
-                transport.queue(iter((header + payload,)))
+                transport.queue((header, payload))
                 transport.flush(LINGER_S)
         with contextlib.suppress(OSError):
             transport.close(LINGER_S if kind is Kind.ABORT else 0.0)

@@ -148,20 +148,20 @@ def payload_bytes(buffers: Sequence[Any]) -> int:
     return size
 
 
-def pieces(header: bytes, buffers: Sequence[Any], size: int) -> Iterator[Buffer]:
-    """Header and buffers as consecutive pieces of PIECE_BYTES, the last one shorter.
+def pieces(buffers: Sequence[Any]) -> Iterator[Buffer]:
+    """Header and payload as consecutive pieces of PIECE_BYTES, the last one shorter.
 
     A piece is a whole number of full TLS records, so their number depends only on the payload's size, not on how it
     is cut into buffers. The middle of a large buffer is not copied.
     """
-    if HEADER_BYTES + size <= PIECE_BYTES:
-        return iter((b"".join((header, *buffers)),))
-    return _cut(header, buffers)
+    if payload_bytes(buffers) <= PIECE_BYTES:
+        return iter((b"".join(buffers),))
+    return _cut(buffers)
 
 
-def _cut(header: bytes, buffers: Sequence[Any]) -> Iterator[Buffer]:
-    part: list[Buffer] = [header]
-    held = len(header)
+def _cut(buffers: Sequence[Any]) -> Iterator[Buffer]:
+    part: list[Buffer] = []
+    held = 0
     for buffer in buffers:
         view = memoryview(buffer)
         if not view.nbytes:

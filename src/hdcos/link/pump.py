@@ -20,10 +20,10 @@ import _ssl
 import ssl
 import sys
 import sysconfig
+from collections.abc import Sequence
 from functools import cache
-from typing import Protocol
+from typing import Any, Protocol
 
-from hdcos.link.frame import Buffer
 from hdcos.ring.backend import backend
 
 OLDEST, NEWEST = (3, 11), (3, 13)
@@ -45,7 +45,7 @@ class Pump(Protocol):
     reason: str
     """Of TLS, where it is broken."""
 
-    def queue(self, pieces: list[Buffer]) -> int:
+    def queue(self, buffers: Sequence[Any]) -> int:
         """Send these next, and some of them now: ALL, or BUSY if none of them will be."""
 
     def read(self, view: memoryview, whole: bool, timeout_s: float | None) -> tuple[int, int]:

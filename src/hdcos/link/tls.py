@@ -20,10 +20,12 @@ import select
 import socket
 import ssl
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter, sleep
+from typing import Any
 
 from hdcos.errors import FrameError, HandshakeError
+from hdcos.link import frame as frames
 from hdcos.link.base import LostError, SilentError
 from hdcos.link.certificate import Certificate
 from hdcos.link.emulation import Emulation, Pacer
@@ -152,13 +154,13 @@ class TlsTransport:
         if self._pacer is not None:
             self._pump = None
 
-    def queue(self, pieces: Iterator[Buffer]) -> None:
+    def queue(self, buffers: Sequence[Any]) -> None:
         if self._pump is not None:
-            if self._pump.queue(list(pieces)) == BUSY:
+            if self._pump.queue(buffers) == BUSY:
                 raise LostError(BUSY_TEXT)
             return
-        self._pieces = pieces
-        self._piece = next(pieces, None)
+        self._pieces = frames.pieces(buffers)
+        self._piece = next(self._pieces, None)
         if self._pacer is not None:
             self._pacer.begin(perf_counter())
             self._heard = False

@@ -25,7 +25,7 @@ import numpy as np
 from hdcos.errors import HandshakeError
 from hdcos.generators import lockstep
 from hdcos.link.base import Link, LostError, SilentError
-from hdcos.link.frame import Buffer
+from hdcos.link.frame import pieces
 from hdcos.nn.network import Network
 from hdcos.offline import Allocation, Dealer, MaterialPool, Plan
 from hdcos.offline.material import Precompute
@@ -237,10 +237,10 @@ class MemoryTransport:
         self.unread = 0
         self._broken = False
 
-    def queue(self, pieces: Iterator[Buffer]) -> None:
+    def queue(self, buffers: Sequence[Any]) -> None:
         out = self._out
         with out.ready:
-            for piece in pieces:
+            for piece in pieces(buffers):
                 if out.closed:
                     self._broken = True
                     return
