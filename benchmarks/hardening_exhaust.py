@@ -521,30 +521,26 @@ def rest(nodes: Nodes, rest_s: float = REST_S) -> dict[str, float]:
     return least
 
 
-def memory_at_work(nodes: Nodes, run: Soak, rows: int, rest_s: float = REST_S) -> dict[str, float]:
-    """Memory of every node right after the last of these rows: the median of LOOKS looks, each after as much work as
-    the others since freed memory was last given back.
+def look_at_memory(nodes: Nodes, run: Soak, rows: int, rest_s: float = REST_S) -> tuple[dict[str, float], ...]:
+    """Memory of every node after these rows: the medians of LOOKS looks, at rest and right after work.
 
-    A leak of the size that counts here, some bytes for each request, must not be lost in the noise, and what is
-    counted must be all that the system gives the process. Memory at rest moves by 2 MB from one rest to the next: a
-    page stays if anything is left on it, wherever that happens to lie, and material that was made ahead waits for the
-    next client, now more of it and now less. Under work a node touches every page that it needs, and needs as many
-    again the next time: that moves by a few tenths. But freed memory that is kept creeps through ever more pages, until
-    it is given back after a minute without work. So every look has a rest before it, and as many rows after that as the
-    others. What is kept for a row or a client is there at every later look, and adds to it.
+    What is judged is memory at rest, when freed memory was given back: what is kept for a row or a client is there
+    then, and is there at every later look. Work itself adds some megabytes, and these move by one from one look to the
+    next with the longest queue there happened to be: a leak of the size that counts here, a tenth of a byte for each
+    row, would be lost in them. Every look has as much work before it as the others.
 
     Some tenths of a megabyte come with no leak, and end: the C library keeps freed pieces for each of 15 threads, up to
     0.2 MB each, and these fill over millions of rows; the history of the status page fills in ten minutes.
     """
-    looks, rests = [], []
+    rests, works = [], []
     for left in reversed(range(LOOKS)):
-        rests.append(rest(nodes, rest_s))
         run.until(rows - left * ROWS_BETWEEN)
-        looks.append({role: resident_mb(nodes.processes[role].pid) for role in ROLES})
+        works.append({role: resident_mb(nodes.processes[role].pid) for role in ROLES})
+        rests.append(rest(nodes, rest_s))
     for role in ROLES:
-        shown = ", ".join(f"{look[role]:.2f} ({rested[role]:.2f})" for look, rested in zip(looks, rests, strict=True))
-        print(f"{role}, MB at work (and at rest before): {shown}")
-    return {role: median(look[role] for look in looks) for role in ROLES}
+        shown = ", ".join(f"{worked[role]:.2f} ({look[role]:.2f})" for worked, look in zip(works, rests, strict=True))
+        print(f"{role}, MB at work (and at rest after it): {shown}")
+    return tuple({role: median(look[role] for look in looks) for role in ROLES} for looks in (rests, works))
 
 
 def soak(seed: int, rows: int = SOAK_ROWS, parts: int = 3, rest_s: float = REST_S) -> Iterator[Line]:
@@ -553,15 +549,20 @@ def soak(seed: int, rows: int = SOAK_ROWS, parts: int = 3, rest_s: float = REST_
         with nodes.connect() as cluster:
             cluster.share(MODEL, "soaked")
             wait_until_ready(cluster)
-        run, memory, started = Soak(nodes, "soaked", MODEL, seed), list[dict[str, float]](), time.monotonic()
+        run, memory = Soak(nodes, "soaked", MODEL, seed), list[tuple[dict[str, float], ...]]()
+        started = time.monotonic()
         stack.callback(run.close)
         for part in range(1, parts + 1):
             end = rows * part // parts
-            run.until(end - LOOKS * ROWS_BETWEEN)
-            memory.append(memory_at_work(nodes, run, end, rest_s))
+            memory.append(look_at_memory(nodes, run, end, rest_s))
             print(f"{time.monotonic() - started:.0f} s: {run.rows} rows, {run.lives} clients, MB {memory[-1]}")
     yield exactly(f"{run.rows} rows from {run.lives} clients: wrong or failed", run.wrong + run.failed, 0)
     for role in ROLES:
-        grown = 100 * (memory[-1][role] / memory[0][role] - 1)
-        stages = ", ".join(f"{one[role]:.1f}" for one in memory)
-        yield at_most(f"{role}, MB at work after each part of the rows ({stages}): growth in per cent", grown, 1.0)
+        (rested, stages), (worked, at_work) = (_growth([one[state][role] for one in memory]) for state in (0, 1))
+        yield at_most(f"{role}, MB at rest after each part of the rows ({stages}): growth in per cent", rested, 1.0)
+        yield Line(f"{role}, MB right after the work ({at_work}): growth in per cent", worked, "reported", True)
+
+
+def _growth(megabytes: Sequence[float]) -> tuple[float, str]:
+    """From the first to the last in per cent, and all of them."""
+    return 100 * (megabytes[-1] / megabytes[0] - 1), ", ".join(f"{one:.2f}" for one in megabytes)

@@ -137,8 +137,8 @@ def test_who_holds_enough_masks_uses_up_none(allotment, monkeypatch) -> None:
 
 
 def _trims(monkeypatch, busy, looks):
-    """When a node gives memory back that looks every second, and was busy before these looks."""
-    seen, trimmed, used = 0, [], 0.0
+    """When a node gives memory back, and looks for garbage before, that looks every second and was busy before some."""
+    seen, trimmed, collected, used = 0, [], [], 0.0
 
     def sleep(seconds):
         nonlocal seen, used
@@ -150,19 +150,20 @@ def _trims(monkeypatch, busy, looks):
     for name, value in {"KEPT_S": 6.0, "LONGEST_KEPT_S": 20.0, "LOOK_S": 1.0}.items():
         monkeypatch.setattr(node, name, value)
     monkeypatch.setattr(node, "time", SimpleNamespace(sleep=sleep, process_time=lambda: used))
+    monkeypatch.setattr(node, "gc", SimpleNamespace(collect=lambda: collected.append(seen)))
     monkeypatch.setattr(node, "return_memory", lambda: trimmed.append(seen))
     with pytest.raises(StopIteration):
         node._tidy_memory()
-    return trimmed
+    return trimmed, collected
 
 
 def test_a_node_gives_memory_back_after_a_while_without_work_and_never_between_requests(monkeypatch) -> None:
-    assert _trims(monkeypatch, lambda second: second < 3, 19) == [9]
-    assert _trims(monkeypatch, lambda second: second % 5 == 0, 19) == []
+    assert _trims(monkeypatch, lambda second: second < 3, 19) == ([9], [9])
+    assert _trims(monkeypatch, lambda second: second % 5 == 0, 19) == ([], [])
 
 
 def test_a_node_that_always_works_gives_memory_back_now_and_then(monkeypatch) -> None:
-    assert _trims(monkeypatch, lambda second: True, 50) == [20, 40]
+    assert _trims(monkeypatch, lambda second: True, 50) == ([20, 40], [])
 
 
 def test_the_limit_of_a_job_counts_the_rows_that_are_in_memory_and_how_they_move(tmp_path) -> None:

@@ -43,7 +43,7 @@ class Room:
 
     def memory(self) -> Array:
         whole = np.empty(self.size + LINE_BYTES, np.uint8)
-        start = -whole.ctypes.data % LINE_BYTES
+        start = -whole.__array_interface__["data"][0] % LINE_BYTES
         return whole[start : start + self.size]
 
     def arrays(self, memory: Array) -> list[Array]:

@@ -7,6 +7,7 @@ their folder and the cluster file: the dealer is `run_dealer` as well, a party i
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import logging
@@ -311,6 +312,9 @@ def _tidy_memory() -> None:
 
     Kept memory is cut into pieces of all sizes, so its use creeps through ever more pages while no more is in use. But
     pages that are wanted again come back one fault at a time: a batch of a large network takes four times as long.
+
+    Objects that refer to each other are looked for only where nothing works: everything else would wait meanwhile, and
+    Python by itself looks when they have become a quarter of all, which takes millions of rows.
     """
     used_s = time.process_time()
     idle_s = since_s = 0.0
@@ -319,6 +323,8 @@ def _tidy_memory() -> None:
         before_s, used_s = used_s, time.process_time()
         idle_s = idle_s + LOOK_S if used_s - before_s < IDLE_USE * LOOK_S else 0.0
         since_s += LOOK_S
+        if idle_s == KEPT_S:
+            gc.collect()
         if idle_s == KEPT_S or since_s >= LONGEST_KEPT_S:
             return_memory()
             since_s = 0.0
