@@ -32,6 +32,7 @@ from hdcos import nn
 from hdcos.errors import DeviceError
 from hdcos.offline.material import Field, Slot
 from hdcos.offline.shares import FieldShares
+from hdcos.ring import sign_blocks, sign_products, sign_rules
 from hdcos.ring.cuda import open_device
 from hdcos.ring.device import to_host
 from hdcos.ring.types import HadamardLayer, Opening
@@ -111,6 +112,7 @@ def timings(device: Any) -> Iterator[tuple[str, float, float]]:
     slots = [Slot(0, 1, Field("x", (1 << 24,), 64))]
     streams = FieldShares(bytes(32), slots, device)
     yield "key stream of 128 MB", _ms(device, lambda: streams.expand(0, 1)), 5.0
+    yield from comparisons(device, draw)
     sent = draw.words(1 << 20)
     there = put(sent)
     yield "8 MB to the device", _ms(device, lambda: put(sent)), 2.0
@@ -118,6 +120,22 @@ def timings(device: Any) -> Iterator[tuple[str, float, float]]:
     small = put(draw.words(4))
     yield "a launch that has nothing to do", _ms(device, lambda: run.round_open(small, None, 1, 8, True)), 0.05
     yield "an operator that has nothing to do", _ms(device, lambda: small + small), 0.05
+
+
+def comparisons(device: Any, draw: Draw, shape: tuple[int, int] = (128, 1024), bits: int = 20) -> Iterator[Any]:
+    """The same for signs: of values of this shape, by tables and by keys."""
+    put, run, widths = device.put, device.kernels, sign_blocks(bits)
+    what = f"{shape[0]} x {shape[1]} values of {bits} bits"
+    D, masks = put(draw.compact(*shape, bits=bits)), put(draw.compact(*shape, bits=2 * len(widths) - 2))
+    tables = [put(draw.compact(*shape, bits=1 << width)) for width in widths]
+    yield f"signs of {what} looked up", _ms(device, lambda: run.sign_lookup(D, tables, masks, bits, True)), 0.1
+    products, rules = put(draw.compact(*shape, bits=len(sign_products(len(widths))) + 1)), sign_rules(len(widths))
+    first = put(draw.compact(*shape, bits=1))
+    yield "and combined", _ms(device, lambda: run.sign_combine(masks, masks, products, first, rules, True)), 0.1
+    cipher, roots = put(draw.words(shape[0], 2)), [put(draw.words(*shape, 2)) for _ in range(2)]
+    yield f"keys for {what} made", _ms(device, lambda: run.dcf_words(cipher, *roots, D, bits)), 2.0
+    words = run.dcf_words(cipher, *roots, D, bits)
+    yield "and evaluated", _ms(device, lambda: run.dcf_share(cipher, roots[0], words, D, bits, True)), 1.0
 
 
 def _ms(device: Any, work: Callable[[], object], repeats: int = 20) -> float:

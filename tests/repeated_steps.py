@@ -38,6 +38,9 @@ MODELS = {
         [nn.Conv2d(1, 2, 3), nn.Cos(), nn.AvgPool2d(2), nn.Flatten(), nn.Dense(18, 3)], input_shape=(1, 8, 8)
     ),
     "relu": lambda: nn.models.mlp([12, 16, 3], "relu", "dense"),
+    "largest": lambda: nn.Sequential(
+        [nn.Conv2d(1, 2, 3), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(), nn.Dense(18, 3)], input_shape=(1, 8, 8)
+    ),
 }
 
 

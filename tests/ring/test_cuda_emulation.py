@@ -10,7 +10,18 @@ import pytest
 from hdcos.errors import DeviceError, InputError
 from hdcos.offline.material import Field, Slot
 from hdcos.offline.shares import FieldShares
-from hdcos.ring import Blank, matmul, pack, reference, round_open, unpack, unpack_sum, walsh_hadamard
+from hdcos.ring import (
+    Blank,
+    dcf_share,
+    dcf_words,
+    matmul,
+    pack,
+    reference,
+    round_open,
+    unpack,
+    unpack_sum,
+    walsh_hadamard,
+)
 from hdcos.ring.cuda import device as cuda_device
 from hdcos.ring.cuda import open_device
 from hdcos.ring.cuda.kernels import DEPTH, SEGMENT, TILE
@@ -75,14 +86,19 @@ def test_memories_never_mix(device: Any) -> None:
     assert isinstance(Blank(3) - there, Blank)
 
 
-def test_comparisons_are_computed_by_this_machine_and_counted(device: Any) -> None:
-    draw, before = Draw(), device.kernels.fallbacks["dcf_share"]
-    D, root, cipher = draw.compact(4, 3, bits=20), draw.words(4, 3, 2), draw.words(4, 2)
-    words = reference.dcf_words(cipher, root, draw.words(4, 3, 2), D, 20)
-    arguments = (cipher, root, words, D)
-    made = device.kernels.dcf_share(*map(device.put, arguments), 20, True)
-    np.testing.assert_array_equal(to_host(made), reference.dcf_share(*arguments, 20, True))
-    assert device.kernels.fallbacks["dcf_share"] == before + 1
+@pytest.mark.parametrize("bits", [2, 9, 20, 40])
+def test_keys_made_there_compare_here_and_there(device: Any, bits: int) -> None:
+    """Keys of a device, one party's share by it and the other's by the reference: together the comparison itself."""
+    draw = Draw()
+    D, mask, cipher = draw.compact(4, 50, bits=bits), draw.compact(4, 50, bits=bits), draw.words(4, 2)
+    roots = draw.words(4, 50, 2), draw.words(4, 50, 2)
+    there = [device.put(x) for x in (cipher, *roots, mask, D)]
+    words = dcf_words(*there[:4], bits)
+    assert device_of(words) is device
+    mine = dcf_share(there[0], there[1], words, there[4], bits, True)
+    theirs = reference.dcf_share(cipher, roots[1], to_host(words), D, bits, False)
+    difference = (D.astype(np.uint64) - mask.astype(np.uint64)) & np.uint64(2**bits - 1)
+    np.testing.assert_array_equal(to_host(mine) ^ theirs, 1 ^ (difference >> np.uint64(bits - 1)))
 
 
 def test_devices_that_are_not_there_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

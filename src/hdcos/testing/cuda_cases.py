@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from hdcos.ring import compact_dtype, reference
+from hdcos.ring import compact_dtype, reference, sign_blocks, sign_products, sign_rules
+from hdcos.ring.comparison import dcf_levels
 from hdcos.ring.types import HadamardGradient, HadamardLayer, Opening
 
 BOUNDARIES = np.array([0, 1, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 1], np.uint64)
@@ -33,7 +34,7 @@ class Draw:
 def calls(size: int) -> Iterator[Call]:
     """Kernels with arguments of about `size` words, and smaller ones of odd shapes."""
     draw = Draw()
-    for kind in (_products, _transforms, _openings, _cosines, _layers, _gradients, _lifted):
+    for kind in (_products, _transforms, _openings, _cosines, _layers, _gradients, _lifted, _signs):
         yield from kind(draw, size)
 
 
@@ -139,6 +140,31 @@ def _lifted(draw: Draw, size: int) -> Iterator[Call]:
     rows, opened = max(1, size // 64), draw.compact(max(1, size // 64), 64, bits=28)
     wide, narrow = (draw.words(rows, 64), draw.words(rows, 64)), (draw.words(rows, 50), draw.words(rows, 50))
     yield "lifted_sums", (opened, *wide, 28, True, draw.words(rows, 50), draw.words(rows, 50), *narrow)
+
+
+def _signs(draw: Draw, size: int) -> Iterator[Call]:
+    for public in (True, False):
+        for bits in (3, 8, 12, 17, 20, 31):
+            widths = sign_blocks(bits)
+            D, masks = draw.compact(size, bits=bits), draw.compact(size, bits=2 * len(widths) - 2)
+            tables = [draw.compact(size, bits=1 << width) for width in widths]
+            yield "sign_lookup", (D, tables, masks, bits, public)
+            products = draw.compact(size, bits=len(sign_products(len(widths))) + 1)
+            opened, first = draw.compact(size, bits=2 * len(widths) - 2), draw.compact(size, bits=1)
+            yield "sign_combine", (opened, masks, products, first, sign_rules(len(widths)), public)
+        for bits, shape in (
+            (2, (3, 5)),
+            (8, (1, 7)),
+            (9, (2, 3, 4)),
+            (20, (7, 1 + size // 64)),
+            (63, (2, 300)),
+            (40, (0, 4)),
+        ):
+            cipher, mask = draw.words(shape[0], 2), draw.compact(*shape, bits=bits)
+            root0, root1 = draw.words(*shape, 2), draw.words(*shape, 2)
+            yield "dcf_words", (cipher, root0, root1, mask, bits)
+            words, D = draw.words(*shape, dcf_levels(bits) + 1, 2), draw.compact(*shape, bits=bits)
+            yield "dcf_share", (cipher, root0, words, D, bits, public)
 
 
 def put(device: Any, x: Any) -> Any:

@@ -1,12 +1,10 @@
 """Each ring kernel on a CUDA device, by its name in `reference` and with the same arguments and results.
 
-What has no kernel of its own is computed by this machine, in one place (`_on_host`), which counts how often. Sums
-modulo 2**64 have no order, so blocks may add to the same words and results are still the same in every run.
+Sums modulo 2**64 have no order, so blocks may add to the same words and results are still the same in every run.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
 from math import prod
@@ -15,15 +13,14 @@ from typing import Any
 import numpy as np
 
 from hdcos.ring import trig
-from hdcos.ring.backend import aes_implementation, compact_dtype, implementation
+from hdcos.ring.backend import compact_dtype
+from hdcos.ring.comparison import MOST_BLOCKS, dcf_levels, sign_blocks
 from hdcos.ring.cuda import sources
-from hdcos.ring.device import Device, contiguous, device_of, to_host
+from hdcos.ring.device import Device, contiguous
 from hdcos.ring.types import Array, HadamardGradient, HadamardLayer, Opening, Pool
 
 THREADS, SEGMENT, TILE, DEPTH = 256, 4096, 64, 16
 """Of a block; words of a block's row in shared memory; sides of the tiles of a product. As the sources have them."""
-ON_HOST = ("sign_lookup", "sign_combine", "dcf_words", "dcf_share")
-"""Kernels that this machine computes for a device."""
 NOT_OPENED = Opening(None, 0, 0)
 
 
@@ -33,8 +30,6 @@ class CudaKernels:
     def __init__(self, device: Device, cupy: Any) -> None:
         self._device, self._cupy = device, cupy
         self._processors = int(cupy.cuda.Device().attributes["MultiProcessorCount"])
-        self.fallbacks: Counter[str] = Counter()
-        """How often each kernel of ON_HOST was called."""
         self._function = cache(self._find_function)
         self._table = cache(lambda bits, scale: device.put(trig.table(bits, scale)))
         self._module = cache(lambda file: cupy.RawModule(code=sources.source(file), options=("-std=c++17",)))
@@ -49,20 +44,6 @@ class CudaKernels:
             for name in sources.kernels_of(file):
                 self._function(name)
 
-    def __getattr__(self, name: str) -> Any:
-        if name not in ON_HOST:
-            raise AttributeError(name)
-        return lambda *arguments: self._on_host(name, arguments)
-
-    def _on_host(self, name: str, arguments: Sequence[Any]) -> Any:
-        self.fallbacks[name] += 1
-        chosen = aes_implementation() if name.startswith("dcf") else implementation()
-        made = getattr(chosen, name)(*self._fetch(arguments))
-        return tuple(map(self._device.put, made)) if isinstance(made, tuple) else self._device.put(made)
-
-    def _fetch(self, arguments: Sequence[Any]) -> list[Any]:
-        return [self._fetch(x) if isinstance(x, list | tuple) else to_host(x) if device_of(x) else x for x in arguments]
-
     def _launch(self, name: str, grid: tuple[int, ...], *arguments: Any) -> None:
         if prod(grid):
             self._function(name)(grid, (THREADS,), tuple(map(_as_word, arguments)))
@@ -70,6 +51,13 @@ class CudaKernels:
     def _each(self, name: str, count: int, *arguments: Any) -> None:
         """One element after another, by as many threads as the device has room for."""
         self._launch(name, (min(-(-count // THREADS), 16 * self._processors),), *arguments)
+
+    def _each_of_rows(self, name: str, values: Array, *arguments: Any) -> None:
+        """One element after another, by blocks that take elements of one row each."""
+        rows = values.shape[0]
+        each = values.size // max(1, rows)
+        pieces = min(-(-each // THREADS), max(1, 16 * self._processors // max(1, rows)))
+        self._launch(name, (rows, pieces), each, *arguments)
 
     def _empty(self, shape: tuple[int, ...], dtype: Any = np.uint64) -> Array:
         made: Array = self._cupy.empty(shape, dtype)
@@ -308,6 +296,36 @@ class CudaKernels:
         units = prod(pool[:3])
         out = self._empty((*x.shape[:-1], units // pool[3] ** 2))
         self._each("pool_sum", out.size, x, out, out.size, units, *pool[1:])
+        return out
+
+    # ---- comparisons
+
+    def sign_lookup(
+        self, D: Array, tables: Sequence[Array], masks: Array, bits: int, with_public: bool
+    ) -> tuple[Array, Array]:
+        first, asked = self._empty(D.shape, np.uint8), self._empty(D.shape, np.uint8)
+        widths = sum(width << 8 * block for block, width in enumerate(sign_blocks(bits)))
+        given = (*tables, *[None] * (MOST_BLOCKS - len(tables)))
+        known = (D.size, bits, widths, len(tables), with_public)
+        self._each("sign_lookup", D.size, D, D.itemsize, *given, masks, first, asked, *known)
+        return first, asked
+
+    def sign_combine(
+        self, opened: Array, masks: Array, products: Array, first: Array, rules: Array, with_public: bool
+    ) -> Array:
+        out, mask_bits = self._empty(opened.shape, np.uint8), rules.size.bit_length() - 1
+        dealt = (masks, products, products.itemsize, first, self._device.constant(rules))
+        self._each("sign_combine", out.size, opened, *dealt, out, out.size, mask_bits, with_public)
+        return out
+
+    def dcf_words(self, cipher: Array, root0: Array, root1: Array, mask: Array, bits: int) -> Array:
+        words = self._empty((*mask.shape, dcf_levels(bits) + 1, 2))
+        self._each_of_rows("dcf_words", mask, cipher, root0, root1, mask, mask.itemsize, words, bits)
+        return words
+
+    def dcf_share(self, cipher: Array, root: Array, words: Array, D: Array, bits: int, with_public: bool) -> Array:
+        out = self._empty(D.shape, np.uint8)
+        self._each_of_rows("dcf_share", D, cipher, root, words, D, D.itemsize, out, bits, with_public)
         return out
 
     # ---- key streams

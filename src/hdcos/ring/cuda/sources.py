@@ -1,4 +1,5 @@
-"""The text of the CUDA kernels as a compiler gets it: constants, `common.cuh` and one file, no header of any kind.
+"""The text of the CUDA kernels as a compiler gets it: constants, `common.cuh`, `aes.cuh` where
+it is wanted, and one file; no header of any kind.
 
 The same text goes to NVRTC, to nvcc and, behind a few definitions, to any C++ compiler (`testing.emulated_cupy`).
 """
@@ -12,6 +13,8 @@ from pathlib import Path
 from hdcos.ring import trig
 
 _FOLDER = Path(__file__).parent
+ENCRYPTING = ("comparison", "keystream")
+"""Files whose kernels compute AES."""
 
 
 def files() -> list[str]:
@@ -31,11 +34,11 @@ def source(file: str) -> str:
         "HALF_PI_SCALE": trig.HALF_PI_SCALE,
     }
     defined = "".join(f"constexpr long long {name} = {value};\n" for name, value in constants.items())
-    common, own = ((_FOLDER / name).read_text() for name in ("common.cuh", f"{file}.cu"))
-    if file == "keystream":
+    if file in ENCRYPTING:
         box = ", ".join(map(str, substitution()))
         defined += f"__device__ const unsigned char SBOX[256] = {{{box}}};\n"
-    return f"{defined}{common}\n{own}"
+    names = ["common.cuh", *(["aes.cuh"] if file in ENCRYPTING else []), f"{file}.cu"]
+    return defined + "\n".join((_FOLDER / name).read_text() for name in names)
 
 
 @cache
