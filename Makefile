@@ -42,7 +42,7 @@ demo: $(VENV)/.demo
 test: $(VENV)/.dev
 	$(PYTEST) -n 3 --dist loadfile
 
-# The tests that need a CUDA device, on it; each says so by name where there is none.
+# The tests that need a CUDA device, on it; where there is none they fail and say so.
 test-gpu: $(VENV)/.dev
 	$(PIP) --editable '.[gpu]'
 	$(PYTEST) tests/gpu

@@ -272,7 +272,7 @@ def sanitizer(seed: int) -> Iterator[Line]:
         tests = [sys.executable, "-m", "pytest", "-q", "tests/gpu", "-k", "kernel"]
         ended = subprocess.run(["compute-sanitizer", "--tool", tool, *tests], capture_output=True, text=True)
         found = re.search(counted, ended.stdout)
-        if ended.returncode or found is None:
+        if ended.returncode or found is None or not re.search(r"\d+ passed", ended.stdout):
             raise DeviceError(f"compute-sanitizer --tool {tool} failed: {ended.stdout[-500:]}")
         yield exactly(f"compute-sanitizer, {tool} of every kernel: errors", int(found[1]), 0)
 

@@ -45,15 +45,24 @@ MODELS = {
 
 
 def steps(
-    name: str, device: Any, count: int = 4, loss: str = "logistic", momentum: float = 0.0, weighted: bool = False
+    name: str,
+    device: Any,
+    count: int = 4,
+    loss: str = "logistic",
+    momentum: float = 0.0,
+    weighted: bool = False,
+    chunk: int = 1,
 ) -> tuple[list[str], list[Repeated[Any]]]:
-    """A hash of what the parties said in each step and of what they made of it, and the runs of both."""
+    """A hash of what the parties said in each step and of what they made of it, and the runs of both.
+
+    Material comes for `chunk` steps at a time.
+    """
     with public_randomness(f"{name} {loss}"):
-        return _steps(MODELS[name](), device, count, loss, Rule(0.1, momentum), weighted)
+        return _steps(MODELS[name](), device, count, loss, Rule(0.1, momentum), weighted, chunk)
 
 
 def _steps(
-    model: nn.Network, device: Any, count: int, loss: str, rule: Rule, weighted: bool
+    model: nn.Network, device: Any, count: int, loss: str, rule: Rule, weighted: bool, chunk: int
 ) -> tuple[list[str], list[Repeated[Any]]]:
     chosen = training_plan(model, loss, weighted)
     state = {
@@ -94,7 +103,8 @@ def _steps(
                 for rank in (0, 1)
             ]
         for rank, pool in enumerate(pools):
-            pool.fill(step, 1, dealer.deal("steps", step, 1, rank))
+            if step % chunk == 0:
+                pool.fill(step, chunk, dealer.deal("steps", step, chunk, rank))
         allocations = [pool.begin(1) for pool in pools]
         talks = [run.run("the same", rank, body, inputs[rank], allocations[rank]) for rank, run in enumerate(runs)]
         said = hashlib.sha256()

@@ -33,7 +33,7 @@ def device() -> Any:
     try:
         return open_device("cuda:0")
     except DeviceError as error:
-        pytest.skip(f"no CUDA device: {error}")
+        pytest.fail(f"no CUDA device: {error}")
 
 
 def test_every_kernel_has_the_words_of_the_reference(device: Any) -> None:
@@ -71,9 +71,14 @@ def test_repeated_steps_are_those_of_processors(name: str, loss: str, device: An
     assert all(run._recording is not None and run._recording.complete for run in runs)
 
 
-@pytest.mark.parametrize("options", [{"momentum": 0.9}, {"weighted": True}], ids=["momentum", "weighted"])
-def test_with_momentum_and_weighted_rows(options: dict[str, Any], device: Any) -> None:
-    assert steps("dense", None, count=5, **options)[0] == steps("dense", device, count=5, **options)[0]
+@pytest.mark.parametrize(
+    "options",
+    [{"momentum": 0.9}, {"weighted": True}, {"chunk": 3}],
+    ids=["momentum", "weighted", "several steps of material"],
+)
+def test_with_momentum_weighted_rows_and_material_for_several_steps(options: dict[str, Any], device: Any) -> None:
+    for name in ("hadamard",) if "chunk" in options else ("dense", "hadamard"):
+        assert steps(name, None, count=6, **options)[0] == steps(name, device, count=6, **options)[0]
 
 
 def test_a_cluster_predicts_and_trains(device: Any) -> None:

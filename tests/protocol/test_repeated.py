@@ -33,6 +33,13 @@ def test_with_momentum_and_weighted_rows(options: dict[str, Any], device: Any) -
     assert all(run._recording is not None and run._recording.complete for run in runs)
 
 
+def test_material_for_several_steps_is_there_before_it_is_copied(device: Any) -> None:
+    """A recording copies it on a stream that waits for no other, which the emulation checks."""
+    there, runs = steps("hadamard", device, count=6, chunk=3)
+    assert steps("hadamard", None, count=6, chunk=3)[0] == there
+    assert all(run._recording is not None for run in runs)
+
+
 def test_what_cannot_be_recorded_runs_as_it_is(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Words that a program puts on the device while it runs, as it would with what it draws."""
 
@@ -50,7 +57,7 @@ def test_what_cannot_be_recorded_runs_as_it_is(device: Any, monkeypatch: pytest.
     monkeypatch.setattr(repeated_steps, "take_step", putting)
     there, runs = steps("dense", device)
     assert steps("dense", None)[0] == there
-    assert all(run._recording is not None and not run._recording.complete for run in runs)
+    assert all(run._recording is None and run._runs == 4 for run in runs)
 
 
 def test_another_key_is_another_recording(device: Any) -> None:

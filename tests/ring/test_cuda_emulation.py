@@ -118,8 +118,6 @@ def test_devices_that_are_not_there_are_named(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_what_does_not_fit_is_named(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hdcos.testing import emulated_cupy
-
-    monkeypatch.setattr(emulated_cupy._pool, "_limit", emulated_cupy._pool._used + 100)
+    monkeypatch.setattr(device._budget, "limit", device._budget.taken + 100)
     with pytest.raises(DeviceError, match="smaller batches"):
         device.put(np.zeros(1000, np.uint64))

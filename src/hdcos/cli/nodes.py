@@ -180,7 +180,7 @@ def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
         "--device",
         default="cpu",
         show_default=True,
-        help="Where to compute: cpu, or a GPU such as cuda:0 (docs/gpu.md).",
+        help="Where to compute: cpu, a GPU such as cuda:0, or several for workers: cuda:0,cuda:1 (docs/gpu.md).",
     )
     @click.option(
         "--device-memory", type=click.FloatRange(min=0, min_open=True), help="GiB of the GPU's to take at most."

@@ -99,7 +99,7 @@ def local(
                     "pair": "",
                     "dealer": 0,
                     "others": others,
-                    "place": asdict(computing),
+                    "place": asdict(computing.of_worker(index)),
                 }
                 name = f"{role}.{index}" if index else role
                 processes.append(

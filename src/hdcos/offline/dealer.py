@@ -30,7 +30,7 @@ from hdcos.offline.material import Kind, Plan, Reference, Sharing, Slot, Values,
 from hdcos.offline.recorded import Recorded
 from hdcos.offline.shares import SIZES_KEPT, Corrections, FieldShares
 from hdcos.ring import Array, modulo
-from hdcos.ring.device import Device, contiguous, empty_of_bytes, to_host
+from hdcos.ring.device import Device, contiguous, empty_of_bytes, guarded, to_host
 from hdcos.sharing import fresh_seed
 
 REMEMBERED = 1 << 16
@@ -185,7 +185,7 @@ class Dealer:
             if start > scope.dealt[rank]:
                 raise MaterialReused(f"{name}: executions from {start} asked for, next to deal is {scope.dealt[rank]}")
             scope.dealt[rank] = max(scope.dealt[rank], start + executions)
-        with scope.lock:
+        with scope.lock, guarded(scope.device):
             if not scope.plan.sent(rank):
                 return np.empty(0, np.uint8)
             if scope.device is None or executions > 1:  # many at once hide what it takes to launch them

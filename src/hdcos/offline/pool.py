@@ -20,7 +20,7 @@ from hdcos.offline.material import Fields, Kind, Plan, Precompute, Sharing, Slot
 from hdcos.offline.recorded import Recorded
 from hdcos.offline.shares import SIZES_KEPT, Corrections, FieldShares, field_stream
 from hdcos.ring import Array
-from hdcos.ring.device import Device, empty_beside
+from hdcos.ring.device import Device, empty_beside, guarded
 
 SLAB_BYTES, DEVICE_SLAB_BYTES = 1 << 26, 1 << 30
 """Material lies in pieces of about this size, so that a batch is nearly always one piece and needs no copy."""
@@ -120,6 +120,11 @@ class MaterialPool:
                 received = self.corrections(executions).check(received if corrections is None else corrections)
             except FrameError as error:
                 raise FrameError(f"{self.name}: {error}") from None
+        with guarded(self.device):
+            self._take_in(start, executions, received)
+
+    def _take_in(self, start: int, executions: int, received: Array) -> None:
+        """Expand executions and put them behind the others."""
         if self._recorded is not None and executions == 1:  # many at once hide what it takes to launch them
             whole = self._recorded(np.array([start], np.uint64), received).copy()
             self._settle()
@@ -161,9 +166,9 @@ class MaterialPool:
     def _keep(self, fields: Sequence[Fields], executions: int) -> None:
         """Put executions behind the others."""
         positions = self._precompute(fields)
-        self._settle()
         with self._changed:
             self._store(positions, executions)
+            self._settle()  # storing copies, too
             self._filled += executions
             self._changed.notify_all()
 

@@ -27,7 +27,7 @@ class Recorded:
         self._calls += 1
         if self._calls == 2:  # the first call compiled what there is to compile
             return self._record(arguments)
-        if self._recorder is not None and self._recorder.complete:
+        if self._recorder is not None:
             self._fill(arguments)
             self._recorder.repeat(0)
             return self._result
@@ -45,7 +45,7 @@ class Recorded:
         return made
 
     def _record(self, arguments: tuple[Array, ...]) -> Array:
-        recorder = self._recorder = self._device.recorder()
+        recorder = self._device.recorder()
         for x in arguments:
             self._arguments.append((recorder.room(x.nbytes).view(x.dtype).reshape(x.shape), recorder.mirror(x)))
         self._fill(arguments)
@@ -53,10 +53,15 @@ class Recorded:
             with recorder.segment():
                 for room, mirror in self._arguments:
                     recorder.upload(mirror, room)
-                self._result = self._function(*(mirror for _, mirror in self._arguments))
+                made = self._function(*(mirror for _, mirror in self._arguments))
         except Exception:
+            self._arguments.clear()
             return self._compute(arguments)  # what it was, if it was not that something cannot be recorded, comes again
-        return self._result
+        if recorder.complete:
+            self._recorder, self._result = recorder, made
+        else:
+            self._arguments.clear()
+        return made
 
     def _fill(self, arguments: tuple[Array, ...]) -> None:
         for (room, _), x in zip(self._arguments, arguments, strict=True):

@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from time import perf_counter
 from typing import Any, TypeVar
@@ -27,7 +27,7 @@ from hdcos.party.patience import MATERIAL
 from hdcos.protocol.party import Party
 from hdcos.protocol.plan import Planned
 from hdcos.protocol.rounds import Rounds, Talk, packed, talk
-from hdcos.ring.device import to_host
+from hdcos.ring.device import guarded, to_host
 from hdcos.sharing import Share
 
 T = TypeVar("T")
@@ -119,7 +119,7 @@ class Engine:
     def _fill(self, pool: MaterialPool, executions: int) -> None:
         started, before = perf_counter(), self.dealer.meter.total("offline")
         try:
-            with self._room():
+            with guarded(self.device):
                 self.dealer.fill(pool, executions)
         except Exception as error:
             if not isinstance(error, HdcosError):
@@ -162,14 +162,10 @@ class Engine:
         peer = self.peer
         peer.context = int.from_bytes(agreed[:8], "little")
         started = perf_counter()
-        with self._room():
+        with guarded(self.device):
             result = talk(conversation, peer)
         self.online_s += perf_counter() - started
         return result
-
-    def _room(self) -> AbstractContextManager[None]:
-        """Around what takes memory of the device, if there is one."""
-        return nullcontext() if self.device is None else self.device.guard()
 
     def place(self, share: Share) -> Share:
         """A share where programs compute."""

@@ -144,7 +144,7 @@ class Node:
             "emulation": None,
             "worker": worker,
             "others": {},
-            "place": asdict(self.place),
+            "place": asdict(self.place.of_worker(worker)),
             **more,
         }
 

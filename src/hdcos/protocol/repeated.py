@@ -49,9 +49,11 @@ class Repeated(Generic[T]):
             self._key, self._runs, self._recording = key, 0, None
         self._runs += 1
         if self._device is not None and self._runs == 2:  # the first run compiled what there is to compile
-            self._recording = Recording(self._device)
-            return (yield from self._recording.record(rank, body, words, allocation))
-        if self._recording is not None and self._recording.complete:
+            recording: Recording[T] = Recording(self._device)
+            made = yield from recording.record(rank, body, words, allocation)
+            self._recording = recording if recording.complete else None  # another one would hold memory for nothing
+            return made
+        if self._recording is not None:
             return (yield from self._recording.repeat(words, allocation))
         placed = words if self._device is None else {name: self._device.put(x) for name, x in words.items()}
         result = yield from packed(body(Party(rank, allocation), placed))

@@ -9,8 +9,8 @@ wanted, rows and parameters are put, results are fetched.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -105,25 +105,36 @@ class Recorder(Protocol):
 
 @dataclass(frozen=True)
 class Place:
-    """Where a process computes: `cpu` or a device by its name, and the most bytes that it may take of its memory."""
+    """Where processes compute: `cpu`, or devices by their names, with commas between them, which workers take in turn;
+    and the most bytes that each process may take of its device's memory."""
 
     name: str = "cpu"
     memory: int | None = None
 
     def check(self) -> None:
-        """Refuse a device that is not there, or has less memory, without using it."""
-        if self.name != "cpu":
-            from hdcos.ring.cuda import check_device
+        """Refuse devices that are not there, or have less memory, without using them."""
+        for name in self._names():
+            if name != "cpu":
+                from hdcos.ring.cuda import check_device
 
-            check_device(self.name, self.memory)
+                check_device(name, self.memory)
+
+    def of_worker(self, index: int) -> Place:
+        """That of one worker."""
+        names = self._names()
+        return replace(self, name=names[index % len(names)])
 
     def open(self) -> Device | None:
-        """The device, ready for use; None for this machine."""
-        if self.name == "cpu":
+        """The device of the first worker, ready for use; None for this machine."""
+        name = self._names()[0]
+        if name == "cpu":
             return None
         from hdcos.ring.cuda import open_device
 
-        return open_device(self.name, self.memory)
+        return open_device(name, self.memory)
+
+    def _names(self) -> list[str]:
+        return [name.strip() for name in self.name.split(",")]
 
 
 CPU = Place()
@@ -148,6 +159,11 @@ def find_device(arguments: Iterable[Any]) -> Device | None:
         if device is not None:
             return device
     return None
+
+
+def guarded(device: Device | None) -> AbstractContextManager[None]:
+    """Around what takes memory of a device, if there is one."""
+    return nullcontext() if device is None else device.guard()
 
 
 def beside(x: Array, like: Any) -> Array:

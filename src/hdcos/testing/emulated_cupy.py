@@ -14,8 +14,8 @@ import os
 import subprocess
 import threading
 import weakref
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -39,11 +39,35 @@ def _tape() -> list[Callable[[], Any]] | None:
     return getattr(_here, "tape", None)
 
 
-def _do(work: Callable[[], Any]) -> None:
+_unsettled: dict[int, weakref.ref[Any]] = {}
+"""Memory that was written since anybody waited for it, on the stream that is nobody's own."""
+
+
+def _memory_of(host: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    while isinstance(host.base, np.ndarray):
+        host = host.base
+    return host
+
+
+def _write(*hosts: np.ndarray[Any, Any]) -> None:
+    """Note that memory is written, which other streams must not read yet."""
+    if _tape() is None and not get_current_stream().non_blocking:
+        _unsettled.update((id(memory), weakref.ref(memory)) for memory in map(_memory_of, hosts))
+
+
+def _check_settled(host: np.ndarray[Any, Any]) -> None:
+    """A stream that waits for no other reads only what was waited for before."""
+    memory = _memory_of(host)
+    if (known := _unsettled.get(id(memory))) is not None and known() is memory:
+        raise RuntimeError("words are read by a stream of its own before anybody waited for them")
+
+
+def _do(work: Callable[[], Any], *targets: np.ndarray[Any, Any]) -> None:
     """Change something on the device: now, or when the graph that is captured runs."""
     tape = _tape()
     if tape is None:
         work()
+        _write(*targets)
     else:
         tape.append(work)
 
@@ -51,7 +75,10 @@ def _do(work: Callable[[], Any]) -> None:
 def _compute(work: Callable[[], Any], *sources: Any) -> Any:
     """What a computation makes: new memory, whose words a captured one has when its graph has run; or a view."""
     made, tape = work(), _tape()
-    if tape is None or any(_shares(made, x) for x in sources):
+    if any(_shares(made, x) for x in sources):
+        return made
+    if tape is None:
+        _write(*(x for x in (made if isinstance(made, list | tuple) else (made,)) if isinstance(x, np.ndarray)))
         return made
     targets = made if isinstance(made, list | tuple) else (np.asarray(made),)
 
@@ -119,7 +146,7 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801  as CuPy has it
         known = [x._host if isinstance(x, ndarray) else x for x in inputs]
         work = partial(getattr(ufunc, method), *known, **options)
         if out or method == "at":
-            _do(work)
+            _do(work, *(_unwrap(x) for x in out), *known[:1])
             return out[0] if out else None
         return _wrap(_compute(work))
 
@@ -152,7 +179,7 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801  as CuPy has it
 
     def __setitem__(self, key: Any, value: Any) -> None:
         known, words = _as_key(key), _unwrap(value)
-        _do(lambda: self._host.__setitem__(known, words))
+        _do(lambda: self._host.__setitem__(known, words), self._host)
 
     def __repr__(self) -> str:
         return f"emulated_cupy.ndarray({self.shape}, {self.dtype})"
@@ -182,7 +209,7 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801  as CuPy has it
         return self._made(lambda: self._host.repeat(times, axis))
 
     def fill(self, value: Any) -> None:
-        _do(lambda: self._host.fill(value))
+        _do(lambda: self._host.fill(value), self._host)
 
     @property
     def data(self) -> _Memory:
@@ -206,6 +233,8 @@ class _Memory:
         return self._host.reshape(-1).view(np.uint8)[:size]
 
     def copy_from_device_async(self, source: _Memory, size: int, stream: Stream) -> None:
+        if stream.non_blocking:
+            _check_settled(source._host)
         _do(lambda: self._bytes(size).__setitem__(..., source._bytes(size)))
 
     @property
@@ -227,9 +256,11 @@ class Stream:
         self.non_blocking, self.ptr = non_blocking, 1
 
     def __enter__(self) -> Stream:
+        _here.stream = self
         return self
 
     def __exit__(self, *error: object) -> None:
+        _here.stream = NULL
         if _tape() is not None:
             raise RuntimeError("a stream is left while it captures")
 
@@ -243,6 +274,15 @@ class Stream:
 
     def synchronize(self) -> None:
         _refuse_capturing("waiting")
+        if not self.non_blocking:
+            _unsettled.clear()
+
+
+NULL = Stream()
+
+
+def get_current_stream() -> Stream:
+    return getattr(_here, "stream", NULL)
 
 
 class Graph:
@@ -288,14 +328,16 @@ def asarray(x: Any, dtype: Any = None) -> ndarray:
         return x
     _refuse_capturing("a copy from the host")
     host = np.array(x, dtype)
-    _pool.take(host)
+    _take(host)
+    _write(host)
     return ndarray(host)
 
 
 def empty(shape: Any, dtype: Any = np.float64) -> ndarray:
     host = np.empty(shape, dtype)
-    _pool.take(host)
+    _take(host)
     _spoil(host)
+    _write(host)
     return ndarray(host)
 
 
@@ -305,36 +347,76 @@ def zeros(shape: Any, dtype: Any = np.float64) -> ndarray:
     return made
 
 
-class _Pool:
-    """Counts what arrays take that were made here, and refuses what does not fit."""
-
-    def __init__(self) -> None:
-        self._limit, self._used, self._lock = 1 << 62, 0, threading.Lock()
-
-    def set_limit(self, size: int) -> None:
-        self._limit = size
-
-    def used_bytes(self) -> int:
-        return self._used
-
-    malloc = None
-
-    def take(self, host: np.ndarray[Any, Any]) -> None:
-        with self._lock:
-            if self._used + host.nbytes > self._limit:
-                raise MemoryError(f"out of memory allocating {host.nbytes} bytes")
-            self._used += host.nbytes
-        weakref.finalize(host, self._give_back, host.nbytes)
-
-    def _give_back(self, size: int) -> None:
-        self._used -= size
+TOTAL_BYTES = 1 << 33
+"""Of the device that is not there."""
 
 
-_pool = _Pool()
+class CUDARuntimeError(RuntimeError):
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
 
 
-def get_default_memory_pool() -> _Pool:
-    return _pool
+class Memory:
+    """A block of the driver's."""
+
+    left, _lock = TOTAL_BYTES, threading.RLock()
+    size = 0
+
+    def __init__(self, size: int) -> None:
+        with Memory._lock:
+            if size > Memory.left:
+                raise CUDARuntimeError(2, "cudaErrorMemoryAllocation: out of memory")
+            Memory.left -= size
+        self.size = size
+        weakref.finalize(self, Memory._give_back, size)
+
+    @classmethod
+    def _give_back(cls, size: int) -> None:
+        with cls._lock:
+            cls.left += size
+
+
+class MemoryPool:
+    """Keeps the last block that nobody uses, as CuPy's keeps all of them."""
+
+    def __init__(self, allocator: Any = lambda size: (Memory(size), 0)) -> None:
+        self._allocator, self._free = allocator, list[Any]()
+
+    def malloc(self, size: int) -> Any:
+        if self._free and self._free[-1].size == size:
+            return self._free.pop()
+        return self._allocator(size)[0]
+
+    def free_all_blocks(self) -> None:
+        self._free.clear()
+
+    def take_back(self, block: Any) -> None:
+        self._free[:] = [block]
+
+
+def set_allocator(malloc: Any) -> None:
+    global _malloc
+    _malloc = malloc
+
+
+@contextmanager
+def using_allocator(malloc: Any) -> Iterator[None]:
+    """For this thread."""
+    before, _here.malloc = getattr(_here, "malloc", None), malloc
+    try:
+        yield
+    finally:
+        _here.malloc = before
+
+
+_malloc = MemoryPool().malloc
+
+
+def _take(host: np.ndarray[Any, Any]) -> None:
+    """Count an array that is made, until it is gone."""
+    malloc: Any = getattr(_here, "malloc", None) or _malloc
+    weakref.finalize(host, malloc.__self__.take_back, malloc(host.nbytes))
 
 
 class PinnedMemoryPointer(bytearray):
@@ -345,19 +427,23 @@ cuda = SimpleNamespace(
     alloc_pinned_memory=PinnedMemoryPointer,
     PinnedMemoryPointer=PinnedMemoryPointer,
     Stream=Stream,
-    get_current_stream=Stream,
-    MemoryPool=_Pool,
-    using_allocator=nullcontext,
+    get_current_stream=get_current_stream,
+    Memory=Memory,
+    MemoryPointer=lambda memory, offset: (memory, offset),
+    MemoryPool=MemoryPool,
+    set_allocator=set_allocator,
+    using_allocator=using_allocator,
     Device=lambda: SimpleNamespace(attributes={"MultiProcessorCount": 2}),
     runtime=SimpleNamespace(
         getDeviceCount=lambda: 1,
         getDeviceProperties=lambda index: {"totalGlobalMem": 1 << 34},
-        memGetInfo=lambda: (1 << 33, 1 << 34),
-        deviceSynchronize=lambda: None,
+        memGetInfo=lambda: (TOTAL_BYTES, 1 << 34),
+        deviceSynchronize=NULL.synchronize,
         memcpyAsync=_copy,
         memcpyHostToDevice=1,
         memcpyDeviceToHost=2,
-        CUDARuntimeError=RuntimeError,
+        CUDARuntimeError=CUDARuntimeError,
+        errorMemoryAllocation=2,
     ),
 )
 

@@ -17,7 +17,8 @@ import numpy as np
 
 from hdcos.errors import DeviceError, InputError
 from hdcos.ring.cuda.kernels import CudaKernels
-from hdcos.ring.cuda.recorder import CudaRecorder, give_up_recording
+from hdcos.ring.cuda.memory import Budget
+from hdcos.ring.cuda.recorder import CudaRecorder, give_up_recording, keep_for_recording
 from hdcos.ring.device import DEVICES, register
 from hdcos.ring.types import Array
 
@@ -34,10 +35,16 @@ class CudaDevice:
     def __init__(self, name: str, cupy: Any, memory: int | None = None) -> None:
         self.name, self._cupy = name, cupy
         self.kernels = CudaKernels(self, cupy)
-        self.memory = self._limit_memory(memory)
+        self._budget = Budget(cupy, self._find_limit(memory))
+        cupy.cuda.set_allocator(self._budget.pool.malloc)
         self._constants: dict[tuple[str, tuple[int, ...], bytes], Array] = {}
 
-    def _limit_memory(self, wanted: int | None) -> int:
+    @property
+    def memory(self) -> int:
+        """Bytes that arrays may take, with all that is kept for later ones."""
+        return self._budget.limit
+
+    def _find_limit(self, wanted: int | None) -> int:
         """Bytes that arrays may take in all: what was asked for, or what is there."""
         free, total = self._cupy.cuda.runtime.memGetInfo()
         if wanted is None:
@@ -47,7 +54,6 @@ class CudaDevice:
                 f"{self.name} has {free / GIB:.1f} of {total / GIB:.1f} GiB free, {wanted / GIB:.1f} GiB were asked "
                 f"for: give less by --device-memory, or end what else runs there"
             )
-        self._cupy.get_default_memory_pool().set_limit(size=wanted)
         return wanted
 
     def put(self, x: Array) -> Array:
@@ -88,7 +94,10 @@ class CudaDevice:
         if made is None:
             if len(self._constants) >= CONSTANTS:
                 self._constants.clear()
-            made = self._constants[key] = self.put(x)
+            made = self.put(x)
+            self.settle()  # other threads will read it
+            self._constants[key] = made
+        keep_for_recording(made)
         return made
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
@@ -111,14 +120,14 @@ class CudaDevice:
         self._cupy.cuda.runtime.deviceSynchronize()
 
     def expand(self, keys: Array, fields: Array, start: Array, longest: int, size: int) -> Array:
+        keep_for_recording(keys, fields)
         return self.kernels.expand(keys, fields, start, longest, size)
 
     def settle(self) -> None:
         self._cupy.cuda.get_current_stream().synchronize()
 
     def recorder(self) -> CudaRecorder:
-        used = self._cupy.get_default_memory_pool().used_bytes()
-        return CudaRecorder(self._cupy, max(1, self.memory - used))
+        return CudaRecorder(self._cupy, self._budget)
 
     @contextmanager
     def guard(self) -> Iterator[None]:

@@ -31,7 +31,7 @@ class CudaKernels:
         self._device, self._cupy = device, cupy
         self._processors = int(cupy.cuda.Device().attributes["MultiProcessorCount"])
         self._function = cache(self._find_function)
-        self._table = cache(lambda bits, scale: device.put(trig.table(bits, scale)))
+        self._table = cache(lambda bits, scale: device.constant(trig.table(bits, scale)))
         self._module = cache(lambda file: cupy.RawModule(code=sources.source(file), options=("-std=c++17",)))
 
     def _find_function(self, name: str) -> Callable[..., None]:

@@ -2,6 +2,7 @@
 
 Memory  what is made while recording comes from a pool of its own, which nobody else takes memory from: an array that
         is gone leaves its place to later ones of the same recording, in the same order each time.
+        What the graphs read besides, and others may let go, is kept (`keep_for_recording`).
 Order   a recorder has a stream of its own, which waits for no other. Those who make what it reads settle it first.
 """
 
@@ -15,9 +16,19 @@ from typing import Any
 
 import numpy as np
 
+from hdcos.ring.cuda.memory import Budget
 from hdcos.ring.types import Array
 
 _here = threading.local()
+_counting, _recording, _collects = threading.Lock(), 0, True
+"""Threads that record, and whether garbage was collected before the first of them."""
+
+
+def keep_for_recording(*arrays: Array) -> None:
+    """Have what is recorded keep arrays that it reads and that somebody else may let go."""
+    recorder: CudaRecorder | None = getattr(_here, "recorder", None)
+    if recorder is not None:
+        recorder.kept += arrays
 
 
 def give_up_recording() -> None:
@@ -30,12 +41,13 @@ def give_up_recording() -> None:
 class CudaRecorder:
     """See `ring.device.Recorder`."""
 
-    def __init__(self, cupy: Any, memory: int) -> None:
+    def __init__(self, cupy: Any, budget: Budget) -> None:
         self._cupy, self.complete = cupy, True
         self._stream = cupy.cuda.Stream(non_blocking=True)
-        self._pool = cupy.cuda.MemoryPool()
-        self._pool.set_limit(size=memory)
+        self._pool = cupy.cuda.MemoryPool(budget.allocate)
         self._graphs: list[Any] = []
+        self.kept: list[Array] = []
+        """Tables and constants that the graphs read: repetitions find them by their address."""
         self._capturing = False
 
     @contextmanager
@@ -59,16 +71,22 @@ class CudaRecorder:
             finally:
                 _here.recorder = None
             graph = self._end_capture()
-            if graph is not None:
-                self._graphs.append(graph)
-                graph.launch(self._stream)
-            self._stream.synchronize()
+            try:
+                if graph is not None:
+                    self._graphs.append(graph)
+                    graph.launch(self._stream)
+            finally:
+                self._stream.synchronize()  # whatever ends this, nothing that is read or written is let go before
 
     def _end_capture(self) -> Any:
         if not self._capturing:
             return None
         self._capturing = False
-        return self._stream.end_capture()
+        try:
+            return self._stream.end_capture()
+        except BaseException:
+            self.complete = False  # something ended the capture before
+            raise
 
     def give_up(self) -> None:
         """Do what was recorded of this segment; the rest, and all later ones, are done as they come."""
@@ -79,8 +97,10 @@ class CudaRecorder:
             self._stream.synchronize()
 
     def repeat(self, number: int) -> None:
-        self._graphs[number].launch(self._stream)
-        self._stream.synchronize()
+        try:
+            self._graphs[number].launch(self._stream)
+        finally:
+            self._stream.synchronize()
 
     def mirror(self, x: Array) -> Array:
         with self._own():
@@ -115,11 +135,17 @@ class CudaRecorder:
 
 @contextmanager
 def _without_collection() -> Iterator[None]:
-    """What the collector of garbage gives back to the device could end a recording."""
-    enabled = gc.isenabled()
-    gc.disable()
+    """What the collector of garbage gives back to the device could end a recording, of any thread."""
+    global _recording, _collects
+    with _counting:
+        if not _recording:
+            _collects = gc.isenabled()
+            gc.disable()
+        _recording += 1
     try:
         yield
     finally:
-        if enabled:
-            gc.enable()
+        with _counting:
+            _recording -= 1
+            if _collects and not _recording:
+                gc.enable()
