@@ -16,7 +16,7 @@ namespace hdcos {
 static constexpr int SSL_ERROR_WANT_READ = 2, SSL_ERROR_ZERO_RETURN = 6;
 static constexpr int BIO_CTRL_RESET = 1, BIO_CTRL_INFO = 3;
 // After LUCK looks in vain only every RETRY-th time, and again always after one that paid: as in hdcos/link/tls.py.
-static constexpr int LUCK = 4, RETRY = 64;
+static constexpr unsigned LUCK = 4, RETRY = 64;
 
 template <class Function>
 static bool look_up(void* library, const char* name, Function& function) {
@@ -39,6 +39,7 @@ bool OpenSsl::find(const char* module) {
 }
 
 void Pump::queue(std::vector<Piece> pieces) {
+    if (cut_error_) return;  // half a record may have gone: another behind it would be garbage. `flush` says why
     pieces_ = std::move(pieces);
     const auto is_empty = [](const Piece& piece) { return piece.size == 0; };
     pieces_.erase(std::remove_if(pieces_.begin(), pieces_.end(), is_empty), pieces_.end());
@@ -83,6 +84,7 @@ bool Pump::push() {
         for (std::size_t count = 0, done = 0; count < RECORDS && next_ < pieces_.size(); ++count) {
             const Piece record = next_record();
             if (calls_.SSL_write_ex(ssl_, record.data, record.size, &done) != 1) {
+                calls_.ERR_clear_error();
                 cut(EPIPE);  // TLS was ended, or broke while it was read
                 return true;
             }
@@ -106,11 +108,12 @@ bool Pump::push() {
 }
 
 // Take what has arrived, or what arrives in time, into TLS. The number of the look that found it or the end, or 0: then
-// errno says why the last one did not.
+// errno says why the last one did not. A signal ends the looking, for its handler to run.
 int Pump::receive(int flags, std::size_t most, int looks) {
     for (int look = 1; look <= looks; ++look) {
         const ssize_t size = recv(socket_, buffer_.data(), most, flags);
-        if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) continue;
+        if (size < 0 && errno == EINTR) return 0;
+        if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) continue;
         if (size > 0) {
             taken_ += static_cast<std::uint64_t>(size);
             if (calls_.BIO_write(in_, buffer_.data(), static_cast<int>(size)) != size) {
@@ -188,6 +191,7 @@ Moved Pump::wait_to_receive(double timeout_s, std::size_t announced) {
         const int look = receive(MSG_DONTWAIT, READ_BYTES, 1 + spin_);
         if (look > 1) vain_ = 0;
         if (look) return Moved::all;
+        if (errno == EINTR) return Moved::interrupted;
     }
     ++vain_;
     if (timeout_s != patience_) {

@@ -77,7 +77,8 @@ private:
     std::size_t offset_ = 0;  // of what is encrypted: so much of it is sent
     std::uint64_t sent_ = 0, taken_ = 0;
     double patience_ = -1;  // of the socket: how long it waits itself
-    int vain_ = 0, end_error_ = 0, cut_error_ = 0;
+    int end_error_ = 0, cut_error_ = 0;
+    unsigned vain_ = 0;  // sleeps since a look paid
     bool over_ = false;
     std::string reason_;
 };

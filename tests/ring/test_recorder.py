@@ -18,7 +18,7 @@ from hdcos.testing import emulated_cupy
 WORDS = np.arange(1 << 10, dtype=np.uint64)
 
 
-def test_constants_that_a_recording_reads_outlive_their_shelf(device: Any) -> None:
+def test_constants_that_a_recording_reads_outlive_the_cache(device: Any) -> None:
     known, recorder = device.constant(WORDS), device.recorder()
     with recorder.segment():
         assert device.constant(WORDS) is known
@@ -26,7 +26,7 @@ def test_constants_that_a_recording_reads_outlive_their_shelf(device: Any) -> No
     assert any(x is known for x in recorder.kept)
 
 
-def test_places_of_streams_that_a_recording_reads_outlive_their_shelf(device: Any) -> None:
+def test_places_of_streams_that_a_recording_reads_outlive_the_cache(device: Any) -> None:
     """A party may have the dealer deal as many steps at a time as it likes, which it remembers eight sizes of."""
     dealer = Dealer(device)
     plan = plan_step(nn.models.mlp([4, 4, 1], "cos", "hadamard"), 2).material

@@ -1,8 +1,8 @@
 """Mutual TLS 1.3 over one TCP socket, read and written by one thread, and what only the kernel knows of that socket.
 
 An OpenSSL connection must not be used by two threads at once, so a pump moves bytes both ways: it encrypts a
-piece ahead, sends what the socket takes, and decrypts what arrived, in turn. Two parties can
-therefore send each other any amount at once. Every wire byte is counted where the socket's send or recv
+piece ahead, sends what the socket takes, and decrypts what arrived, in turn. Two parties that exchange can therefore
+send each other any amount at once. Every wire byte is counted where the socket's send or recv
 returns. There are two pumps: a compiled one (`link.pump`), and the one that is written here, which paces what it sends
 where a slower network is emulated, and serves wherever the other cannot.
 
@@ -91,6 +91,7 @@ class TlsTransport:
         self._heard = True
         self._counters: tuple[int, int] | None = None
         self._pump: Pump | None = None
+        self._closed = False
 
     # ---- counting
 
@@ -159,6 +160,7 @@ class TlsTransport:
             if self._pump.queue(buffers) == BUSY:
                 raise LostError(BUSY_TEXT)
             return
+        self._check_open()
         self._pieces = frames.pieces(buffers)
         self._piece = next(self._pieces, None)
         if self._pacer is not None:
@@ -169,6 +171,7 @@ class TlsTransport:
     def read(self, view: memoryview, timeout_s: float | None, announced: bool = False) -> int:
         if self._pump is not None:
             return self._read(self._pump, view, timeout_s, announced)
+        self._check_open()
         got, size = 0, len(view)
         read: Callable[[int, memoryview], int] = self._tls.read  # type: ignore[assignment]
         while True:
@@ -217,6 +220,7 @@ class TlsTransport:
         if self._pump is not None:
             self._flush(self._pump, timeout_s)
             return
+        self._check_open()
         while self._sealed or self._piece is not None:
             self._step(timeout_s)
         if self._broken is not None:
@@ -236,6 +240,11 @@ class TlsTransport:
             if not pump.reason:  # else TLS alone is broken, and the peer may still read its alert
                 self._broken = why
             raise LostError(why)
+
+    def _check_open(self) -> None:
+        """Who closes a link may be another thread, and OpenSSL's buffers are its own from then on."""
+        if self._closed:
+            raise LostError(BUSY_TEXT)
 
     def _step(self, timeout_s: float | None) -> None:
         """Move some bytes, out if possible; wait for the socket if none can be moved."""
@@ -336,6 +345,7 @@ class TlsTransport:
     def close(self, linger_s: float = 0.0) -> None:
         if self._sock.fileno() < 0:
             return
+        self._closed = True
         pump, self._pump = self._pump, None
         if pump is not None:
             pump.close()
