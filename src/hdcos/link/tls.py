@@ -20,6 +20,7 @@ import select
 import socket
 import ssl
 import struct
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter, sleep
 from typing import Any
@@ -92,6 +93,7 @@ class TlsTransport:
         self._counters: tuple[int, int] | None = None
         self._pump: Pump | None = None
         self._closed = False
+        self._closing = threading.RLock()
 
     # ---- counting
 
@@ -343,9 +345,13 @@ class TlsTransport:
             self._sock.shutdown(socket.SHUT_RDWR)
 
     def close(self, linger_s: float = 0.0) -> None:
-        if self._sock.fileno() < 0:
-            return
+        """From any thread: when this returns the socket is closed, whoever did it."""
         self._closed = True
+        with self._closing:
+            if self._sock.fileno() >= 0:
+                self._close(linger_s)
+
+    def _close(self, linger_s: float) -> None:
         pump, self._pump = self._pump, None
         if pump is not None:
             pump.close()
