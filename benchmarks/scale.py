@@ -10,9 +10,8 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -25,7 +24,7 @@ import hdcos
 from benchmarks import scale_kills
 from benchmarks.record import Line, at_least, at_most, exactly
 from benchmarks.scale_hosts import prove_hosts
-from benchmarks.stepping import Training
+from benchmarks.stepping import Training, bytes_of_pair
 from benchmarks.streaming import streaming
 from hdcos import data, nn
 from hdcos.cluster.cluster import Cluster
@@ -42,6 +41,8 @@ COUNTS = (1, 2, 4, 5)
 LOAD_S, CLIENTS, BATCH = 8.0, 16, 128
 MNIST_ROWS, HIGGS_ROWS = 4_000, 40_960
 MODELS, RTT_MS = 8, 40.0
+REPLICA_EPOCHS, REPLICA_EVERY = 250, 100
+"""Of the run whose replicas are compared, and steps between its checkpoints."""
 HIGGS_TRAINED, HIGGS_TESTED = 51_200, 20_000
 PLANNED, PLANNED_PART = (1, 2, 4), 0.6
 """Pairs for which the planner is compared with what they do, and the part of their most rows at which latencies are."""
@@ -55,6 +56,7 @@ def pairs(seed: int) -> Iterator[Line]:
     """One, two, four and five pairs on this machine."""
     found: dict[int, dict[str, float]] = {}
     rounds: dict[int, dict[str, float]] = {}
+    sent: dict[str, dict[int, _Sent]] = {}
     for count in COUNTS:
         if 3 * count > (os.cpu_count() or 1):
             break
@@ -62,8 +64,8 @@ def pairs(seed: int) -> Iterator[Line]:
             generator = np.random.default_rng(seed)
             rates, taken = {}, {}
             for name, model, batch, steps, size in (
-                ("LeNet-5", nn.models.lenet5(), 512 if count != 5 else 640, 8, MNIST_ROWS),
-                ("Higgs MLP", nn.models.higgs_mlp(), 2048 if count != 5 else 2560, 40, HIGGS_ROWS),
+                ("LeNet-5", nn.models.lenet5(), 512, 8, MNIST_ROWS),
+                ("Higgs MLP", nn.models.higgs_mlp(), 2048, 40, HIGGS_ROWS),
             ):
                 outputs = model.output_shape[0]
                 x = generator.uniform(0, 1, (size, *model.input_shape))
@@ -73,6 +75,8 @@ def pairs(seed: int) -> Iterator[Line]:
                 cluster.reset_cost()
                 rates[name] = batch * steps / training.steps(steps)
                 taken[name] = cluster.cost.online.rounds / steps
+                known = _Sent(batch, training.bytes_per_step, count * bytes_of_pair(model))
+                sent.setdefault(name, {})[count] = known
             rates["criteo_mlp"] = _load(cluster, seed)
         found[count], rounds[count] = rates, taken
         print(f"{count} pairs: " + ", ".join(f"{name} {rate:.0f} rows/s" for name, rate in rates.items()), flush=True)
@@ -89,6 +93,32 @@ def pairs(seed: int) -> Iterator[Line]:
     for name in ("LeNet-5", "Higgs MLP"):
         seen = sorted({taken[name] for taken in rounds.values()})
         yield exactly(f"rounds of a step of {name}, however many pairs", seen, [rounds[1][name]])
+    yield from _row_bytes(sent)
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """What a party's workers send in a step."""
+
+    rows: int
+    bytes: int
+    weights: int
+    """Those of them that do not depend on rows: each pair opens all weights for itself."""
+
+    @property
+    def row(self) -> float:
+        """The part of a row, but for what an odd number of them is rounded up by."""
+        return round((self.bytes - self.weights) / self.rows, 1)
+
+
+def _row_bytes(sent: Mapping[str, Mapping[int, _Sent]]) -> Iterator[Line]:
+    """Bytes of a row are those of one pair; the weights are opened by each."""
+    for name, of_counts in sent.items():
+        shown = ", ".join(f"{count}: {known.bytes:,} with {known.weights:,}" for count, known in of_counts.items())
+        rows = sorted({known.row for known in of_counts.values()})
+        line = f"bytes of a row in a step of {name}, however many pairs; of a step with the weights, which each opens"
+        line = f"{line} (by pairs, {shown})"
+        yield exactly(line, rows, [of_counts[1].row])
 
 
 def _load(cluster: Cluster, seed: int) -> float:
@@ -188,20 +218,31 @@ def replicas(seed: int) -> Iterator[Line]:
     model = nn.models.mlp([12, 16, 3], "cos", "hadamard", seed=seed % 1000)
     x = np.random.default_rng(seed).uniform(-1, 1, (192, 12))
     y = x[:, :3].argmax(axis=1)
-    options: Any = {"batch_size": 48, "lr": 0.05, "momentum": 0.9, "weight_decay": 1e-4, "watch": 0}
+    options: Any = {"batch_size": 48, "lr": 0.05, "momentum": 0.9, "weight_decay": 1e-4, "watch": 0, "seed": 1}
+    options["epochs"] = REPLICA_EPOCHS
     with hdcos.local(workers=4) as cluster:  # replicas that differ end the job by name
-        four = cluster.fit(model, x, y, epochs=250, seed=1, **options).predict(x)
+        four = cluster.fit(model, x, y, **options).predict(x)
     with tempfile.TemporaryDirectory() as folder, hdcos.local(workers=4, timeout_s=10) as cluster:
-        checkpoints: Any = {"epochs": 250, "seed": 1, "checkpoint_every": 100, **options}
+        checkpoints: Any = {"checkpoint_every": REPLICA_EVERY, **options}
         killer = Thread(target=_kill_first_pair, args=(cluster, Path(folder)), daemon=True)
         killer.start()
-        with suppress(PeerLost, WorkerLost):
+        ended = "all of its steps"
+        try:
             cluster.fit(model, x, y, checkpoint=folder, **checkpoints)
+        except (PeerLost, WorkerLost) as error:
+            ended = type(error).__name__
         killer.join()
+        held = max(set.intersection(*(set(Checkpoints.of(folder, rank).steps()) for rank in (0, 1))))
         three = cluster.fit(model, x, y, resume=folder, **checkpoints).predict(x)
+    steps = REPLICA_EPOCHS * len(x) // options["batch_size"]
+    line = f"the first pair killed: training by four ended with {ended} and went on from this step of {steps:,}"
+    yield Line(line, held, f"> 0 and < {steps}", ended != "all of its steps" and 0 < held < steps)
     with hdcos.local() as cluster:
-        one = cluster.fit(model, x, y, epochs=250, seed=1, **options).predict(x)
-    line = "four replicas, hashes equal after each of 250 epochs (1,000 steps): an output differs from one pair's by"
+        one = cluster.fit(model, x, y, **options).predict(x)
+    line = (
+        f"four replicas, hashes equal after each of {REPLICA_EPOCHS} epochs ({steps:,} steps): an output differs from"
+    )
+    line += " one pair's by"
     yield at_most(line, float(np.abs(four - one).max()), 0.1)
     line = "the first pair, which adds momentum and decay, killed on the way: an output of the three left differs by"
     yield at_most(line, float(np.abs(three - one).max()), 0.1)

@@ -8,6 +8,13 @@ from hdcos.cluster.fit import check_run
 from hdcos.cluster.link_jobs import LinkJob
 from hdcos.cluster.link_transport import LinkTransport
 from hdcos.cluster.transport import split_words
+from hdcos.secure.training.step import plan_step
+
+
+def bytes_of_pair(model: nn.Sequential, momentum: float = 0.0, decay: float = 0.0) -> int:
+    """What a party sends in a step, however few rows it has: the weights, which every pair opens for itself."""
+    few, many = (plan_step(model, rows, momentum=momentum, decay=decay).online_bytes for rows in (256, 512))
+    return 2 * few - many
 
 
 class Training:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import hdcos
+from benchmarks.stepping import bytes_of_pair
 from hdcos import nn
 from hdcos.cluster.link_transport import PIECE_ROWS
 from hdcos.errors import DataDamaged, HdcosError, InputError, PeerLost, WorkerLost
@@ -98,6 +99,10 @@ def test_training_takes_the_rounds_of_one_pair_and_learns_the_same(cluster, one,
     x, y = rows(144)
     together, alone = cluster.fit(model, x, y, **OPTIONS), one.fit(model, x, y, **OPTIONS)
     assert together.cost.online.rounds == alone.cost.online.rounds
+    weights = 12 * bytes_of_pair(model, OPTIONS["momentum"], OPTIONS["weight_decay"])  # of all steps
+    sent, sent_alone = (trained.cost.online.bytes_sent[0] for trained in (together, alone))
+    assert sent - WORKERS * weights == sent_alone - weights, "rows take the bytes of one pair, weights those of each"
+    assert 0 < weights < sent_alone
     assert np.abs(together.reveal()(x) - alone.reveal()(x)).max() < 0.02
     many = np.tile(x, (2, 1))  # all pairs serve what they trained, the same words
     assert np.abs(together.predict(many) - together.reveal()(many)).max() < 0.01
@@ -129,9 +134,16 @@ def test_what_some_workers_began_more_or_fewer_go_on_with(
     assert np.abs(resumed(x) - one.fit(model, x, y, **OPTIONS).reveal()(x)).max() < 0.02
 
 
-def test_a_batch_that_cannot_be_divided_is_refused(cluster, model) -> None:
-    with pytest.raises(InputError, match="a batch of 25 rows cannot be divided equally among 3 workers"):
-        cluster.fit(model, *rows(100), **{**OPTIONS, "batch_size": 25})
+@pytest.mark.parametrize(("batch", "count"), [(25, 100), (2, 8)])
+def test_a_batch_that_workers_do_not_divide_is_spread_over_those_that_it_has_rows_for(
+    cluster, one, model, batch: int, count: int
+) -> None:
+    (x, y), options = rows(count), {**OPTIONS, "batch_size": batch}
+    together, alone = cluster.fit(model, x, y, **options), one.fit(model, x, y, **options)
+    assert together.cost.online.rounds == alone.cost.online.rounds
+    assert np.abs(together.reveal()(x) - alone.reveal()(x)).max() < 0.02
+    many = np.tile(x, (WORKERS * PIECE_ROWS // count + 1, 1))  # all pairs serve it, one that took no row included
+    assert np.abs(together.predict(many) - together.reveal()(many)).max() < 0.01
 
 
 @pytest.mark.parametrize("workers", [0, -1, 1.5, True])
@@ -257,23 +269,23 @@ def test_only_numbers_of_a_group_are_taken(model) -> None:
 
 
 def test_the_others_go_on_from_a_checkpoint_without_the_pair_that_led(one, model, tmp_path: Path) -> None:
-    """The first pair adds momentum and decay: when it is killed, the next one does."""
-    x, y = rows(144)
-    options = {**OPTIONS, "epochs": 24, "checkpoint_every": 6}
-    with hdcos.local(workers=3, timeout_s=5) as three:
+    """The first pair adds momentum and decay: when it is killed, the next one does. Neither 4 nor 3 divide a batch."""
+    x, y = rows(150)
+    options = {**OPTIONS, "batch_size": 50, "epochs": 48, "checkpoint_every": 6}
+    with hdcos.local(workers=4, timeout_s=5) as four:
 
         def kill() -> None:
             while not all(Checkpoints.of(tmp_path, rank).steps() for rank in (0, 1)):
                 time.sleep(0.05)
-            os.kill(three.pids["party1"], signal.SIGKILL)
+            os.kill(four.pids["party1"], signal.SIGKILL)
 
         killer = Thread(target=kill, daemon=True)
         killer.start()
         with pytest.raises((PeerLost, WorkerLost)):
-            three.fit(model, x, y, **options, checkpoint=tmp_path)
+            four.fit(model, x, y, **options, checkpoint=tmp_path)
         killer.join()
         held = max(Checkpoints.of(tmp_path, 0).steps())
-        resumed = three.fit(model, x, y, **options, resume=tmp_path).predict(x)
+        resumed = four.fit(model, x, y, **options, resume=tmp_path).predict(x)  # replicas are compared each epoch
     for rank in (0, 1):
         ledger = Checkpoints.of(tmp_path, rank)
         taken = sum(entry["count"] for entry in ledger.reserved() if entry["attempt"] == ledger.attempt)

@@ -32,26 +32,26 @@ ROWS, EVERY, LOST_IN, STEPS = 48, 3, 4, 9
 
 
 class Parties:
-    """Two pairs that take steps together, each party's workers with a link in memory."""
+    """Pairs that take steps together, each party's workers with links in memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, count: int = 2) -> None:
         dealer = Dealer()
-        self.pairs = [Pair(dealer), Pair(dealer)]
+        self.pairs = [Pair(dealer) for _ in range(count)]
         for rank in (0, 1):
             ends: dict[str, Any] = {}
             for index, pair in enumerate(self.pairs):
                 pair.fronts[rank]._engine.gather = partial(self._gather, ends, index)
-        self._pool = ThreadPoolExecutor(2)
+        self._pool = ThreadPoolExecutor(count)
 
     @staticmethod
     def _gather(ends: dict[str, Any], index: int, workers: list[int], scope: str) -> Group:
-        if not workers:
+        if len(workers) < 2:
             return ALONE
-        pair = ends.setdefault(scope, memory_pair(("worker0", "worker1"), 3.0))
-        return Group(index, len(workers), lambda: [pair[index]])
+        pairs = ends.setdefault(scope, [memory_pair(("worker0", f"worker{other}"), 3.0) for other in workers[1:]])
+        return Group(index, len(workers), lambda: [pairs[index - 1][1]] if index else [first for first, _ in pairs])
 
     def do(self, *commands, arrays=({}, {})):
-        """Both pairs at the same time."""
+        """All pairs at the same time."""
         for running in [self._pool.submit(pair.do, *commands, arrays=arrays) for pair in self.pairs]:
             running.result()
 

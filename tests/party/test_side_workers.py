@@ -141,6 +141,16 @@ def test_workers_come_and_go_and_those_that_the_other_party_lacks_are_told_so(no
     assert 'hdcos_worker_up{worker="1"} 1.0' in metrics
 
 
+def test_a_batch_that_pairs_do_not_divide_is_taken_by_all_of_them(nodes) -> None:
+    there = nodes(3, 3, 2)
+    await_that(lambda: there.all_up(2))
+    x, y = rows(100)
+    trained = there.cluster.fit(MODEL, x, y, **{**OPTIONS, "batch_size": 50})
+    assert [worker["steps"] for rank in (0, 1) for worker in there.workers(rank)] == [6] * 4
+    assert np.abs(trained.predict(x) - trained_plain(x, y, 3, 50)(x)).max() < 0.05
+    assert not there.reused()
+
+
 def test_without_a_dealer_each_pair_makes_its_own_material(nodes) -> None:
     there = nodes(2, 2, 0, ("--no-dealer",))
     await_that(lambda: there.all_up(1))

@@ -96,8 +96,8 @@ def test_what_cannot_be_planned_says_why() -> None:
         plan_serving(nn.models.mlp([3, 4, 1]), FIGURES, Load(1.0), Emulation())
     with pytest.raises(InputError, match="do not fill a batch"):
         plan_training(MODEL, FIGURES, Run(10, 1, 100), Emulation())
-    with pytest.raises(InputError, match="cannot divide a batch"):
-        plan_training(MODEL, FIGURES, Run(1000, 1, 4), Emulation(), pairs=5)
+    with pytest.raises(InputError, match="5 pairs cannot divide a batch of 79 rows, 16 or more to each"):
+        plan_training(MODEL, FIGURES, Run(1000, 1, 79), Emulation(), pairs=5)
     with pytest.raises(InputError, match="choose a larger batch, or more hours"):
         plan_training(MODEL, FIGURES, Run(10**7, 1, 64), Emulation(rtt_ms=40), hours=0.01)
     network = msgspec.structs.replace(FIGURES.of(MODEL), training=None)
@@ -116,6 +116,16 @@ def test_a_dealer_that_is_slower_than_the_steps_sets_their_pace() -> None:
     seen = Training(dealt, Machines(4, 2), Emulation(), adding_s=0.0).run()
     assert seen.step_s == pytest.approx(2 * 64e-3, rel=0.05), "each dealer makes the material of two pairs"
     assert seen.use.spent["material"] + seen.use.spent["others"] > 0.8
+
+
+def test_pairs_need_not_divide_a_batch() -> None:
+    made, costs = (
+        plan_training(MODEL, FIGURES, Run(1000, 1, 100), Emulation(), pairs=3),
+        training_costs(MODEL, FIGURES.of(MODEL), 34),
+    )
+    assert made.step_s == pytest.approx(2e-3 + 34 * 1e-4 + 2 * 1e-3), "all wait for the one with a row more"
+    sent = 3 * costs.wire.fixed + 100 * costs.wire.row
+    assert made.needs[0].gbit_out == pytest.approx(8 * sent / 1e9 / made.step_s)
 
 
 def replace_dealer(work: Work) -> Measured:

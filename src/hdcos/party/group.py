@@ -1,7 +1,8 @@
 """The workers of one party that train one network together: one of each pair, with a link from each to the first.
 
 Shares are additive: the share of a sum is the sum of shares. So the workers of a party add what their parts of a batch
-change, in the ring and therefore exactly, and all of them hold the same parameters word for word after each step.
+change, in the ring and therefore exactly, and all of them hold the same parameters word for word after each step. Parts
+need not be equal: each worker has a plan and material for its own.
 
 Both parties must add the same parts, or shares stop being shares of anything. A worker that is lost at one party may
 have contributed at the other. So when one of them cannot add any more, nothing of that training goes on: each worker
@@ -34,11 +35,18 @@ GROUP = hashlib.sha256(f"hdcos {__version__} workers of one party".encode()).dig
 
 WORKER = "worker"
 LEAST_S = 0.01
+LEAST_PART = 16
+"""Rows of a batch that are worth a pair of their own in a service."""
 
 
 def name_worker(index: int | str) -> str:
     """What the other workers of a party call one."""
     return f"{WORKER}{index}"
+
+
+def most_pairs(batch: int) -> int:
+    """How many pairs a service has take the steps of a job, if it has as many."""
+    return max(1, batch // LEAST_PART)
 
 
 def _nobody() -> Sequence[Link]:
@@ -64,10 +72,20 @@ class Group:
         """Whether this is the worker that does what one of them does for all."""
         return self.index == 0
 
+    def part(self, batch: int) -> range:
+        """The rows of a batch that this worker takes. Each row has one worker, and parts differ by one row at most.
+
+        Of more workers than rows, the first ones take a row each and the others none.
+        """
+        workers = min(self.size, batch)
+        first, last = (batch * min(number, workers) // workers for number in (self.index, self.index + 1))
+        return range(first, last)
+
     def add(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
         """The sums of all workers' arrays, the same at each; of a group that is lost, what nobody may use."""
         if self.size == 1 or self.lost:
             return dict(arrays)
+        arrays = dict(sorted(arrays.items()))  # a worker without a row names them in another order
         try:
             if any(link.worn for link in self._links):  # all of them have carried the same
                 self.close()

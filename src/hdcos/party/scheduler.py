@@ -45,6 +45,7 @@ from hdcos.party.config import Config
 from hdcos.party.engine import fingerprint
 from hdcos.party.failures import Failures
 from hdcos.party.functions import open_command
+from hdcos.party.group import most_pairs
 from hdcos.party.opened import Opened, OpenedFunction, OpenedModel
 from hdcos.party.store import ENDED, KEEP, Store, StoredJob, StoredModel, interim_name
 from hdcos.party.training import Progress
@@ -62,8 +63,6 @@ SLICE_S, BUSY_SLICE_S = 0.4, 0.05
 """How long training may keep predictions waiting: when none came lately, and when some did."""
 INTERIM_ROWS = 512
 """Rows of material for the model of an epoch, which is looked at once."""
-LEAST_PART = 16
-"""Rows of a batch that are worth a pair of their own."""
 TIDY_S = 5.0
 JOBS_AT_ONCE, MOST_ATTEMPTS = 2, 20
 ALONE_S = SILENT_S
@@ -421,10 +420,9 @@ class Scheduler:
             yield DropData(name, versions)
 
     def _crew(self, batch: int) -> list[int]:
-        """The pairs that take the steps of a job: as many as there are and its batch can be divided among."""
-        pairs = [0, *self._further()]
-        most = max(n for n in range(1, len(pairs) + 1) if batch % n == 0 and (n == 1 or batch >= n * LEAST_PART))
-        return pairs[:most] if most > 1 else []
+        """The pairs that take the steps of a job: all that there are, as far as each has rows enough."""
+        pairs = [0, *self._further()][: most_pairs(batch)]
+        return pairs if len(pairs) > 1 else []
 
     # ---- training, between predictions
 

@@ -147,8 +147,6 @@ class Training:
             )
         if not 1 <= batch <= len(data):
             raise InputError(f"a batch of {batch} rows cannot be drawn from {len(data)}")
-        if batch % (workers := max(1, len(command.workers))):
-            raise InputError(f"a batch of {batch} rows cannot be divided equally among {workers} workers")
         group = engine.gather(command.workers, command.scope)
         epochs, steps = len(spec["rates"]), len(data) // batch
         later = ("scale_diagonals", "flip", "shift", "average", "shuffle", "weighted", "class_weight")
@@ -163,7 +161,7 @@ class Training:
             words = {tensor.name: np.zeros(tensor.shape, np.uint64) for tensor in chosen.tensors}
         state = chosen.shares(words)
         public = (augment, averaged, command.job, command.attempt)
-        scope = f"{command.scope} {group.index}" if workers > 1 else command.scope
+        scope = f"{command.scope} {group.index}" if group.size > 1 else command.scope
         return cls(engine, group, scope, chosen, settings, data, state, *public)
 
     def open(self, rate: float) -> None:
@@ -191,8 +189,8 @@ class Training:
         checkpoints.begin(self.attempt, self.scope)
 
     def _plan_step(self, rate: float) -> Planned:
-        """The material of one step."""
-        rows = self.settings.batch // self.group.size
+        """The material of this worker's part of a step; of one that takes no row, what it never orders."""
+        rows = max(1, len(self.part))
         x = blank_share((rows, self.data.features), INPUT_SCALE)
         targets = blank_share((rows, self.plan.outputs), self.plan.target_scale)
         weights = blank_share((rows, 1), self.settings.weights.scale) if self.plan.weighted else None
@@ -204,6 +202,11 @@ class Training:
         """A rule for the part of a step that this worker takes."""
         group = self.group
         return rule if group.size == 1 else replace(rule, batch=self.settings.batch, leads=group.leads)
+
+    @cached_property
+    def part(self) -> range:
+        """The rows of each batch that this worker takes."""
+        return self.group.part(self.settings.batch)
 
     @cached_property
     def said(self) -> str:
@@ -233,8 +236,7 @@ class Training:
             block = block_rows(width) if self.settings.shuffle == "blocks" else 0
             self.drawn = Epoch(seed, epoch, rows, self.settings.batch, block), moves
         order, moves = self.drawn
-        group, rows_each = self.group, self.settings.batch // self.group.size
-        part = order.take(number)[group.index * rows_each : (group.index + 1) * rows_each]
+        part = order.take(number)[self.part.start : self.part.stop]
         return part, None if moves is None else moves[part]
 
     def advance(self, first: int, steps: int, rate: float) -> None:
@@ -248,23 +250,32 @@ class Training:
             raise MaterialReused(f"step {first} was begun before and failed: resume from a checkpoint")
         if self.checkpoints is not None:
             self.checkpoints.reserve(self.attempt, self.scope, first - self.start, steps)
-        engine, pool, ahead = self.engine, self.pool, steps_ahead(self.pool.plan)
+        ahead = steps_ahead(self.pool.plan)
         for _ in range(steps):
-            execution = self.step - self.start
-            if pool.expected - execution <= ahead // 2:
-                wanted = min(self.settings.total_steps - self.start, execution + ahead) - pool.expected
-                engine.order(pool, max(0, wanted))
             rule = self._divided(self.settings.rule(rate, self.last_rate, self.step))
-            rows, moves = self.rows(self.step)
-            with self.group.telling(), engine.attempt("online"):
-                allocation = pool.begin(1, execution, engine.material_s)
-                words = {tensor.name: self.state[tensor.name].words for tensor in self.plan.tensors}
-                body, known = partial(self._step, replace(rule, number=0)), repr(replace(rule, number=0))
-                program = self.repeated.run(known, engine.rank, body, words | self._take(rows, moves), allocation)
-                made, copies = engine.talk(self._agreed(execution, rows, moves, rule), program)
-            added = changes(self.state, rule, made, copies, self.plan.rate_factors)
+            added, copies = self._take_part(rule, ahead) if self.part else self._take_nothing()
             self._keep_step(apply(self.state, rule, self.group.add(added), copies), rule)
         self.group.require()
+
+    def _take_part(self, rule: Rule, ahead: int) -> tuple[dict[str, Array], Mapping[str, Share]]:
+        """What this worker's part of the next step adds to each parameter, and copies of these if they are wanted."""
+        engine, pool, execution = self.engine, self.pool, self.step - self.start
+        if pool.expected - execution <= ahead // 2:
+            wanted = min(self.settings.total_steps - self.start, execution + ahead) - pool.expected
+            engine.order(pool, max(0, wanted))
+        rows, moves = self.rows(self.step)
+        with self.group.telling(), engine.attempt("online"):
+            allocation = pool.begin(1, execution, engine.material_s)
+            words = {tensor.name: self.state[tensor.name].words for tensor in self.plan.tensors}
+            body, known = partial(self._step, replace(rule, number=0)), (len(rows), repr(replace(rule, number=0)))
+            program = self.repeated.run(known, engine.rank, body, words | self._take(rows, moves), allocation)
+            made, copies = engine.talk(self._agreed(execution, rows, moves, rule), program)
+        return changes(self.state, rule, made, copies, self.plan.rate_factors), copies
+
+    def _take_nothing(self) -> tuple[dict[str, Array], Mapping[str, Share]]:
+        """The same where a batch has no row for this worker, whose copies nobody uses: only the first one's are."""
+        zeros = {tensor.name: np.zeros(tensor.shape, np.uint64) for tensor in self.plan.tensors}
+        return zeros, {name: Share(words, WEIGHT_SCALE) for name, words in zeros.items()}
 
     def _step(self, rule: Rule, party: Party, words: Mapping[str, Array]) -> Rounds[Moves]:
         """A step of this worker, of words that lie where the party computes."""

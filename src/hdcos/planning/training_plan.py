@@ -12,6 +12,7 @@ from math import ceil, prod
 from hdcos.errors import InputError
 from hdcos.link import Emulation
 from hdcos.nn import Network
+from hdcos.party.group import LEAST_PART, most_pairs
 from hdcos.planning.costs import StepCosts, training_costs
 from hdcos.planning.figures import Figures
 from hdcos.planning.machines import Machines
@@ -86,8 +87,11 @@ class _Sizing:
 
     def plan(self, hours: float | None, pairs: int | None) -> TrainingPlan:
         pairs = pairs or (1 if hours is None else self._fewest_pairs(hours))
-        if pairs > self._run.batch:
-            raise InputError(f"{pairs} pairs cannot divide a batch of {self._run.batch} rows: choose a larger one")
+        if pairs > most_pairs(self._run.batch):
+            raise InputError(
+                f"{pairs} pairs cannot divide a batch of {self._run.batch} rows, {LEAST_PART} or more to each: "
+                f"choose a larger one"
+            )
         alone_s = self._step(pairs, pairs).step_s
         dealers = fewest(ceil(pairs / LARGEST), pairs, lambda count: self._step(pairs, count).step_s <= 1.02 * alone_s)
         outcome, costs = self._step(pairs, dealers), self._costs(pairs)
@@ -118,7 +122,7 @@ class _Sizing:
     def _fewest_pairs(self, hours: float) -> int:
         tried: dict[int, float] = {}
         pairs, enough_s = 1, hours * (1 - SPARE)
-        while pairs <= self._run.batch and (not tried or tried[max(tried)] < WORSE * min(tried.values())):
+        while pairs <= most_pairs(self._run.batch) and (not tried or tried[max(tried)] < WORSE * min(tried.values())):
             tried[pairs] = self._hours(self._step(pairs, pairs).step_s)
             if tried[pairs] <= enough_s:
                 fewer = max((count for count in tried if count < pairs), default=0)
@@ -131,8 +135,9 @@ class _Sizing:
         )
 
     def _needs(self, pairs: int, dealers: int, outcome: StepOutcome, costs: StepCosts) -> tuple[Need, ...]:
-        between = pairs * costs.wire.of(costs.part) / outcome.step_s
-        dealt, common = (pairs * sent.of(costs.part) / outcome.step_s for sent in (costs.dealt, costs.common))
+        rows = self._run.batch / pairs  # the mean: parts may differ by a row
+        between = pairs * costs.wire.of(rows) / outcome.step_s
+        dealt, common = (pairs * sent.of(rows) / outcome.step_s for sent in (costs.dealt, costs.common))
         plan = training_plan(self._model, "logistic")
         kept = self._run.rows * WORD_BYTES * (prod(plan.input_shape) + plan.outputs)
         part = min(1.0, LARGEST / pairs)
