@@ -229,7 +229,10 @@ def _broken() -> Iterator[Line]:
     single.ask(10_000)
     yield at_least("cosines rounded by one coin, 32 units: correlation by variance", single.correlation(), 0.9)
     queries = Queries(_dense(), Setting(), ROW)
-    stages = [replace(s, drop=24, bits=s.bits - 24) if isinstance(s, Product) else s for s in queries.network.stages]
+    stages = [
+        replace(s, drop=24, bits=s.bits - 24, bias=None) if isinstance(s, Product) else s
+        for s in queries.network.stages
+    ]
     dense = OpeningAttack(Queries(_dense(), Setting(), ROW, replace(queries.network, stages=tuple(stages))), 1, 2)
     dense.ask(20_000)
     yield at_most("a dense layer opened with 10 fraction bits instead of all 34", dense.needed()[0], 20_000)

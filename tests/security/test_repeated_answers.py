@@ -110,7 +110,7 @@ def test_a_dense_layer_after_a_cosine_is_opened_unrounded() -> None:
 def test_if_it_were_rounded_its_weights_would_be_told() -> None:
     queries = Queries(dense(), Setting(), ROW)
     coarse = [
-        replace(stage, drop=24, bits=stage.bits - 24) if isinstance(stage, Product) else stage
+        replace(stage, drop=24, bits=stage.bits - 24, bias=None) if isinstance(stage, Product) else stage
         for stage in queries.network.stages
     ]
     rounded = Queries(dense(), Setting(), ROW, chosen=replace(queries.network, stages=tuple(coarse)))
