@@ -215,6 +215,14 @@ def queries_for_half(correlation: float, queries: int) -> float:
     return queries / 3 * (1 - correlation**2) / correlation**2
 
 
+def bounded(found: float, secrets: int, queries: int) -> tuple[float, bool]:
+    """Queries for a correlation of one half, if as many secrets were found with this one. A correlation that may be
+    chance is no law: then they are more than the first number, for one that is three standard errors larger."""
+    error = 1 / np.sqrt(secrets)
+    sure = found > 3 * error
+    return queries_for_half(found if sure else min(1.0, max(found, 0.0) + 3 * error), queries), bool(sure)
+
+
 def correlation(estimate: Array, truth: Array) -> float:
     return float(np.corrcoef(estimate.ravel(), truth.ravel())[0, 1])
 
@@ -244,11 +252,13 @@ class OpeningAttack:
 
     Where the last layer has public columns, the outputs are projected on them: K outputs tell K times as much. With
     `labels` the adversary sees no logit, only which is the largest, of a row for which all of them tie: no row could
-    tell more.
+    tell more. Where what is rounded enters no layer, `by` has the derivative of every output by it.
     """
 
-    def __init__(self, queries: Queries, opening: int, index: int, labels: bool = False) -> None:
-        self.queries, self.count, self._labels = queries, 0, labels
+    def __init__(
+        self, queries: Queries, opening: int, index: int, labels: bool = False, by: Array | None = None
+    ) -> None:
+        self.queries, self.count, self._labels, self._by = queries, 0, labels, by
         self._opening, self._index = opening, index
         self._columns = public_columns(queries.model)
         self._sum: Array | float = 0.0
@@ -265,7 +275,7 @@ class OpeningAttack:
             projected = None if self._columns is None else (outputs @ self._columns * known).sum(0)
             self._sum = self._sum + (outputs.T @ known if projected is None else projected)
             if self._truth is None:
-                by_unit = -slopes(self.queries.model, self._index, self._entering())
+                by_unit = -(slopes(self.queries.model, self._index, self._entering()) if self._by is None else self._by)
                 secret = by_unit if self._columns is None else (by_unit * self._columns).sum(0)
                 self._truth = secret * np.sin(np.pi * opening.secret) ** 2
             self.count += BATCH
@@ -280,9 +290,7 @@ class OpeningAttack:
     def needed(self) -> tuple[float, bool]:
         """Queries for a correlation of one half; False if that is only a lower bound, three standard errors off."""
         assert self._truth is not None
-        found, error = correlation(np.asarray(self._sum), self._truth), 1 / np.sqrt(self._truth.size)
-        sure = found > 3 * error
-        return queries_for_half(found if sure else max(found, 0.0) + 3 * error, self.count), bool(sure)
+        return bounded(correlation(np.asarray(self._sum), self._truth), self._truth.size, self.count)
 
 
 class Attack:
@@ -363,13 +371,16 @@ class Attack:
         """The derivative of the outputs by the hidden units' angles; of one layer without its public factor."""
         return -np.sin(y) * self._weight if self._shallow else slopes(self.queries.model, 1, y)
 
-    def needed(self, channel: str, way: str) -> float:
-        """Queries for a correlation of one half in a channel."""
+    def add(self, other: Attack) -> None:
+        """What another attack on the same model found, with queries of its own: information adds up."""
+        self._sums = {key: made + other._sums[key] for key, made in self._sums.items()}
+        self.count += other.count
+
+    def needed(self, channel: str, way: str) -> tuple[float, bool]:
+        """Queries for a correlation of one half in a channel; False if that is only a lower bound (`bounded`)."""
         names = [name for name in self._truth if name.startswith(channel) and (way, name) in self._sums]
-        if not names:
-            return float("inf")
         found = [correlation(self._sums[way, name], self._truth[name]) for name in names]
-        return queries_for_half(float(np.mean(found)), self.count)
+        return bounded(float(np.mean(found)), sum(self._truth[name].size for name in names), self.count)
 
 
 class VarianceAttack:
@@ -462,7 +473,7 @@ class SeriesAttack:
             found[k, name] = abs(correlation(self._sums[k, name], self._weight * secret))
         best, error = max(found.values()), 1 / np.sqrt(len(self._weight))
         sure = best > 4 * error
-        return queries_for_half(best if sure else best + 2 * error, self.count), bool(sure)
+        return queries_for_half(best if sure else min(1.0, best + 3 * error), self.count), bool(sure)
 
 
 def _rounded(phase, bits: int, scale: int, angle: Array):  # type: ignore[no-untyped-def]

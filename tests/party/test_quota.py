@@ -128,6 +128,12 @@ def test_the_quota_is_set_in_node_toml(tmp_path) -> None:
         Config.read(tmp_path)
 
 
+RESIDUAL = nn.Graph(
+    [nn.HadamardDiagonal(12, 12), nn.Cos(), nn.HadamardDiagonal(12, 12), nn.Add(), nn.Cos(), nn.Dense(12, 3)],
+    [[0], [1], [2], [3, 0], [4], [5]],
+)
+
+
 @pytest.mark.parametrize(
     ("model", "phase_bits", "dealer", "rows"),
     [
@@ -140,6 +146,10 @@ def test_the_quota_is_set_in_node_toml(tmp_path) -> None:
         (nn.models.mlp([64, 64, 1], "square"), 26, True, 1920),
         (nn.models.mlp([64, 64, 1], "polyfit3"), 26, True, 1),
         (nn.models.mlp([64, 64, 1], "growing_cos"), 26, True, 2),
+        (nn.models.mlp([64, 64, 64], "tanh", "hadamard"), 26, True, 46_387),  # a period of 16 for one of 2 pi
+        (nn.models.mlp([64, 64, 64], "cos", "phd"), 26, True, 300_000),
+        (nn.Sequential([nn.Dense(64, 64), nn.Cos(), nn.LowRank(64, 10, 4)]), 26, True, 120_000),
+        (RESIDUAL, 26, True, 20_000),  # a sum of what is rounded to 21 bits
     ],
 )
 def test_by_default_a_thousandth_of_what_is_stated_for_a_network_is_answered(model, phase_bits, dealer, rows) -> None:

@@ -11,7 +11,8 @@ Security  the error of an answer before the noise is a function of openings, whi
 How many queries of one row that takes is stated by `stated_queries`. The numbers are those of docs/security.md,
 measured by `make prove SUITE=hardening PART=leakage` and rounded down, with the law that holds between them: four times
 as many for each bit, and fewer in proportion as a network has more outputs for each hidden unit. They are for a
-correlation of one half with a hidden activation or a weight.
+correlation of one half with a hidden activation or a weight. Whatever a stage rounds has a number here; a stage that is
+not known is an error, never the highest number.
 
 They are stated for labels too. A label is computed from logits with this noise and this rounding (`labels`): it tells
 at most what the logits would have told, and no more than log2(classes) bits. How much less is not counted on.
@@ -19,7 +20,7 @@ at most what the logits would have told, and no more than log2(classes) bits. Ho
 
 from __future__ import annotations
 
-from math import prod
+from math import pi, prod
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from hdcos.protocol.cosine import Precision
 from hdcos.ring import Array, Opening, centred_sum
 from hdcos.ring.device import beside
 from hdcos.secure import activations, stages
-from hdcos.secure.compile import DITHERED, OUTPUT_SCALE, PHASE_BITS, ROUNDED, CompiledNetwork
+from hdcos.secure.compile import DITHERED, OPENED_SCALE, OUTPUT_SCALE, PHASE_BITS, ROUNDED, CompiledNetwork
 from hdcos.secure.stages import Stage
 from hdcos.sharing import Share, Stream, fresh_seed
 
@@ -36,9 +37,18 @@ NOISE_SCALE = 10
 NOISE_BITS = 16
 LARGEST_NOISE = 2 * 2.0 ** (1 - NOISE_SCALE) + 2.0**-OUTPUT_SCALE
 MOST = 1e9
-"""Stated of any network."""
+"""Stated of no network more than this."""
 CARRY, TABLE, MADE = 3e8, 3e8, 7e4
 """With as many outputs as hidden units: phases of PHASE_BITS, tables of DITHERED.table; without a dealer."""
+LIFTED = 5e6
+"""The same for a value that is rounded to OPENED_SCALE fraction bits in front of a linear layer or a sum. Measured
+behind a square, where no dealt noise helps, with 10 outputs of 256 units: 1.8e8, hence 7e6."""
+UNROUNDED = (
+    stages.MaskedDiagonal | stages.LiftedDiagonal | stages.Product | stages.Lift | stages.Open | stages.Scale
+    | stages.Join | stages.Pool | stages.Flatten | stages.Reshape | stages.Project
+    | activations.ToTurns | activations.QuarterTurn
+)  # fmt: skip
+"""What opens nothing that a party rounds: these, if they drop no bits."""
 CUBIC, GROWING = 1e3, 2e3
 MOST_ROUNDED = 1e7
 """Stated of any network in which a party knows how values were rounded."""
@@ -96,17 +106,35 @@ def _inputs(stage: Stage) -> int:
 
 
 def _state(stage: Stage, share: float) -> float:
-    if isinstance(stage, stages.FusedDiagonal | activations.Cosine | activations.Fourier):
+    """Of one stage; TypeError if nobody has said what its openings tell."""
+    if isinstance(stage, activations.Fourier):
+        return min(MOST, share * _series(stage))
+    if isinstance(stage, stages.FusedDiagonal | activations.Cosine):
         return min(MOST, share * _cosine(stage.precision))
     if isinstance(stage, activations.Polynomial):
         return min(MOST_ROUNDED, share * SQUARE) if len(stage.coefficients) == 3 else CUBIC
     if isinstance(stage, activations.Rectified | activations.Clipped | activations.Largest):
         return min(MOST_ROUNDED, share * (LARGEST if isinstance(stage, activations.Largest) else RECTIFIED))
-    return GROWING if isinstance(stage, activations.Growing) else MOST
+    if isinstance(stage, activations.Growing):
+        return GROWING
+    if isinstance(stage, stages.LiftedDiagonal | stages.Lift) and stage.drop:
+        return min(MOST, share * LIFTED * 4.0 ** (stage.opened - OPENED_SCALE))
+    if isinstance(stage, stages.Product) and stage.drop:
+        return min(MOST, share * LIFTED)
+    if isinstance(stage, UNROUNDED):
+        return MOST
+    raise TypeError(f"what answers tell about {type(stage).__name__} is not stated")
 
 
-def _cosine(precision: Precision) -> float:
-    carry = CARRY * 4.0 ** (precision.phase_bits - PHASE_BITS)
+def _series(stage: activations.Fourier) -> float:
+    """A phase is rounded to a part of the period, which counts as the series is steep there."""
+    steepest = float(np.abs(stage.series.slope(np.linspace(-1, 1, 65))).max())
+    radians = 2.0**stage.series.period_bits * steepest
+    return _cosine(stage.precision, CARRY * min(1.0, (2 * pi / radians) ** 2))
+
+
+def _cosine(precision: Precision, carry: float = CARRY) -> float:
+    carry *= 4.0 ** (precision.phase_bits - PHASE_BITS)
     if not precision.dither:
         return min(carry, MADE * 4.0 ** (min(precision.table, precision.dealt) - ROUNDED.table))
     return min(carry, TABLE * 4.0 ** (precision.table - DITHERED.table))

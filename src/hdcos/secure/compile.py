@@ -47,7 +47,11 @@ OPENED_SCALE = 21
 """Fraction bits of a value that must be rounded as it is opened for a product."""
 OUTPUT_SCALE = 13
 """Fraction bits of results as they leave; `answers` adds the noise around that size."""
+FINE_SCALE = 24
+"""The same where no product without an activation between needs the ring behind it: a party knows how it rounds, and
+that is then less than a rounded phase (`answers`)."""
 LIFT_BITS = OPENED_SCALE + RANGE_BITS + 4
+"""The least that is opened in front of a Hadamard-Diagonal layer."""
 SQUARE_SCALE = 18
 SERIES_SCALE = 37
 """Fraction bits of a series' result: as many as a product with dense weights leaves room for. With x/2 it is one fewer,
@@ -159,10 +163,10 @@ class _GraphCompiler:
 
     def _chain(self, chain: Chain) -> None:
         place, last = self._read(chain), chain.end == len(self.model.layers)
-        compiler = _Compiler(self.model, self.phase_bits, self.dealer, chain, place.scale, place.masked)
+        compiler = _Compiler(self.model, self.phase_bits, self.dealer, chain, last, place.scale, place.masked)
         if compiler.front:
             self.front, self.input_shape = compiler.front, compiler.shapes[compiler.position]
-        made = compiler.compile(last)
+        made = compiler.compile()
         if made and place.number == 0:
             self.input_bits = max(self.input_bits, compiler.input_bits)
         number = place.number
@@ -190,7 +194,8 @@ class _GraphCompiler:
             name, (number, scale, _) = f"{source - 1} {self.model.layers[source - 1].kind}", place
             if scale > UNROUNDED_SCALE:
                 drop = scale - OPENED_SCALE
-                lift = stages.Lift(name=f"{name} settled lift", drop=drop, bits=min(LIFTED_BITS, 64 - drop))
+                bits = min(LIFTED_BITS, 64 - drop)
+                lift = stages.Lift(name=f"{name} settled lift", drop=drop, bits=bits, opened=OPENED_SCALE)
                 number = self.wiring.add(lift, number)
                 scale = OPENED_SCALE
             number = self.wiring.add(stages.Open(name=f"{name} opened"), number)
@@ -208,18 +213,18 @@ class _Compiler(Reader):
     """Walks the layers of a chain and keeps track of the value: its scale, ring, gain, and whether it is in turns."""
 
     def __init__(
-        self, model: nn.Network, phase_bits: int, dealer: bool, chain: Chain, scale: int, masked: bool
+        self, model: nn.Network, phase_bits: int, dealer: bool, chain: Chain, last: bool, scale: int, masked: bool
     ) -> None:
         super().__init__(model, chain.layers, has_front=chain.source == 0 and chain.alone)
         if not dealer:
             self.refuse_comparisons("takes comparisons, which need a dealer: start one with `hdcos dealer`")
-        self.phase_bits, self.dealer = phase_bits, dealer
+        self.phase_bits, self.dealer, self.last = phase_bits, dealer, last
         self.made: list[Stage] = []
         self.scale, self.bits, self.gain = scale, 64, 1.0
         self.masked, self.turns = masked, False
         self.input_bits = 64
 
-    def compile(self, last: bool) -> list[Stage]:
+    def compile(self) -> list[Stage]:
         """The stages of the chain; unless it is the last, they end with a value that any layer can read."""
         while self.position < len(self.layers):
             layer = self.layers[self.position]
@@ -232,7 +237,7 @@ class _Compiler(Reader):
                 self.position += 1
             else:
                 self._linear(self.position)
-        if self.made and not last:
+        if self.made and not self.last:
             self._settle(f"{self.name(-1)} settled")
         return self.made
 
@@ -254,11 +259,13 @@ class _Compiler(Reader):
         self.made.append(stages.Scale(name=f"{name} scaled", factor=factor, fraction=fraction))
         self.scale, self.gain, self.masked = self.scale + fraction, 1.0, False
 
-    def _lift(self, name: str, kept: int = LIFTED_BITS) -> None:
+    def _lift(self, name: str, kept: int = LIFTED_BITS, scale: int = OPENED_SCALE) -> None:
         """Round the value, and bring it back to the whole ring."""
-        drop = max(0, self.scale - OPENED_SCALE)
-        self.made.append(stages.Lift(name=f"{name} lift", drop=drop, bits=min(kept, self.bits - drop)))
-        self.scale, self.bits = self.scale - drop, 64
+        drop, kept = max(0, self.scale - scale), kept + scale - OPENED_SCALE
+        self.scale -= drop
+        lift = stages.Lift(name=f"{name} lift", drop=drop, bits=min(kept, self.bits - drop), opened=self.scale)
+        self.made.append(lift)
+        self.bits = 64
 
     # ---- linear layers
 
@@ -284,7 +291,7 @@ class _Compiler(Reader):
 
     def _product(self, part: Part, before: float, after: float) -> None:
         """A bilinear product with an opened value."""
-        turns, drop = part.purpose == TURNS, 0
+        turns, drop, finer = part.purpose == TURNS, 0, 0
         weight_scale = self._weight_scale(part)
         if self.masked:
             scale = self.scale + weight_scale
@@ -293,8 +300,10 @@ class _Compiler(Reader):
         else:
             needed = weight_scale if turns else weight_scale + RANGE_BITS + 1
             if self.scale + needed > self.bits or self.scale + weight_scale > 63:  # it does not fit unrounded
-                self._room(min(self.scale, OPENED_SCALE) + needed, part.name)
-                drop = max(0, self.scale - OPENED_SCALE)
+                rounded, coarse = FINE_SCALE if self._ends(part.index) else OPENED_SCALE, min(self.scale, OPENED_SCALE)
+                self._room(min(self.scale, rounded) + needed, part.name, rounded)
+                drop = max(0, self.scale - rounded)
+                finer = self.scale - drop - coarse
             scale = self.scale - drop + weight_scale
             bits = scale if turns else self.bits - drop
         factor = part.factor
@@ -303,7 +312,7 @@ class _Compiler(Reader):
                 name=part.name,
                 operation=factor.operation,
                 weight=part.weight(weight_scale, before * after * (1 / part.unit), bits, _limit(part)),
-                bias=part.bias(scale, after * (1 / part.unit), limit=_limit(part)),
+                bias=part.bias(scale - finer, after * (1 / part.unit), limit=_limit(part)),
                 outputs=factor.outputs[0] if factor.operation == "circulant" else 0,
                 stride=factor.stride,
                 padding=factor.padding,
@@ -327,16 +336,25 @@ class _Compiler(Reader):
 
     def _lifted_bits(self, index: int) -> int:
         """What a comparison, or x/2 and a series, opens above the fraction of a value; 0 if none comes next."""
-        following = next((layer for layer in self.layers[index + 1 :] if not isinstance(layer, PUBLIC)), None)
+        following = self._following(index)
         if isinstance(following, Comparing):
             return RANGE_BITS + 3
         return RANGE_BITS + 2 if isinstance(following, BentActivation) else 0
+
+    def _ends(self, index: int) -> bool:
+        """Whether the result of a layer is the network's, or an activation's: no product has to fit behind it."""
+        following = self._following(index)
+        return self.last if following is None else isinstance(following, Activation | nn.MaxPool2d)
+
+    def _following(self, index: int) -> Layer | None:
+        """What comes next in the chain and is not public."""
+        return next((layer for layer in self.layers[index + 1 :] if not isinstance(layer, PUBLIC)), None)
 
     def _diagonal(self, part: Part, before: float, after: float, fused: dict[str, Any] | None) -> None:
         layer, turns = part.layer, part.purpose == TURNS
         assert isinstance(layer, nn.HadamardDiagonal | nn.PHD)
         projection = Projection.of(layer)
-        extra = projection.scale if projection else 0
+        extra, finer = projection.scale if projection else 0, 0
         weight_scale = 24 if turns else 20 - extra // 2
         bits, mask_bits = 64, 64
         kind: type[stages.Diagonal]
@@ -352,16 +370,19 @@ class _Compiler(Reader):
             self.input_bits, self.masked = bits, False
             kind, options = stages.MaskedDiagonal, {}
         else:
-            self._room(OPENED_SCALE + RANGE_BITS + 2, self.name(part.index))
-            drop = max(0, self.scale - OPENED_SCALE)
-            scale = self.scale - drop + weight_scale + extra
-            kind, options = stages.LiftedDiagonal, {"drop": drop, "bits": min(LIFT_BITS, self.bits - drop)}
+            self._room(FINE_SCALE + RANGE_BITS + 2, self.name(part.index), FINE_SCALE)
+            drop = max(0, self.scale - FINE_SCALE)
+            opened = self.scale - drop
+            finer = max(0, opened - OPENED_SCALE)
+            scale = opened + weight_scale + extra
+            kept = min(max(LIFT_BITS, opened + RANGE_BITS + 4), self.bits - drop)
+            kind, options = stages.LiftedDiagonal, {"drop": drop, "bits": kept, "opened": opened}
         factor = before / sqrt(layer.size) * (after * (1 / part.unit))
         self.made.append(
             kind(
                 name=part.name,
                 weight=part.weight(weight_scale, factor, mask_bits, _limit(part)),
-                bias=part.bias(scale, after * (1 / part.unit), limit=_limit(part)),
+                bias=part.bias(scale - finer, after * (1 / part.unit), limit=_limit(part)),
                 size=layer.size,
                 outputs=part.factor.outputs[0],
                 projection=projection,
@@ -379,11 +400,10 @@ class _Compiler(Reader):
             gain *= _gain(following, self.shapes[position])
         return VALUE, gain
 
-    def _room(self, wanted: int, name: str) -> None:
-        """Bring the value back to the whole ring if what it needs after rounding does not fit."""
-        drop = max(0, self.scale - OPENED_SCALE)
-        if self.bits - drop < wanted:
-            self._lift(name)
+    def _room(self, wanted: int, name: str, scale: int = OPENED_SCALE) -> None:
+        """Bring the value back to the whole ring if what it needs after rounding to a scale does not fit."""
+        if self.bits - max(0, self.scale - scale) < wanted:
+            self._lift(name, scale=scale)
 
     # ---- public layers
 
@@ -437,7 +457,7 @@ class _Compiler(Reader):
         if not turns and self.gain != 1.0:
             self._unscale(f"{name} argument")
         if not turns and isinstance(layer, nn.Cos | nn.Sin | nn.GrowingCos) and self.scale > UNROUNDED_SCALE:
-            self._lift(f"{name} argument")  # the factor of turns would be too coarse
+            self._lift(f"{name} argument", scale=FINE_SCALE)  # the factor of turns would be too coarse
         if not turns and periodic:
             self.made.append(ToTurns(name=f"{name} turns"))
             self.scale, self.bits = 62, 64

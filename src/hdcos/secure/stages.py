@@ -143,9 +143,10 @@ def transform(products: Sequence[Share], size: int, outputs: int, projection: Pr
 
 
 def plus_bias(x: Share, bias: Share | None) -> Share:
-    """x with its bias at the same scale, which for images is one number per channel. Local."""
+    """x with its bias, which was shared at its scale or at a lower one; for images one number per channel. Local."""
     if bias is None:
         return x
+    bias = bias.raised(x.scale)
     words = bias.words.reshape(-1, 1, 1) if len(x.shape) == 4 else bias.words
     return Share(x.words + words, x.scale, min(x.bits, bias.bits))
 
@@ -228,6 +229,8 @@ class LiftedDiagonal(Diagonal):
 
     drop: int
     bits: int
+    opened: int
+    """Fraction bits of what is opened."""
 
     def run(self, party: Party, value: Value, parameters: Parameters) -> Rounds[Value]:
         share = as_share(party, value)
@@ -264,6 +267,8 @@ class Lift(Stage):
 
     drop: int
     bits: int
+    opened: int
+    """Fraction bits of what is opened."""
 
     def run(self, party: Party, value: Value, parameters: Parameters) -> Rounds[Value]:
         return (yield from opening.round_lift(party, as_share(party, value), self.drop, self.bits))

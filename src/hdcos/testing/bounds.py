@@ -135,9 +135,9 @@ def _rounding(tensor: Tensor) -> float:
 
 def _opened(stage: stages.Stage) -> float:
     """One unit of what a linear stage opens, in units of the value, which may be a sum over pooled windows."""
-    if isinstance(stage, stages.Product | stages.LiftedDiagonal | stages.Lift) and stage.drop:
-        return 2.0**-OPENED_SCALE
-    return 0.0
+    if isinstance(stage, stages.LiftedDiagonal | stages.Lift) and stage.drop:
+        return 2.0**-stage.opened
+    return 2.0**-OPENED_SCALE if isinstance(stage, stages.Product) and stage.drop else 0.0
 
 
 def _absolute(layer: Layer, parameters: Mapping[str, Array], x: Array) -> Array:
