@@ -282,7 +282,7 @@ class _Done:
 class _Requests:
     """Requests that come to party 0 at these times and to party 1 at the same moment; its batcher has those that came.
 
-    Whoever asks for a batch tells the batcher first of what came since somebody last did.
+    A thread that asks for a batch first tells the batcher what came since the last one.
     """
 
     def __init__(self, times_s: np.ndarray, name: str) -> None:

@@ -47,7 +47,7 @@ TRAINING: Any = {"epochs": 20, "batch_size": 48, "lr": 0.05, "momentum": 0.9, "s
 ROWS, SERVED, DATA = np.random.default_rng(0).uniform(-1, 1, (480, 12)), "served", "rows"
 LABELS = ROWS[:, :3].argmax(axis=1)
 PARTY_EVERY = 4
-"""Of so many kills of machines, one is of the machine that a party is on."""
+"""Every fourth machine that is killed is the one that a party is on."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Killed:
 
 
 Kill = Callable[[Nodes, random.Random, int], Killed]
-"""Kills something, the how manieth time it is; what an operator has to start again is started."""
+"""Kills something, given the number of kills before; what an operator has to start again is started."""
 
 
 @dataclass

@@ -92,7 +92,7 @@ def _gain(what: str, rates: dict[int, float]) -> Line:
 
 
 class _Running:
-    """A cluster whose nodes have so many workers; the model and the data set are there."""
+    """A cluster whose nodes have `workers` each; the model and the data set are there."""
 
     def __init__(self, place: Path, workers: int) -> None:
         self._place, self._workers = place, workers

@@ -76,7 +76,7 @@ def _pieces(rows: int, seed: int) -> Iterator[tuple[Array, Array]]:
 
 
 def _streamed(rows: int, seed: int, times: int) -> Streamed:
-    """Upload so many rows and train on them; both are done several times."""
+    """Upload `rows` and train on them; both are done several times."""
     found = Streamed()
     with tempfile.TemporaryDirectory(prefix="hdcos-streaming-") as place:  # noqa: SIM117
         with cluster_of_nodes(Path(place) / "home", options=("--workers", str(WORKERS))) as nodes:
@@ -105,7 +105,7 @@ def _upload(cluster: Cluster, rows: int, seed: int) -> float:
 
 
 def _epochs(cluster: Cluster, rows: int, shuffle: str, seed: int, epochs: int) -> float:
-    """Rows a second of so many epochs, the median."""
+    """Rows a second, the median of the epochs."""
     options = {"epochs": epochs, "batch_size": BATCH, "lr": 0.1, "seed": seed, "progress": False}
     trained = cluster.fit(nn.models.higgs_mlp(), "rows", shuffle=shuffle, **options)
     return rows / median(epoch.seconds for epoch in trained.history)
