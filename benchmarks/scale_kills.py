@@ -35,7 +35,7 @@ from hdcos.cluster.job import Job
 from hdcos.cluster.transport import ask_again
 from hdcos.errors import HdcosError
 from hdcos.party.checkpoint import Checkpoints
-from hdcos.party.store import state
+from hdcos.party.store import Store, state
 from hdcos.ring import Array, encode
 from hdcos.secure.training.plan import INPUT_SCALE, TARGET_SCALE
 
@@ -160,7 +160,7 @@ def _lines(
     models = {SERVED, *(name for name, _, _ in trained)}
     yield exactly(f"models lost, of {len(models)}", sorted(models - set(kept.models)), [])
     yield exactly("data sets that both parties hold", kept.data, [(DATA, len(ROWS), True)])
-    yield exactly("words of its rows and labels that are others now", _changed(kept.rows), 0)
+    yield exactly("words of its rows and labels that are others now", count_changed(kept.rows), 0)
     jobs = {job for _, job, _ in trained}
     yield exactly(f"jobs lost, of {len(jobs)}", sorted(jobs - set.intersection(*kept.ended)), [])
     yield exactly("executions that the ledgers show twice", kept.reused, [])
@@ -179,18 +179,21 @@ def _read_states(folder: Path, kept: Kept) -> None:
     """What the parties kept on disk: their nodes have ended."""
     for rank, role in enumerate(PARTIES):
         with state(folder / role) as store:
-            kept.reused += store.reused()
             kept.ended.append({job.id for job in store.jobs() if job.state == "done"})
-            for job in store.jobs():
-                checkpoints = Checkpoints.of(store.job_folder(job.id), rank)
-                kept.reserved += len(checkpoints.reserved())
-                kept.reused += checkpoints.reused()
+            reserved, reused = read_ledgers(store, rank)
+            kept.reserved, kept.reused = kept.reserved + reserved, kept.reused + reused
             (dataset,) = store.datasets(DATA)
             share = store.dataset_rows(dataset).take(np.arange(dataset.rows))
             kept.rows = share if rank == 0 else kept.rows + share
 
 
-def _changed(rows: Array) -> int:
+def read_ledgers(store: Store, rank: int) -> tuple[int, list[str]]:
+    """Reservations of material of steps, and what the ledgers of predictions and of steps show twice."""
+    steps = [Checkpoints.of(store.job_folder(job.id), rank) for job in store.jobs()]
+    return sum(len(job.reserved()) for job in steps), store.reused() + [one for job in steps for one in job.reused()]
+
+
+def count_changed(rows: Array) -> int:
     """Words of the joined data set that are not those that were uploaded."""
     expected = np.hstack([encode(ROWS, INPUT_SCALE), encode(np.eye(3)[LABELS], TARGET_SCALE)])
     return int((rows != expected).sum()) if rows.shape == expected.shape else expected.size
