@@ -130,8 +130,8 @@ def _lines(
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "c"
         with cluster_of_nodes(folder, options=("--workers", str(WORKERS), *options), own_options=own) as nodes:
-            with nodes.connect() as cluster:
-                wait_until_ready(cluster)
+            with nodes.connect(PATIENCE_S) as cluster:
+                wait_until_ready(cluster, PATIENCE_S)
                 starts, _ = _await_full_strength(nodes, [0, 0])
                 cluster.share(MODEL, SERVED)
                 cluster.upload(ROWS, LABELS, name=DATA, outputs=3)
@@ -149,7 +149,7 @@ def _lines(
                 answers = [client.result() for client in clients]
                 trained = training.result()
             kept = Kept()
-            with nodes.connect() as cluster:
+            with nodes.connect(PATIENCE_S) as cluster:
                 wait_until_ready(cluster, PATIENCE_S)  # one that cannot be loaded any more is not
                 kept.models = [model["name"] for model in cluster.models() if model["ready"]]
                 kept.data = [(item["name"], item["rows"], item["complete"]) for item in cluster.datasets()]
