@@ -68,6 +68,17 @@ class RayCluster:
                 os.kill(pid, signal.SIGKILL)
         return len(hosted[victim])
 
+    def kill_head(self) -> None:
+        """Kill all processes of the machine that the party is on; the party itself is not among them."""
+        _kill(self._machines[0])
+
+    def restart(self) -> None:
+        """What an operator does when the head was lost: Ray's other machines belong to nothing, and begin again too."""
+        for machine in self._machines.values():
+            _kill(machine)
+        for index in range(3):
+            self._start(index)
+
     def _host(self, index: int) -> str:
         return f"127.0.{self._number}.{index + 1}"
 

@@ -53,7 +53,7 @@ def machine() -> str:
 
 
 def commit() -> str:
-    """The commit measured; "+" if the working tree differs from it."""
+    """The commit measured; "+" if the working tree differs from it. benchmarks/history.py looks whether it is kept."""
     head = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)
     changes = ["git", "status", "--porcelain", "--", "src", "cpp", "benchmarks", ":!benchmarks/results"]
     dirty = subprocess.run(changes, capture_output=True, text=True, check=True)

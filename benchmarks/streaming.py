@@ -1,6 +1,11 @@
 """Data sets larger than memory: rows that are generated, uploaded over HTTPS and trained on, ten times as many for no
 more memory and at the same speed.
 
+Parties have two workers. Memory is that of the process that had most, of all workers of both parties. Speeds of the two
+sizes are compared in both directions: if the smaller one is much slower, something else slowed it down, and the larger
+one might be slow unseen. So what comes first in a cluster, other rows and an epoch on them, is not counted, and the
+smaller size is measured several times: its median counts.
+
 HDCOS_STREAMED names other numbers of rows than 10^6 and 10^7, two of them: HDCOS_STREAMED=100000,1000000.
 """
 
@@ -10,44 +15,56 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 
 from benchmarks.nodes import Nodes, cluster_of_nodes, wait_until_ready
 from benchmarks.record import Line, at_least, at_most
 from hdcos import nn
+from hdcos.cluster.cluster import Cluster
+from hdcos.errors import HdcosError, PeerLost
 from hdcos.ring import Array
 
 SIZES = tuple(int(text) for text in os.environ.get("HDCOS_STREAMED", "1000000,10000000").split(","))
 FEATURES, PIECE, BATCH = 28, 50_000, 2048
-MOST_MB, MOST_GROWTH, LEAST_SPEED = 1000, 1.1, 0.9
+MOST_MB, MOST_GROWTH, LEAST_SPEED, MOST_SPEED = 1000, 1.1, 0.9, 1.11
+WORKERS, STRONG_S = 2, 120.0
+"""Of a party, and how long they may take until all work."""
+WARM_UP, TIMES = 100_000, 3
+"""Rows that are uploaded and trained on first, and how often the smaller size is measured."""
 
 
 @dataclass
 class Streamed:
-    """What some rows took: the highest memory of a party in each phase, and rows a second."""
+    """What some rows took: the highest memory of a worker in each phase, and rows a second."""
 
     peaks_mb: dict[str, float] = field(default_factory=dict)
     speeds: dict[str, float] = field(default_factory=dict)
+    steps: int = 0
+    """That the further worker took part in, the least of a party's."""
 
 
 def streaming(seed: int) -> Iterator[Line]:
     """As many rows as the first size, then as the second, each in a cluster of its own."""
-    few, many = (_streamed(rows, seed) for rows in SIZES)
+    few, many = _streamed(SIZES[0], seed, TIMES), _streamed(SIZES[1], seed, 1)
     sizes = f"{SIZES[1]:.0e} rows of {FEATURES} features"
     for phase, what in (
         ("upload", "uploaded"),
         ("blocks", "trained on, shuffled by blocks"),
         ("rows", "trained on, shuffled as one"),
     ):
-        yield at_most(f"{sizes} {what}: most memory of a party, MB", round(many.peaks_mb[phase]), MOST_MB)
+        yield at_most(f"{sizes} {what}: most memory of a worker, MB", round(many.peaks_mb[phase]), MOST_MB)
         growth = many.peaks_mb[phase] / few.peaks_mb[phase]
         yield at_most(f"{sizes} {what}: memory over that of {SIZES[0]:.0e} rows", round(growth, 3), MOST_GROWTH)
         speed = many.speeds[phase] / few.speeds[phase]
         shown = f"{few.speeds[phase]:.0f} and {many.speeds[phase]:.0f} rows a second"
-        yield at_least(f"{sizes} {what}: speed over that of {SIZES[0]:.0e} ({shown})", round(speed, 3), LEAST_SPEED)
+        name, flat = f"{sizes} {what}: speed over that of {SIZES[0]:.0e} ({shown})", LEAST_SPEED <= speed <= MOST_SPEED
+        yield Line(name, round(speed, 3), f"{LEAST_SPEED} to {MOST_SPEED}", flat)
+    yield at_least(f"{sizes}: steps that the second worker of a party took part in", many.steps, SIZES[1] // BATCH)
 
 
 def _pieces(rows: int, seed: int) -> Iterator[tuple[Array, Array]]:
@@ -58,38 +75,63 @@ def _pieces(rows: int, seed: int) -> Iterator[tuple[Array, Array]]:
         yield x, (x[:, :4].sum(1) > 0).astype(np.int64)
 
 
-def _streamed(rows: int, seed: int) -> Streamed:
+def _streamed(rows: int, seed: int, times: int) -> Streamed:
+    """Upload `rows` and train on them; both are done several times."""
     found = Streamed()
     with tempfile.TemporaryDirectory(prefix="hdcos-streaming-") as place:  # noqa: SIM117
-        with cluster_of_nodes(Path(place) / "home") as nodes, nodes.connect(120) as cluster:
-            wait_until_ready(cluster)
-            _forget_peaks(nodes)
-            started = time.perf_counter()
-            cluster.upload(_pieces(rows, seed), name="rows")
-            found.speeds["upload"], found.peaks_mb["upload"] = rows / (time.perf_counter() - started), _peak_mb(nodes)
-            for shuffle in ("blocks", "rows"):
-                _forget_peaks(nodes)
-                options = {"epochs": 1, "batch_size": BATCH, "lr": 0.1, "seed": seed, "progress": False}
-                trained = cluster.fit(nn.models.higgs_mlp(), "rows", shuffle=shuffle, **options)
-                found.speeds[shuffle] = rows / trained.history[-1].seconds
-                found.peaks_mb[shuffle] = _peak_mb(nodes)
+        with cluster_of_nodes(Path(place) / "home", options=("--workers", str(WORKERS))) as nodes:
+            with nodes.connect(120) as cluster:
+                wait_until_ready(cluster)
+                processes = _at_full_strength(nodes)
+                _upload(cluster, WARM_UP, seed)
+                _epochs(cluster, WARM_UP, "blocks", seed, 1)
+                _forget_peaks(processes)
+                found.speeds["upload"] = median(_upload(cluster, rows, seed) for _ in range(times))
+                found.peaks_mb["upload"] = _peak_mb(processes)
+                for shuffle in ("blocks", "rows"):
+                    _forget_peaks(processes)
+                    found.speeds[shuffle] = _epochs(cluster, rows, shuffle, seed, times)
+                    found.peaks_mb[shuffle] = _peak_mb(processes)
+                found.steps = min(sum(worker["steps"] for worker in nodes.workers(rank)) for rank in (0, 1))
     print(f"{rows} rows: {found}", flush=True)
     return found
 
 
-def _parties(nodes: Nodes) -> list[Path]:
-    return [Path("/proc") / str(nodes.processes[role].pid) for role in ("party0", "party1")]
+def _upload(cluster: Cluster, rows: int, seed: int) -> float:
+    """Rows a second."""
+    started = time.perf_counter()
+    cluster.upload(_pieces(rows, seed), name="rows")
+    return rows / (time.perf_counter() - started)
 
 
-def _forget_peaks(nodes: Nodes) -> None:
-    for process in _parties(nodes):
+def _epochs(cluster: Cluster, rows: int, shuffle: str, seed: int, epochs: int) -> float:
+    """Rows a second, the median of the epochs."""
+    options = {"epochs": epochs, "batch_size": BATCH, "lr": 0.1, "seed": seed, "progress": False}
+    trained = cluster.fit(nn.models.higgs_mlp(), "rows", shuffle=shuffle, **options)
+    return rows / median(epoch.seconds for epoch in trained.history)
+
+
+def _at_full_strength(nodes: Nodes) -> list[Path]:
+    """The processes of all workers of both parties, when all of them work."""
+    limit = time.monotonic() + STRONG_S
+    while time.monotonic() < limit:
+        with suppress(HdcosError):
+            if nodes.starts(WORKERS - 1):
+                pids = [[nodes.processes[role].pid, *nodes.worker_pids(role)] for role in ("party0", "party1")]
+                return [Path("/proc") / str(pid) for party in pids for pid in party]
+        time.sleep(0.2)
+    raise PeerLost(f"not all workers work after {STRONG_S:g} s")
+
+
+def _forget_peaks(processes: list[Path]) -> None:
+    for process in processes:
         (process / "clear_refs").write_text("5")
 
 
-def _peak_mb(nodes: Nodes) -> float:
-    """The most that a party had in memory, mapped files included."""
+def _peak_mb(processes: list[Path]) -> float:
+    """The most that a worker had in memory, mapped files included."""
     peaks = []
-    for process in _parties(nodes):
+    for process in processes:
         lines = (process / "status").read_text().splitlines()
         peaks.append(next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024 / 1e6)
     return max(peaks)

@@ -1,6 +1,7 @@
 """Every figure in the documents: rendered from results and the planner into marked blocks, or compared with them.
 
-`python -m benchmarks.tables` writes the blocks and the plot, `--check` exits 1 if one differs from the results.
+`python -m benchmarks.tables` writes the blocks and the plot, `--check` exits 1 if one differs from the results, or if
+results were recorded at a commit that the history does not have.
 The README has a choice of a few rows; docs/benchmarks.md has all of them.
 """
 
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import plot
+from benchmarks.history import MARK, lost_commits
 from benchmarks.record import RESULTS
 from hdcos import data, nn
 from hdcos.cli.networks import DENSE, KERNEL, network_cost
@@ -228,6 +230,8 @@ def proof(suite: str, part: str = "", without: str = "") -> str:
     rows.append("")
     machines = "; ".join(dict.fromkeys(record["machine"] for record in records))
     rows.append(f"Measured on {machines}, by `make prove SUITE={suite}{' ' + part if part else ''}`.")
+    if marked := sum(record["commit"].endswith(MARK) for record in records):
+        rows[-1] += f" The history no longer has the commit that {marked} of the lines were measured at."
     return "\n".join(rows)
 
 
@@ -353,6 +357,11 @@ def main() -> None:
                 path.write_text(after)
     if stale and "--check" in sys.argv:
         sys.exit(f"tables differ from benchmarks/results in {', '.join(stale)}: run `python -m benchmarks.tables`")
+    if "--check" in sys.argv and (lost := lost_commits()):
+        sys.exit(
+            f"benchmarks/results has lines measured at {', '.join(lost)}, which the history does not have: "
+            f"measure them again, or put {MARK} behind the commit"
+        )
 
 
 if __name__ == "__main__":
