@@ -158,7 +158,7 @@ def node(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("call", "wanted", "heads"),
+    ("call", "ids", "heads"),
     [
         (("token", "list"), [f"{number + 1:064x}" for number in range(2)], 2),  # init let one in
         (("approve", "list"), [f"{number:032x}" for number in range(2)], 1),
@@ -166,13 +166,13 @@ def node(tmp_path_factory):
         (("workers", "2"), ["workers;"], 0),
     ],
 )
-def test_what_operators_list_fits_a_terminal_and_a_pipe(node, call, wanted, heads) -> None:
+def test_what_operators_list_fits_a_terminal_and_a_pipe(node, call, ids, heads) -> None:
     lines = on_a_terminal(*call, "--node", str(node))
     assert max(map(len, lines)) <= 80
     assert not any("…" in line for line in lines)
     whole = CliRunner().invoke(main, [*call, "--node", str(node)]).output.splitlines()
-    shown = [line for line in whole if any(word in line.split() for word in wanted)]
-    assert len(shown) == len(wanted) == len(whole) - heads
+    shown = [line for line in whole if any(word in line.split() for word in ids)]
+    assert len(shown) == len(ids) == len(whole) - heads
 
 
 def test_what_the_doctor_finds_fits_a_terminal_and_a_pipe(node) -> None:
