@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import os
 import pickle
 import random
@@ -23,6 +24,8 @@ from click.testing import CliRunner
 
 from hdcos import nn
 from hdcos.cli import main
+from hdcos.join.files import read_ids
+from hdcos.join.rows import JoinedRows
 from hdcos.link import Identity
 
 USAGE = 2
@@ -165,7 +168,7 @@ class Workshop:
 def mistakes(folder: Path, group: str = "") -> list[Mistake]:
     """All mistakes, or those of one group; their files are written into a folder."""
     shop = Workshop(folder)
-    functions = (_models, _tables, _columns, _configurations, _clusters, _secrets, _nodes, _outputs, _values)
+    functions = (_models, _tables, _columns, _options, _configurations, _clusters, _secrets, _nodes, _outputs, _values)
     return [mistake for function in functions if group in function.__name__ for mistake in function(shop)]
 
 
@@ -208,6 +211,88 @@ def _columns(shop: Workshop) -> Iterator[Mistake]:
     yield Mistake(("prepare", rows, "--columns", declared, "--output", "/nowhere/made.json"), 1, "/nowhere/made.json")
     yield Mistake(("prepare", rows, "--columns", declared, "--with", "w", "--owners", "1", *shop.reach), USAGE)
     yield Mistake(("prepare", rows, "--columns", declared, "--owners", "2", *shop.reach), USAGE)
+
+
+def _options(shop: Workshop) -> Iterator[Mistake]:
+    """Files that options name, beside arguments that are good."""
+    rows, model = str(shop.folder / "rows.csv"), str(shop.folder / "model.safetensors")
+    share, upload = ("share-model", model, "--name", "m", *shop.reach), ("upload", rows, "--name", "d", *shop.reach)
+    for name in ("rows.csv", "rows.csv.gz", "rows.npy", "rows.npz", "rows.parquet", "rows.idx"):
+        yield from _file_argument(shop, name, *share, "--calibrate", "{}")
+        for path in shop.truncated(name) if name != "rows.csv" else ():
+            yield Mistake((*share, "--calibrate", str(path)), 1, path.name)
+    yield Mistake((*share, "--calibrate", rows), 1, "rows.csv")  # four columns for a network that takes three
+    yield Mistake((*share, "--calibrate", rows, "--label", "z"), 1, "rows.csv")
+    yield Mistake((*share, "--calibrate", str(shop.folder / "words.parquet")), 1, "words.parquet")
+    yield Mistake((*share, "--calibrate", str(shop.folder / "rows.npz"), "--features", "z"), 1, "rows.npz")
+    yield from _file_argument(shop, "columns.toml", *upload, "--columns", "{}")
+    for text, names in (
+        ("[columns]\n", "columns"),
+        ('[columns]\na = "numeric"\n', "'b'"),
+        ('[columns]\na = "number"\n', "number"),
+        ("[columns]\na = 3\n", "columns"),
+        ("columns = 3\n", "columns"),
+    ):
+        path = shop.place("columns.toml")
+        path.write_text(text)
+        yield Mistake((*upload, "--columns", str(path)), 1, names)
+    columns = ("--columns", str(shop.folder / "columns.toml"))
+    yield Mistake((*upload, *columns, "--label", "y"), USAGE, "--label")
+    for target, code in ((shop.place("folder"), USAGE), (shop.place("none") / "p.json", 1)):
+        if code == USAGE:
+            target.mkdir()
+        yield Mistake((*upload, *columns, "--preparation", str(target)), code, target.name)
+    yield from _file_argument(shop, "p.json", "suggest", rows, "--preparation", "{}")
+    yield Mistake(("suggest", rows, "--label", "y", "--preparation", rows), USAGE, "--preparation")
+    yield from _file_argument(shop, "joined.json", *upload, "--join", "{}")
+    for path, names in _damaged_joins(shop):
+        yield Mistake((*upload, "--join", str(path)), 1, names)
+    yield from _pictures(shop, ("evaluate", model, rows, "--label", "y", "--plot"))
+
+
+def _damaged_joins(shop: Workshop) -> Iterator[tuple[Path, str]]:
+    """What `hdcos join` makes, cut, changed, or of another table; and what must be named of each."""
+    ids = read_ids(shop.folder / "rows.csv", ("a",), False, drop_empty=True, first=True)
+    record = json.loads(JoinedRows.of(ids, "ab" * 16, np.arange(3)).encode())
+    changes: dict[str, tuple[dict[str, object], str]] = {
+        "format": ({"format": "hdcos joined rows 9"}, "changed.json"),
+        "fewer": ({"rows": 2}, "join again"),
+        "none": ({"rows": 0, "take": []}, "join again"),
+        "beyond": ({"take": [0, 1, 4]}, "join again"),
+        "twice": ({"take": [0, 1, 1]}, "join again"),
+        "before": ({"take": [0, 1, -1]}, "join again"),
+        "texts": ({"take": ["a", "b", "c"]}, "join again"),
+        "nested": ({"take": [[0], [1, 2]]}, "join again"),
+        "huge": ({"take": [0, 1, 10**30]}, "join again"),
+        "id": ({"join": "../x"}, "join again"),
+        "columns": ({"columns": [1]}, "join again"),
+        "other": ({"ids": "0" * 64}, "rows.csv"),
+        "unknown": ({"columns": ["z"]}, "'z'"),
+    }
+    for change, names in changes.values():
+        path = shop.place("changed.json")
+        path.write_text(json.dumps(record | change))
+        yield path, names
+    for key in record:
+        path = shop.place("changed.json")
+        path.write_text(json.dumps({name: value for name, value in record.items() if name != key}))
+        yield path, path.name
+
+
+def _pictures(shop: Workshop, call: tuple[str, ...]) -> Iterator[Mistake]:
+    """Pictures where none can be written."""
+    for target, names in (("loop.png", "loop.png"), ("/dev/full", "is full"), ("/nowhere/far.png", "loop.png")):
+        path = shop.place("loop.png")
+        _link(path, target)
+        yield Mistake((*call, str(path)), 1, names)
+    for path, code in (
+        (shop.place("none") / "picture.png", 1),
+        (shop.folder / "rows.csv" / "picture.png", 1),
+        (shop.place("picture.txt"), 1),
+        (shop.place("picture"), 1),
+        (shop.home, USAGE),
+    ):
+        yield Mistake((*call, str(path)), code, path.name)
 
 
 DATA = ("rows.csv", "rows.csv.gz", "rows.npy", "rows.npz", "packed.npz", "rows.parquet", "rows.idx")

@@ -10,7 +10,18 @@ from click.testing import CliRunner
 from cli.mistakes import environment, mistakes, verdict
 from hdcos.cli.main import PLACES, main
 
-GROUPS = ("models", "tables", "columns", "configurations", "clusters", "secrets", "nodes", "outputs", "values")
+GROUPS = (
+    "models",
+    "tables",
+    "columns",
+    "options",
+    "configurations",
+    "clusters",
+    "secrets",
+    "nodes",
+    "outputs",
+    "values",
+)
 
 
 @pytest.mark.parametrize("group", GROUPS)

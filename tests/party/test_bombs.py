@@ -13,13 +13,13 @@ import pytest
 import hdcos
 from hdcos import nn
 from hdcos.api.tokens import fingerprint, new_secret
-from hdcos.cli.doctor import examine_from_node
+from hdcos.cli.doctor import examine_as_client, examine_from_node
 from hdcos.errors import PolicyRefused
 from hdcos.link.cluster_file import ClusterFile
 from hdcos.party.database import STATE
 from hdcos.party.store import Failure, Store
 from nn.test_limits import BOMBS
-from party.conftest import Raw, command, connected, make_home, running, running_all
+from party.conftest import Raw, command, connected, make_home, running, running_all, secret
 
 MODEL = nn.models.mlp([6, 8, 3])
 ROWS = np.random.default_rng(0).uniform(-1, 1, (10, 6))
@@ -108,6 +108,8 @@ def test_each_party_answers_a_model_so_often_and_says_so(client, tight) -> None:
         assert (shown(client, "asked")["queries"], shown(client, "asked")["queries_allowed"]) == (QUOTA, QUOTA)
         code, output = command("quota", "--node", tight / "party1")
         assert (code, f"{QUOTA} of {QUOTA} rows" in output) == (0, True)
+        found = {item.what: item.text for item in examine_as_client(tight / "cluster.toml", secret(tight))}
+        assert f"all {QUOTA} rows are answered: see `hdcos quota asked` at party1" in found["asked at party1"]
         code, output = command("quota", "asked", "--reset", "--node", tight / "party0")
         assert code == 0
         with pytest.raises(PolicyRefused, match=r"party 1: .* are used up"):  # which counts for itself
@@ -201,6 +203,8 @@ def test_models_that_cannot_be_loaded_are_remembered_through_restarts_and_shown(
             bad = {finding.what: finding.text for finding in found if not finding.ok}
             assert set(bad) == {"large at party0", "large at party1"}
             assert "hdcos retry large" in bad["large at party0"]
+            found = list(examine_as_client(folder / "cluster.toml", secret(folder)))
+            assert {finding.what: finding.text for finding in found if not finding.ok} == bad
             for role in PARTIES:
                 found = list(examine_from_node(folder / "cluster.toml", folder / role))
                 assert f"large at {role}" in {finding.what for finding in found if not finding.ok}

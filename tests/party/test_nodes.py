@@ -253,4 +253,5 @@ def test_the_doctor_reports_a_model_that_waits_for_its_other_share(home, raw) ->
     for code, output in seen:
         assert code == 1
         assert "BAD  model lonely: it waits for its other share, which party1 lacks" in output
+        assert "rows are answered" not in output
     raw(0, "DELETE", "/v2/models/lonely")

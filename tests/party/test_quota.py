@@ -7,8 +7,9 @@ import sqlite3
 import pytest
 
 from hdcos import nn
+from hdcos.api.quota import allowed_queries
 from hdcos.errors import DataMissing, InputError, PolicyRefused
-from hdcos.party.budget import BLOCK, Quota, allowed_queries
+from hdcos.party.budget import BLOCK, Quota
 from hdcos.party.config import Config
 from hdcos.party.store import Store
 from hdcos.secure import compile_network

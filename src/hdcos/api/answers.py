@@ -72,9 +72,10 @@ class ModelStatus(ModelState):
 
 
 class Models(TypedDict):
-    """All models."""
+    """All models, and how many rows of each are answered in all: 0 for what its network allows."""
 
     models: list[ModelState]
+    queries_per_model: int
 
 
 class TensorShape(TypedDict):

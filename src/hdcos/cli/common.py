@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,11 +18,14 @@ from hdcos.files import read_text
 from hdcos.protocol.sign import WAYS
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import RenderableType
+    from rich.table import Column, Table
 
 INTERRUPTED = 130
 HINT = "hdcos.if_interrupted"
 LONGEST_LINE = 10_000
+LEAST_TEXT = 8
+"""Columns of a terminal that a text is folded to at least."""
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 NEW_FILE = click.Path(dir_okay=False, path_type=Path)
@@ -66,30 +71,56 @@ def check_output(path: Path) -> None:
         raise InputError(f"{path} cannot be written: {path.parent} is not a folder in which files can be made")
 
 
-# ---- tables: they fit a terminal of 80 columns, and in a pipe every record is one whole line
+# ---- tables and texts: they fit a terminal of 80 columns, and in a pipe every record is one whole line
+
+
+def say(text: str, indent: str = "") -> None:
+    """Print a line: wrapped between words on a terminal, whole elsewhere."""
+    if sys.stdout.isatty():
+        width = shutil.get_terminal_size().columns
+        text = textwrap.fill(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    click.echo(text)
 
 
 def new_table(*headings: str, title: str = "", texts: int = 1) -> Table:
-    """A table without borders, of which the first columns are texts and the others numbers; no cell is ever cut."""
+    """A table without borders, of which the first columns are texts, which are folded where a terminal is narrow, and
+    the others numbers, which are not; no cell is ever cut."""
     from rich.table import Table  # a node that is started prints none
 
     table = Table(title=title or None, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for number, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if number < texts else "right", overflow="fold")
+        text = number < texts
+        table.add_column(heading, justify="left" if text else "right", overflow="fold", no_wrap=not text)
     return table
 
 
 def show(table: Table) -> None:
     """Print a table: folded to the width of a terminal, as wide as it is elsewhere."""
     from rich.console import Console
-    from rich.measure import Measurement
 
     console = Console(file=sys.stdout, highlight=False)
-    if not console.is_terminal:
-        options = console.options.update(max_width=LONGEST_LINE)
-        whole = Measurement.get(console, options, table).maximum
-        console = Console(file=sys.stdout, highlight=False, width=max(80, whole))
-    console.print(table)
+    width = max(80, _width(table)) if not console.is_terminal else max(console.width, _width(table, LEAST_TEXT))
+    Console(file=sys.stdout, highlight=False, width=width).print(table)
+
+
+def fits(table: Table) -> bool:
+    """Whether a terminal is wide enough for a table; elsewhere any is."""
+    return not sys.stdout.isatty() or _width(table, LEAST_TEXT) <= shutil.get_terminal_size().columns
+
+
+def _width(table: Table, text: int = LONGEST_LINE) -> int:
+    """The columns that a table needs, if texts are folded to this many."""
+    from rich.console import Console
+    from rich.measure import Measurement
+
+    console = Console(file=sys.stdout, width=LONGEST_LINE)
+    cells = [max(Measurement.get(console, console.options, cell).maximum for cell in _cells(c)) for c in table.columns]
+    widths = (size if column.no_wrap else min(size, text) for column, size in zip(table.columns, cells, strict=True))
+    return sum(widths) + len(cells)
+
+
+def _cells(column: Column) -> list[RenderableType]:
+    return [column.header, *column.cells]
 
 
 def describe_kernels() -> str:

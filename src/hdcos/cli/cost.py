@@ -22,7 +22,7 @@ from rich.progress import track
 
 from hdcos import nn
 from hdcos.api.cost import PhaseCost
-from hdcos.cli.common import compare_option, json_option, new_table, show
+from hdcos.cli.common import compare_option, json_option, new_table, say, show
 from hdcos.cli.networks import KERNEL, row_bytes, show_networks
 from hdcos.cluster.cluster import Cluster
 from hdcos.cluster.local import local
@@ -283,12 +283,12 @@ def show_model_cost(
     if seen is not None:
         _print_measured(seen)
     for each in series:
-        click.echo(f"Series of {each}.")
+        say(f"Series of {each}.")
     show_sources(f"Material of {batch} row{'s' if batch > 1 else ''}", sources)
     if measured and len(sources) > 1:
         made = measure_model(model, batch, network, dealer=False).offline
         several = inference_sources(model, REPEATS * batch, network)[1].bytes // REPEATS
-        click.echo(
+        say(
             f"Made by the two parties for {REPEATS} batches at once: {made.bytes_sent:,} bytes a batch, "
             f"{several:,} planned, and {made.seconds * 1e3:.2f} ms."
         )

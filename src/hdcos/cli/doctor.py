@@ -23,7 +23,7 @@ import click
 
 from hdcos._version import __version__
 from hdcos.api.tokens import token
-from hdcos.cli.common import FILE, FOLDER, describe_kernels, json_option, read_secret, token_option
+from hdcos.cli.common import FILE, FOLDER, describe_kernels, json_option, read_secret, say, token_option
 from hdcos.cluster.https import Party
 from hdcos.errors import HdcosError
 from hdcos.link import Certificate, Hello, Identity, connect, handshake
@@ -80,7 +80,7 @@ def doctor(path: Path, folder: Path | None, token_file: Path | None, as_json: bo
         click.echo(json.dumps([asdict(finding) for finding in findings]))
     else:
         for finding in findings:
-            click.echo(f"{'ok  ' if finding.ok else 'BAD '} {finding.what}: {finding.text}")
+            say(f"{'ok  ' if finding.ok else 'BAD '} {finding.what}: {finding.text}", indent=" " * 5)
     if not all(finding.ok for finding in findings):
         sys.exit(1)
 
@@ -156,8 +156,7 @@ def _reach_node(
         return
     yield _skew(node.role, said, asked)
     if node.role in PARTIES:
-        # Of a model that was given up the reason is told instead.
-        held[node.role] = {model["name"]: None if model["error"] else bool(model["ready"]) for model in said["models"]}
+        held[node.role] = _held(said["models"])
         yield _disk(node.role, int(said["storage"]["free_bytes"]))
         available = ", ".join(f"{model['name']}: material for {model['stock']} rows" for model in said["models"])
         yield _ready(node.role, said, available or "no model is shared yet")
@@ -200,7 +199,9 @@ def _known_models(party: Party, role: str) -> Generator[Finding, None, Held]:
         return {}
     models: list[dict[str, Any]] = said["models"]
     yield Finding(f"your secret at {role}", True, f"it is known; {len(models)} models are held there")
-    return {str(model["name"]): bool(model["ready"]) for model in models}
+    for model in models:
+        yield from _model(role, model)
+    return _held(models)
 
 
 def _https(node: NodeCard) -> Finding:
@@ -274,9 +275,14 @@ def _model(role: str, model: dict[str, Any]) -> Iterator[Finding]:
     if model.get("error"):
         text = f"it is not loaded: {model['error']}. Share it again, or run `hdcos retry {model['name']}` at {role}"
         yield Finding(f"{model['name']} at {role}", False, text)
-    elif model.get("queries", 0) >= model.get("queries_allowed", 1):
+    elif 0 < model.get("queries_allowed", 0) <= model.get("queries", 0):  # none is stated before it is loaded
         text = f"all {model['queries_allowed']} rows are answered: see `hdcos quota {model['name']}` at {role}"
         yield Finding(f"{model['name']} at {role}", False, text)
+
+
+def _held(models: list[dict[str, Any]]) -> Held:
+    """The models that a party tells of; of one that was given up the reason is told instead."""
+    return {str(model["name"]): None if model.get("error") else bool(model["ready"]) for model in models}
 
 
 def _waiting_models(held: Mapping[str, Held]) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
@@ -25,7 +25,11 @@ from hdcos.cli.rows import Preparations, check_class_names, class_names_option, 
 from hdcos.data.records import Records, read_records
 from hdcos.errors import InputError
 from hdcos.evaluation import ClassScores, NumberScores
+from hdcos.files import full_disk_named
 from hdcos.ring import Array
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 Predicts = Callable[[Any], Array]
 
@@ -89,7 +93,8 @@ def evaluate(
     if plot is not None:
         from hdcos.evaluation.plot import draw
 
-        draw(scores, plot, f"{model} on {file.name}, {scores.rows:,} rows", names or _numbers(max(2, outputs)))
+        with full_disk_named(plot):
+            draw(scores, plot, f"{model} on {file.name}, {scores.rows:,} rows", names or _numbers(max(2, outputs)))
     if as_json:
         click.echo(json.dumps({"model": model, "file": str(file), "classes": names, **scores.report()}))
         return
@@ -155,7 +160,17 @@ def _show_classes(scores: ClassScores, names: Sequence[str]) -> None:
     matrix = common.new_table("true \\ guessed", *names)
     for name, counts in zip(names, scores.confusion, strict=True):
         matrix.add_row(name, *(f"{count:,}" for count in counts))
-    common.show(matrix)
+    common.show(matrix if common.fits(matrix) else _list_guesses(scores, names))
+
+
+def _list_guesses(scores: ClassScores, names: Sequence[str]) -> Table:
+    """The same as a matrix of more classes than a terminal has room for, without what never happened."""
+    table = common.new_table("true", "guessed", "rows", texts=2)
+    for name, counts in zip(names, scores.confusion, strict=True):
+        for guessed, count in zip(names, counts, strict=True):
+            if count:
+                table.add_row(name, guessed, f"{count:,}")
+    return table
 
 
 def _show_numbers(scores: NumberScores) -> None:

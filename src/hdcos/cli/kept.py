@@ -33,13 +33,13 @@ def datasets(reach: Reach, name: str | None, allow: tuple[str, ...], as_json: bo
     if as_json:
         click.echo(json.dumps(found))
         return
-    table = common.new_table("name", "version", "owner", "rows", "columns", "labels", "allowed", "expires", texts=1)
+    table = common.new_table("name", "owner", "allowed", "version", "rows", "columns", "labels", "expires", texts=3)
     for item in found:
         rows = f"{item['rows']:,}" if item["complete"] else "incomplete"
         labels = "yes" if item["outputs"] else "no"
         allowed = ", ".join(item["allowed"]) or "-"
-        known = (item["name"], str(item["number"]), item["owner"], rows, str(item["features"]), labels, allowed)
-        table.add_row(*known, day(item["expires"]))
+        sizes = (str(item["number"]), rows, str(item["features"]), labels)
+        table.add_row(item["name"], item["owner"], allowed, *sizes, day(item["expires"]))
     common.show(table)
 
 

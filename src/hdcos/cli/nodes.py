@@ -15,7 +15,7 @@ import click
 
 from hdcos.api.tokens import ROLES, check_fingerprint, fingerprint, new_secret, token, token_hash
 from hdcos.checks import check_name
-from hdcos.cli.common import FILE, FOLDER, INTERRUPTED, read_secret
+from hdcos.cli.common import FILE, FOLDER, INTERRUPTED, new_table, read_secret, show
 from hdcos.cli.renew import renew
 from hdcos.errors import DataMissing, InputError
 from hdcos.files import new_file, read_text
@@ -282,8 +282,10 @@ def token_list(folder: Path) -> None:
     """Clients of a party."""
     with _store(folder) as store:
         clients = store.clients()
+    table = new_table("client", "roles", "fingerprint", texts=3)
     for name, hashed, roles in clients:
-        click.echo(f"{name:<20} {hashed[:12]} {', '.join(roles)}")
+        table.add_row(name, ", ".join(roles), hashed)
+    show(table)
 
 
 @tokens.command("revoke", short_help="Shut a client out.")
@@ -313,8 +315,11 @@ def approve(reveal: str, folder: Path, refuse: bool) -> None:
     """Let a model be revealed, as far as this party is concerned. `hdcos approve list` shows who asks."""
     with _store(folder) as store:
         if reveal == "list":
+            table = new_table("reveal", "state", "client", "model", texts=4)
+            table.columns[0].no_wrap = table.columns[1].no_wrap = True
             for item in store.reveals():
-                click.echo(f"{item.id}  {item.state:<9} {item.owner} asks for {item.model}")
+                table.add_row(item.id, item.state, item.owner, item.model)
+            show(table)
             return
         store.decide_reveal(reveal, "refused" if refuse else "approved")
         _note(store, "refuse to reveal" if refuse else "approve to reveal", store.reveal(reveal).model, reveal)
@@ -337,9 +342,11 @@ def quota(model: str | None, folder: Path, reset: bool) -> None:
             click.echo(f"{model}: {answered} rows were answered and are forgotten; the other party counts for itself")
             return
         counted = store.all_queries()
+    table = new_table("model", "answered")
     for name, (answered, allowed) in counted.items():
         if model in (None, name):
-            click.echo(f"{name:<20} {answered} of {allowed} rows")
+            table.add_row(name, f"{answered} of {allowed} rows")
+    show(table)
 
 
 @click.command(short_help="Change the number of workers.")

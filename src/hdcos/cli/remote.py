@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -73,11 +72,9 @@ def share_model(
     model = nn.load(file)
     rows = None
     if calibrate is not None:
-        rows = read_table(calibrate, label, features).x
-        if math.prod(rows.shape[1:]) != math.prod(model.input_shape):
-            taken = math.prod(model.input_shape)
-            raise InputError(f"{calibrate} has {math.prod(rows.shape[1:])} features, the network takes {taken}")
-        rows = rows.reshape(len(rows), *model.input_shape)
+        table = read_table(calibrate, label, features)
+        with common.about(calibrate):
+            rows = model.rows(table)
     with reach() as cluster:
         private = cluster.share(model, name, rows, compare=compare)
     if private.calibration is not None and not sys.stderr.isatty():
@@ -232,4 +229,4 @@ def jobs(reach: Reach, job: str | None, cancel: bool, as_json: bool) -> None:
     common.show(table)
     for item in found:
         if item["error"]:
-            click.echo(f"{item['id']}: {item['error']}")
+            common.say(f"{item['id']}: {item['error']}")

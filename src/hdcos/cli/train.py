@@ -394,12 +394,12 @@ def _show(private: Any, saved: str | None, name: str | None, as_json: bool) -> N
         table.add_row(str(epoch.number), f"{epoch.seconds:.1f}", loss, accuracy)
     common.show(table)
     if private.best_epoch is not None:
-        click.echo(f"the model is that of epoch {private.best_epoch}, which did best on your {watched}")
-    click.echo(
+        common.say(f"the model is that of epoch {private.best_epoch}, which did best on your {watched}")
+    common.say(
         f"{online.rounds:,} rounds, {online.bytes_sent[0] / 1e6:,.1f} MB each way between the parties, "
         f"{sum(offline.bytes_sent) / 1e6:,.1f} MB of material"
     )
     if saved:
-        click.echo(f"the trained model was revealed to you and saved as {saved}")
+        common.say(f"the trained model was revealed to you and saved as {saved}")
     if name:
-        click.echo(f"the parties keep the trained model as {name}")
+        common.say(f"the parties keep the trained model as {name}")

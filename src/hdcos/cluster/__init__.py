@@ -8,6 +8,7 @@ pieces          rows on their way to the parties: from arrays, files and iterato
 https           one party elsewhere, asked over HTTPS
 model, function what can be evaluated on shares; remote_function, one that is open elsewhere
 fit, job        a run of training: what is checked of it, and how it is followed and shown
+looking         how often, and at how many rows, so that the quota of the model is hardly touched
 cluster         all of it: share, predict, upload, train
 local, connect  where a Cluster comes from; connect carries over HTTPS
 forgetting      what both parties are to forget, though one may be away

@@ -17,6 +17,7 @@ from hdcos.cluster.contribution import WAIT_S, Contribution
 from hdcos.cluster.fit import Data, Labels, Options, Run, check_run
 from hdcos.cluster.function import PrivateFunction
 from hdcos.cluster.job import Job
+from hdcos.cluster.looking import limit_looks
 from hdcos.cluster.model import PrivateModel
 from hdcos.cluster.pieces import Stream, Uploaded, encode_stream
 from hdcos.cluster.transport import ModelRecord, Transport, split_words
@@ -25,7 +26,7 @@ from hdcos.nn import Network
 from hdcos.protocol import catalogue
 from hdcos.protocol.catalogue import Call
 from hdcos.ring import Array
-from hdcos.secure import compile_network
+from hdcos.secure import CompiledNetwork, compile_network
 from hdcos.secure.calibrate import make_shareable
 from hdcos.secure.compile import PHASE_BITS
 from hdcos.secure.program import plan_inference
@@ -244,7 +245,9 @@ class Cluster:
 
         After each epoch the caller sees private predictions for rows of its own: those of `validation`, else `watch` of
         the rows in `x`, if it passed rows and not names. `history` of the result has their loss and accuracy, and
-        training that diverges ends with RangeError. This costs predictions, not training steps; `watch=0` goes without.
+        training that diverges ends with RangeError. This costs predictions, not training steps; they count for the
+        model's quota at parties elsewhere, so `watch` takes a tenth of what is left of it at most, by fewer rows or
+        fewer looks, and `validation` that takes more than is left is refused. `watch=0` goes without.
 
         With `patience`, the model is that of the epoch with the smallest loss of `validation`, and training stops when
         this many epochs did not improve on it. The parties keep their shares of the best epoch's weights; what they
@@ -262,12 +265,12 @@ class Cluster:
         this process ends.
         """
         run = check_run(model, x, y, self.phase_bits, **options)
-        compile_network(model, self.phase_bits, self.has_dealer)  # a network that compares wants a dealer
+        chosen = compile_network(model, self.phase_bits, self.has_dealer)  # a network that compares wants a dealer
         if run.spec["checkpoint"] and self.transport.keeps_checkpoints:
             raise InputError(
                 "the parties keep checkpoints by themselves and go on from them: leave `checkpoint` and `resume` out"
             )
-        job = self._submit(run)
+        job = self._submit(self._limit_looks(run, chosen))
         if not wait:
             job.follow_in_background()
             self._following.add(job)
@@ -277,11 +280,19 @@ class Cluster:
         job.follow(run.progress)
         return job.result()
 
+    def _limit_looks(self, run: Run, chosen: CompiledNetwork) -> Run:
+        if run.watched is None:
+            return run
+        left = None
+        with suppress(PolicyRefused):  # a client that may train and not predict is not told: its first look says so
+            left = self.transport.queries_left(run.spec["model"], chosen)
+        return run if left is None else limit_looks(run, run.watched, left)
+
     def _submit(self, run: Run) -> Job:
         names, number = run.spec["datasets"], run.spec["id"]
         if run.own is None:
             self.transport.submit(run.spec, split_words(run.words))
-            return Job(self, number, run.watched, "", run.patience)
+            return Job(self, number, run.watched, "", run.patience, run.every)
         stream = encode_stream(
             run.own.shared, run.own.targets, run.plan.outputs, run.spec["loss"], sample_weight=run.own.weights
         )
@@ -292,7 +303,7 @@ class Cluster:
             with suppress(HdcosError):
                 self.transport.forget_data(names[0])
             raise
-        return Job(self, number, run.watched, names[0], run.patience)
+        return Job(self, number, run.watched, names[0], run.patience, run.every)
 
     def _check_datasets(self, job: Job, names: list[str]) -> None:
         """A job waits for data sets that are yet to be uploaded; a caller who waits for the job would not see why."""

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from hdcos.api.quota import allowed_queries
 from hdcos.api.tokens import token as token_for
 from hdcos.cluster.cluster import Cluster
 from hdcos.cluster.https import Answer, Party, Tensors
@@ -37,7 +38,7 @@ from hdcos.errors import DataMissing, HandshakeError, HdcosError, InputError, Pe
 from hdcos.files import read_toml
 from hdcos.protocol.catalogue import Call
 from hdcos.ring import Array
-from hdcos.secure.compile import choose_bits
+from hdcos.secure.compile import CompiledNetwork, choose_bits
 from hdcos.secure.labels import LOGITS
 
 WAIT_S = 0.2
@@ -215,6 +216,15 @@ class HttpsTransport:
     def models(self) -> list[dict[str, Any]]:
         zero, one = ({item["name"]: item for item in answer.meta["models"]} for answer in self.ask("GET", "/v2/models"))
         return [_both(item, one.get(name, {})) for name, item in zero.items()]
+
+    def queries_left(self, name: str, chosen: CompiledNetwork) -> int | None:
+        left: list[int] = []
+        for told in (answer.meta for answer in self.patiently("GET", "/v2/models")):
+            if "queries_per_model" not in told:  # a party of an earlier release does not say
+                return None
+            used = sum(item["queries"] for item in told["models"] if item["name"] == name)
+            left.append(allowed_queries(chosen, told["queries_per_model"]) - used)
+        return max(0, min(left))
 
     def delete_model(self, name: str) -> None:
         self.ask("DELETE", f"/v2/models/{name}")

@@ -76,6 +76,8 @@ class Run:
     progress: bool
     patience: int | None
     """Epochs without a better one after which it stops, and the best one is kept; None for the last one."""
+    every: int = 1
+    """Epochs from one look at the watched rows to the next."""
 
 
 def check_run(

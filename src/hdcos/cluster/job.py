@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from threading import Thread
@@ -18,7 +19,7 @@ from hdcos import errors
 from hdcos.api.cost import Cost
 from hdcos.cluster.model import PrivateModel
 from hdcos.cluster.transport import ENDED, RetryableError, Status
-from hdcos.errors import DataMissing, HdcosError, InputError, RangeError
+from hdcos.errors import DataMissing, HdcosError, HdcosWarning, InputError, PolicyRefused, RangeError
 from hdcos.secure.training.watch import Epoch, Watch
 
 if TYPE_CHECKING:
@@ -41,9 +42,12 @@ class Job:
         watched: Watch | None = None,
         own_rows: str = "",
         patience: int | None = None,
+        every: int = 1,
     ) -> None:
         self._cluster, self._transport, self.id = cluster, cluster.transport, number
         self._watched, self._own_rows, self._patience = watched, own_rows, patience
+        self._every = self._next = every
+        """Epochs from one look to the next, and the next that is looked at."""
         self.best_epoch: int | None = None
         """Whose weights the model has, where epochs were judged; else the model is that of the last one."""
         self.state, self.step, self.total_steps = "waiting", 0, 0
@@ -165,11 +169,14 @@ class Job:
                     for number, seconds in status["report"]["ended"]:
                         self._seconds[int(number)] = seconds
                         if self._watched is None:
-                            self._epochs[int(number)] = Epoch(int(number), seconds)
+                            self._epochs.setdefault(int(number), Epoch(int(number), seconds))
                     interim = status["interim"]
                     if self._watched is not None and interim["version"] not in ("", looked):
                         looked = interim["version"]
-                        self._look_at(interim)
+                        try:
+                            self._look_at(interim)
+                        except PolicyRefused as error:
+                            self._stop_looking(error)
                         display.note(self._epochs[interim["epoch"]])
                 self._look()
                 while self.state not in ENDED:  # at party 1, too
@@ -192,6 +199,9 @@ class Job:
         """Predictions of the model of an epoch while training waits."""
         number, best, stop = interim["epoch"], False, False
         self._epochs.setdefault(number, Epoch(number, self._seconds.get(number, 0.0)))
+        if self._patience is None and number < self._next:  # looked at already, before a crash, or not to be
+            self._transport.looked(self.id, self._next - 1)
+            return
 
         def shown() -> str:  # after a crash it is another one, which nobody should wait for
             return str(self._transport.job(self.id)[0]["interim"]["version"])
@@ -206,9 +216,18 @@ class Job:
                 return  # nobody has judged it yet
             if record is not None:
                 self._epochs[number] = self._score(number, PrivateModel(self._transport, record))
+                self._next = number + self._every
                 if self._patience is not None:
                     best, stop = judge(self._epochs, number, self._patience)
-        self._transport.looked(self.id, number, best, stop)
+        self._transport.looked(self.id, max(number, self._next - 1), best, stop)
+
+    def _stop_looking(self, error: PolicyRefused) -> None:
+        """The parties predict nothing more: nobody looks, and training goes on to its end."""
+        self._watched = None
+        with suppress(HdcosError):  # then the job waits for a while, and goes on
+            self._transport.looked(self.id, ALL_EPOCHS)
+        said = f"job {self.id} goes on to its end, and how it does is not looked at any more: {error}"
+        warnings.warn(said, HdcosWarning, stacklevel=4)
 
     def _score(self, number: int, model: PrivateModel) -> Epoch:
         assert self._watched is not None
@@ -217,13 +236,16 @@ class Job:
     def _complete(self, last: int, seconds: float) -> int:
         """All epochs, the last one as the trained model is; returns its number. Times that a party forgot with a crash
         are the mean. Where epochs were judged all were looked at, and the last may be one of fewer."""
-        judged = self._patience is not None and bool(self._epochs)
+        judged = self._patience is not None and self._watched is not None and bool(self._epochs)
         last = max(self._epochs) if judged else last
         for number in range(1, last + 1):
             self._seconds.setdefault(number, seconds / last)
             self._epochs.setdefault(number, Epoch(number, self._seconds[number]))
         if self._watched is not None and not judged:
-            self._epochs[last] = self._score(last, self.model())
+            try:
+                self._epochs[last] = self._score(last, self.model())
+            except PolicyRefused as error:
+                self._stop_looking(error)
         return last
 
     def _look(self) -> None:

@@ -28,6 +28,7 @@ from hdcos.cluster.transport import OVER, Masks, ModelRecord, Reply, RetryableEr
 from hdcos.errors import DataMissing, HdcosError, InputError, MaterialReused, PeerLost, PolicyRefused
 from hdcos.protocol.catalogue import Call
 from hdcos.ring import Array
+from hdcos.secure.compile import CompiledNetwork
 from hdcos.secure.labels import LABEL
 
 PIECE_ROWS = 64
@@ -136,6 +137,9 @@ class LinkTransport:
         if held.record.version != record.version:
             raise RetryableError(InputError(f"{record.name} has another version now: ask for it again"))
         return held
+
+    def queries_left(self, name: str, chosen: CompiledNetwork) -> int | None:
+        return None
 
     def models(self) -> list[dict[str, Any]]:
         """All models. Nobody else asks a cluster on this machine: how many rows it answers is not limited."""

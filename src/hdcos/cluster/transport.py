@@ -18,6 +18,7 @@ import numpy as np
 from hdcos.errors import HdcosError
 from hdcos.protocol.catalogue import Call
 from hdcos.ring import Array
+from hdcos.secure.compile import CompiledNetwork
 
 T = TypeVar("T")
 Shares = Sequence[Mapping[str, Array]]
@@ -117,6 +118,9 @@ class Transport(Protocol):
         """A model, once both parties serve the wanted version; an empty string wants any. DataMissing without one."""
 
     def models(self) -> list[dict[str, Any]]: ...
+    def queries_left(self, name: str, chosen: CompiledNetwork) -> int | None:
+        """Rows that both parties would still answer for a model of this name and network; None for any number."""
+
     def delete_model(self, name: str) -> None: ...
     def order(self, record: ModelRecord, rows: int, output: str) -> None:
         """Rows are about to come: material that is missing may be made from now on."""

@@ -16,6 +16,7 @@ from threading import Lock
 from typing import Any
 
 from hdcos.api.commands import OpenFunction
+from hdcos.api.quota import allowed_queries
 from hdcos.errors import PolicyRefused
 from hdcos.nn import Network
 from hdcos.nn.limits import Size
@@ -25,7 +26,6 @@ from hdcos.party.functions import Functions
 from hdcos.party.store import Store, StoredModel
 from hdcos.party.training import steps_ahead
 from hdcos.secure import CompiledNetwork, compile_network
-from hdcos.secure.answers import stated_queries
 from hdcos.secure.program import plan_inference
 from hdcos.secure.training import Rule
 from hdcos.secure.training.shuffle import order_words
@@ -41,8 +41,6 @@ LEAST_AHEAD, MOST_AHEAD = 2, 8192
 """Rows whose material is kept available."""
 LABEL_BYTES = 64_000_000
 """Of material that finds labels, for each model that was asked for some, besides its other material."""
-PART = 1000
-"""Of the queries that an attack takes, as docs/security.md states them, this part is answered by default."""
 
 
 @dataclass(frozen=True)
@@ -162,11 +160,6 @@ class Budget:
                 f"this job takes {8 * words / 1e6:.0f} MB of memory, this party gives {self._limits.job_mb:g} to one "
                 f"([limits] job_mb): use smaller batches or layers"
             )
-
-
-def allowed_queries(chosen: CompiledNetwork, configured: int) -> int:
-    """How many rows of a model are answered: what the operator says, or a part of what is stated for its network."""
-    return configured or max(1, int(stated_queries(chosen)) // PART)
 
 
 class Quota:

@@ -467,7 +467,7 @@ class Scheduler:
             return
         self._step_s[job] = max(1e-4, (time.monotonic() - started) / steps)
         ended = done + steps == progress.steps_per_epoch and progress.step < progress.total_steps
-        if publish == "epoch" and ended and viewing.watched:
+        if publish == "epoch" and ended and viewing.due(progress.epoch):
             yield from self._show(job, progress)
 
     def _show(self, job: str, progress: Progress) -> Iterator[Command]:

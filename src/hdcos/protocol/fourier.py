@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property, lru_cache
 from math import pi, prod
 
 import numpy as np
@@ -113,7 +113,7 @@ def series_of(
     return results
 
 
-@cache
+@lru_cache(1024)  # the integer comes with a client's network or function
 def _constant(integer: int, scale: int) -> np.uint64:
     word: np.uint64 = encode(integer / 2**COEFFICIENT_SCALE, scale)[0]
     return word

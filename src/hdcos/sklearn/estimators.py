@@ -31,10 +31,12 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from hdcos.checks import check_whole
 from hdcos.cluster.cluster import Cluster
 from hdcos.cluster.listing import find_set
+from hdcos.cluster.looking import look_once
 from hdcos.cluster.model import PrivateModel
 from hdcos.errors import DataMissing, InputError, RangeError
 from hdcos.nn import Network
 from hdcos.ring import Array
+from hdcos.secure import compile_network
 from hdcos.secure.labels import probabilities
 from hdcos.secure.training.targets import one_hot
 from hdcos.secure.training.watch import SAMPLE, Watch, mean_loss
@@ -167,7 +169,9 @@ class PrivateEstimator(BaseEstimator):
         )
         unwanted = unwanted_models(cluster)
         try:
-            loss_now = None if y is None else _loss_of(network, private, x, y, loss, epochs)
+            chosen = compile_network(network, cluster.phase_bits, cluster.has_dealer)
+            most = look_once(cluster.transport, private.name, chosen, SAMPLE)
+            loss_now = None if y is None else _loss_of(network, private, x, y, loss, epochs, most)
         except RangeError:
             unwanted.append(private.name)
             raise
@@ -386,9 +390,11 @@ def _is_auto(value: Any) -> bool:
     return isinstance(value, str) and value == AUTO
 
 
-def _loss_of(network: Network, private: PrivateModel, x: Array, y: Array, loss: str, epochs: int) -> float | None:
+def _loss_of(
+    network: Network, private: PrivateModel, x: Array, y: Array, loss: str, epochs: int, most: int
+) -> float | None:
     """The loss of some rows after training; RangeError if it diverged, which nobody sees on shares."""
-    watch = Watch.sample(network, loss, x, one_hot(y, network.output_shape[0], loss), SAMPLE)
+    watch = Watch.sample(network, loss, x, one_hot(y, network.output_shape[0], loss), most)
     if watch is None or np.ptp(watch.targets) == 0:  # any noise is far from targets that are all the same
         return None
     scores = private.predict(watch.rows)

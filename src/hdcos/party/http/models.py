@@ -57,7 +57,7 @@ class Models(Handlers):
     async def all(self, call: Call[None]) -> answers.Models:
         shown = ModelState.__annotations__
         models: Any = [{key: model[key] for key in shown} for model in map(dict, self._service.status()["models"])]
-        return {"models": models}
+        return {"models": models, "queries_per_model": self._service.config.policy.queries_per_model}
 
     @Endpoint("GET", ONE, "predict", "one model")
     @Endpoint("GET", VERSION, "predict", "one version of a model")

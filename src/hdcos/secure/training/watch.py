@@ -21,6 +21,7 @@ from hdcos.secure.training.targets import LARGEST_TARGET, one_hot
 
 SAMPLE = 256
 """Rows of the caller's own that are watched unless it says otherwise."""
+VALIDATION, TRAINING = "validation rows", "training rows"
 FAR = 4.0
 """This many times the loss of the start, or of guessing, is divergence."""
 
@@ -36,7 +37,7 @@ class Epoch:
     loss: float | None = None
     """Of these rows, on average."""
     watched: str = ""
-    """Whose accuracy and loss these are: "validation rows", or "training rows", a sample of them."""
+    """Whose accuracy and loss these are: VALIDATION, or TRAINING, a sample of them."""
 
     def __str__(self) -> str:
         found = [] if self.loss is None else [f"loss {self.loss:.4g}"]
@@ -64,9 +65,7 @@ class Watch:
         rows, targets = model.rows(given[0]), one_hot(given[1], model.output_shape[0], loss)
         if len(rows) != len(targets):
             raise InputError(f"{len(rows)} validation rows and {len(targets)} labels do not belong together")
-        return cls(
-            rows, targets, "validation rows", loss, mean_loss(model(rows), targets, loss), largest_output(model, loss)
-        )
+        return cls(rows, targets, VALIDATION, loss, mean_loss(model(rows), targets, loss), largest_output(model, loss))
 
     @classmethod
     def sample(cls, model: Network, loss: str, rows: Array, targets: Array, most: int) -> Watch | None:
@@ -77,7 +76,7 @@ class Watch:
             return None
         chosen = np.random.default_rng(0).permutation(len(rows))[:most]
         x, t = rows[chosen], targets[chosen]
-        return cls(x, t, "training rows", loss, mean_loss(model(x), t, loss), largest_output(model, loss))
+        return cls(x, t, TRAINING, loss, mean_loss(model(x), t, loss), largest_output(model, loss))
 
     def epoch(self, number: int, seconds: float, scores: Array) -> Epoch:
         """What predictions say of an epoch; RangeError if they say that training diverged."""
@@ -85,7 +84,7 @@ class Watch:
         value = mean_loss(scores, self.targets, self.loss)
         limit = FAR * max(self.start, mean_loss(np.zeros_like(scores), self.targets, self.loss))
         # Of rows that are not trained on, a network that is too sure of itself may have a large loss without diverging.
-        if not math.isfinite(value) or (self.of == "training rows" and value > limit):
+        if not math.isfinite(value) or (self.of == TRAINING and value > limit):
             raise RangeError(
                 f"training diverged in epoch {number}: the loss of your {self.of} was {self.start:.3g} at the start, "
                 f"now it is {value:.3g}; use a smaller learning rate, and features of size about 1"
