@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from click.testing import CliRunner
@@ -64,6 +65,27 @@ def await_that(what: Callable[[], object], within_s: float = 40.0, every_s: floa
         time.sleep(every_s)
 
 
+def children(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
+
+
+def family(pid: int) -> list[int]:
+    """A process and all that it started, and these."""
+    return [pid, *(each for child in children(pid) for each in family(child))]
+
+
+def listening(pid: int) -> set[str]:
+    """The addresses, as the kernel writes them, of the TCP sockets at which a process listens."""
+    open_files = set()
+    for file in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            open_files.add(os.readlink(file))
+    tables = [Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:] for table in ("tcp", "tcp6")]
+    sockets = [line.split() for lines in tables for line in lines]
+    return {each[1].partition(":")[0] for each in sockets if each[3] == "0A" and f"socket:[{each[9]}]" in open_files}
+
+
 class Nodes:
     """A cluster of one machine and a client of it."""
 
@@ -81,8 +103,11 @@ class Nodes:
         return all(sum(worker["up"] for worker in self.workers(rank)) == count for rank in (0, 1))
 
     def worker_pids(self, role: str) -> list[int]:
-        tasks = Path(f"/proc/{self.processes[role].pid}/task")
-        return [int(pid) for task in tasks.iterdir() for pid in (task / "children").read_text().split()]
+        return children(self.processes[role].pid)
+
+    def listens_at(self, role: str) -> set[str]:
+        """The addresses, as the kernel writes them, at which a node or what it started takes connections."""
+        return {address for pid in family(self.processes[role].pid) for address in listening(pid)}
 
     def reused(self) -> list[str]:
         """What must never happen: material that was used twice, by the ledgers of both parties."""

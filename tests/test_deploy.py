@@ -6,6 +6,7 @@ import configparser
 import hashlib
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import click
@@ -26,6 +27,7 @@ DEPLOY = ROOT / "deploy"
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
 COMPOSE = (DEPLOY / "compose.yaml").read_text()
+KUBERAY = (DEPLOY / "kuberay.yaml").read_text()
 NODES = ("dealer", "party0", "party1")
 CALL = re.compile(r"(?:sudo -u hdcos |docker run .*?[ ])?(?:/opt/hdcos/bin/)?hdcos (\S.*)")
 
@@ -143,6 +145,10 @@ def test_the_image_runs_as_nobody_in_particular_and_without_pytorch() -> None:
         assert f"\n{line}\n" in stage
     assert "/v2/health/live" in stage
     assert "torch" not in DOCKERFILE
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    built = [*re.findall(r"EXTRAS=(\S+)", DOCKERFILE), *re.findall(r"EXTRAS=(\S+)", KUBERAY)]
+    assert (sorted(built), '.whl)[$EXTRAS]"' in DOCKERFILE) == (["server", "server,ray", "server,ray"], True)
+    assert {"server", "ray"} <= set(extras)
     (probe,) = re.findall(r'CMD \["python", "-c", "(.*)"\]', DOCKERFILE)
     compile(probe, "HEALTHCHECK", "exec")
 
@@ -174,7 +180,7 @@ def test_compose_is_yaml_with_one_service_per_node() -> None:
 
 def test_kuberay_starts_the_node_by_a_command_that_exists_and_lets_nobody_reach_ray() -> None:
     yaml = pytest.importorskip("yaml")
-    cluster, public, head, workers = yaml.safe_load_all((DEPLOY / "kuberay.yaml").read_text())
+    cluster, public, head, workers = yaml.safe_load_all(KUBERAY)
     assert [part["kind"] for part in (cluster, public, head, workers)] == [
         "RayCluster",
         "Service",
@@ -182,6 +188,7 @@ def test_kuberay_starts_the_node_by_a_command_that_exists_and_lets_nobody_reach_
         "NetworkPolicy",
     ]
     (container,) = cluster["spec"]["headGroupSpec"]["template"]["spec"]["containers"]
+    assert f"ray=={cluster['spec']['rayVersion']}" in (ROOT / "constraints.txt").read_text().splitlines()
     (line,) = re.findall(r"exec hdcos (party .*)$", container["args"][0])
     words = shlex.split(line)
     check_call(words, whole=True)

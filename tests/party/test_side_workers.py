@@ -27,6 +27,10 @@ MODEL = nn.models.mlp([12, 16, 3], "cos", "hadamard", seed=2)
 OPTIONS = {"epochs": 3, "batch_size": 48, "lr": 0.1, "momentum": 0.9, "seed": 3, "watch": 0}
 
 
+LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+"""As the kernel writes 127.0.0.1, the same as an address of IPv6, and ::1."""
+
+
 def rows(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     x = np.random.default_rng(seed).uniform(-1, 1, (count, 12))
     return x, x[:, :3].argmax(axis=1)
@@ -155,6 +159,8 @@ def test_workers_of_two_ray_clusters_serve_and_train_through_proxies(nodes) -> N
     pytest.importorskip("ray")
     there = nodes(2, 2, 1, ray=True, proxies=True)
     await_that(lambda: there.all_up(1), 90)
+    for role in ROLES[1:]:  # who reaches a port of Ray runs code
+        assert there.listens_at(role) <= LOOPBACK
     x, y = rows(96)
     trained = there.cluster.fit(MODEL, x, y, **OPTIONS)
     assert np.abs(trained.predict(x) - trained_plain(x, y, 3)(x)).max() < 0.05

@@ -174,7 +174,8 @@ def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
     @click.option(
         "--ray",
         default="",
-        help="Have the workers run on the machines of this organisation's Ray cluster: host:port, or `local`.",
+        help="Have the workers run on the machines of this organisation's Ray cluster: host:port; `auto`, the one that "
+        "was started on this machine; or `local`, one of this machine alone that is started now.",
     )
     @click.option(
         "--device",

@@ -6,6 +6,7 @@ connections. Workers may be started elsewhere: a launcher is anything with `star
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -15,6 +16,8 @@ from hdcos.errors import InputError
 from hdcos.link import Doorman
 
 Address = tuple[str, int]
+LOCAL, CLUSTERS = "local", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""A Ray cluster of this machine alone, and what has Ray listen on loopback only: it asks when it is imported."""
 
 
 class Running(Protocol):
@@ -75,6 +78,8 @@ def choose_launcher(ray: str, doorman: Doorman, listener: socket.socket) -> Laun
     """Processes of this machine, or the workers of the Ray cluster at an address."""
     if not ray:
         return ProcessLauncher(doorman, listener)
+    if ray == LOCAL:
+        os.environ[CLUSTERS] = "0"
     try:
         from hdcos.party.ray_launcher import RayLauncher
     except ModuleNotFoundError as error:

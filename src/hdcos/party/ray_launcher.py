@@ -1,18 +1,21 @@
-"""Workers on the machines of a party's own Ray cluster (extra `hdcos[ray]`): placed, restarted and logged by Ray.
+"""Workers on the machines of a party's own Ray cluster (extra `hdcos[ray]`): placed by Ray, which collects their logs.
 
 An actor starts the worker as a process of its machine and says where it listens; it ends with the actor, and the actor
-with the node that asked for it. Ray is on no path of a round or a sum: workers talk to each other, to their node and to
-the dealer over links of their own. The other organisation has a Ray cluster of its own, and neither knows the other's.
+with the node that asked for it. One that is lost is not restarted by Ray: its node asks for another. Ray is on no path
+of a round or a sum: workers talk to each other, to their node and to the dealer over links of their own. The other
+organisation has a Ray cluster of its own, and neither knows the other's.
 
-Security  anybody who reaches Ray's ports runs code on the party's machines. They belong on a network of the party's
-          own; Ray binds to it by the address it is started with. Workers' keys travel over it, to the machines that
-          use them.
+Security  anybody who reaches Ray's ports runs code on the party's machines. A cluster that is started here, `local`,
+          listens on loopback alone, or it is ended again. One of several machines listens on all their addresses,
+          whichever it is started with: a firewall keeps its ports for the party's own network. Workers' keys travel
+          over it, to the machines that use them.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from ipaddress import ip_address
 from time import monotonic, sleep
 from typing import Any
 
@@ -21,12 +24,11 @@ from ray.exceptions import RayActorError, RayError
 
 from hdcos.errors import InputError, PeerLost
 from hdcos.link import Doorman
-from hdcos.party.launcher import Address
+from hdcos.party.launcher import LOCAL, Address
 from hdcos.party.ray_folder import RayFolder
 from hdcos.party.ray_host import RayHost
 from hdcos.party.relay import Relay
 
-LOCAL = "local"
 ASK_S, START_S, PAUSE_S, ATTEMPTS = 5.0, 60.0, 0.3, 3
 
 
@@ -86,6 +88,8 @@ class RayLauncher:
             ray.init(
                 address=LOCAL, include_dashboard=False, _temp_dir=str(self._folder.path), _system_config=few, **known
             )
+            if not ip_address(self.host).is_loopback:
+                raise InputError(f"it listens at {self.host}, where others may reach it")
         else:
             ray.init(address=address, **known)
 
