@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import replace
+from functools import partial
 from threading import Thread
 
 from hdcos.errors import HdcosError
@@ -36,7 +37,7 @@ def _keep_running(node: Node, index: int, launcher: Launcher) -> None:
     while True:
         began = time.monotonic()
         try:
-            worker = launcher.start(name, node.settings_of(index))
+            worker = launcher.start(name, partial(node.settings_of, index))
             log.info("worker %d begins", index)
             died = _await_end(worker)
             worker.stop()

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from hdcos.api.process import end_process, how_it_ended, start_process
+from hdcos.api.process import end_process, how_it_ended, start_worker, tell_process
 from hdcos.errors import InputError
 from hdcos.link import Doorman
 
 Address = tuple[str, int]
+Settings = Callable[[bytes], Mapping[str, Any]]
+"""What a worker is told, which has made a key with this public part: a certificate for it, and no key."""
 LOCAL, CLUSTERS = "local", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """A Ray cluster of this machine alone, and what has Ray listen on loopback only: it asks when it is imported."""
 
@@ -38,17 +40,22 @@ class Launcher(Protocol):
     def host(self) -> str:
         """The address of this machine that workers reach it by."""
 
-    def start(self, name: str, settings: Mapping[str, Any]) -> Running:
+    def start(self, name: str, settings: Settings) -> Running:
         """A worker that others call by this name."""
 
 
 class WorkerProcess:
     """A process of this machine."""
 
-    def __init__(self, doorman: Doorman, address: Address, name: str, settings: Mapping[str, Any]) -> None:
+    def __init__(self, doorman: Doorman, address: Address, name: str, settings: Settings) -> None:
         self._doorman, self._name, self.address = doorman, name, address
         with doorman.serve(name) as listener:
-            self._process = start_process(settings, listener)
+            self._process, public = start_worker(listener)
+            try:
+                tell_process(self._process, settings(public), listener)
+            except BaseException:
+                self.stop()
+                raise
 
     def state(self) -> str:
         return how_it_ended(self._process)
@@ -70,7 +77,7 @@ class ProcessLauncher:
         self._doorman = doorman
         self._address = ({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)
 
-    def start(self, name: str, settings: Mapping[str, Any]) -> WorkerProcess:
+    def start(self, name: str, settings: Settings) -> WorkerProcess:
         return WorkerProcess(self._doorman, self._address, name, settings)
 
 

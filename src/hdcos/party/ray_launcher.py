@@ -7,14 +7,13 @@ organisation has a Ray cluster of its own, and neither knows the other's.
 
 Security  anybody who reaches Ray's ports runs code on the party's machines. A cluster that is started here, `local`,
           listens on loopback alone, or it is ended again. One of several machines listens on all their addresses,
-          whichever it is started with: a firewall keeps its ports for the party's own network. Workers' keys travel
-          over it, to the machines that use them.
+          whichever it is started with: a firewall keeps its ports for the party's own network. A worker's key is made
+          by its process and stays there: what travels over Ray is its public part and then the certificate.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from ipaddress import ip_address
 from time import monotonic, sleep
 from typing import Any
@@ -22,9 +21,9 @@ from typing import Any
 import ray
 from ray.exceptions import RayActorError, RayError
 
-from hdcos.errors import InputError, PeerLost
+from hdcos.errors import HdcosError, InputError, PeerLost
 from hdcos.link import Doorman
-from hdcos.party.launcher import LOCAL, Address
+from hdcos.party.launcher import LOCAL, Address, Settings
 from hdcos.party.ray_folder import RayFolder
 from hdcos.party.ray_host import RayHost
 from hdcos.party.relay import Relay
@@ -35,12 +34,14 @@ ASK_S, START_S, PAUSE_S, ATTEMPTS = 5.0, 60.0, 0.3, 3
 class RayWorker:
     """A worker that Ray placed somewhere."""
 
-    def __init__(self, doorman: Doorman, name: str, settings: Mapping[str, Any]) -> None:
+    def __init__(self, doorman: Doorman, name: str, settings: Settings) -> None:
         limit = monotonic() + START_S
         while True:
             self._actor: Any = ray.remote(num_cpus=1, scheduling_strategy="SPREAD")(RayHost).remote()
             try:
-                self.address: Address = ray.get(self._actor.start.remote(settings), timeout=limit - monotonic())
+                self.address: Address
+                self.address, public = ray.get(self._actor.start.remote(), timeout=limit - monotonic())
+                ray.get(self._actor.begin.remote(settings(public)), timeout=ASK_S)
                 break
             except RayError as error:
                 ray.kill(self._actor)
@@ -48,6 +49,9 @@ class RayWorker:
                 if not isinstance(error, RayActorError) or monotonic() > limit:
                     raise PeerLost(f"Ray did not start {name} within {START_S:g} s: {type(error).__name__}") from None
                 sleep(PAUSE_S)
+            except HdcosError:
+                ray.kill(self._actor)
+                raise
         self._relay = Relay(doorman, name, self.address)
 
     def state(self) -> str:
@@ -98,5 +102,5 @@ class RayLauncher:
         """The address of this machine that workers reach it by."""
         return str(ray.util.get_node_ip_address())
 
-    def start(self, name: str, settings: Mapping[str, Any]) -> RayWorker:
+    def start(self, name: str, settings: Settings) -> RayWorker:
         return RayWorker(self._doorman, name, settings)

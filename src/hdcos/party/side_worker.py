@@ -34,6 +34,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from threading import Event, Thread
 from typing import Any
 
@@ -211,7 +212,7 @@ class SideWorker:
             peer, token, dealer = self._meet()
             stack.callback(peer.close)
             front = Identity.create("client")
-            worker = self._shared.launcher.start(self._name, self._settings(front, token, dealer))
+            worker = self._shared.launcher.start(self._name, partial(self._settings, front, token, dealer))
             stack.callback(worker.stop)
             self._worker = worker
             link = self._greet(front, worker)
@@ -244,8 +245,8 @@ class SideWorker:
         link, answer = dial_side_worker(shared.node, self.index, token)
         return link, token, integer(answer, "dealer")
 
-    def _settings(self, front: Identity, token: str, dealer: int) -> Mapping[str, Any]:
-        known = self._shared.node.settings_of(self.index, dealer, pair=token)
+    def _settings(self, front: Identity, token: str, dealer: int, public: bytes) -> Mapping[str, Any]:
+        known = self._shared.node.settings_of(self.index, public, dealer, pair=token)
         known["certificates"]["client"] = front.certificate.pem
         return {**known, "others": {"0": [known["certificates"][known["role"]], self._shared.first]}}
 
