@@ -97,6 +97,10 @@ class Nodes:
         return hdcos.connect(self.folder / "cluster.toml", token=(self.folder / "token").read_text().strip())
 
     def workers(self, rank: int) -> list[dict]:
+        """The further workers of a party, as it describes them."""
+        return self.all_workers(rank)[1:]
+
+    def all_workers(self, rank: int) -> list[dict]:
         return self.cluster.transport.both[rank].ask("GET", "/v2/status", None, None).meta["workers"]
 
     def all_up(self, count: int) -> bool:

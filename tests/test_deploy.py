@@ -94,7 +94,8 @@ def test_every_metric_that_is_named_exists_and_every_metric_is_named() -> None:
     counters = re.search(r'"counters": \{(.*?)\}', Path(service_module.__file__).read_text(), re.DOTALL)
     assert counters is not None
     counted = {f"hdcos_{name}_total" for name in re.findall(r'"(\w+)":', counters[1])}
-    totals = {"hdcos_sessions", "hdcos_refused", "hdcos_queries", "hdcos_worker_rows", "hdcos_worker_starts"}
+    of_workers = {f"hdcos_worker_{name}" for name in ("rows", "batches", "steps", "starts")}
+    totals = {"hdcos_sessions", "hdcos_refused", "hdcos_queries", *of_workers}
     known = {f"{name}_total" if name in totals else name for name in direct} | counted
     assert set(re.findall(r"`(hdcos_[a-z_]+)`", OPERATIONS)) == known
 

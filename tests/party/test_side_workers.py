@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -139,10 +140,17 @@ def test_workers_come_and_go_and_those_that_the_other_party_lacks_are_told_so(no
     await_that(lambda: there.all_up(1))
     assert np.abs(private.predict(x) - MODEL(x)).max() < 0.02
     code, found = command("doctor", "--node", there.folder / "party0", "--cluster", there.folder / "cluster.toml")
-    assert (code, "worker 1 of party1" in found) == (0, True), found
+    for each in ("worker 0 of party1", "worker 1 of party1"):
+        said = r"[0-9.]+ rows and [0-9.]+ steps a second in the last minute, material for \d+ rows"
+        assert (code, re.search(rf"{each}: it works with .*: {said}", found) is not None) == (0, True), found
     zero = there.cluster.transport.both[0]
     metrics = zero._pool.urlopen("GET", "/metrics", headers=zero._headers).data.decode()
-    assert 'hdcos_worker_up{worker="1"} 1.0' in metrics
+    for index in (0, 1):
+        assert f'hdcos_worker_up{{worker="{index}"}} 1.0' in metrics
+        assert f'hdcos_worker_steps_total{{worker="{index}"}} ' in metrics
+    first = there.all_workers(0)[0]
+    assert (first["index"], first["up"], first["models"]) == (0, True, 1)
+    assert min(first[name] for name in ("rows", "batches", "available")) > 0
 
 
 def test_without_a_dealer_each_pair_makes_its_own_material(nodes) -> None:

@@ -54,6 +54,7 @@ from hdcos.party.links import PeerListener, dial_side_worker
 from hdcos.party.node import Node
 from hdcos.party.opened import Loaded
 from hdcos.party.patience import COMMAND
+from hdcos.party.rates import Rates
 from hdcos.party.side_link import Prepared, SideLink
 from hdcos.party.side_material import OpenModel
 from hdcos.party.store import Store
@@ -117,6 +118,7 @@ class SideWorker:
         """Why it does not work now."""
         self.lives = self.rows = self.batches = self.steps = self._available = 0
         self._counted = 0.0
+        self._rates = Rates()
         self._ready: dict[str, OpenModel] = {}
         self._asked: deque[Command] = deque()
         """What the first pair wants of this one."""
@@ -167,6 +169,7 @@ class SideWorker:
                 batcher.changed.notify_all()
 
     def status(self) -> answers.WorkerStatus:
+        rows_per_s, steps_per_s = self._rates.note(self.rows, self.steps)
         return {
             "index": self.index,
             "up": self.up,
@@ -177,6 +180,8 @@ class SideWorker:
             "steps": self.steps,
             "models": len(self._ready),
             "available": self._available,
+            "rows_per_s": rows_per_s,
+            "steps_per_s": steps_per_s,
         }
 
     # ---- one life after another
