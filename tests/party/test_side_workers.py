@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import pytest
@@ -37,9 +38,9 @@ def rows(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return x, x[:, :3].argmax(axis=1)
 
 
-def trained_plain(x: np.ndarray, y: np.ndarray, epochs: int, batch: int = 48) -> nn.Sequential:
+def trained_plain(x: np.ndarray, y: np.ndarray, epochs: int, batch: int = 48, lr: float = 0.1) -> nn.Sequential:
     """What the same training gives on plain numbers."""
-    return plain_fit(MODEL, x, one_hot(y, 3), epochs, batch, lambda epoch: 0.1, 3, momentum=0.9)
+    return plain_fit(MODEL, x, one_hot(y, 3), epochs, batch, lambda epoch: lr, 3, momentum=0.9)
 
 
 def last_attempt(node: Path, job: str, rank: int, total: int) -> tuple[int, int]:
@@ -47,6 +48,13 @@ def last_attempt(node: Path, job: str, rank: int, total: int) -> tuple[int, int]
     ledger = Checkpoints.of(node / "state" / "jobs" / job, rank)
     last = ledger.attempt
     return total - sum(entry["count"] for entry in ledger.reserved() if entry["attempt"] == last), last
+
+
+def resize(there: Nodes, counts: tuple[int, int]) -> None:
+    """Change the number of workers of both parties, and wait until each has changed it."""
+    for role, count in zip(ROLES[1:], counts, strict=True):
+        assert command("workers", count, "--node", there.folder / role)[0] == 0
+    await_that(lambda: tuple(1 + len(there.workers(rank)) for rank in (0, 1)) == counts)
 
 
 @pytest.fixture
@@ -122,9 +130,12 @@ def test_workers_come_and_go_and_those_that_the_other_party_lacks_are_told_so(no
     # Workers can be added and removed meanwhile.
     assert command("workers", 3, "--node", there.folder / "party0")[0] == 0
     await_that(lambda: there.all_up(2))
-    for role in ROLES[1:]:
-        assert command("workers", 2, "--node", there.folder / role)[0] == 0
-    await_that(lambda: [len(there.workers(rank)) for rank in (0, 1)] == [1, 1])
+    resize(there, (2, 2))
+    await_that(lambda: there.all_up(1))
+    resize(there, (3, 2))
+    await_that(lambda: "party 1, which has not asked for worker 2 and may have fewer" in there.workers(0)[1]["reason"])
+    await_that(lambda: sum(worker["up"] for worker in there.workers(0)) == 1)
+    resize(there, (2, 2))
     await_that(lambda: there.all_up(1))
     assert np.abs(private.predict(x) - MODEL(x)).max() < 0.02
     # A row group that is damaged ends its job by name, whichever worker finds it, and nothing else.
@@ -153,6 +164,39 @@ def test_workers_come_and_go_and_those_that_the_other_party_lacks_are_told_so(no
     assert min(first[name] for name in ("rows", "batches", "available")) > 0
 
 
+def test_workers_come_and_go_under_load_and_in_training_and_nothing_is_lost(nodes) -> None:
+    there = nodes(2, 2)
+    await_that(lambda: there.all_up(1))
+    private, (x, y), ended = there.cluster.share(MODEL, "served"), rows(96), Event()
+
+    def ask(number: int) -> list[float]:
+        errors = []
+        while not ended.is_set():
+            part = rows(8, number)[0]
+            errors.append(float(np.abs(private.predict(part, mode="shares") - MODEL(part)).max()))
+        return errors
+
+    with ThreadPoolExecutor(5) as pool:
+        asking = [pool.submit(ask, number) for number in range(4)]
+        options = {**OPTIONS, "epochs": 100, "lr": 0.03, "checkpoint_every": 4}
+        training = pool.submit(there.cluster.fit, MODEL, x, y, **options)
+        try:
+            folders = [there.folder / role / "state" / "jobs" for role in ROLES[1:]]
+            await_that(lambda: all(list(folder.rglob("step-*.safetensors")) for folder in folders), every_s=0.01)
+            for counts in ((1, 2), (1, 1), (3, 2), (3, 3), (2, 2)):
+                assert counts != (1, 1) or not training.done(), "one worker less while it trained"
+                resize(there, counts)
+                await_that(lambda: there.all_up(min(counts) - 1))  # noqa: B023
+            trained = training.result(120)
+        finally:
+            ended.set()
+        errors = [each.result(60) for each in asking]
+    assert all(errors)
+    assert max(max(each) for each in errors) < 0.02
+    assert np.abs(trained.predict(x) - trained_plain(x, y, 100, lr=0.03)(x)).max() < 0.05
+    assert not there.reused()
+
+
 def test_without_a_dealer_each_pair_makes_its_own_material(nodes) -> None:
     there = nodes(2, 2, 0, ("--no-dealer",))
     await_that(lambda: there.all_up(1))
@@ -163,11 +207,14 @@ def test_without_a_dealer_each_pair_makes_its_own_material(nodes) -> None:
 
 @needs(HAPROXY)
 def test_workers_of_two_ray_clusters_serve_and_train_through_proxies(nodes) -> None:
-    """Each party has a Ray cluster of its own and a proxy in front: the two know nothing of each other but its port."""
+    """Each party has a Ray cluster of its own and a proxy in front: the two know nothing of each other but its port.
+
+    So has the dealer. Party 0's proxy knows where its worker listens; party 1's worker is reached through the node.
+    """
     pytest.importorskip("ray")
-    there = nodes(2, 2, 1, ray=True, proxies=True)
-    await_that(lambda: there.all_up(1), 90)
-    for role in ROLES[1:]:  # who reaches a port of Ray runs code
+    there = nodes(2, 2, 2, ray=True, proxies=True)
+    await_that(lambda: there.all_up(1), 120)
+    for role in ROLES:  # who reaches a port of Ray runs code
         assert there.listens_at(role) <= LOOPBACK
     x, y = rows(96)
     trained = there.cluster.fit(MODEL, x, y, **OPTIONS)

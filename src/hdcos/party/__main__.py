@@ -22,7 +22,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
     own = _make_key() if OWN_KEY in sys.argv else {}
     if not (told := sys.stdin.readline()):
-        return  # whoever started this one is gone
+        return  # the process that started this one is gone
     node = Node.from_json({**json.loads(told), **own})
     threading.Thread(target=_end_with_input, daemon=True).start()
     try:

@@ -73,6 +73,7 @@ AWAY_S, LONGEST_AWAY_S = 60.0, 960.0
 AGAIN_S = 10.0
 """Until a model is loaded again that a party could not give to its worker."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
+STARTING, WAITING = "starting", "it waits for the first pair"
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ class SideWorker:
     def __init__(self, index: int, shared: Shared) -> None:
         self.index, self._shared = index, shared
         self.rank, self._name = int(shared.node.role[-1]), worker_name(shared.node.role, index)
-        self.reason = "starting"
+        self.reason = STARTING
         """Why it does not work now."""
         self.lives = self.rows = self.batches = self.steps = self._available = 0
         self._counted = 0.0
@@ -241,7 +242,9 @@ class SideWorker:
         shared = self._shared
         if self.rank == 0:
             while not (dealers := shared.dealers()) and not self._stop.wait(LOOK_S):
-                self.reason = "it waits for the first pair"
+                self.reason = WAITING
+            if self.reason in (STARTING, WAITING):  # what ended a life before is told for longer
+                self.reason = f"it waits for party 1, which has not asked for worker {self.index} and may have fewer"
             link, token = shared.listener.side_worker(self.index, START_S, self._stop)
             dealer = self.index % max(1, dealers)
             link.send(Kind.REPLY, *encode_message({"dealer": dealer}))
