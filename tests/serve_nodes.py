@@ -131,9 +131,11 @@ def starting(folder: Path) -> Iterator[Callable[..., Nodes]]:
             """HAProxy is where the cluster file says that the party is, and the party listens elsewhere."""
             public, inner = ClusterFile.read(folder / "c" / "cluster.toml").servers[role].address, free_port()
             (folder / role).mkdir()
-            ports = dict.fromkeys(("node", "w1", "w2"), inner)  # the node passes on to workers that Ray placed
+            # The example names workers of party 0, and finds them itself; the node of party 1 passes on to its own.
+            ports = {"node": inner, "w1": free_port(), "w2": inner}
             stack.enter_context(running_proxy(HAPROXY, folder / role, ports, int(public.rpartition(":")[2])))
-            return ("--listen", f"127.0.0.1:{inner}")
+            own = ("--worker-ports", str(ports["w1"] - 1)) if role == "party0" else ()
+            return ("--listen", f"127.0.0.1:{inner}", *own)
 
         def start(
             party0: int,
@@ -146,7 +148,7 @@ def starting(folder: Path) -> Iterator[Callable[..., Nodes]]:
             assert command("init", folder / "c", "--single-machine", *init)[0] == 0
             slow = ("--timeout-s", "30")  # as machines may be
             own = (*slow, *(("--ray", "local") if ray else ()))
-            options = {"dealer": slow}
+            options = {"dealer": own}
             for role in ("party0", "party1"):
                 options[role] = (*own, *(behind_proxy(role) if proxies else ()))
             counts = {"dealer": dealer, "party0": party0, "party1": party1}

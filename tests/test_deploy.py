@@ -215,14 +215,15 @@ def test_the_examples_of_proxies_route_the_same_names_to_the_same_machines() -> 
     haproxy = (DEPLOY / "haproxy.cfg").read_text()
     rules = dict(re.findall(r"use_backend (\w+) if { req\.ssl_sni -i (\S+) }", haproxy))
     (rest,) = re.findall(r"default_backend (\w+)", haproxy)
-    servers = dict(re.findall(r"^backend (\w+)\n    server \w+ (\S+)", haproxy, re.MULTILINE))
+    backends = re.findall(r"^backend (\w+)\n((?:    server .*\n)+)", haproxy, re.MULTILINE)
+    servers = {name: re.findall(r"server \w+ (\S+)", lines) for name, lines in backends}
     assert set(servers) == {*rules, rest}
     envoy = yaml.safe_load((DEPLOY / "envoy.yaml").read_text())["static_resources"]
     places = {}
     for known in envoy["clusters"]:
-        (endpoint,) = known["load_assignment"]["endpoints"][0]["lb_endpoints"]
-        address = endpoint["endpoint"]["address"]["socket_address"]
-        places[known["name"]] = f"{address['address']}:{address['port_value']}"
+        endpoints = known["load_assignment"]["endpoints"][0]["lb_endpoints"]
+        addresses = [each["endpoint"]["address"]["socket_address"] for each in endpoints]
+        places[known["name"]] = [f"{address['address']}:{address['port_value']}" for address in addresses]
     routed = {}
     for chain in envoy["listeners"][0]["filter_chains"]:
         assert chain["filter_chain_match"]["transport_protocol"] == "tls"

@@ -47,7 +47,7 @@ def placed_by_ray(told: Told) -> Iterator[tuple[str, int]]:
     from hdcos.party.ray_host import RayHost
 
     host = RayHost()
-    address, public = host.start()
+    address, public = host.start(0)
     assert host.begin(told(public)) is None
     yield address
     end_process(host._process)

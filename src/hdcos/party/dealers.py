@@ -15,18 +15,18 @@ from threading import Thread
 
 from hdcos.errors import HdcosError
 from hdcos.link import Doorman, worker_name
-from hdcos.party.launcher import Launcher, Running, choose_launcher
+from hdcos.party.launcher import Launcher, Placement, Running, choose_launcher
 from hdcos.party.node import Node, run_dealer
 
 log = logging.getLogger("hdcos")
 LOOK_S, LONGEST_PAUSE_S = 0.5, 5.0
 
 
-def serve_with_workers(node: Node, workers: int, ray: str) -> None:
+def serve_with_workers(node: Node, workers: int, placement: Placement) -> None:
     """Serve for as long as the process lives, with further workers as processes of their own."""
     doorman = Doorman(node.listener)
     mine = replace(node, listener=doorman.serve(node.role, ""))
-    launcher = choose_launcher(ray, doorman, node.listener)
+    launcher = choose_launcher(placement, doorman, node.listener)
     for index in range(1, workers):
         Thread(target=_keep_running, args=(node, index, launcher), name=f"worker {index}", daemon=True).start()
     run_dealer(mine, log.info, workers)

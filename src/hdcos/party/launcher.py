@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from hdcos.api.process import end_process, how_it_ended, start_worker, tell_process
@@ -20,6 +21,19 @@ Settings = Callable[[bytes], Mapping[str, Any]]
 """What a worker is told, which has made a key with this public part: a certificate for it, and no key."""
 LOCAL, CLUSTERS = "local", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """A Ray cluster of this machine alone, and what has Ray listen on loopback only: it asks when it is imported."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where workers run and listen: processes of this machine, behind the node's port, unless it says otherwise."""
+
+    ray: str = ""
+    """The Ray cluster on whose machines they run."""
+    first_port: int = 0
+    """Worker i listens at the i-th port after this one there, where a proxy finds it; at any, if this is 0."""
+
+
+BESIDE = Placement()
 
 
 class Running(Protocol):
@@ -81,14 +95,14 @@ class ProcessLauncher:
         return WorkerProcess(self._doorman, self._address, name, settings)
 
 
-def choose_launcher(ray: str, doorman: Doorman, listener: socket.socket) -> Launcher:
+def choose_launcher(placement: Placement, doorman: Doorman, listener: socket.socket) -> Launcher:
     """Processes of this machine, or the workers of the Ray cluster at an address."""
-    if not ray:
+    if not placement.ray:
         return ProcessLauncher(doorman, listener)
-    if ray == LOCAL:
+    if placement.ray == LOCAL:
         os.environ[CLUSTERS] = "0"
     try:
         from hdcos.party.ray_launcher import RayLauncher
     except ModuleNotFoundError as error:
         raise InputError(f"--ray needs {error.name}, which is not installed: pip install 'hdcos[ray]'") from None
-    return RayLauncher(ray, doorman)
+    return RayLauncher(placement, doorman)

@@ -17,9 +17,9 @@ from hdcos.api.process import how_it_ended, start_worker, tell_process
 class RayHost:
     """An actor; the process that it started ends with it."""
 
-    def start(self) -> tuple[tuple[str, int], bytes]:
-        """Where the worker listens, and the public part of the key that it has made there."""
-        self._listener = socket.create_server((ray.util.get_node_ip_address(), 0))
+    def start(self, port: int) -> tuple[tuple[str, int], bytes]:
+        """Where the worker listens (port 0: at any), and the public part of the key that it has made there."""
+        self._listener = socket.create_server((ray.util.get_node_ip_address(), port))
         self._process, public = start_worker(self._listener)
         host, port = self._listener.getsockname()[:2]
         return (host, port), public

@@ -22,8 +22,8 @@ import ray
 from ray.exceptions import RayActorError, RayError
 
 from hdcos.errors import HdcosError, InputError, PeerLost
-from hdcos.link import Doorman
-from hdcos.party.launcher import LOCAL, Address, Settings
+from hdcos.link import Doorman, split_name
+from hdcos.party.launcher import LOCAL, Address, Placement, Settings
 from hdcos.party.ray_folder import RayFolder
 from hdcos.party.ray_host import RayHost
 from hdcos.party.relay import Relay
@@ -34,13 +34,13 @@ ASK_S, START_S, PAUSE_S, ATTEMPTS = 5.0, 60.0, 0.3, 3
 class RayWorker:
     """A worker that Ray placed somewhere."""
 
-    def __init__(self, doorman: Doorman, name: str, settings: Settings) -> None:
+    def __init__(self, doorman: Doorman, name: str, settings: Settings, port: int) -> None:
         limit = monotonic() + START_S
         while True:
             self._actor: Any = ray.remote(num_cpus=1, scheduling_strategy="SPREAD")(RayHost).remote()
             try:
                 self.address: Address
-                self.address, public = ray.get(self._actor.start.remote(), timeout=limit - monotonic())
+                self.address, public = ray.get(self._actor.start.remote(port), timeout=limit - monotonic())
                 ray.get(self._actor.begin.remote(settings(public)), timeout=ASK_S)
                 break
             except RayError as error:
@@ -68,8 +68,8 @@ class RayWorker:
 class RayLauncher:
     """Starts workers as actors of the Ray cluster at an address; `local` starts one on this machine."""
 
-    def __init__(self, address: str, doorman: Doorman) -> None:
-        self._doorman = doorman
+    def __init__(self, placement: Placement, doorman: Doorman) -> None:
+        self._doorman, self._first_port, address = doorman, placement.first_port, placement.ray
         self._folder: RayFolder | None = None
         for left in reversed(range(ATTEMPTS if address == LOCAL else 1)):
             try:
@@ -103,4 +103,5 @@ class RayLauncher:
         return str(ray.util.get_node_ip_address())
 
     def start(self, name: str, settings: Settings) -> RayWorker:
-        return RayWorker(self._doorman, name, settings)
+        port = self._first_port + split_name(name)[1] if self._first_port else 0
+        return RayWorker(self._doorman, name, settings, port)

@@ -25,7 +25,7 @@ from hdcos.party.failures import Failures
 from hdcos.party.functions import Functions
 from hdcos.party.gathering import Gathering
 from hdcos.party.http.connections import Connections, descriptors
-from hdcos.party.launcher import choose_launcher
+from hdcos.party.launcher import BESIDE, Placement, choose_launcher
 from hdcos.party.links import DIAL_S, PeerListener, dial, dial_transfers
 from hdcos.party.node import Node
 from hdcos.party.opened import Loaded
@@ -53,7 +53,7 @@ class Service:
         config: Config,
         loop: asyncio.AbstractEventLoop,
         workers: int = 1,
-        ray: str = "",
+        placement: Placement = BESIDE,
     ) -> None:
         self.node, self.store, self.config = node, store, config
         self.rank = int(node.role[-1])
@@ -75,7 +75,7 @@ class Service:
         self._doorman = Doorman(node.listener)
         mine = replace(node, listener=self._doorman.serve(node.role, ""))
         self._listener = PeerListener(mine, self.status)
-        launcher = choose_launcher(ray, self._doorman, node.listener)
+        launcher = choose_launcher(placement, self._doorman, node.listener)
         self._gathering = Gathering(node, launcher.host)
         self.side_workers = SideWorkers(
             Shared(
