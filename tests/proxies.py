@@ -15,8 +15,10 @@ from pathlib import Path
 import pytest
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
-NODE_AND_WORKERS = {"10.0.0.10": "node", "10.0.0.11": "w1", "10.0.0.12": "w2"}
-"""Where the examples have them."""
+NODE_AND_WORKERS = {"10.0.0.10:7101": "node", "10.0.0.11:7201": "w1", "10.0.0.12:7202": "w2"}
+"""Where the tests have them, of the places at which the examples look."""
+NOBODY = 1
+"""A port at which nothing listens."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +36,9 @@ class Proxy:
     def place(self, ports: dict[str, int], public: int) -> str:
         """The example with other addresses."""
         text, count = re.subn(self.public, rf"\g<1>127.0.0.1\g<2>{public}", self.example.read_text())
-        text, servers = re.subn(self.server, lambda m: f"127.0.0.1{m[2]}{ports[NODE_AND_WORKERS[m[1]]]}", text)
-        assert (count, servers) == (1, 3)
+        local = {place: ports[name] for place, name in NODE_AND_WORKERS.items()}
+        text, servers = re.subn(self.server, lambda m: f"127.0.0.1{m[2]}{local.get(f'{m[1]}:{m[3]}', NOBODY)}", text)
+        assert (count, servers) == (1, 5)
         return text
 
 
@@ -45,7 +48,7 @@ HAPROXY = Proxy(
     ("-c", "-f"),
     ("-db", "-f"),
     r"(bind )(:)7101",
-    r"(10\.0\.0\.\d+)(:)7101",
+    r"(10\.0\.0\.\d+)(:)(\d+)",
 )
 ENVOY = Proxy(
     "envoy",
@@ -53,7 +56,7 @@ ENVOY = Proxy(
     ("--mode", "validate", "-c"),
     ("--concurrency", "1", "--use-dynamic-base-id", "-c"),
     r"(address: )0\.0\.0\.0(, port_value: )7101",
-    r"(10\.0\.0\.\d+)(, port_value: )7101",
+    r"(10\.0\.0\.\d+)(, port_value: )(\d+)",
 )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from click.testing import CliRunner
@@ -64,6 +65,27 @@ def await_that(what: Callable[[], object], within_s: float = 40.0, every_s: floa
         time.sleep(every_s)
 
 
+def children(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
+
+
+def family(pid: int) -> list[int]:
+    """A process and all that it started, and these."""
+    return [pid, *(each for child in children(pid) for each in family(child))]
+
+
+def listening(pid: int) -> set[str]:
+    """The addresses, as the kernel writes them, of the TCP sockets at which a process listens."""
+    open_files = set()
+    for file in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            open_files.add(os.readlink(file))
+    tables = [Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:] for table in ("tcp", "tcp6")]
+    sockets = [line.split() for lines in tables for line in lines]
+    return {each[1].partition(":")[0] for each in sockets if each[3] == "0A" and f"socket:[{each[9]}]" in open_files}
+
+
 class Nodes:
     """A cluster of one machine and a client of it."""
 
@@ -75,14 +97,21 @@ class Nodes:
         return hdcos.connect(self.folder / "cluster.toml", token=(self.folder / "token").read_text().strip())
 
     def workers(self, rank: int) -> list[dict]:
+        """The further workers of a party, as it describes them."""
+        return self.all_workers(rank)[1:]
+
+    def all_workers(self, rank: int) -> list[dict]:
         return self.cluster.transport.both[rank].ask("GET", "/v2/status", None, None).meta["workers"]
 
     def all_up(self, count: int) -> bool:
         return all(sum(worker["up"] for worker in self.workers(rank)) == count for rank in (0, 1))
 
     def worker_pids(self, role: str) -> list[int]:
-        tasks = Path(f"/proc/{self.processes[role].pid}/task")
-        return [int(pid) for task in tasks.iterdir() for pid in (task / "children").read_text().split()]
+        return children(self.processes[role].pid)
+
+    def listens_at(self, role: str) -> set[str]:
+        """The addresses, as the kernel writes them, at which a node or what it started takes connections."""
+        return {address for pid in family(self.processes[role].pid) for address in listening(pid)}
 
     def reused(self) -> list[str]:
         """What must never happen: material that was used twice, by the ledgers of both parties."""
@@ -102,9 +131,11 @@ def starting(folder: Path) -> Iterator[Callable[..., Nodes]]:
             """HAProxy is where the cluster file says that the party is, and the party listens elsewhere."""
             public, inner = ClusterFile.read(folder / "c" / "cluster.toml").servers[role].address, free_port()
             (folder / role).mkdir()
-            ports = dict.fromkeys(("node", "w1", "w2"), inner)  # the node passes on to workers that Ray placed
+            # The example names workers of party 0, and finds them itself; the node of party 1 passes on to its own.
+            ports = {"node": inner, "w1": free_port(), "w2": inner}
             stack.enter_context(running_proxy(HAPROXY, folder / role, ports, int(public.rpartition(":")[2])))
-            return ("--listen", f"127.0.0.1:{inner}")
+            own = ("--worker-ports", str(ports["w1"] - 1)) if role == "party0" else ()
+            return ("--listen", f"127.0.0.1:{inner}", *own)
 
         def start(
             party0: int,
@@ -117,7 +148,7 @@ def starting(folder: Path) -> Iterator[Callable[..., Nodes]]:
             assert command("init", folder / "c", "--single-machine", *init)[0] == 0
             slow = ("--timeout-s", "30")  # as machines may be
             own = (*slow, *(("--ray", "local") if ray else ()))
-            options = {"dealer": slow}
+            options = {"dealer": own}
             for role in ("party0", "party1"):
                 options[role] = (*own, *(behind_proxy(role) if proxies else ()))
             counts = {"dealer": dealer, "party0": party0, "party1": party1}

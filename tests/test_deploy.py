@@ -6,6 +6,7 @@ import configparser
 import hashlib
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import click
@@ -26,6 +27,7 @@ DEPLOY = ROOT / "deploy"
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
 COMPOSE = (DEPLOY / "compose.yaml").read_text()
+KUBERAY = (DEPLOY / "kuberay.yaml").read_text()
 NODES = ("dealer", "party0", "party1")
 CALL = re.compile(r"(?:sudo -u hdcos |docker run .*?[ ])?(?:/opt/hdcos/bin/)?hdcos (\S.*)")
 
@@ -92,7 +94,8 @@ def test_every_metric_that_is_named_exists_and_every_metric_is_named() -> None:
     counters = re.search(r'"counters": \{(.*?)\}', Path(service_module.__file__).read_text(), re.DOTALL)
     assert counters is not None
     counted = {f"hdcos_{name}_total" for name in re.findall(r'"(\w+)":', counters[1])}
-    totals = {"hdcos_sessions", "hdcos_refused", "hdcos_queries", "hdcos_worker_rows", "hdcos_worker_starts"}
+    of_workers = {f"hdcos_worker_{name}" for name in ("rows", "batches", "steps", "starts")}
+    totals = {"hdcos_sessions", "hdcos_refused", "hdcos_queries", *of_workers}
     known = {f"{name}_total" if name in totals else name for name in direct} | counted
     assert set(re.findall(r"`(hdcos_[a-z_]+)`", OPERATIONS)) == known
 
@@ -143,6 +146,10 @@ def test_the_image_runs_as_nobody_in_particular_and_without_pytorch() -> None:
         assert f"\n{line}\n" in stage
     assert "/v2/health/live" in stage
     assert "torch" not in DOCKERFILE
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    built = [*re.findall(r"EXTRAS=(\S+)", DOCKERFILE), *re.findall(r"EXTRAS=(\S+)", KUBERAY)]
+    assert (sorted(built), '.whl)[$EXTRAS]"' in DOCKERFILE) == (["server", "server,ray", "server,ray"], True)
+    assert {"server", "ray"} <= set(extras)
     (probe,) = re.findall(r'CMD \["python", "-c", "(.*)"\]', DOCKERFILE)
     compile(probe, "HEALTHCHECK", "exec")
 
@@ -174,7 +181,7 @@ def test_compose_is_yaml_with_one_service_per_node() -> None:
 
 def test_kuberay_starts_the_node_by_a_command_that_exists_and_lets_nobody_reach_ray() -> None:
     yaml = pytest.importorskip("yaml")
-    cluster, public, head, workers = yaml.safe_load_all((DEPLOY / "kuberay.yaml").read_text())
+    cluster, public, head, workers = yaml.safe_load_all(KUBERAY)
     assert [part["kind"] for part in (cluster, public, head, workers)] == [
         "RayCluster",
         "Service",
@@ -182,6 +189,7 @@ def test_kuberay_starts_the_node_by_a_command_that_exists_and_lets_nobody_reach_
         "NetworkPolicy",
     ]
     (container,) = cluster["spec"]["headGroupSpec"]["template"]["spec"]["containers"]
+    assert f"ray=={cluster['spec']['rayVersion']}" in (ROOT / "constraints.txt").read_text().splitlines()
     (line,) = re.findall(r"exec hdcos (party .*)$", container["args"][0])
     words = shlex.split(line)
     check_call(words, whole=True)
@@ -207,14 +215,15 @@ def test_the_examples_of_proxies_route_the_same_names_to_the_same_machines() -> 
     haproxy = (DEPLOY / "haproxy.cfg").read_text()
     rules = dict(re.findall(r"use_backend (\w+) if { req\.ssl_sni -i (\S+) }", haproxy))
     (rest,) = re.findall(r"default_backend (\w+)", haproxy)
-    servers = dict(re.findall(r"^backend (\w+)\n    server \w+ (\S+)", haproxy, re.MULTILINE))
+    backends = re.findall(r"^backend (\w+)\n((?:    server .*\n)+)", haproxy, re.MULTILINE)
+    servers = {name: re.findall(r"server \w+ (\S+)", lines) for name, lines in backends}
     assert set(servers) == {*rules, rest}
     envoy = yaml.safe_load((DEPLOY / "envoy.yaml").read_text())["static_resources"]
     places = {}
     for known in envoy["clusters"]:
-        (endpoint,) = known["load_assignment"]["endpoints"][0]["lb_endpoints"]
-        address = endpoint["endpoint"]["address"]["socket_address"]
-        places[known["name"]] = f"{address['address']}:{address['port_value']}"
+        endpoints = known["load_assignment"]["endpoints"][0]["lb_endpoints"]
+        addresses = [each["endpoint"]["address"]["socket_address"] for each in endpoints]
+        places[known["name"]] = [f"{address['address']}:{address['port_value']}" for address in addresses]
     routed = {}
     for chain in envoy["listeners"][0]["filter_chains"]:
         assert chain["filter_chain_match"]["transport_protocol"] == "tls"

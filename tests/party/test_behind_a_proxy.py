@@ -30,7 +30,7 @@ def test_all_pairs_work_through_one_public_port_and_again_after_the_proxy_was_re
         with hdcos.connect(folder / "cluster.toml", token=(folder / "token").read_text().strip()) as cluster:
 
             def worker() -> dict:
-                return cluster.transport.both[0].ask("GET", "/v2/status", None, None).meta["workers"][0]
+                return cluster.transport.both[0].ask("GET", "/v2/status", None, None).meta["workers"][1]
 
             def await_worker(rows: int) -> None:
                 """Until the further worker has computed this many rows, under load."""

@@ -28,6 +28,14 @@ def status(number: int, at: int) -> dict[str, Any]:
         "session": 2,
         "peer": {"up": True, "rtt_ms": 40.3},
         "dealer": {"up": True},
+        "workers": [
+            {
+                **{"index": index, "up": index < 2, "reason": "" if index < 2 else "its process is gone", "starts": 1},
+                **{"rows": busy, "batches": busy // 3, "steps": 700, "models": 2, "available": 3200 - 9 * at},
+                **{"rows_per_s": 25.0 * (index + 1), "steps_per_s": 0.0},
+            }
+            for index in range(3)
+        ],
         "models": [
             {
                 **{"name": "lenet5_mnist", "version": "3", "ready": True, "stock": 3200 - 9 * at, "mark": 400},
@@ -73,6 +81,12 @@ def test_the_status_page_shows_what_the_party_says(browser: Browser, parties: li
         assert "40" in tab.text("#peer")
         assert "lenet5_mnist" in tab.text("#models")
         assert "120 of 560 steps" in tab.text("#jobs")
+        workers = tab.eval("[...document.querySelector('#workers').rows].map((row) => row.innerText.split('\\t'))")
+        assert [row[:5] for row in workers] == [
+            ["0", "up", "3,200", "25 /s", "0 /s"],
+            ["1", "up", "3,200", "50 /s", "0 /s"],
+            ["2", "its process is gone", "3,200", "75 /s", "0 /s"],
+        ]
         assert tab.text("#disk") == "41 GB free"
         away = {"ready": False, "reason": "the dealer is away", "dealer": {"up": False}}
         party.status = status(0, 3) | away | {"storage": {"free_bytes": 70_000, "full": True}}

@@ -255,3 +255,11 @@ def test_the_doctor_reports_a_model_that_waits_for_its_other_share(home, raw) ->
         assert "BAD  model lonely: it waits for its other share, which party1 lacks" in output
         assert "rows are answered" not in output
     raw(0, "DELETE", "/v2/models/lonely")
+
+
+def test_a_dealer_keeps_its_workers_and_ports_of_workers_are_those_of_ray(folder) -> None:
+    node = ("--node", folder / "dealer")
+    code, output = command("workers", 3, *node)
+    assert (code, "start it again with --workers" in output) == (1, True), output
+    code, output = command("dealer", *node, "--cluster", folder / "cluster.toml", "--worker-ports", 7200)
+    assert (code, "--worker-ports is for workers of a Ray cluster" in output) == (1, True), output

@@ -405,6 +405,17 @@ def test_metrics_are_read_by_parsers_of_both_formats(raw, private) -> None:
     assert families["hdcos_rounds"].type == "counter"
     assert families["hdcos_rounds"].samples[0].value > 0
     assert open_text.endswith("# EOF\n")
+    first = {
+        sample.name: sample.value
+        for family in families.values()
+        for sample in family.samples
+        if sample.labels == {"worker": "0"}
+    }
+    assert first["hdcos_worker_up"] == 1.0
+    assert first["hdcos_worker_rows_total"] >= len(ROWS)
+    assert first["hdcos_worker_batches_total"] >= 1
+    assert first["hdcos_worker_available_rows"] > 0
+    assert "hdcos_worker_steps_total" in first
     for accept in ("application/openmetrics-text;version=x", "text/plain;version=y", ",;,", "*/*", ""):
         assert raw(0, "GET", "/metrics", headers={"accept": accept})[0] == 200
 

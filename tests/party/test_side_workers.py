@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import pytest
@@ -27,14 +29,18 @@ MODEL = nn.models.mlp([12, 16, 3], "cos", "hadamard", seed=2)
 OPTIONS = {"epochs": 3, "batch_size": 48, "lr": 0.1, "momentum": 0.9, "seed": 3, "watch": 0}
 
 
+LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+"""As the kernel writes 127.0.0.1, the same as an address of IPv6, and ::1."""
+
+
 def rows(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     x = np.random.default_rng(seed).uniform(-1, 1, (count, 12))
     return x, x[:, :3].argmax(axis=1)
 
 
-def trained_plain(x: np.ndarray, y: np.ndarray, epochs: int, batch: int = 48) -> nn.Sequential:
+def trained_plain(x: np.ndarray, y: np.ndarray, epochs: int, batch: int = 48, lr: float = 0.1) -> nn.Sequential:
     """What the same training gives on plain numbers."""
-    return plain_fit(MODEL, x, one_hot(y, 3), epochs, batch, lambda epoch: 0.1, 3, momentum=0.9)
+    return plain_fit(MODEL, x, one_hot(y, 3), epochs, batch, lambda epoch: lr, 3, momentum=0.9)
 
 
 def last_attempt(node: Path, job: str, rank: int, total: int) -> tuple[int, int]:
@@ -42,6 +48,13 @@ def last_attempt(node: Path, job: str, rank: int, total: int) -> tuple[int, int]
     ledger = Checkpoints.of(node / "state" / "jobs" / job, rank)
     last = ledger.attempt
     return total - sum(entry["count"] for entry in ledger.reserved() if entry["attempt"] == last), last
+
+
+def resize(there: Nodes, counts: tuple[int, int]) -> None:
+    """Change the number of workers of both parties, and wait until each has changed it."""
+    for role, count in zip(ROLES[1:], counts, strict=True):
+        assert command("workers", count, "--node", there.folder / role)[0] == 0
+    await_that(lambda: tuple(1 + len(there.workers(rank)) for rank in (0, 1)) == counts)
 
 
 @pytest.fixture
@@ -117,9 +130,12 @@ def test_workers_come_and_go_and_those_that_the_other_party_lacks_are_told_so(no
     # Workers can be added and removed meanwhile.
     assert command("workers", 3, "--node", there.folder / "party0")[0] == 0
     await_that(lambda: there.all_up(2))
-    for role in ROLES[1:]:
-        assert command("workers", 2, "--node", there.folder / role)[0] == 0
-    await_that(lambda: [len(there.workers(rank)) for rank in (0, 1)] == [1, 1])
+    resize(there, (2, 2))
+    await_that(lambda: there.all_up(1))
+    resize(there, (3, 2))
+    await_that(lambda: "party 1, which has not asked for worker 2 and may have fewer" in there.workers(0)[1]["reason"])
+    await_that(lambda: sum(worker["up"] for worker in there.workers(0)) == 1)
+    resize(there, (2, 2))
     await_that(lambda: there.all_up(1))
     assert np.abs(private.predict(x) - MODEL(x)).max() < 0.02
     # A row group that is damaged ends its job by name, whichever worker finds it, and nothing else.
@@ -135,10 +151,50 @@ def test_workers_come_and_go_and_those_that_the_other_party_lacks_are_told_so(no
     await_that(lambda: there.all_up(1))
     assert np.abs(private.predict(x) - MODEL(x)).max() < 0.02
     code, found = command("doctor", "--node", there.folder / "party0", "--cluster", there.folder / "cluster.toml")
-    assert (code, "worker 1 of party1" in found) == (0, True), found
+    for each in ("worker 0 of party1", "worker 1 of party1"):
+        said = r"[0-9.]+ rows and [0-9.]+ steps a second in the last minute, material for \d+ rows"
+        assert (code, re.search(rf"{each}: it works with .*: {said}", found) is not None) == (0, True), found
     zero = there.cluster.transport.both[0]
     metrics = zero._pool.urlopen("GET", "/metrics", headers=zero._headers).data.decode()
-    assert 'hdcos_worker_up{worker="1"} 1.0' in metrics
+    for index in (0, 1):
+        assert f'hdcos_worker_up{{worker="{index}"}} 1.0' in metrics
+        assert f'hdcos_worker_steps_total{{worker="{index}"}} ' in metrics
+    first = there.all_workers(0)[0]
+    assert (first["index"], first["up"], first["models"]) == (0, True, 1)
+    assert min(first[name] for name in ("rows", "batches", "available")) > 0
+
+
+def test_workers_come_and_go_under_load_and_in_training_and_nothing_is_lost(nodes) -> None:
+    there = nodes(2, 2)
+    await_that(lambda: there.all_up(1))
+    private, (x, y), ended = there.cluster.share(MODEL, "served"), rows(96), Event()
+
+    def ask(number: int) -> list[float]:
+        errors = []
+        while not ended.is_set():
+            part = rows(8, number)[0]
+            errors.append(float(np.abs(private.predict(part, mode="shares") - MODEL(part)).max()))
+        return errors
+
+    with ThreadPoolExecutor(5) as pool:
+        asking = [pool.submit(ask, number) for number in range(4)]
+        options = {**OPTIONS, "epochs": 100, "lr": 0.03, "checkpoint_every": 4}
+        training = pool.submit(there.cluster.fit, MODEL, x, y, **options)
+        try:
+            folders = [there.folder / role / "state" / "jobs" for role in ROLES[1:]]
+            await_that(lambda: all(list(folder.rglob("step-*.safetensors")) for folder in folders), every_s=0.01)
+            for counts in ((1, 2), (1, 1), (3, 2), (3, 3), (2, 2)):
+                assert counts != (1, 1) or not training.done(), "one worker less while it trained"
+                resize(there, counts)
+                await_that(lambda: there.all_up(min(counts) - 1))  # noqa: B023
+            trained = training.result(120)
+        finally:
+            ended.set()
+        errors = [each.result(60) for each in asking]
+    assert all(errors)
+    assert max(max(each) for each in errors) < 0.02
+    assert np.abs(trained.predict(x) - trained_plain(x, y, 100, lr=0.03)(x)).max() < 0.05
+    assert not there.reused()
 
 
 def test_a_batch_that_pairs_do_not_divide_is_taken_by_all_of_them(nodes) -> None:
@@ -161,10 +217,15 @@ def test_without_a_dealer_each_pair_makes_its_own_material(nodes) -> None:
 
 @needs(HAPROXY)
 def test_workers_of_two_ray_clusters_serve_and_train_through_proxies(nodes) -> None:
-    """Each party has a Ray cluster of its own and a proxy in front: the two know nothing of each other but its port."""
+    """Each party has a Ray cluster of its own and a proxy in front: the two know nothing of each other but its port.
+
+    So has the dealer. Party 0's proxy knows where its worker listens; party 1's worker is reached through the node.
+    """
     pytest.importorskip("ray")
-    there = nodes(2, 2, 1, ray=True, proxies=True)
-    await_that(lambda: there.all_up(1), 90)
+    there = nodes(2, 2, 2, ray=True, proxies=True)
+    await_that(lambda: there.all_up(1), 120)
+    for role in ROLES:  # who reaches a port of Ray runs code
+        assert there.listens_at(role) <= LOOPBACK
     x, y = rows(96)
     trained = there.cluster.fit(MODEL, x, y, **OPTIONS)
     assert np.abs(trained.predict(x) - trained_plain(x, y, 3)(x)).max() < 0.05

@@ -348,7 +348,10 @@ class Latency(TypedDict):
 
 
 class WorkerStatus(TypedDict):
-    """A further worker of a party, with that of the other party: `reason` says why it does not work now."""
+    """A worker of a party, with that of the other party: 0 is the node itself. `reason` says why it does not work now.
+
+    Rates are those of the last minute.
+    """
 
     index: int
     up: bool
@@ -359,6 +362,8 @@ class WorkerStatus(TypedDict):
     steps: int
     models: int
     available: int
+    rows_per_s: float
+    steps_per_s: float
 
 
 class Status(TypedDict):

@@ -166,9 +166,10 @@ def _reach_node(
 
 
 def _workers(role: str, workers: list[dict[str, Any]]) -> Iterator[Finding]:
-    """The workers of a party besides the first, which is the party itself."""
+    """The workers of a party, the first of which is the party itself."""
     for worker in workers:
-        text = f"it works with that of the other party: {worker['rows']} rows, material for {worker['available']}"
+        fast = f"{worker['rows_per_s']:.1f} rows and {worker['steps_per_s']:.1f} steps a second in the last minute"
+        text = f"it works with that of the other party: {fast}, material for {worker['available']} rows"
         yield Finding(f"worker {worker['index']} of {role}", worker["up"], worker["reason"] or text)
 
 

@@ -23,6 +23,7 @@ from hdcos.link import Certificate
 from hdcos.link.cluster_file import CARD_FILE, PARTIES, SERVERS, ClusterFile, NodeCard, make_node
 from hdcos.party import config
 from hdcos.party.dealers import serve_with_workers
+from hdcos.party.launcher import Placement
 from hdcos.party.node import Node, log_to_stderr, tune_process
 from hdcos.party.side_workers import WANTED_FILE, want_workers
 from hdcos.party.store import Store, state
@@ -174,7 +175,14 @@ def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
     @click.option(
         "--ray",
         default="",
-        help="Have the workers run on the machines of this organisation's Ray cluster: host:port, or `local`.",
+        help="Have the workers run on the machines of this organisation's Ray cluster: host:port; `auto`, the one that "
+        "was started on this machine; or `local`, one of this machine alone that is started now.",
+    )
+    @click.option(
+        "--worker-ports",
+        type=click.IntRange(1024, 65535 - MOST_WORKERS),
+        metavar="FIRST",
+        help="With --ray: worker i listens at port FIRST + i of its machine, where a proxy can route its name.",
     )
     @click.option(
         "--device",
@@ -196,6 +204,7 @@ def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
         timeout_s: float,
         workers: int,
         ray: str,
+        worker_ports: int | None,
         device: str,
         device_memory: float | None,
         log_format: str,
@@ -203,6 +212,9 @@ def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
         role = NodeCard.read(folder / CARD_FILE).role
         if role not in roles:
             raise InputError(f"{folder} is the node of {role}, not of {' or '.join(roles)}")
+        if worker_ports and not ray:
+            raise InputError("--worker-ports is for workers of a Ray cluster (--ray): others share the node's port")
+        placement = Placement(ray, worker_ports or 0)
         serve_party = _find_server() if role in PARTIES else None
         tune_process()
         log_to_stderr(log_format)
@@ -211,7 +223,7 @@ def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
         if workers > 1:
             cluster.require_issuing()
         if serve_party is not None:
-            told = serve_party(folder, cluster, listen, http_listen, timeout_s, workers, ray, place)
+            told = serve_party(folder, cluster, listen, http_listen, timeout_s, workers, placement, place)
             # The state is closed; a thread that still waits for a lost node must not hold the process.
             os._exit(INTERRUPTED if told == signal.SIGINT else 0)
         dealing = Node.from_cluster_file(folder, cluster, listen, timeout_s, place)
@@ -219,12 +231,12 @@ def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
         signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
         log.info("dealer: listening on %s:%d", *dealing.listener.getsockname()[:2])
-        serve_with_workers(dealing, workers, ray)
+        serve_with_workers(dealing, workers, placement)
 
     return click.command(command, help=text, short_help=text.partition(" until")[0] + ".")(serve)
 
 
-def _find_server() -> Callable[[Path, ClusterFile, str, str, float, int, str, Place], signal.Signals]:
+def _find_server() -> Callable[[Path, ClusterFile, str, str, float, int, Placement, Place], signal.Signals]:
     """The HTTPS server of a party: an extra, which clients and dealers go without."""
     try:
         from hdcos.party.http.server import serve_party
@@ -354,6 +366,8 @@ def quota(model: str | None, folder: Path, reset: bool) -> None:
 @folder_option
 def workers(count: int, folder: Path) -> None:
     """Have a running party use COUNT workers from now on; its next start has --workers again."""
+    if NodeCard.read(folder / CARD_FILE).role == "dealer":
+        raise InputError("a dealer keeps the workers it began with: start it again with --workers, parties wait for it")
     with _store(folder) as store:
         want_workers(store.folder / WANTED_FILE, count)
         _note(store, "workers", str(count))

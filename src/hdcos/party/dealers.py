@@ -10,22 +10,23 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import replace
+from functools import partial
 from threading import Thread
 
 from hdcos.errors import HdcosError
 from hdcos.link import Doorman, worker_name
-from hdcos.party.launcher import Launcher, Running, choose_launcher
+from hdcos.party.launcher import Launcher, Placement, Running, choose_launcher
 from hdcos.party.node import Node, run_dealer
 
 log = logging.getLogger("hdcos")
 LOOK_S, LONGEST_PAUSE_S = 0.5, 5.0
 
 
-def serve_with_workers(node: Node, workers: int, ray: str) -> None:
+def serve_with_workers(node: Node, workers: int, placement: Placement) -> None:
     """Serve for as long as the process lives, with further workers as processes of their own."""
     doorman = Doorman(node.listener)
     mine = replace(node, listener=doorman.serve(node.role, ""))
-    launcher = choose_launcher(ray, doorman, node.listener)
+    launcher = choose_launcher(placement, doorman, node.listener)
     for index in range(1, workers):
         Thread(target=_keep_running, args=(node, index, launcher), name=f"worker {index}", daemon=True).start()
     run_dealer(mine, log.info, workers)
@@ -36,7 +37,7 @@ def _keep_running(node: Node, index: int, launcher: Launcher) -> None:
     while True:
         began = time.monotonic()
         try:
-            worker = launcher.start(name, node.settings_of(index))
+            worker = launcher.start(name, partial(node.settings_of, index))
             log.info("worker %d begins", index)
             died = _await_end(worker)
             worker.stop()

@@ -6,15 +6,34 @@ connections. Workers may be started elsewhere: a launcher is anything with `star
 
 from __future__ import annotations
 
+import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from hdcos.api.process import end_process, how_it_ended, start_process
+from hdcos.api.process import end_process, how_it_ended, start_worker, tell_process
 from hdcos.errors import InputError
 from hdcos.link import Doorman
 
 Address = tuple[str, int]
+Settings = Callable[[bytes], Mapping[str, Any]]
+"""What a worker is told, which has made a key with this public part: a certificate for it, and no key."""
+LOCAL, CLUSTERS = "local", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""A Ray cluster of this machine alone, and what has Ray listen on loopback only: it asks when it is imported."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where workers run and listen: processes of this machine, behind the node's port, unless it says otherwise."""
+
+    ray: str = ""
+    """The Ray cluster on whose machines they run."""
+    first_port: int = 0
+    """Worker i listens at the i-th port after this one there, where a proxy finds it; at any, if this is 0."""
+
+
+BESIDE = Placement()
 
 
 class Running(Protocol):
@@ -35,17 +54,22 @@ class Launcher(Protocol):
     def host(self) -> str:
         """The address of this machine that workers reach it by."""
 
-    def start(self, name: str, settings: Mapping[str, Any]) -> Running:
+    def start(self, name: str, settings: Settings) -> Running:
         """A worker that others call by this name."""
 
 
 class WorkerProcess:
     """A process of this machine."""
 
-    def __init__(self, doorman: Doorman, address: Address, name: str, settings: Mapping[str, Any]) -> None:
+    def __init__(self, doorman: Doorman, address: Address, name: str, settings: Settings) -> None:
         self._doorman, self._name, self.address = doorman, name, address
         with doorman.serve(name) as listener:
-            self._process = start_process(settings, listener)
+            self._process, public = start_worker(listener)
+            try:
+                tell_process(self._process, settings(public), listener)
+            except BaseException:
+                self.stop()
+                raise
 
     def state(self) -> str:
         return how_it_ended(self._process)
@@ -67,16 +91,18 @@ class ProcessLauncher:
         self._doorman = doorman
         self._address = ({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)
 
-    def start(self, name: str, settings: Mapping[str, Any]) -> WorkerProcess:
+    def start(self, name: str, settings: Settings) -> WorkerProcess:
         return WorkerProcess(self._doorman, self._address, name, settings)
 
 
-def choose_launcher(ray: str, doorman: Doorman, listener: socket.socket) -> Launcher:
+def choose_launcher(placement: Placement, doorman: Doorman, listener: socket.socket) -> Launcher:
     """Processes of this machine, or the workers of the Ray cluster at an address."""
-    if not ray:
+    if not placement.ray:
         return ProcessLauncher(doorman, listener)
+    if placement.ray == LOCAL:
+        os.environ[CLUSTERS] = "0"
     try:
         from hdcos.party.ray_launcher import RayLauncher
     except ModuleNotFoundError as error:
         raise InputError(f"--ray needs {error.name}, which is not installed: pip install 'hdcos[ray]'") from None
-    return RayLauncher(ray, doorman)
+    return RayLauncher(placement, doorman)

@@ -127,14 +127,13 @@ class Node:
             place=place,
         )
 
-    def settings_of(self, worker: int, dealer: int = 0, **more: Any) -> dict[str, Any]:
-        """What `from_json` makes a worker of this node of: with a key of its own, and whom else it knows."""
-        own = self.identity.issue(worker_name(self.role, worker))
+    def settings_of(self, worker: int, public: bytes, dealer: int = 0, **more: Any) -> dict[str, Any]:
+        """What a worker of this node, which has made a key with this public part, makes itself of by `from_json`."""
+        name = worker_name(self.role, worker)
         return {
             "role": self.role,
-            "name": own.name,
-            "key": own.key_pem.decode(),
-            "certificate": own.certificate.pem,
+            "name": name,
+            "certificate": self.identity.certify(name, public).pem,
             "certificates": {role: known.pem for role, (known, *_) in self.certificates.items()},
             "addresses": self.addresses,
             "run": self.run.hex(),

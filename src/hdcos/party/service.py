@@ -25,10 +25,11 @@ from hdcos.party.failures import Failures
 from hdcos.party.functions import Functions
 from hdcos.party.gathering import Gathering
 from hdcos.party.http.connections import Connections, descriptors
-from hdcos.party.launcher import choose_launcher
+from hdcos.party.launcher import BESIDE, Placement, choose_launcher
 from hdcos.party.links import DIAL_S, PeerListener, dial, dial_transfers
 from hdcos.party.node import Node
 from hdcos.party.opened import Loaded
+from hdcos.party.rates import Rates
 from hdcos.party.session import Session
 from hdcos.party.side_worker import Shared
 from hdcos.party.side_workers import WANTED_FILE, SideWorkers
@@ -52,7 +53,7 @@ class Service:
         config: Config,
         loop: asyncio.AbstractEventLoop,
         workers: int = 1,
-        ray: str = "",
+        placement: Placement = BESIDE,
     ) -> None:
         self.node, self.store, self.config = node, store, config
         self.rank = int(node.role[-1])
@@ -68,12 +69,13 @@ class Service:
         self.budget = Budget(config, store, node.has_dealer)
         self.quota = Quota(store)
         self._before = {"online": Count(), "offline": Count()}
-        self._batches = self._rows = 0
+        self._batches = self._rows = self._steps = 0
+        self._rates = Rates()
         self._stop = Event()
         self._doorman = Doorman(node.listener)
         mine = replace(node, listener=self._doorman.serve(node.role, ""))
         self._listener = PeerListener(mine, self.status)
-        launcher = choose_launcher(ray, self._doorman, node.listener)
+        launcher = choose_launcher(placement, self._doorman, node.listener)
         self._gathering = Gathering(node, launcher.host)
         self.side_workers = SideWorkers(
             Shared(
@@ -171,6 +173,7 @@ class Service:
             self._before = self.counts(session)
             self._batches += session.worker.batches
             self._rows += session.worker.rows
+            self._steps += session.worker.steps
 
     def _source(self) -> MaterialSource:
         """Where material comes from: the dealer, or the two parties themselves."""
@@ -278,7 +281,7 @@ class Service:
                 "rtt_ms": worker.rtt_s * 1e3 if worker is not None and worker.rtt_s is not None else None,
             },
             "dealer": {"up": session is not None and session.engine.shortage is None},
-            "workers": self.side_workers.status(),
+            "workers": [self._first_worker(worker), *self.side_workers.status()],
             "models": self._model_states(worker),
             "functions": len(self.functions),
             "jobs": [self.job_status(job.id) for job in self.store.jobs() if job.state not in ENDED],
@@ -296,6 +299,26 @@ class Service:
                 "errors": self.errors,
             },
             "latency_ms": {"p50": quantile(0.5), "p99": quantile(0.99)},
+        }
+
+    def _first_worker(self, worker: Worker[MaterialAllotment] | None) -> answers.WorkerStatus:
+        """The node itself, which is worker 0."""
+        rows = self._rows + (worker.rows if worker else 0)
+        steps = self._steps + (worker.steps if worker else 0)
+        rows_per_s, steps_per_s = self._rates.note(rows, steps)
+        models = worker.models.values() if worker else ()
+        return {
+            "index": 0,
+            "up": worker is not None,
+            "reason": "" if worker else self.reason,
+            "starts": self.sessions,
+            "rows": rows,
+            "batches": self._batches + (worker.batches if worker else 0),
+            "steps": steps,
+            "models": len(models),
+            "available": sum(loaded.allotments["shares"].free for loaded in models),
+            "rows_per_s": rows_per_s,
+            "steps_per_s": steps_per_s,
         }
 
     def _model_states(self, worker: Worker[MaterialAllotment] | None) -> list[answers.ModelStatus]:

@@ -34,6 +34,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from threading import Event, Thread
 from typing import Any
 
@@ -53,6 +54,7 @@ from hdcos.party.links import PeerListener, dial_side_worker
 from hdcos.party.node import Node
 from hdcos.party.opened import Loaded
 from hdcos.party.patience import COMMAND
+from hdcos.party.rates import Rates
 from hdcos.party.side_link import Prepared, SideLink
 from hdcos.party.side_material import OpenModel
 from hdcos.party.store import Store
@@ -71,6 +73,7 @@ AWAY_S, LONGEST_AWAY_S = 60.0, 960.0
 AGAIN_S = 10.0
 """Until a model is loaded again that a party could not give to its worker."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
+STARTING, WAITING = "starting", "it waits for the first pair"
 
 
 @dataclass(frozen=True)
@@ -112,10 +115,11 @@ class SideWorker:
     def __init__(self, index: int, shared: Shared) -> None:
         self.index, self._shared = index, shared
         self.rank, self._name = int(shared.node.role[-1]), worker_name(shared.node.role, index)
-        self.reason = "starting"
+        self.reason = STARTING
         """Why it does not work now."""
         self.lives = self.rows = self.batches = self.steps = self._available = 0
         self._counted = 0.0
+        self._rates = Rates()
         self._ready: dict[str, OpenModel] = {}
         self._asked: deque[Command] = deque()
         """What the first pair wants of this one."""
@@ -166,6 +170,7 @@ class SideWorker:
                 batcher.changed.notify_all()
 
     def status(self) -> answers.WorkerStatus:
+        rows_per_s, steps_per_s = self._rates.note(self.rows, self.steps)
         return {
             "index": self.index,
             "up": self.up,
@@ -176,6 +181,8 @@ class SideWorker:
             "steps": self.steps,
             "models": len(self._ready),
             "available": self._available,
+            "rows_per_s": rows_per_s,
+            "steps_per_s": steps_per_s,
         }
 
     # ---- one life after another
@@ -211,7 +218,7 @@ class SideWorker:
             peer, token, dealer = self._meet()
             stack.callback(peer.close)
             front = Identity.create("client")
-            worker = self._shared.launcher.start(self._name, self._settings(front, token, dealer))
+            worker = self._shared.launcher.start(self._name, partial(self._settings, front, token, dealer))
             stack.callback(worker.stop)
             self._worker = worker
             link = self._greet(front, worker)
@@ -235,7 +242,9 @@ class SideWorker:
         shared = self._shared
         if self.rank == 0:
             while not (dealers := shared.dealers()) and not self._stop.wait(LOOK_S):
-                self.reason = "it waits for the first pair"
+                self.reason = WAITING
+            if self.reason in (STARTING, WAITING):  # what ended a life before is told for longer
+                self.reason = f"it waits for party 1, which has not asked for worker {self.index} and may have fewer"
             link, token = shared.listener.side_worker(self.index, START_S, self._stop)
             dealer = self.index % max(1, dealers)
             link.send(Kind.REPLY, *encode_message({"dealer": dealer}))
@@ -244,8 +253,8 @@ class SideWorker:
         link, answer = dial_side_worker(shared.node, self.index, token)
         return link, token, integer(answer, "dealer")
 
-    def _settings(self, front: Identity, token: str, dealer: int) -> Mapping[str, Any]:
-        known = self._shared.node.settings_of(self.index, dealer, pair=token)
+    def _settings(self, front: Identity, token: str, dealer: int, public: bytes) -> Mapping[str, Any]:
+        known = self._shared.node.settings_of(self.index, public, dealer, pair=token)
         known["certificates"]["client"] = front.certificate.pem
         return {**known, "others": {"0": [known["certificates"][known["role"]], self._shared.first]}}
 

@@ -120,7 +120,7 @@ class Worker(Generic[A]):
         self.opened: dict[str, Opened[A]] = {}
         """Models and functions by name."""
         self.jobs: dict[str, Progress] = {}
-        self.batches = self.rows = 0
+        self.batches = self.rows = self.steps = 0
         self.settled = False
         """Whether party 0 has gone through all models once."""
         self.rtt_s: float | None = None
@@ -396,6 +396,7 @@ class Worker(Generic[A]):
     def _steps(self, command: commands.Steps) -> Facts:
         progress, started = self.jobs[command.job], time.perf_counter()
         progress.advance(command.start, command.steps, command.rate)
+        self.steps += command.steps
         if time.monotonic() - progress.noted > NOTE_S:
             progress.noted = time.monotonic()
             self._store.note_job(command.job, report=progress.report())

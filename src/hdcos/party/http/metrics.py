@@ -52,9 +52,11 @@ class _State(Collector):
                 family.add_metric([model["name"]], float(bool(model[field])) if field == "error" else model[field])
         yield from families.values()
         workers: dict[str, Any] = {
-            "up": GaugeMetricFamily("hdcos_worker_up", "whether a further worker works", labels=["worker"]),
+            "up": GaugeMetricFamily("hdcos_worker_up", "whether a worker works; 0 is the node", labels=["worker"]),
             "available": GaugeMetricFamily("hdcos_worker_available_rows", "rows of material there", labels=["worker"]),
             "rows": CounterMetricFamily("hdcos_worker_rows", "rows that a worker computed", labels=["worker"]),
+            "batches": CounterMetricFamily("hdcos_worker_batches", "batches that it computed", labels=["worker"]),
+            "steps": CounterMetricFamily("hdcos_worker_steps", "steps of training it took part in", labels=["worker"]),
             "starts": CounterMetricFamily("hdcos_worker_starts", "how often a worker began", labels=["worker"]),
         }
         for worker in status["workers"]:

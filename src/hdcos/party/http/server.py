@@ -27,6 +27,7 @@ from hdcos.party.http.api import reply_error
 from hdcos.party.http.app import make_app
 from hdcos.party.http.auth import CONNECTION
 from hdcos.party.http.connections import Acceptor, Connection, Connections
+from hdcos.party.launcher import Placement
 from hdcos.party.node import Node
 from hdcos.party.service import Service
 from hdcos.party.store import open_state
@@ -132,7 +133,7 @@ def serve_party(
     http_listen: str,
     timeout_s: float,
     workers: int,
-    ray: str,
+    placement: Placement,
     place: Place = CPU,
 ) -> signal.Signals:
     """Run a party until it is told to stop; the signal that told it."""
@@ -144,7 +145,7 @@ def serve_party(
         listening(address, f"HTTPS of {node.role}", "--http-listen", 1024) as sock,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
-        return runner.run(_serve(node, folder, config, sock, workers, ray))
+        return runner.run(_serve(node, folder, config, sock, workers, placement))
 
 
 def _https_files(folder: Path, config: Config) -> tuple[str, str]:
@@ -165,12 +166,12 @@ def _https_files(folder: Path, config: Config) -> tuple[str, str]:
 
 
 async def _serve(
-    node: Node, folder: Path, config: Config, sock: socket.socket, workers: int, ray: str
+    node: Node, folder: Path, config: Config, sock: socket.socket, workers: int, placement: Placement
 ) -> signal.Signals:
     certificate, key = _https_files(folder, config)
     store = open_state(folder)
     store.sweep()
-    service = Service(node, store, config, asyncio.get_running_loop(), workers, ray)
+    service = Service(node, store, config, asyncio.get_running_loop(), workers, placement)
     settings = uvicorn.Config(
         make_app(service),
         log_config=None,
