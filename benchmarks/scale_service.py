@@ -6,9 +6,11 @@ nodes have four workers is compared with one whose nodes have one; both are ther
 machine does falls on both.
 
 What four workers do is judged where they have cores: twelve for workers, and four for clients, who split and join rows
-on the same machine. With fewer the lines are reported. Three times as much is asked for, less than of `hdcos.local`:
-every request passes through the one process of a party that speaks HTTPS, which is its first worker as well. Requests
-have 64 rows, so that pairs are measured and not that process. A lone request must not suffer on any machine.
+on the same machine. With fewer the lines are reported. Three times as many outputs are asked for, less than of
+`hdcos.local`: every request passes through the one process of a party that speaks HTTPS, which is its first worker as
+well. Labels and steps are reported: labels take rounds in which further pairs wait for cores, and a step ends when the
+first worker's part does. Requests have 64 rows, so that pairs are measured and not that process. A lone request must
+not suffer on any machine.
 """
 
 from __future__ import annotations
@@ -71,8 +73,8 @@ def service(seed: int) -> Iterator[Line]:
         further["steps"] = clusters[MANY].done("steps")
     asked = f"{CLIENTS} clients over HTTPS, requests of {ROWS} rows"
     yield exactly(f"criteo_mlp, {asked}: wrong answers", wrong, 0)
-    for output, what in ((LOGITS, "outputs"), (LABEL, "labels")):
-        yield _gain(f"criteo_mlp, {asked}: rows a second, {what}", rows_per_s[output])
+    yield _gain(f"criteo_mlp, {asked}: rows a second, outputs", rows_per_s[LOGITS], LEAST_GAIN)
+    yield _gain(f"criteo_mlp, {asked}: rows a second, labels", rows_per_s[LABEL])
     batch = TRAINING["batch_size"]
     yield _gain(f"Higgs MLP, batch {batch}, a job on a data set with a name: steps a second", steps_per_s)
     for what, name in ((LOGITS, "rows of outputs"), (LABEL, "rows of labels"), ("steps", "steps")):
@@ -82,13 +84,13 @@ def service(seed: int) -> Iterator[Line]:
     yield at_most(line, lone_s[MANY] / lone_s[ONE], MOST_LONE)
 
 
-def _gain(what: str, rates: dict[int, float]) -> Line:
+def _gain(what: str, rates: dict[int, float], least: float | None = None) -> Line:
     cores, gain = os.cpu_count() or 1, rates[MANY] / rates[ONE]
     shown = ", ".join(f"{count}: {rate:.4g}" for count, rate in rates.items())
     name = f"{what}, {MANY} workers over {ONE} ({shown})"
-    if cores >= CORES:
-        return at_least(name, gain, LEAST_GAIN)
-    return Line(f"{name}; they want {CORES} cores, this machine has {cores}", gain, "reported", True)
+    if cores < CORES:
+        return Line(f"{name}; they want {CORES} cores, this machine has {cores}", gain, "reported", True)
+    return Line(name, gain, "reported", True) if least is None else at_least(name, gain, least)
 
 
 class _Running:

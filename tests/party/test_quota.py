@@ -143,11 +143,11 @@ RESIDUAL = nn.Graph(
         (nn.models.mlp([64, 64, 64], "cos"), 26, True, 300_000),
         (nn.models.mlp([64, 64, 64], "cos"), 16, True, 1),
         (nn.models.mlp([64, 64, 1], "cos"), 64, True, 1_000_000),
-        (nn.models.mlp([256, 256, 10], "cos"), 26, False, 1792),
+        (nn.models.mlp([256, 256, 10], "cos"), 26, False, 1536),
         (nn.models.mlp([64, 64, 1], "square"), 26, True, 1920),
         (nn.models.mlp([64, 64, 1], "polyfit3"), 26, True, 1),
-        (nn.models.mlp([64, 64, 1], "growing_cos"), 26, True, 2),
-        (nn.models.mlp([64, 64, 64], "tanh", "hadamard"), 26, True, 46_387),  # a period of 16 for one of 2 pi
+        (nn.models.mlp([64, 64, 1], "growing_cos"), 26, True, 1),
+        (nn.models.mlp([64, 64, 64], "tanh", "hadamard"), 26, True, 32_471),  # a period of 16 for one of 2 pi
         (nn.models.mlp([64, 64, 64], "cos", "phd"), 26, True, 300_000),
         (nn.Sequential([nn.Dense(64, 64), nn.Cos(), nn.LowRank(64, 10, 4)]), 26, True, 120_000),
         (RESIDUAL, 26, True, 20_000),  # a sum of what is rounded to 21 bits

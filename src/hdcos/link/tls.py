@@ -345,7 +345,7 @@ class TlsTransport:
             self._sock.shutdown(socket.SHUT_RDWR)
 
     def close(self, linger_s: float = 0.0) -> None:
-        """From any thread: when this returns the socket is closed, whoever did it."""
+        """From any thread: when this returns the socket is closed, by this thread or by another one."""
         self._closed = True
         with self._closing:
             if self._sock.fileno() >= 0:
