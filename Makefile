@@ -50,7 +50,7 @@ test-gpu: $(VENV)/.dev
 # The same tests, about a third slower: which lines of src they run, in nodes that they start too.
 coverage: $(VENV)/.dev
 	rm -rf build/coverage
-	$(MAKE) test PYTEST="$(BIN)/coverage run -m pytest"
+	$(MAKE) test PYTEST="$(BIN)/coverage run -m pytest --durations=15"
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --fail-under=90
 	for package in cluster party cli; do \

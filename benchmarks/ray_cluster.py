@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from typing import Self
 
 from benchmarks.nodes import workers_below
 from hdcos.errors import PeerLost
+from hdcos.link.ports import find_free_ports
 
 RAY = str(Path(sys.executable).parent / "ray")
 START_S, CORES = 90.0, 4
@@ -113,5 +113,4 @@ def _kill(machine: subprocess.Popen[bytes]) -> None:
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return int(sock.getsockname()[1])
+    return find_free_ports(1)[0]

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from hdcos.link.ports import find_free_ports
+
 DEPLOY = Path(__file__).parents[1] / "deploy"
 NODE_AND_WORKERS = {"10.0.0.10:7101": "node", "10.0.0.11:7201": "w1", "10.0.0.12:7202": "w2"}
 """Where the tests have them, of the places at which the examples look."""
@@ -65,8 +67,7 @@ def needs(proxy: Proxy) -> pytest.MarkDecorator:
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
+    return find_free_ports(1)[0]
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 
 import pytest
@@ -11,12 +10,12 @@ from hdcos.errors import HandshakeError, InputError, PeerLost
 from hdcos.join.matching import exchange
 from hdcos.join.meeting import SIZES, Mailbox, Tunnel, listen, pad, reach, unpad
 from hdcos.link import Identity
+from hdcos.link.ports import find_free_ports
 from join.owners import identities, outcomes
 
 
 def free_port() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return f"127.0.0.1:{sock.getsockname()[1]}"
+    return f"127.0.0.1:{find_free_ports(1)[0]}"
 
 
 def test_one_owner_listens_and_the_other_connects() -> None:

@@ -106,7 +106,8 @@ def test_intervals_are_chosen_and_their_cost_is_shown(ask, tmp_path) -> None:
     np.save(tmp_path / "narrow.npy", rows[:, :5])
     options = ("share-model", tmp_path / "model.safetensors", "--name", "wide", "--calibrate")
     code, output = ask(*options, tmp_path / "narrow.npy")
-    assert (code, "5 features, the network takes 6" in output, "Traceback" in output) == (1, True, False)
+    said = "narrow.npy: the network takes an array of shape (rows, 6), got (40, 5)"
+    assert (code, said in output, "Traceback" in output) == (1, True, False)
     code, output = ask(*options, tmp_path / "rows.csv", "--label", "y")
     assert code == 0, output
     (chosen,) = model.calibrate(rows).intervals

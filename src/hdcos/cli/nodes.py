@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -21,6 +20,7 @@ from hdcos.errors import DataMissing, InputError
 from hdcos.files import new_file, read_text
 from hdcos.link import Certificate
 from hdcos.link.cluster_file import CARD_FILE, PARTIES, SERVERS, ClusterFile, NodeCard, make_node
+from hdcos.link.ports import find_free_ports
 from hdcos.party import config
 from hdcos.party.dealers import serve_with_workers
 from hdcos.party.launcher import Placement
@@ -122,10 +122,7 @@ def init(
 
 def _single_machine(folder: Path, roles: tuple[str, ...], clients: tuple[str, ...]) -> None:
     names = {"me": "token", **{check_name(name, "client's name"): f"{name}.token" for name in clients}}
-    socks = [socket.create_server(("127.0.0.1", 0)) for _ in range(len(roles) + len(PARTIES))]
-    addresses = [f"127.0.0.1:{sock.getsockname()[1]}" for sock in socks]
-    for sock in socks:
-        sock.close()
+    addresses = [f"127.0.0.1:{port}" for port in find_free_ports(len(roles) + len(PARTIES))]
     http = dict(zip(PARTIES, addresses[len(roles) :], strict=True))
     made = [
         _new_node(folder / role, role, address, http.get(role, ""))

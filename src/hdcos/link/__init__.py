@@ -2,7 +2,7 @@
 
 Modules, each using only those before it: frame, meter, emulation, names (of workers), certificate, identity, base
 (Link), trust, tls, listener (Listener, connect), client_hello, doorman (workers behind one port), handshake, message
-(requests and replies), cluster_file (the nodes of a cluster).
+(requests and replies), cluster_file (the nodes of a cluster), ports (that are free).
 """
 
 from hdcos.link.base import Link as Link

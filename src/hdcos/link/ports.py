@@ -1,0 +1,30 @@
+"""Ports that stay free until they are listened on: below those that the system gives outgoing connections."""
+
+from __future__ import annotations
+
+import random
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+
+RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+LOWEST, USUAL = 10_240, 32_768
+"""Where to look, from here to where outgoing connections have theirs; usually that is there."""
+TRIES = 100
+
+
+def find_free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
+    """That many different ones, which nobody uses now."""
+    with ExitStack() as stack:
+        return [stack.enter_context(_listen_somewhere(host)).getsockname()[1] for _ in range(count)]
+
+
+def _listen_somewhere(host: str) -> socket.socket:
+    highest = int(RANGE.read_text().split()[0]) if RANGE.exists() else USUAL
+    if highest > LOWEST + TRIES:
+        for port in random.sample(range(LOWEST, highest), TRIES):
+            try:
+                return socket.create_server((host, port))
+            except OSError:
+                continue
+    return socket.create_server((host, 0))  # any, where none of these is to be had
