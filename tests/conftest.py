@@ -16,6 +16,15 @@ settings.load_profile("patient")
 
 
 @pytest.fixture
+def short_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans simulate fewer batches than those that somebody relies on: an eighth of the time."""
+    from hdcos.planning import serving_plan
+
+    monkeypatch.setattr(serving_plan, "BATCHES", 500)
+    monkeypatch.setattr(serving_plan, "FULL_BATCHES", 200)
+
+
+@pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A CUDA device that is emulated; tests/gpu has a real one."""
     from hdcos.ring.cuda import open_device

@@ -12,6 +12,7 @@ from hdcos.planning import measure
 from hdcos.planning.figures import read_figures
 from serve_nodes import command
 
+pytestmark = pytest.mark.usefixtures("short_plans")
 PRICES = 'currency = "EUR"\ncore_hour = 0.04\ngb_hour = 0.005\ngb_out = 0.05\n'
 
 

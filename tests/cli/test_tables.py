@@ -80,6 +80,9 @@ def test_a_pipe_gets_every_record_on_a_line_of_its_own(far, command, ids) -> Non
         assert (name.get("model") or name.get("name")) in line.split()
 
 
+SHORT_PLANS = "from hdcos.planning import serving_plan; serving_plan.BATCHES = serving_plan.FULL_BATCHES = 400"
+
+
 def on_a_terminal(*arguments: str, before: str = "", code: int = 0) -> list[str]:
     """The lines of a command on a terminal of 80 columns."""
     return printed(f"{before}\nfrom hdcos.cli import main\nmain({list(arguments)!r})", code)
@@ -226,7 +229,7 @@ def test_reports_of_plans_and_of_networks_from_elsewhere_fit_a_terminal(tmp_path
         (("plan", "criteo_mlp", "--rows-per-second", "3000", "--rtt-ms", "10"), 0),
         (("convert", str(tmp_path / "net.pt"), "--trust", "--input-shape", "4"), 1),
     ):
-        lines = on_a_terminal(*call, code=code)
+        lines = on_a_terminal(*call, before=SHORT_PLANS, code=code)
         assert max(map(len, lines)) <= 80, max(lines, key=len)
         assert not any("…" in line for line in lines)
 

@@ -111,9 +111,11 @@ def test_names_that_tell_nothing_apart_are_refused(names, words) -> None:
 
 def test_names_are_bounded_and_checked_in_no_time() -> None:
     many = [f"{number:x}" for number in range(200_000)]
-    started = time.perf_counter()
+    began = time.process_time()
+    check_names(many, len(many))
+    plain_s = time.process_time() - began
     with pytest.raises(ModelError, match="two features are called"):
         check_names([*many, many[-1]], len(many) + 1)
     with pytest.raises(ModelError, match="bytes"):
         check_names([f"{number:0200d}" for number in range(6000)], 6000)
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - began < 10 * plain_s, "refusing takes about as long as accepting"

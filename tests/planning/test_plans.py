@@ -10,7 +10,6 @@ import pytest
 from hdcos import nn
 from hdcos.errors import InputError, ModelError
 from hdcos.link import Emulation
-from hdcos.planning import serving_plan
 from hdcos.planning.costs import serving_costs, training_costs
 from hdcos.planning.figures import Figures, Measured, NetworkFigures, Work, read_figures
 from hdcos.planning.machines import Machines
@@ -26,6 +25,7 @@ from hdcos.secure.estimate import estimate, total
 from hdcos.secure.program import plan_inference
 from hdcos.secure.training.step import plan_step
 
+pytestmark = pytest.mark.usefixtures("short_plans")
 MODEL = nn.models.higgs_mlp()
 NOTHING = Work(0.0, 0.0)
 STEP = Measured(Work(2e-3, 1e-4), (NOTHING, NOTHING), NOTHING, NOTHING)
@@ -36,13 +36,6 @@ FIGURES = Figures(
     Work(1e-5, 0.0),
     {MODEL.fingerprint: NetworkFigures("higgs", BATCH, STEP, 1e-3, 0.0, 3e-3, 1e-4, 60.0, 60.0)},
 )
-
-
-@pytest.fixture(autouse=True)
-def fewer_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Simulated than for a plan that somebody relies on: a fifth of the time."""
-    monkeypatch.setattr(serving_plan, "BATCHES", 500)
-    monkeypatch.setattr(serving_plan, "FULL_BATCHES", 200)
 
 
 def test_bytes_and_rounds_are_those_that_hdcos_cost_plans() -> None:
