@@ -22,7 +22,7 @@ import hdcos
 from hdcos.api.bodies import LENGTH_HEADER, decode_body, encode_body
 from hdcos.api.tokens import token
 from hdcos.cli import main
-from hdcos.link.cluster_file import ClusterFile
+from hdcos.link.cluster_file import PARTIES, ClusterFile
 from hdcos.party.http import pages
 from party.browser import Authority, Browser, chromium
 from party.fake_pair import Party, fake_pair
@@ -85,6 +85,20 @@ def secret(folder) -> str:
 
 def connected(folder, timeout_s=20.0, **options):
     return hdcos.connect(folder / "cluster.toml", token=secret(folder), timeout_s=timeout_s, **options)
+
+
+def set_limits(folder, **changes):
+    """Other settings of both parties, which are not started yet."""
+    for role in PARTIES:
+        path = folder / role / "node.toml"
+        lines = path.read_text().splitlines()
+        kept = [
+            f"{line.split()[0]} = {changes[line.split()[0]]}"
+            if line.split()[:1] and line.split()[0] in changes
+            else line
+            for line in lines
+        ]
+        path.write_text("\n".join(kept) + "\n")
 
 
 def make_home(folder):

@@ -19,25 +19,12 @@ from hdcos.link.cluster_file import ClusterFile
 from hdcos.party.database import STATE
 from hdcos.party.store import Failure, Store
 from nn.test_limits import BOMBS
-from party.conftest import Raw, command, connected, make_home, running, running_all, secret
+from party.conftest import Raw, command, connected, make_home, running, running_all, secret, set_limits
 
 MODEL = nn.models.mlp([6, 8, 3])
 ROWS = np.random.default_rng(0).uniform(-1, 1, (10, 6))
 QUOTA = 60
 PARTIES = ("party0", "party1")
-
-
-def set_limits(folder, **changes):
-    for role in PARTIES:
-        path = folder / role / "node.toml"
-        lines = path.read_text().splitlines()
-        kept = [
-            f"{line.split()[0]} = {changes[line.split()[0]]}"
-            if line.split()[:1] and line.split()[0] in changes
-            else line
-            for line in lines
-        ]
-        path.write_text("\n".join(kept) + "\n")
 
 
 def another_client(folder):

@@ -9,7 +9,7 @@ from hdcos import nn
 from hdcos.cluster.looking import LEAST, PART, spread_looks
 from hdcos.errors import HdcosWarning, PolicyRefused
 from hdcos.sklearn import PrivateClassifier
-from party.conftest import connected, make_home, running_all, secret
+from party.conftest import connected, make_home, running_all, secret, set_limits
 
 QUOTA = 400
 X = np.random.default_rng(0).uniform(-1, 1, (200, 6))
@@ -20,9 +20,7 @@ OPTIONS = {"epochs": 6, "batch_size": 50, "lr": 0.1, "progress": False}
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
     folder = make_home(tmp_path_factory.mktemp("quota") / "home")
-    for role in ("party0", "party1"):
-        path = folder / role / "node.toml"
-        path.write_text(path.read_text().replace("queries_per_model = 0 ", f"queries_per_model = {QUOTA} "))
+    set_limits(folder, queries_per_model=QUOTA)
     with running_all(folder):
         yield folder
 
