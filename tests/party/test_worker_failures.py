@@ -425,19 +425,43 @@ def test_a_dealer_link_that_is_worn_is_made_again(monkeypatch) -> None:
 # ---- jobs
 
 
-@pytest.mark.parametrize(("cancelled", "held"), [(KEEP, True), (KEEP, False), (DISCARD, True)])
-def test_the_model_of_a_paused_job_is_that_of_its_last_checkpoint(cancelled: int, held: bool) -> None:
+KNOWN = {"said": "", "state": "running", "why": "", "cancelled": 0, "attempt": 3, "checkpoints": [[8, "run", 3]]}
+"""What a party tells of a job."""
+
+
+def held_with(job: dict[str, Any]) -> dict[str, Any]:
+    return {"jobs": [["j", job]], "datasets": [["d", "1", ""]]}
+
+
+def scheduling(cancelled: int = 0) -> tuple[Scheduler, Any]:
+    """A scheduler that knows one job, and the worker it has."""
     spec = {"datasets": ["d"], "batch_size": 48}
     job = SimpleNamespace(id="j", spec=spec, data=[["d", "1"]], state="running", cancelled=cancelled, error="")
-    known = {"said": "", "state": "running", "why": "", "cancelled": 0, "attempt": 3, "checkpoints": [[8, "run", 3]]}
     worker = SimpleNamespace(jobs={}, engine=SimpleNamespace(dealer=SimpleNamespace(has_dealer=True)))
     store = SimpleNamespace(jobs=lambda: [job], job=lambda number: job, datasets=list, changes=0)
     failures = SimpleNamespace(waits=lambda *thing: False)
     budget = SimpleNamespace(functions=None)
     scheduler = Scheduler(worker, store, None, Config(), budget, failures, lambda: [1, 2])  # type: ignore[arg-type]
-    there = {**known, "checkpoints": known["checkpoints"] if held else [[8, "run", 2]]}
-    scheduler._theirs = {"jobs": [["j", there]], "datasets": [["d", "1", ""]]}
-    scheduler._mine = {"jobs": [["j", known]], "datasets": [["d", "1", ""]]}
+    scheduler._mine = held_with(KNOWN)
+    return scheduler, worker
+
+
+def test_a_paused_job_goes_on_when_party_1_has_said_that_it_let_go_of_it() -> None:
+    """What it said before, and is read late, does not count: it may have written checkpoints since."""
+    scheduler, _ = scheduling()
+    scheduler.hear(held_with(KNOWN))
+    scheduler.pause("j")
+    assert not list(scheduler._jobs())
+    scheduler.hear(held_with(KNOWN))
+    assert not list(scheduler._jobs())
+    scheduler.hear(held_with(KNOWN | {"state": "waiting"}))
+    assert [type(command) for command in scheduler._jobs()] == [commands.OpenJob]
+
+
+@pytest.mark.parametrize(("cancelled", "held"), [(KEEP, True), (KEEP, False), (DISCARD, True)])
+def test_the_model_of_a_paused_job_is_that_of_its_last_checkpoint(cancelled: int, held: bool) -> None:
+    scheduler, worker = scheduling(cancelled)
+    scheduler.hear(held_with(KNOWN if held else KNOWN | {"checkpoints": [[8, "run", 2]]}))
     done = []
     for command in scheduler._jobs():
         done.append(command)

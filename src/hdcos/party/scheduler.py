@@ -130,11 +130,14 @@ class Scheduler:
         self._tidied, self._turn = time.monotonic(), 0
         self._predicted = 0.0
         self._step_s: dict[str, float] = {}
+        self._paused = set[str]()
+        """Jobs that party 1 has yet to say it let go of: until then it may hold other checkpoints than it said."""
         self._alone: dict[str, float] = {}
         """Jobs that one party alone was told of, or both differently, and since when."""
 
     def hear(self, theirs: Inventory) -> None:
         """Party 1 holds this now."""
+        self._paused -= {job for job, known in theirs["jobs"] if known["state"] != "running"}
         self._theirs = theirs
         self._fresh = True
 
@@ -144,8 +147,7 @@ class Scheduler:
 
     def pause(self, job: str) -> None:
         """A job is about to be let go of: it goes on when party 1 has said which checkpoints it holds then."""
-        if self._theirs is not None:
-            self._theirs["jobs"] = [known for known in self._theirs["jobs"] if known[0] != job]
+        self._paused.add(job)
 
     @property
     def informed(self) -> bool:
@@ -335,7 +337,8 @@ class Scheduler:
     def _jobs(self) -> Iterator[Command]:
         """Begin jobs that both were told alike and whose data sets both hold; end those that were cancelled."""
         assert self._theirs is not None
-        theirs, mine = dict(self._theirs["jobs"]), dict(self._mine["jobs"])
+        theirs = {job: known for job, known in self._theirs["jobs"] if job not in self._paused}
+        mine = dict(self._mine["jobs"])
         yield from self._end_alone(theirs, mine)
         for job in self._store.jobs():
             other, own = theirs.get(job.id), mine.get(job.id)
