@@ -55,6 +55,16 @@ def test_bytes_and_rounds_are_those_that_hdcos_cost_plans() -> None:
     assert step.dealt.of(100) == pytest.approx(planned.material.packed_bytes(1), rel=0.02)
 
 
+def test_a_batch_that_comes_alone_waits_until_all_that_take_part_are_awake() -> None:
+    known = FIGURES.of(MODEL)
+    sleepy = msgspec.structs.replace(known, inference=msgspec.structs.replace(BATCH, waiting_s=3e-3))
+    soon, late = (
+        Serving(serving_costs(MODEL, each), Machines(1, 1, on_one=True), Emulation(), Load(0.5), batches=20).run()
+        for each in (known, sleepy)
+    )
+    assert late.quantile(0.5) - soon.quantile(0.5) == pytest.approx(3e-3)
+
+
 @pytest.mark.parametrize("rate", [300.0, 5000.0])
 def test_a_plan_carries_its_load_with_time_to_spare_and_one_pair_less_would_not(rate: float) -> None:
     made, costs = plan_serving(MODEL, FIGURES, Load(rate), Emulation()), serving_costs(MODEL, FIGURES.of(MODEL))

@@ -114,7 +114,7 @@ def serving_costs(model: nn.Network, figures: NetworkFigures, config: Config | N
     return ServingCosts(
         measured=figures.inference,
         rounds=costs[0].rounds,
-        round_s=figures.round_s,
+        round_s=figures.round_s + figures.inference.waiting_s / max(1, costs[0].rounds),
         slice_s=figures.slice_s,
         switch_s=figures.switch_s,
         wire=_between(*(cost.wire_bytes_sent for cost in costs)),

@@ -47,6 +47,9 @@ class Measured(Table, frozen=True):
     dealer: Work
     caller: Work
     """Of the client that splits rows and joins answers; of training nothing."""
+    waiting_s: Amount = 0.0
+    """A batch that comes alone, besides work and rounds: until all that take part in it are awake. Of training nothing:
+    its rounds follow one another."""
 
 
 class NetworkFigures(Table, frozen=True):

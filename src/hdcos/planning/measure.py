@@ -18,8 +18,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 import numpy as np
+from msgspec.structs import replace
 
 from hdcos import nn
 from hdcos.cluster.cluster import Cluster
@@ -46,6 +48,9 @@ FEW = 4
 """Rows of a step in which little is computed: what it takes to add the changes of two workers shows."""
 TURNS, WARM_UP, STEPS = 8, 2, 10
 """How often batches and rounds are measured, how often anything runs before that, and steps of training."""
+APART_S = 0.01
+"""Between batches that are measured: those of clients do not come one right after another, and until the next one comes
+processors have other work or sleep. One that finds its code and data in their caches takes half as long."""
 ROUNDS = 100
 REQUESTS, CLIENTS = {1: 400, 64: 100}, 16
 """Requests over HTTPS by their rows, and clients that ask for them at the same time."""
@@ -178,18 +183,24 @@ class _Batches:
     def __init__(self, cluster: Cluster, model: nn.Network) -> None:
         self._cluster, self._shape = cluster, model.input_shape
         self._private = cluster.share(state_intervals(model))
+        self.waiting_s = 0.0
+        """What a small batch takes besides work: until all that take part in it are awake."""
 
     def measure(self, rows: int, count: int) -> Spent:
         """What a batch takes, and material for it: each made and asked for several at a time, so that neither makes the
         other slower."""
-        made, asked = [], []
+        made, asked, waits = [], [], []
         for _ in range(TURNS):
             before = spent(self._cluster.pids)
             for _ in range(WARM_UP + count):
                 self._private.prepare(rows, wait=False)
             self._cluster.cost  # noqa: B018  it is read when all material that was ordered is there
             made.append((spent(self._cluster.pids) - before).each(WARM_UP + count))
-            asked.append(self._ask(rows, count))
+            work, passed_s = self._ask(rows, count)
+            asked.append(work)
+            waits.append(passed_s - work.caller - float(work.online.max()))
+        if rows == SMALL:
+            self.waiting_s = max(0.0, median(waits))
         material, work = _least(made), _least(asked)
         return Spent(work.online, material.material, material.dealer, work.caller)
 
@@ -198,20 +209,23 @@ class _Batches:
         self._private.keep_ahead(2 * rows)
         with on_one_core(self._cluster.pids.values()):
             before = self._turns()
-            work = [self._ask(rows, count) for _ in range(TURNS)]
+            work = [self._ask(rows, count)[0] for _ in range(TURNS)]
             given = (self._turns() - before) / (TURNS * (WARM_UP + count))
         self._cluster.cost  # noqa: B018
         return max(0.0, float((_least(work).online - alone.online).sum())) / given
 
-    def _ask(self, rows: int, count: int) -> Spent:
-        """What one of some batches takes that come one after another."""
+    def _ask(self, rows: int, count: int) -> tuple[Spent, float]:
+        """What one of some batches takes that come a moment apart, and how long it is until its answer."""
         x = np.random.default_rng(0).uniform(0, 1, (rows, *self._shape))
         for _ in range(WARM_UP):
             self._private.predict(x, mode="shares")
-        before = spent(self._cluster.pids)
+        before, passed_s = spent(self._cluster.pids), 0.0
         for _ in range(count):
+            time.sleep(APART_S)
+            asked_at = time.perf_counter()
             self._private.predict(x, mode="shares")
-        return (spent(self._cluster.pids) - before).each(count)
+            passed_s += time.perf_counter() - asked_at
+        return (spent(self._cluster.pids) - before).each(count), passed_s / count
 
     def _turns(self) -> int:
         """How often the threads that compute were given a core so far."""
@@ -230,7 +244,7 @@ def _measure_inference(cluster: Cluster, model: nn.Network) -> tuple[Measured, f
     batches = _Batches(cluster, model)
     found = {rows: batches.measure(rows, count) for rows, count in COUNTS.items()}
     large = _rows_in(LARGE, LARGE_S, found[MIDDLE])
-    measured = _measured({**found, large: batches.measure(large, 1)})
+    measured = replace(_measured({**found, large: batches.measure(large, 1)}), waiting_s=batches.waiting_s)
     return measured, batches.measure_switch(found[MIDDLE], MIDDLE, COUNTS[MIDDLE])
 
 
