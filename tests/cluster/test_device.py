@@ -10,7 +10,7 @@ import pytest
 import hdcos
 from hdcos import nn
 from hdcos.errors import DeviceError, InputError
-from tests.serve_nodes import Nodes, command, running_all
+from tests.serve_nodes import Nodes, await_that, command, running_all
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +39,31 @@ def test_parties_over_https_predict_on_a_device(tmp_path: Path) -> None:
         private = Nodes(tmp_path / "c", processes).cluster.share(model)
         np.testing.assert_allclose(private.predict(x), model(x), atol=0.02)
         assert (private.predict(x, output="label") == model(x).argmax(1)).mean() >= 0.8
+
+
+def test_workers_of_a_party_have_a_device_each_and_limits_of_their_memory(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("HDCOS_EMULATED_DEVICES", "2")
+    model = nn.models.mlp([12, 16, 16, 3], "cos", "hadamard", seed=1)
+    x = np.random.default_rng(0).uniform(-1, 1, (64, 12))
+    assert command("init", tmp_path / "c", "--single-machine")[0] == 0
+    options = ("--device", "cuda:0,cuda:1", "--device-memory", "0.5", "--workers", "2", "--timeout-s", "30")
+    with running_all(tmp_path / "c", dict.fromkeys(("dealer", "party0", "party1"), options)) as processes:
+        there = Nodes(tmp_path / "c", processes)
+        await_that(lambda: there.all_up(1))
+        np.testing.assert_allclose(there.cluster.share(model).predict(x), model(x), atol=0.02)
+        trained = there.cluster.fit(model, x, x[:, :3].argmax(axis=1), epochs=2, batch_size=32, lr=0.1, watch=0)
+        assert np.abs(trained.predict(x) - model(x)).max() > 0.02
+        assert all(worker["steps"] > 0 for rank in (0, 1) for worker in there.workers(rank))
+
+
+def test_several_workers_share_a_device_and_what_does_not_fit_is_named() -> None:
+    model = nn.models.mlp([12, 16, 16, 3], "cos", "hadamard", seed=1)
+    x = np.random.default_rng(0).uniform(-1, 1, (200, 12))
+    with hdcos.local(workers=2, device="cuda:0", device_memory=1 << 24) as cluster:
+        private = cluster.share(model)
+        np.testing.assert_allclose(private.predict(x), model(x), atol=0.02)
+        with pytest.raises(DeviceError, match=r"of cuda:0 do not suffice.*--device-memory"):
+            private.prepare(100_000)
 
 
 def test_a_cluster_trains_on_a_device() -> None:

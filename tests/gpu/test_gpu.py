@@ -84,8 +84,12 @@ def test_with_momentum_weighted_rows_and_material_for_several_steps(options: dic
 def test_a_cluster_predicts_and_trains(device: Any) -> None:
     model = nn.models.mlp([12, 16, 16, 1], "cos", "hadamard", seed=1)
     x = np.random.default_rng(0).uniform(-1, 1, (64, 12))
-    with hdcos.local(device="cuda:0") as cluster:
-        np.testing.assert_allclose(cluster.share(model).predict(x), model(x), atol=0.02)
-        y = (x[:, 0] > 0).astype(np.int64)
-        trained = cluster.fit(model, x, y, epochs=2, batch_size=16, lr=0.1, progress=False).reveal()
-    assert np.abs(trained(x) - model(x)).max() > 0.05
+    y, trained = (x[:, 0] > 0).astype(np.int64), []
+    for where in ("cuda:0", "cpu"):
+        with hdcos.local(device=where) as cluster:
+            np.testing.assert_allclose(cluster.share(model).predict(x), model(x), atol=0.02)
+            settings = {"epochs": 3, "batch_size": 16, "lr": 0.1, "momentum": 0.5, "seed": 3, "progress": False}
+            trained.append(cluster.fit(model, x, y, **settings).reveal())
+    there, here = (each(x) for each in trained)
+    assert np.abs(there - model(x)).max() > 0.05
+    np.testing.assert_allclose(there, here, atol=0.05)

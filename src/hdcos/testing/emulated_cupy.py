@@ -423,6 +423,12 @@ class PinnedMemoryPointer(bytearray):
     """Memory of the host that stays where it is."""
 
 
+def _count_devices() -> int:
+    """As many as the variable HDCOS_EMULATED_DEVICES says, as far as CUDA's own shows them."""
+    there, shown = int(os.environ.get("HDCOS_EMULATED_DEVICES", "1")), os.environ.get("CUDA_VISIBLE_DEVICES")
+    return there if shown is None else min(there, len(shown.split(",")))
+
+
 cuda = SimpleNamespace(
     alloc_pinned_memory=PinnedMemoryPointer,
     PinnedMemoryPointer=PinnedMemoryPointer,
@@ -435,7 +441,7 @@ cuda = SimpleNamespace(
     using_allocator=using_allocator,
     Device=lambda: SimpleNamespace(attributes={"MultiProcessorCount": 2}),
     runtime=SimpleNamespace(
-        getDeviceCount=lambda: 1,
+        getDeviceCount=_count_devices,
         getDeviceProperties=lambda index: {"totalGlobalMem": 1 << 34},
         memGetInfo=lambda: (TOTAL_BYTES, 1 << 34),
         deviceSynchronize=NULL.synchronize,

@@ -151,9 +151,9 @@ def open_device(name: str, memory: int | None = None) -> CudaDevice | None:
             if device.name != name:
                 raise InputError(f"this process uses {device.name}: one of {name} is another process")
             return device
-    _show_only(index)
-    cupy = _import_cupy()
-    found = _count(cupy)
+    with _showing_only(index):
+        cupy = _import_cupy()
+        found = _count(cupy)
     if not found:
         raise DeviceError(f"there is no device {name}: `nvidia-smi -L` lists those of this machine; or use cpu")
     if found > 1:
@@ -189,13 +189,23 @@ def _count(cupy: Any) -> int:
         raise DeviceError(f"no CUDA device can be used: {error}. Install a driver, or use cpu") from None
 
 
-def _show_only(index: int) -> None:
-    """Hide all devices but one from this process, which has not looked for any yet."""
+@contextmanager
+def _showing_only(index: int) -> Iterator[None]:
+    """Hides all devices but one from this process, which has not looked for any yet: the driver reads the variable when
+    it is first called. Afterwards it is as it was, for processes that this one starts and that may use other devices.
+    """
     shown = os.environ.get("CUDA_VISIBLE_DEVICES")
     known = shown.split(",") if shown else []
     if known and index >= len(known):
         raise DeviceError(f"CUDA_VISIBLE_DEVICES={shown} shows {len(known)} devices, cuda:{index} is none of them")
     os.environ["CUDA_VISIBLE_DEVICES"] = known[index] if known else str(index)
+    try:
+        yield
+    finally:
+        if shown is None:
+            del os.environ["CUDA_VISIBLE_DEVICES"]
+        else:
+            os.environ["CUDA_VISIBLE_DEVICES"] = shown
 
 
 def _import_cupy() -> Any:
