@@ -214,9 +214,9 @@ def test_a_full_disk_is_answered_with_507() -> None:
     assert "retry-after" not in answer.headers
 
 
-def test_what_found_no_room_waits_and_is_not_given_up(tmp_path, monkeypatch) -> None:
+@pytest.mark.parametrize("moment", [3.0, 1e6], ids=["just started", "up for days"])
+def test_what_found_no_room_waits_and_is_not_given_up(tmp_path, monkeypatch, moment) -> None:
     kept = Failures(Store(tmp_path / "state"))
-    moment = time.monotonic()
     monkeypatch.setattr(failures.time, "monotonic", lambda: moment)
 
     def fail(job: str, error: HdcosError) -> None:

@@ -9,6 +9,7 @@ what found no room waits, longer each time.
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import replace
 
@@ -19,6 +20,8 @@ from hdcos.party.store import Store
 MOST_LOST = 3
 FIRST_WAIT_S, LONGEST_WAIT_S, LASTING_S = 5.0, 300.0, 600.0
 """Before something that found no room on a disk is tried again; when an earlier shortage counts no more."""
+NEVER = (-math.inf, 0.0)
+"""Not zero: a machine's clock starts there."""
 Thing = tuple[str, str, str]
 """What was done (load, job), with which name and version."""
 
@@ -89,14 +92,14 @@ class Failures:
     def _wait(self) -> None:
         if self._doing is None:
             return
-        now, (until, before) = time.monotonic(), self._waiting.get(self._doing, (0.0, 0.0))
+        now, (until, before) = time.monotonic(), self._waiting.get(self._doing, NEVER)
         lasted = now - until > LASTING_S  # it went well for a while: a new shortage
         pause = FIRST_WAIT_S if lasted else min(2 * before, LONGEST_WAIT_S)
         self._waiting[self._doing] = (now + pause, pause)
 
     def waits(self, what: str, name: str, version: str = "") -> bool:
         """Whether something waits for room on a disk."""
-        return self._waiting.get((what, name, version), (0.0, 0.0))[0] > time.monotonic()
+        return self._waiting.get((what, name, version), NEVER)[0] > time.monotonic()
 
     def waited_since(self, moment: float) -> bool:
         """Whether something may be tried again that could not at that moment."""
