@@ -24,7 +24,6 @@ from hdcos.api.commands import (
     OpenFunction,
     OpenJob,
     Order,
-    PauseJob,
     Steps,
     Unload,
 )
@@ -191,13 +190,3 @@ def test_a_job_that_is_opened_again_takes_the_place_of_an_attempt_that_nobody_en
     assert set(pair.dealer._scopes) == {"second"}, "its material is let go of"
     pair.do(Steps("j", 0, 2, 0.1))
     assert [front._worker.jobs["j"].step for front in pair.fronts] == [2, 2]
-
-
-def test_a_pause_is_written_down_also_of_a_job_that_could_not_be_opened(pairs, monkeypatch) -> None:
-    """Party 0 waits to hear of it before the job goes on: once a job waited for ever."""
-    front, noted = pairs[0].fronts[1], []
-    monkeypatch.setattr(
-        front._store, "note_job", lambda job, heard=False, **changes: noted.append((job, heard, changes))
-    )
-    front._answer(PauseJob("j"), {})
-    assert noted == [("j", True, {"state": "waiting"})]

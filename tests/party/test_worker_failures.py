@@ -242,6 +242,21 @@ def test_what_the_first_pair_has_given_up_meanwhile_is_not_begun() -> None:
     assert zero_side._overtaken(opened)
 
 
+def test_the_node_of_party_1_says_that_it_is_there_or_the_pair_ends(monkeypatch) -> None:
+    """A machine without power closes no connection."""
+    monkeypatch.setattr(side_worker, "LONGEST_S", 0.1)
+    worker, (zero, one) = side(0), memory_pair()
+    worker._shared.node = SimpleNamespace(timeout_s=0.1)  # type: ignore[misc]
+    worker._hear(zero)
+    worker._unheard = True
+    one.send(Kind.REPLY, *encode_message({}))
+    worker._hear(zero)
+    assert not worker._unheard
+    worker._unheard = True
+    with pytest.raises(PeerLost):
+        worker._do(LOAD, zero, FakeWorker())  # type: ignore[arg-type]
+
+
 def test_one_that_did_not_come_is_done_without_for_a_while_longer_each_time_and_says_why(monkeypatch) -> None:
     worker = side(0)
     assert not worker.joins
@@ -429,8 +444,8 @@ KNOWN = {"said": "", "state": "running", "why": "", "cancelled": 0, "attempt": 3
 """What a party tells of a job."""
 
 
-def held_with(job: dict[str, Any]) -> dict[str, Any]:
-    return {"jobs": [["j", job]], "datasets": [["d", "1", ""]]}
+def held_with(job: dict[str, Any], carried: int = 0) -> dict[str, Any]:
+    return {"jobs": [["j", job]], "datasets": [["d", "1", ""]], "carried": carried}
 
 
 def scheduling(cancelled: int = 0) -> tuple[Scheduler, Any]:
@@ -450,11 +465,11 @@ def test_a_paused_job_goes_on_when_party_1_has_said_that_it_let_go_of_it() -> No
     """What it said before, and is read late, does not count: it may have written checkpoints since."""
     scheduler, _ = scheduling()
     scheduler.hear(held_with(KNOWN))
-    scheduler.pause("j")
+    scheduler.pause("j", 7)
     assert not list(scheduler._jobs())
-    scheduler.hear(held_with(KNOWN))
+    scheduler.hear(held_with(KNOWN | {"checkpoints": []}, 6))
     assert not list(scheduler._jobs())
-    scheduler.hear(held_with(KNOWN | {"state": "waiting"}))
+    scheduler.hear(held_with(KNOWN, 7))
     assert [type(command) for command in scheduler._jobs()] == [commands.OpenJob]
 
 
@@ -471,6 +486,14 @@ def test_the_model_of_a_paused_job_is_that_of_its_last_checkpoint(cancelled: int
     assert names == (["OpenJob", "Publish", "CloseJob"] if cancelled == KEEP and held else ["CloseJob"])
     if len(done) == 3:
         assert (done[0].resume, done[0].workers, done[2].state) == (8, [], "cancelled")  # type: ignore[attr-defined]
+
+
+def test_requests_for_a_version_that_has_just_been_replaced_are_taken_to_be_refused() -> None:
+    """The new version may have no labels: they waited for ever for room in a batch of it, and party 0 never slept."""
+    scheduler, worker = scheduling()
+    worker.opened = {"m": SimpleNamespace(version="2", allotment=lambda mode: SimpleNamespace(most_rows=0))}
+    old, new = (Request("r", "m", version, "shares", (), np.zeros((1, 2), np.uint64)) for version in "12")
+    assert [scheduler._most_rows(request) for request in (old, new)] == [Config().limits.rows, 0]
 
 
 # ---- the way to a worker on another machine

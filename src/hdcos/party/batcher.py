@@ -170,6 +170,7 @@ class Batcher:
 
     def open(self) -> None:
         with self.changed:
+            self._theirs.clear()  # what was heard while the last session ended
             self._open = True
 
     def close(self, reason: str) -> None:

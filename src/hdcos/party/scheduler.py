@@ -130,14 +130,14 @@ class Scheduler:
         self._tidied, self._turn = time.monotonic(), 0
         self._predicted = 0.0
         self._step_s: dict[str, float] = {}
-        self._paused = set[str]()
-        """Jobs that party 1 has yet to say it let go of: until then it may hold other checkpoints than it said."""
+        self._paused = dict[str, int]()
+        """Jobs that were let go of, and the number of the command that said so: what party 1 held before it had carried
+        that out does not count, it may hold other checkpoints since."""
         self._alone: dict[str, float] = {}
         """Jobs that one party alone was told of, or both differently, and since when."""
 
     def hear(self, theirs: Inventory) -> None:
-        """Party 1 holds this now."""
-        self._paused -= {job for job, known in theirs["jobs"] if known["state"] != "running"}
+        """Party 1 held this when it had carried out so many commands (`carried`)."""
         self._theirs = theirs
         self._fresh = True
 
@@ -145,9 +145,9 @@ class Scheduler:
         """Party 1 was asked for these functions."""
         self._functions_there, self._functions_seen = theirs, -1
 
-    def pause(self, job: str) -> None:
-        """A job is about to be let go of: it goes on when party 1 has said which checkpoints it holds then."""
-        self._paused.add(job)
+    def pause(self, job: str, command: int) -> None:
+        """A job is let go of by a command: it goes on when party 1 has said which checkpoints it holds after that."""
+        self._paused[job] = command
 
     @property
     def informed(self) -> bool:
@@ -209,8 +209,10 @@ class Scheduler:
     def _most_rows(self, request: Request) -> int:
         """Of a batch; calls of a function run one by one."""
         opened, most = self._worker.opened.get(request.model), self._config.limits.rows
-        if opened is None or isinstance(opened, OpenedFunction):
-            return most if opened is None else 1
+        if opened is None or opened.version != request.version:
+            return most  # to be refused
+        if isinstance(opened, OpenedFunction):
+            return 1
         most = min(most, opened.allotment(request.mode).most_rows)
         return min(most, opened.label_rows) if isinstance(opened, OpenedModel) and request.output == LABEL else most
 
@@ -337,7 +339,8 @@ class Scheduler:
     def _jobs(self) -> Iterator[Command]:
         """Begin jobs that both were told alike and whose data sets both hold; end those that were cancelled."""
         assert self._theirs is not None
-        theirs = {job: known for job, known in self._theirs["jobs"] if job not in self._paused}
+        heard = self._theirs  # what is heard meanwhile is looked at next
+        theirs = {job: known for job, known in heard["jobs"] if self._paused.get(job, 0) <= heard["carried"]}
         mine = dict(self._mine["jobs"])
         yield from self._end_alone(theirs, mine)
         for job in self._store.jobs():
@@ -455,14 +458,13 @@ class Scheduler:
             return
         together = progress.training.group.size
         if progress.saved and together < len(self._crew(progress.training.settings.batch)):
-            self.pause(job)
             yield PauseJob(job)  # and go on with those that have come meanwhile
             return
         busy = time.monotonic() - self._predicted < 1.0
         at_once = max(1, int((BUSY_SLICE_S if busy else SLICE_S) / self._step_s.get(job, SLICE_S)))
         epoch, done = divmod(progress.step, progress.steps_per_epoch)
         steps = min(at_once, progress.steps_per_epoch - done)
-        if together > 1:  # if a worker is lost, neither party has written a checkpoint that the other has not
+        if together > 1:  # if a worker is lost, a party has at most one checkpoint that the other has not
             steps = min(steps, progress.to_checkpoint)
         started = time.monotonic()
         yield (Steps if together == 1 else StepsTogether)(job, progress.step, steps, progress.rates[epoch])

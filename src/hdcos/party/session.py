@@ -85,6 +85,8 @@ class Session:
         self._looked = self._pinged = time.monotonic()
         self._told = self._functions_told = -1
         """What party 0 knows of: the counts of changes then, of what is stored and of functions."""
+        self._carried = 0
+        """Commands that party 0 has told, or that party 1 has carried out."""
 
     def _connect(self, meter: Meter) -> tuple[Link, bytes]:
         """There is one link for rounds; a session that loses it is over."""
@@ -169,6 +171,7 @@ class Session:
                     )
 
     def _tell(self, command: Command) -> None:
+        self._carried += not isinstance(command, Idle)
         self._links.commands.send(Kind.REQUEST, *encode_message(write_command(command)))
 
     def _carry_out(self, command: Command) -> None:
@@ -184,6 +187,8 @@ class Session:
 
     def _carry_out_both(self, command: Command) -> None:
         self._tell(command)
+        if isinstance(command, PauseJob):
+            self._scheduler.pause(command.job, self._carried)
         self._tell_side_workers(command)
         self._failures.begin(command)
         if not command.answered:
@@ -202,13 +207,14 @@ class Session:
             self._failures.end()
             nobody_named = self._crews[command.job] if isinstance(command, OpenJob) else ()
             self._side_workers.excuse(outcome.workers or nobody_named, f"job {command.job}: {outcome}")
-            self._scheduler.pause(command.job)
             self._carry_out_both(PauseJob(command.job))
             return
         self._failures.fail(outcome)
         if isinstance(command, OpenFunction):
             self._functions.fail(command.name, outcome)
-        if isinstance(command, OpenJob | Publish) and not isinstance(outcome, StorageFull):
+        if isinstance(command, OpenJob) and isinstance(outcome, StorageFull):
+            self._carry_out_both(PauseJob(command.job))  # the other party may have opened it
+        elif isinstance(command, OpenJob | Publish) and not isinstance(outcome, StorageFull):
             self._carry_out(CloseJob(command.job, "failed", f"{type(outcome).__name__}: {outcome}"))
 
     def _tell_side_workers(self, command: Command) -> None:
@@ -270,7 +276,10 @@ class Session:
             if not isinstance(command, Idle):
                 held = self._store.changes
                 self._obey(command)
-                if self._store.changes != held:  # which party 0 waits to hear
+                self._carried += 1
+                if isinstance(command, PauseJob):  # party 0 waits to hear of it, whether that changed anything or not
+                    self._told = -1
+                if self._told < 0 or self._store.changes != held:
                     with self._batcher.changed:
                         self._batcher.changed.notify_all()
             self._look_after()
@@ -308,8 +317,9 @@ class Session:
         while not self._ended.is_set():
             message: dict[str, Any] = {"requests": batcher.news()}
             if store.changes != self._told:
-                self._told = store.changes
-                message["inventory"] = inventory(store, 1, self._failures)
+                self._told = store.changes  # first of all: what changes from here on is told once more
+                carried = self._carried
+                message["inventory"] = {**inventory(store, 1, self._failures), "carried": carried}
             if functions.changes != self._functions_told:
                 self._functions_told = functions.changes
                 message["functions"] = functions.listed()

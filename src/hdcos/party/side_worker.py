@@ -131,6 +131,8 @@ class SideWorker:
         self._running: list[Request] = []
         self._worker: Running | None = None
         self._links: list[Link] = []
+        self._unheard = False
+        """Whether party 1's node has yet to answer that it was told that there is nothing to do."""
         self._thread = Thread(target=self._live, name=f"worker {index}", daemon=True)
 
     def start(self) -> None:
@@ -223,7 +225,7 @@ class SideWorker:
             self._worker = worker
             link = self._greet(front, worker)
             stack.callback(link.close)
-            self._links = [peer, link]
+            self._links, self._unheard = [peer, link], False
             if self.rank == 0:
                 answer(peer, BEGIN_S)  # or its worker would wait in a round for one that is still being started
             else:
@@ -288,7 +290,9 @@ class SideWorker:
                 continue
             if time.monotonic() - told > HEARTBEAT_S:
                 told = time.monotonic()
+                self._hear(peer)
                 peer.send(Kind.REQUEST, *encode_message(write_command(commands.Idle())))
+                self._unheard = True
                 self._look_after()
                 self._count_material(worker)
             with batcher.changed:
@@ -338,7 +342,22 @@ class SideWorker:
         labels = ready.labels.take(rows, rows, 2 * rows) if output == LABEL else (0, 0)
         return commands.Infer(requests[0].model, "shares", numbers, *taken, output, *labels)
 
+    def _hear(self, peer: Link) -> None:
+        """That party 1's node was there when it was last told that there is nothing to do.
+
+        A machine that lost its power says nothing at all, and the kernel tries for a quarter of an hour to reach it.
+        """
+        if self._unheard:
+            answer(peer, self._patience_s)
+            self._unheard = False
+
+    @property
+    def _patience_s(self) -> float:
+        """The other node may be busy with what was over here."""
+        return max(LONGEST_S, COMMAND * self._shared.node.timeout_s)
+
     def _do(self, command: Command, peer: Link, worker: SideLink) -> None:
+        self._hear(peer)
         peer.send(Kind.REQUEST, *encode_message(write_command(command)))
         if isinstance(command, Prepared):
             self._do_prepared(command, peer, worker)
@@ -402,12 +421,12 @@ class SideWorker:
 
     def _follow(self, peer: Link, worker: SideLink) -> None:
         while not self._stop.is_set():
-            # Party 0 may be busy with what was over here.
-            _, payload = peer.receive(Kind.REQUEST, timeout_s=max(LONGEST_S, COMMAND * self._shared.node.timeout_s))
+            _, payload = peer.receive(Kind.REQUEST, timeout_s=self._patience_s)
             command = read_command(decode_message(payload)[0])
             if isinstance(command, commands.Infer):
                 self._running = self._shared.batcher.take(command.ids)
             if isinstance(command, commands.Idle):
+                peer.send(Kind.REPLY, *encode_message({}))
                 self._look_after()
                 self._count_material(worker)
             elif not isinstance(command, Prepared) or self._agree(command, peer, worker):

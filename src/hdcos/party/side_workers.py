@@ -36,6 +36,8 @@ class SideWorkers:
                 self.resize(read_wanted(self._wanted))
             except (OSError, HdcosError) as error:
                 log.warning("the number of workers stays as it is: %s", error)
+            except Exception:  # looked at again, whatever it was
+                log.exception("the number of workers stays as it is")
             self._ended.wait(LOOK_S)
 
     def resize(self, workers: int) -> None:

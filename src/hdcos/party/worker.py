@@ -434,12 +434,8 @@ class Worker(Generic[A]):
         self._let_go(command.job, changes)
 
     def _pause_job(self, command: commands.PauseJob) -> None:
-        """Let go of a job that will go on. One that could not even be opened is written down too: party 0 waits to
-        hear of it."""
-        changes: dict[str, Any] = {"state": "waiting"}
         if (progress := self.jobs.get(command.job)) is not None:
-            changes |= {"step": progress.step, "report": progress.report()}
-        self._let_go(command.job, changes)
+            self._let_go(command.job, {"step": progress.step, "report": progress.report()})
 
     def _let_go(self, job: str, changes: dict[str, Any]) -> None:
         """Write down how far a job is, then forget it: who looks meanwhile sees the one or the other.
