@@ -118,14 +118,18 @@ class Group:
             self.lost, self.missing = str(error), error.workers
 
     def check_equal(self, arrays: Mapping[str, Array]) -> None:
-        """That all workers hold the same arrays, as they must; the first one's hash is compared with each one's own."""
+        """That all workers hold the same arrays, as they must; the first one's hash is compared with each one's own.
+
+        All of them hear how many hold others. The group is lost then: nothing that they have is used.
+        """
         if self.size == 1 or self.lost:
             return
         words = np.concatenate([array.ravel() for array in arrays.values()])
         mine = np.frombuffer(hashlib.sha256(words.tobytes()).digest(), np.uint64)
         first = self.add({"hash": mine if self.leads else np.zeros_like(mine)})["hash"]
-        if not self.lost and not np.array_equal(first, mine):
-            raise HdcosError(f"worker {self.index} holds other parameters than the first one of its party")
+        other = self.add({"others": np.array([not np.array_equal(first, mine)], np.uint64)})["others"]
+        if not self.lost and other[0]:
+            self._lose(HdcosError(f"{other[0]} of {self.size} workers hold other parameters than the first one"))
 
     def _exchange(self, words: Array) -> Array:
         if not self.leads:
