@@ -63,6 +63,18 @@ def test_predictions_are_those_of_the_model(cluster, private) -> None:
     assert private.predict(np.empty((0, 6))).shape == (0, 3)
 
 
+@pytest.mark.parametrize("mode", ["shares", "masked"])
+def test_answers_leave_with_fresh_noise_of_both_parties(cluster, mode) -> None:
+    """Of a linear network, which has no other noise: 5.6e-4 from each, 8e-4 together (docs/security.md)."""
+    model = nn.Sequential([nn.Dense(6, 3)], seed=1)
+    private, rows = cluster.share(model, "linear"), np.repeat(ROWS[:1], 1000, 0)
+    errors = private.predict(rows, mode=mode) - model(rows)
+    assert np.abs(errors.std(axis=0) / 8.07e-4 - 1).max() < 0.1, "one party alone gives 0.7 of that"
+    assert np.abs(errors.mean(axis=0)).max() < 4 * 8.07e-4 / np.sqrt(1000)
+    assert np.abs(np.corrcoef(errors.T) - np.eye(3)).max() < 4 / np.sqrt(1000), "each output has noise of its own"
+    assert np.abs([np.corrcoef(error[1:], error[:-1])[0, 1] for error in errors.T]).max() < 4 / np.sqrt(1000)
+
+
 def test_images_and_other_layers(cluster) -> None:
     model = nn.models.lenet5()
     x = np.random.default_rng(1).uniform(0, 1, (2, 1, 28, 28))
