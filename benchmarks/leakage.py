@@ -239,10 +239,11 @@ def slopes(model: nn.Sequential, index: int, value: Array) -> Array:
     return ((tail(value + step) - tail(value - step)) / 2e-5).T
 
 
-def public_columns(model: nn.Sequential) -> Array | None:
-    """Of the transform behind one hidden layer: what each unit adds to the outputs is its weight times one of them."""
+def public_columns(model: nn.Sequential, index: int) -> Array | None:
+    """Of the transform behind the last hidden layer: what each unit adds to the outputs is its weight times one of
+    them. None if what enters layer `index` is further from the outputs."""
     last = model.layers[-1]
-    if len(model.layers) != 3 or not isinstance(last, nn.HadamardDiagonal):
+    if index < len(model.layers) - 2 or not isinstance(last, nn.HadamardDiagonal):
         return None
     return sylvester(last.size)[: last.out_features, : last.in_features].astype(np.float64)
 
@@ -260,7 +261,7 @@ class OpeningAttack:
     ) -> None:
         self.queries, self.count, self._labels, self._by = queries, 0, labels, by
         self._opening, self._index = opening, index
-        self._columns = public_columns(queries.model)
+        self._columns = public_columns(queries.model, index)
         self._sum: Array | float = 0.0
         self._truth: Array | None = None
 

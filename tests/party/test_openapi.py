@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -12,8 +14,10 @@ from hdcos.api import requests
 from hdcos.api.bodies import MOST_JSON, read_json, read_query
 from hdcos.api.tokens import ROLES
 from hdcos.errors import InputError
-from hdcos.party.http.app import all_endpoints, describe_interface
+from hdcos.party.http.api import STATUS
+from hdcos.party.http.app import REFUSALS, all_endpoints, describe_interface
 
+DOCS = Path(__file__).parents[2] / "docs"
 ID = "0123456789abcdef" * 2
 TENSOR = {"name": "input", "datatype": "UINT64", "shape": [1, 2], "data": [0, 2**64 - 1]}
 SERIES = {"period_bits": 3, "harmonics": [1, 2], "constant": -5, "cos": [0, 1], "sin": [10**15, 2]}
@@ -193,3 +197,10 @@ def test_a_query_is_checked_like_a_body(limit) -> None:
     assert read_query(requests.AuditQuery, {}).limit == 100
     with pytest.raises(InputError, match="last is not known here: the fields are limit"):
         read_query(requests.AuditQuery, {"last": "3"})
+
+
+def test_every_refusal_is_in_the_table_of_errors_under_its_status() -> None:
+    rows = re.findall(r"^\| ([\d, ]+) \| ([\w, ]+) \|", (DOCS / "http.md").read_text(), re.MULTILINE)
+    listed = {int(status): names.split(", ") for statuses, names in rows for status in statuses.split(", ")}
+    assert set(listed) == {*REFUSALS, 500}
+    assert [error for error, status in STATUS.items() if error.__name__ not in listed[status]] == []

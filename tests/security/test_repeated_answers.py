@@ -132,6 +132,18 @@ def test_what_is_rounded_before_it_is_compared_tells_who_knows_the_rounding(monk
     assert found.needed() < (1000, True)
 
 
+def test_the_last_of_several_hidden_layers_tells_less_than_a_single_one() -> None:
+    """Its table of outputs is as public; what hides it is the dealer's noise of the layers before."""
+    coarse = replace(COARSE, phase_bits=12)
+    single, last = (
+        OpeningAttack(Queries(network(WIDTH, depth=depth), coarse, ROW), depth - 1, 2 * depth - 1) for depth in (1, 3)
+    )
+    single.ask(4000)
+    last.ask(4000)
+    assert single.needed() < (100, True)
+    assert last.needed()[0] > 4 * single.needed()[0]
+
+
 def test_with_noise_and_all_bits_it_does_not() -> None:
     model = nn.Sequential([nn.HadamardDiagonal(WIDTH, WIDTH), nn.ReLU(), nn.HadamardDiagonal(WIDTH, 10)], seed=1)
     hidden = OpeningAttack(Queries(model, Setting(), ROW), opening=0, index=1)

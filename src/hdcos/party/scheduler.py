@@ -137,7 +137,7 @@ class Scheduler:
         """Jobs that one party alone was told of, or both differently, and since when."""
 
     def hear(self, theirs: Inventory) -> None:
-        """Party 1 held this when it had carried out so many commands (`carried`)."""
+        """Party 1 held this when it had carried out `carried` commands."""
         self._theirs = theirs
         self._fresh = True
 

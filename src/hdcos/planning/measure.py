@@ -50,7 +50,7 @@ TURNS, WARM_UP, STEPS = 8, 2, 10
 """How often batches and rounds are measured, how often anything runs before that, and steps of training."""
 APART_S = 0.01
 """Between batches that are measured: those of clients do not come one right after another, and until the next one comes
-processors have other work or sleep. One that finds its code and data in their caches takes half as long."""
+processors have other work or sleep. One that finds its code and data in their caches takes half the time."""
 ROUNDS = 100
 REQUESTS, CLIENTS = {1: 400, 64: 100}, 16
 """Requests over HTTPS by their rows, and clients that ask for them at the same time."""

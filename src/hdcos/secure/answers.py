@@ -40,9 +40,10 @@ MOST = 1e9
 """Stated of no network more than this."""
 CARRY, TABLE, MADE = 3e8, 3e8, 6e4
 """With as many outputs as hidden units: phases of PHASE_BITS, tables of DITHERED.table; without a dealer."""
-LIFTED = 3.5e6
+LIFTED = 2.5e6
 """The same for a value that is rounded to OPENED_SCALE fraction bits in front of a linear layer or a sum. Measured
-behind a square, where no dealt noise helps, with 256 outputs of 256 units: 2.4e8 at 24 bits, hence 3.8e6."""
+behind a square, where no dealt noise helps, with 256 outputs of 256 units: 2.4e8 at 24 bits, hence 3.8e6; a third is
+taken off for the error of that."""
 UNROUNDED = (
     stages.MaskedDiagonal | stages.LiftedDiagonal | stages.Product | stages.Lift | stages.Open | stages.Scale
     | stages.Join | stages.Pool | stages.Flatten | stages.Reshape | stages.Project
@@ -58,8 +59,8 @@ MOST_ROUNDED = 1e7
 SQUARE, RECTIFIED, LARGEST = 3e4, 3e5, 7e4
 """With as many outputs as hidden units whose values and weights are about 1 in size: a unit that counts g times as much
 in an output is known g**2 times as early. All outputs are projected on the public columns of the last layer. ReLU opens
-19 fraction bits and was attacked at 13, 15 and 19, squares 18 and at 12 and 14; max-pooling opens one fewer than ReLU,
-which makes a quarter of it."""
+19 fraction bits and was attacked at 11, 13 and 15, squares 18 and at 10, 12 and 14; max-pooling opens one fewer than
+ReLU, which makes a quarter of it."""
 
 
 def answer(result: Share, rank: int) -> tuple[int, int, Array]:
