@@ -1,6 +1,7 @@
 """Time of a training step here over another commit's, in alternating turns: `python -m benchmarks.against COMMIT`.
 
-The other commit is checked out and installed under build/against. A cluster of each is kept open, and only one of the
+The other commit is checked out and installed under build/against. What can be switched off may also be compared with
+this very commit without it (`compare(HERE, work, PLAIN_LINKS)`). A cluster of each is kept open, and only one of the
 two works at any time; the machine's speed changes, so the second of a turn is the first of the next one and each turn
 gives a ratio of its own. Where a process's arrays lie in memory makes kernels faster or slower by 30 %: clusters are
 begun again several times, and the median over all turns is given.
@@ -16,18 +17,20 @@ from statistics import median, quantiles
 from typing import Any
 
 HERE = Path(__file__).resolve().parent.parent
+PLAIN_LINKS = HERE / "benchmarks/plain_links"
+"""On the path of Python: links are pumped by Python instead of compiled code."""
 CLUSTERS, TURNS = 16, 4
 STEPS = {"higgs": 150, "lenet5": 6}
 
 
 class Side:
-    """A cluster of one checkout, in a process that takes as many steps as it is told."""
+    """A cluster of one checkout, in a process that takes as many steps as it is told. `path` is searched first."""
 
-    def __init__(self, folder: Path, work: str):
+    def __init__(self, folder: Path, work: str, *path: Path):
         self._process = subprocess.Popen(
             [folder / ".venv/bin/python", __file__, "--work", work],
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(folder)},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (*path, folder)))},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -57,10 +60,10 @@ def checkout(commit: str) -> Path:
     return folder
 
 
-def compare(other: Path, work: str) -> dict[str, Any]:
+def compare(other: Path, work: str, *path: Path, clusters: int = CLUSTERS) -> dict[str, Any]:
     turns = []
-    for _ in range(CLUSTERS):
-        sides = [Side(HERE, work), Side(other, work)]
+    for _ in range(clusters):
+        sides = [Side(HERE, work), Side(other, work, *path)]
         for turn in range(TURNS):
             taken = {number: sides[number].steps(STEPS[work]) for number in ((0, 1) if turn % 2 else (1, 0))}
             turns.append([taken[0], taken[1]])
