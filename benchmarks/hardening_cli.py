@@ -13,12 +13,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from benchmarks.record import Line, at_least, at_most, exactly
+from hdcos.cli import main
 
 TESTS = Path(__file__).parent.parent / "tests"
 LONGEST_S = 120.0
@@ -51,15 +51,19 @@ def prove(seed: int, sample: int = SAMPLE) -> Iterable[Line]:
     with tempfile.TemporaryDirectory(prefix="hdcos-mistakes-") as folder:
         known = mistakes(Path(folder))
         quick, calls = [item for item in known if not item.slow], [item for item in known if item.slow]
-        calls += random.Random(seed).sample(quick, sample)
+        draw = random.Random(seed)
+        calls += draw.sample(quick, sample)
+        called = {item.arguments[0] for item in calls}
+        for command in sorted({item.arguments[0] for item in quick} - called):
+            calls.append(draw.choice([item for item in quick if item.arguments[0] == command]))
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             results = list(pool.map(call, calls))
     wrong = [f"{mistake}: {fault}" for mistake, (fault, _) in zip(calls, results, strict=True) if fault]
     for line in wrong:
         print(line, flush=True)
-    commands = Counter(mistake.arguments[0] for mistake in calls)
     yield at_least("calls with files that cannot be used, each a process", len(calls), 300)
-    yield at_least("commands among them", len(commands), 12)
+    never = sorted(set(main.commands) - {mistake.arguments[0] for mistake in calls})
+    yield exactly(f"of {len(main.commands)} commands those that were not called", never, [])
     yield exactly("calls that end in a traceback", sum("traceback" in line for line in wrong), 0)
     yield exactly("calls without one line that names the thing, or with another exit code", len(wrong), 0)
     yield at_most("longest call (s)", max(seconds for _, seconds in results), LONGEST_S)

@@ -178,11 +178,11 @@ def disk(seed: int) -> Iterator[Line]:
                 text=True,
             )
             _relieve(nodes, fillers)
+            ready_s = wait_until_ready(cluster)
             for name in {item["name"] for item in cluster.datasets()} - {"first"}:
                 cluster.forget_data(name)
             trained = job.result(180).predict(rows[:4]).shape
             cluster.upload(random.uniform(-1, 1, (1000, 64)), name="afterwards")
-        ready_s = wait_until_ready(cluster)
         unchanged = all(np.array_equal(stored[key], value) for key, value in _stored(place, "first").items())
         reused = _reused(place, job.id)
         logs = nodes.logs()
@@ -202,7 +202,7 @@ def disk(seed: int) -> Iterator[Line]:
     yield exactly(f"the job, which found no room {stops} times, has trained when there is some", trained, (4, 3))
     yield exactly("data set unchanged at both parties", unchanged, True)
     yield exactly("executions that the ledgers show reserved twice", reused, [])
-    yield at_most("seconds until ready afterwards", ready_s, 10)
+    yield at_most("seconds until ready when there is room again", ready_s, 10)
     yield exactly("internal errors in the logs", logs.count("internal error"), 0)
 
 

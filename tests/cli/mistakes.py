@@ -101,6 +101,13 @@ CONTENTS: dict[str, Callable[[Path], None]] = {
 }
 
 
+FOREIGN = {
+    "torch": "is no model of hdcos, it is a PyTorch file (torch.save). Convert it",
+    "onnx": "is no model of hdcos, it is an ONNX model. Convert it",
+}
+"""What is said of models of other libraries, whatever their name ends in."""
+
+
 class Workshop:
     """Good files, spoilt ones, and calls with them."""
 
@@ -189,8 +196,9 @@ def _models(shop: Workshop) -> Iterator[Mistake]:
     yield from _file_argument(shop, "net.onnx", "convert", "{}")
     yield from _file_argument(shop, "net.pt", "convert", "{}", "--trust")
     for name in ("net.pt", "net.pth", "net.onnx", "net.safetensors"):
-        for _, path in shop.spoilt(name, PLACES | CONTENTS):
-            yield Mistake(("cost", str(path)), 1, path.name)
+        for kind, path in shop.spoilt(name, PLACES | CONTENTS):
+            what_it_is = FOREIGN.get(kind, "")
+            yield Mistake(("cost", str(path)), 1, f"{path.name} {what_it_is}".strip())
 
 
 def _columns(shop: Workshop) -> Iterator[Mistake]:

@@ -34,3 +34,26 @@ def test_epoch_speed_rounds_megabytes_and_material_are_shown(monkeypatch, termin
     seen = "loss 0.25, accuracy 87.50% of your training rows"
     for words in ("epoch 1/2", "5.0 steps/s", "110 rounds", "20 MB each way", "material for 7 steps", seen):
         assert words in text
+
+
+def test_no_party_is_asked_for_a_model_before_both_have_ended_the_job(monkeypatch) -> None:
+    """Party 1 ends it later than party 0: asked at once, it would not know the model yet."""
+    monkeypatch.setattr(job, "POLL_S", 0.01)
+    ended = STATUS | {"state": "done", "step": 40, "error": "", "model": "m", "version": "v"}
+    ended["report"] = {"ended": [], "cost": {}}
+    ended["interim"] = {"version": ""}
+    behind = [STATUS] * 5
+    asked = list[tuple[int, str]]()
+
+    def model(name: str, wanted) -> SimpleNamespace:
+        asked.append((len(behind), wanted()))
+        return SimpleNamespace()
+
+    transport = SimpleNamespace(
+        events=lambda _: iter([ended]), job=lambda _: (ended, behind.pop() if behind else ended)
+    )
+    monkeypatch.setattr(job.Job, "cost", None)
+    running = job.Job(SimpleNamespace(transport=transport, model=model), "j")
+    running.follow(progress=False)
+    running.result(5)
+    assert asked == [(0, "v")]
