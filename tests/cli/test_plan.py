@@ -36,14 +36,14 @@ def test_a_load_is_planned_for_people_and_for_programs(tmp_path) -> None:
 
 
 def test_a_run_of_training_is_planned(tmp_path) -> None:
-    call = ("plan", "higgs_mlp", "--train", "1000000", "--epochs", "2", "--batch", "1024", "--rtt-ms", "2")
+    call = ("plan", "higgs_mlp", "--train", "1000000", "--epochs", "2", "--batch", "4096", "--rtt-ms", "2")
     code, shown = command(*call)
     assert code == 0, shown
     assert max(map(len, shown.splitlines())) <= 80
-    assert "1,952 steps of 1,024 rows of higgs_mlp: 1 pair of workers, 1 dealer." in shown
+    assert "488 steps of 4,096 rows of higgs_mlp: 1 pair of workers, 1 dealer." in shown
     one = json.loads(command(*call, "--json")[1])
     four = json.loads(command(*call, "--json", "--pairs", "4")[1])
-    assert one["steps"] == four["steps"] == 1952
+    assert one["steps"] == four["steps"] == 488
     assert one["hours"] == pytest.approx(one["steps"] * one["step_s"] / 3600)
     assert four["step_s"] < one["step_s"]
 

@@ -148,9 +148,9 @@ RESIDUAL = nn.Graph(
         (nn.models.mlp([64, 64, 1], "polyfit3"), 26, True, 1),
         (nn.models.mlp([64, 64, 1], "growing_cos"), 26, True, 1),
         (nn.models.mlp([64, 64, 64], "tanh", "hadamard"), 26, True, 32_471),  # a period of 16 for one of 2 pi
-        (nn.models.mlp([64, 64, 64], "cos", "phd"), 26, True, 224_000),
-        (nn.Sequential([nn.Dense(64, 64), nn.Cos(), nn.LowRank(64, 10, 4)]), 26, True, 89_600),
-        (RESIDUAL, 26, True, 14_000),  # a sum of what is rounded to 21 bits
+        (nn.models.mlp([64, 64, 64], "cos", "phd"), 26, True, 160_000),
+        (nn.Sequential([nn.Dense(64, 64), nn.Cos(), nn.LowRank(64, 10, 4)]), 26, True, 64_000),
+        (RESIDUAL, 26, True, 10_000),  # a sum of what is rounded to 21 bits
     ],
 )
 def test_by_default_a_thousandth_of_what_is_stated_for_a_network_is_answered(model, phase_bits, dealer, rows) -> None:

@@ -213,6 +213,7 @@ def test_without_a_dealer_each_pair_makes_its_own_material(nodes) -> None:
     x, y = rows(96)
     trained = there.cluster.fit(MODEL, x, y, **{**OPTIONS, "epochs": 1, "batch_size": 32})
     assert np.abs(trained.predict(x) - trained_plain(x, y, 1, 32)(x)).max() < 0.05
+    assert [worker["steps"] for rank in (0, 1) for worker in there.workers(rank)] == [3, 3]
 
 
 @needs(HAPROXY)
