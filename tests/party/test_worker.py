@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from threading import Thread
+from time import monotonic, sleep
 
 import numpy as np
 import pytest
@@ -179,12 +180,33 @@ def test_what_makes_no_sense_is_refused_by_name(pairs, command, error, words) ->
     pairs[0].do(Unload("none"))
 
 
-def test_a_job_that_is_opened_again_takes_the_place_of_an_attempt_that_nobody_ended(pairs) -> None:
-    pair, x = pairs[0], np.random.default_rng(0).uniform(-1, 1, (32, 6))
-    run = check_run(nn.models.mlp([6, 8, 3]), x, np.arange(32) % 3, 26, epochs=1, batch_size=16, lr=0.1, seed=1)
+def open_job(pair, epochs: int) -> None:
+    """A job of two steps an epoch, on rows of zeros."""
+    x = np.random.default_rng(0).uniform(-1, 1, (32, 6))
+    run = check_run(nn.models.mlp([6, 8, 3]), x, np.arange(32) % 3, 26, epochs=epochs, batch_size=16, lr=0.1, seed=1)
     rows = split_words({"rows": np.zeros((32, 9), np.uint64)})
     pair.do(KeepData("d", "v", 6, 3), AddRows("d", "v"), EndData("d", "v", 32), arrays=rows)
     pair.do(KeepJob("j", run.spec), OpenJob("j", "first", [["d", "v"]], 1, None), arrays=split_words(run.words))
+
+
+def test_material_of_later_steps_arrives_while_one_runs(pairs) -> None:
+    """Party 0 waits in the first round of a step for party 1, and makes what the next ones need meanwhile."""
+    open_job(pairs[0], 10)
+    zero, one = pairs[0].fronts
+    material = zero._worker.jobs["j"].training.pool
+    with ThreadPoolExecutor(1) as pool:
+        step = pool.submit(zero._answer, Steps("j", 0, 1, 0.1), {})
+        deadline = monotonic() + 10
+        while material.available < 5 and monotonic() < deadline:
+            sleep(0.01)
+        assert (material.used, material.available >= 5, step.done()) == (1, True, False)
+        one._answer(Steps("j", 0, 1, 0.1), {})
+        step.result(10)
+
+
+def test_a_job_that_is_opened_again_takes_the_place_of_an_attempt_that_nobody_ended(pairs) -> None:
+    pair = pairs[0]
+    open_job(pair, 1)
     pair.do(Steps("j", 0, 1, 0.1))
     pair.do(OpenJob("j", "second", [["d", "v"]], 2, None))
     assert set(pair.dealer._scopes) == {"second"}, "its material is let go of"
