@@ -23,6 +23,7 @@ from threading import Lock, Thread
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 import hdcos
 from benchmarks import scale_kills
@@ -44,12 +45,14 @@ from hdcos.planning.machines import Machines
 from hdcos.planning.measure import measure_network
 from hdcos.planning.serving import Load, Serving
 
+Outputs = npt.NDArray[np.float64]
 COUNTS = (1, 2, 4, 5)
 LOAD_S, CLIENTS, BATCH = 8.0, 16, 128
 MNIST_ROWS, HIGGS_ROWS = 4_000, 40_960
 MODELS, RTT_MS = 8, 40.0
-REPLICA_EPOCHS, REPLICA_EVERY = 250, 100
-"""Of the run whose replicas are compared, and steps between its checkpoints."""
+REPLICA_EPOCHS, REPLICA_EVERY, SAME_RUNS, LEAST_SPREAD = 250, 100, 3, 0.1
+"""Of the run whose replicas are compared, and steps between its checkpoints; runs of one pair that they are held
+against, and what these may always differ by."""
 HIGGS_TRAINED, HIGGS_TESTED = 51_200, 20_000
 PLANNED, PLANNED_PART = (1, 2, 4), 0.6
 """Pairs for which the planner is compared with what they do, and the part of their most rows at which latencies are."""
@@ -223,6 +226,8 @@ def replicas(seed: int) -> Iterator[Line]:
     """A thousand steps with momentum and decay: workers compare a hash of their parameters after each epoch.
 
     Then once more, and the pair that adds momentum and decay is killed on the way: three go on from its checkpoint.
+    Gradients are rounded differently in every run, and a thousand steps may make much of that: what is learned is held
+    against several runs of one pair, and against how much these differ from each other.
     """
     model = nn.models.mlp([12, 16, 3], "cos", "hadamard", seed=seed % 1000)
     x = np.random.default_rng(seed).uniform(-1, 1, (192, 12))
@@ -247,14 +252,17 @@ def replicas(seed: int) -> Iterator[Line]:
     line = f"the first pair killed: training by four ended with {ended} and went on from this step of {steps:,}"
     yield Line(line, held, f"> 0 and < {steps}", ended != "all of its steps" and 0 < held < steps)
     with hdcos.local() as cluster:
-        one = cluster.fit(model, x, y, **options).predict(x)
-    line = (
-        f"four replicas, hashes equal after each of {REPLICA_EPOCHS} epochs ({steps:,} steps): an output differs from"
-    )
-    line += " one pair's by"
-    yield at_most(line, float(np.abs(four - one).max()), 0.1)
-    line = "the first pair, which adds momentum and decay, killed on the way: an output of the three left differs by"
-    yield at_most(line, float(np.abs(three - one).max()), 0.1)
+        ones = [cluster.fit(model, x, y, **options).predict(x) for _ in range(SAME_RUNS)]
+    spread = max(_apart(a, b) for a in ones for b in ones)
+    known = f"of one pair's runs, an output at most (these differ by {spread:.3f})"
+    line = f"four replicas, hashes equal after each of {REPLICA_EPOCHS} epochs ({steps:,} steps): from the nearest"
+    yield at_most(f"{line} {known}", min(_apart(four, one) for one in ones), max(LEAST_SPREAD, spread))
+    line = "the first pair, which adds momentum and decay, killed on the way: the three left from the nearest"
+    yield at_most(f"{line} {known}", min(_apart(three, one) for one in ones), max(LEAST_SPREAD, spread))
+
+
+def _apart(a: Outputs, b: Outputs) -> float:
+    return float(np.abs(a - b).max())
 
 
 def _kill_first_pair(cluster: Cluster, folder: Path) -> None:

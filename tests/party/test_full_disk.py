@@ -238,6 +238,9 @@ def test_what_found_no_room_waits_and_is_not_given_up(tmp_path, monkeypatch, mom
     assert not kept.waits("job", "j")
     assert kept.waited_since(before)
     assert not kept.waited_since(moment)
+    assert kept.found_no_room("job", "j")
+    fail("j", PeerLost("gone"))
+    assert not kept.found_no_room("job", "j"), "not the last time"
     for _ in range(3):
         fail("k", PeerLost("gone"))
     assert kept.final("job", "k")

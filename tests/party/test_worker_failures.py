@@ -451,10 +451,12 @@ def held_with(job: dict[str, Any], carried: int = 0) -> dict[str, Any]:
 def scheduling(cancelled: int = 0) -> tuple[Scheduler, Any]:
     """A scheduler that knows one job, and the worker it has."""
     spec = {"datasets": ["d"], "batch_size": 48}
-    job = SimpleNamespace(id="j", spec=spec, data=[["d", "1"]], state="running", cancelled=cancelled, error="")
+    job = SimpleNamespace(
+        id="j", spec=spec, data=[["d", "1"]], state="running", cancelled=cancelled, error="", spared=0
+    )
     worker = SimpleNamespace(jobs={}, engine=SimpleNamespace(dealer=SimpleNamespace(has_dealer=True)))
     store = SimpleNamespace(jobs=lambda: [job], job=lambda number: job, datasets=list, changes=0)
-    failures = SimpleNamespace(waits=lambda *thing: False)
+    failures = SimpleNamespace(waits=lambda *thing: False, found_no_room=lambda *thing: False)
     budget = SimpleNamespace(functions=None)
     scheduler = Scheduler(worker, store, None, Config(), budget, failures, lambda: [1, 2])  # type: ignore[arg-type]
     scheduler._mine = held_with(KNOWN)
@@ -486,6 +488,24 @@ def test_the_model_of_a_paused_job_is_that_of_its_last_checkpoint(cancelled: int
     assert names == (["OpenJob", "Publish", "CloseJob"] if cancelled == KEEP and held else ["CloseJob"])
     if len(done) == 3:
         assert (done[0].resume, done[0].workers, done[2].state) == (8, [], "cancelled")  # type: ignore[attr-defined]
+
+
+def test_attempts_that_found_no_room_on_a_disk_are_not_held_against_a_job() -> None:
+    """Where it took long until there was room, the twenty-first attempt ended the job, and its checkpoints went."""
+    scheduler, _ = scheduling()
+    (job,) = scheduler._store.jobs()
+    scheduler._store.note_job = lambda _, heard, spared: vars(job).update(spared=spared)  # type: ignore[assignment]
+
+    def begun(attempt: int, short: bool) -> list[str]:
+        scheduler._failures.found_no_room = lambda *thing: short  # type: ignore[method-assign]
+        scheduler.hear(held_with(KNOWN | {"attempt": attempt}))
+        return [type(command).__name__ for command in scheduler._jobs()]
+
+    assert begun(22, False) == ["OpenJob"]
+    assert begun(23, False) == ["CloseJob"], "the last checkpoint is that of attempt 3"
+    assert begun(70, True) == ["OpenJob"]
+    assert begun(89, False) == ["OpenJob"], "counted from there on, after a restart too"
+    assert begun(90, False) == ["CloseJob"]
 
 
 def test_requests_for_a_version_that_has_just_been_replaced_are_taken_to_be_refused() -> None:

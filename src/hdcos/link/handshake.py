@@ -29,7 +29,9 @@ from hdcos.link.base import Link
 from hdcos.link.frame import Kind
 
 PROTOCOL_VERSION = 1
-SOFTWARE = hashlib.sha256(f"hdcos {__version__}".encode()).digest()
+REVISION = 1
+"""Raised with what nodes say to each other between two releases: a checkout of one works with its like alone."""
+SOFTWARE = hashlib.sha256(f"hdcos {__version__}, {REVISION}".encode()).digest()
 """The program that nodes and callers of the same release mean."""
 _HELLO = struct.Struct("<HHHHQ32s32s32s")
 MAX_HELLO = _HELLO.size + 64 + 32

@@ -8,8 +8,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
-LOWEST, USUAL = 10_240, 32_768
-"""Where to look, from here to where outgoing connections have theirs; usually that is there."""
+LOWEST, USUAL = 20_000, 32_768
+"""Where to look, from here to where outgoing connections have theirs; usually that is there. Ray's workers listen
+below: it refuses to start on a port from 10,002 to 19,999."""
 TRIES = 100
 
 

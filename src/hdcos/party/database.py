@@ -102,6 +102,7 @@ MIGRATIONS: Sequence[str] = (
     DROP TABLE older_grants;
     CREATE TABLE expired (owner TEXT NOT NULL, name TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (owner, name));
     """,
+    "ALTER TABLE jobs ADD COLUMN spared INTEGER NOT NULL DEFAULT 0;",
 )
 
 

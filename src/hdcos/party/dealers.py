@@ -27,6 +27,7 @@ def serve_with_workers(node: Node, workers: int, placement: Placement) -> None:
     doorman = Doorman(node.listener)
     mine = replace(node, listener=doorman.serve(node.role, ""))
     launcher = choose_launcher(placement, doorman, node.listener)
+    mine.place.open()  # before others are started: what they inherit would name this one's device alone meanwhile
     for index in range(1, workers):
         Thread(target=_keep_running, args=(node, index, launcher), name=f"worker {index}", daemon=True).start()
     run_dealer(mine, log.info, workers)
@@ -43,6 +44,8 @@ def _keep_running(node: Node, index: int, launcher: Launcher) -> None:
             worker.stop()
         except (OSError, HdcosError) as error:
             died = f"{type(error).__name__}: {error}"
+        except Exception as error:  # its message might quote anything
+            died = f"internal error ({type(error).__name__})"
         log.warning("worker %d does not work: %s", index, died)
         pause = LOOK_S if time.monotonic() - began > LONGEST_PAUSE_S else min(2 * pause, LONGEST_PAUSE_S)
         time.sleep(pause)

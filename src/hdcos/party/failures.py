@@ -71,6 +71,7 @@ class Failures:
             self._wait()
             self.end()
         elif self._doing is not None:
+            self._waiting.pop(self._doing, None)
             known = self._store.failure(*self._doing)
             self._store.note_failure(replace(known, why=f"{type(error).__name__}: {error}"))
         self._doing = None
@@ -82,6 +83,7 @@ class Failures:
             return self.end()
         if self._doing is None:
             return
+        self._waiting.pop(self._doing, None)
         known = self._store.failure(*self._doing)
         known = known if self._ahead else replace(known, lost=known.lost + 1)
         if not isinstance(error, PeerLost) or known.lost >= MOST_LOST:
@@ -100,6 +102,10 @@ class Failures:
     def waits(self, what: str, name: str, version: str = "") -> bool:
         """Whether something waits for room on a disk."""
         return self._waiting.get((what, name, version), NEVER)[0] > time.monotonic()
+
+    def found_no_room(self, what: str, name: str, version: str = "") -> bool:
+        """Whether that is how something failed last."""
+        return (what, name, version) in self._waiting
 
     def waited_since(self, moment: float) -> bool:
         """Whether something may be tried again that could not at that moment."""

@@ -120,16 +120,21 @@ class Group:
     def check_equal(self, arrays: Mapping[str, Array]) -> None:
         """That all workers hold the same arrays, as they must; the first one's hash is compared with each one's own.
 
-        All of them hear how many hold others. The group is lost then: nothing that they have is used.
+        All of them hear which hold others. The group is lost then: nothing that they have is used, and the first one
+        names them, so that the job goes on without them for a while.
         """
         if self.size == 1 or self.lost:
             return
         words = np.concatenate([array.ravel() for array in arrays.values()])
         mine = np.frombuffer(hashlib.sha256(words.tobytes()).digest(), np.uint64)
         first = self.add({"hash": mine if self.leads else np.zeros_like(mine)})["hash"]
-        other = self.add({"others": np.array([not np.array_equal(first, mine)], np.uint64)})["others"]
-        if not self.lost and other[0]:
-            self._lose(HdcosError(f"{other[0]} of {self.size} workers hold other parameters than the first one"))
+        different = np.zeros(self.size, np.uint64)
+        different[self.index] = not np.array_equal(first, mine)
+        places = np.flatnonzero(self.add({"different": different})["different"])
+        if not self.lost and len(places):
+            names = [self._links[int(place) - 1].peer for place in places] if self.leads else []
+            why = f"{len(places)} of {self.size} workers hold other parameters than the first one"
+            self._lose(WorkerLost(why, [number for _, number in map(split_name, names) if number]))
 
     def _exchange(self, words: Array) -> Array:
         if not self.leads:

@@ -343,6 +343,8 @@ class Scheduler:
         theirs = {job: known for job, known in heard["jobs"] if self._paused.get(job, 0) <= heard["carried"]}
         mine = dict(self._mine["jobs"])
         yield from self._end_alone(theirs, mine)
+        self._paused = {job: command for job, command in self._paused.items() if job in mine}
+        self._step_s = {job: seconds for job, seconds in self._step_s.items() if job in mine}
         for job in self._store.jobs():
             other, own = theirs.get(job.id), mine.get(job.id)
             if other is None or own is None or other["said"] != own["said"]:
@@ -409,8 +411,11 @@ class Scheduler:
         chosen = job.data or [[item.name, item.version] for item in found if item is not None]
         held = _common_checkpoints(own, other)
         newest_step = max(held, key=lambda item: (item[2], item[0]), default=None)
-        attempt = 1 + max(own.get("attempt", 0), other.get("attempt", 0))
-        if not alone and attempt - (0 if newest_step is None else newest_step[2]) > MOST_ATTEMPTS:
+        attempt, spared = 1 + max(own.get("attempt", 0), other.get("attempt", 0)), job.spared
+        if self._failures.found_no_room("job", job.id):
+            spared = attempt - 1
+            self._store.note_job(job.id, heard=True, spared=spared)
+        if not alone and attempt - max(spared, 0 if newest_step is None else newest_step[2]) > MOST_ATTEMPTS:
             yield CloseJob(job.id, "failed", f"{MOST_ATTEMPTS} attempts in a row did not reach a checkpoint")
             return
         resume = None if newest_step is None else newest_step[0]

@@ -47,8 +47,9 @@ class SideWorkers:
             self._side_workers.pop(index).stop()
         for index in range(1, workers):
             if index not in self._side_workers:
-                self._side_workers[index] = worker = SideWorker(index, self._shared)
+                worker = SideWorker(index, self._shared)
                 worker.start()
+                self._side_workers[index] = worker
         self._shared.listener.workers = workers
 
     def stop(self, timeout_s: float) -> None:

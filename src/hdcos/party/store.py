@@ -88,6 +88,8 @@ class StoredJob:
     """What it cost so far, and how long its last epochs took."""
     version: str
     """Of the model that it made."""
+    spared: int = 0
+    """The last attempt that is not held against it: it found no room on a disk."""
 
     @property
     def interim(self) -> str:
