@@ -650,6 +650,7 @@ struct Bound {
 void bind_ot(nb::module_& parent);  // ot_module.cpp
 void bind_oprf(nb::module_& parent);  // oprf_module.cpp
 void bind_pump(nb::module_& parent);  // pump_module.cpp
+void bind_rows(nb::module_& parent);  // rows_module.cpp
 
 NB_MODULE(_native, m) {
     nb::set_leak_warnings(false);  // Python keeps kernels in caches until the process ends
@@ -659,6 +660,7 @@ NB_MODULE(_native, m) {
     bind_ot(m);
     bind_oprf(m);
     bind_pump(m);
+    bind_rows(m);
     const auto as_is = [](const char* name) { return nb::arg(name).noconvert(); };
     nb::class_<Bound>(m, "Kernels", "The kernels of one instruction set.")
         .def(nb::init<const std::string&>(), "level"_a)

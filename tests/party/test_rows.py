@@ -80,8 +80,11 @@ def resident_kib() -> int:
         return next(int(line.split()[1]) for line in file if line.startswith("RssFile"))
 
 
-def test_pages_of_a_mapped_file_are_given_back(monkeypatch) -> None:
+@pytest.mark.parametrize("compiled", [True, False])
+def test_pages_of_a_mapped_file_are_given_back(monkeypatch, compiled) -> None:
     monkeypatch.setattr(mapped, "KEPT_BYTES", 4 << 20)
+    if not compiled:
+        monkeypatch.setattr(mapped, "_compiled", lambda: None)
     words = np.random.default_rng(0).integers(0, 1 << 63, (1 << 16, 128), dtype=np.uint64)  # 64 MB
     source = mapped_rows(words)
     before, most = resident_kib(), 0
@@ -91,6 +94,19 @@ def test_pages_of_a_mapped_file_are_given_back(monkeypatch) -> None:
     assert most < 16 << 10
     assert source.resident_words == (4 << 20) // 8
     assert HeldRows(words).resident_words == words.size
+
+
+def test_rows_of_a_file_that_became_shorter_are_an_error(monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(mapped, "KEPT_BYTES", 1000)
+    if mapped._compiled() is None:
+        pytest.skip("nothing is compiled: the operating system ends who looks there")
+    (tmp_path / "words").write_bytes(bytes(8000))
+    with open(tmp_path / "words", "r+b") as file:
+        words = MappedWords(file)
+        assert not words.take(np.array([3, 0, 990]), 10).any()
+        file.truncate(800)
+        with pytest.raises(OSError, match="No data available"):
+            words.take(np.array([3, 95]), 10)
 
 
 def test_rows_that_come_in_pieces_go_to_a_file_when_they_are_many(monkeypatch) -> None:
