@@ -18,6 +18,7 @@ UNBOUNDED = {
     "nn/hadamard.py:sylvester": "powers of two up to the root of a layer's largest width",
     "offline/ot/session.py:loops": ONCE,
     "offline/sign_kinds.py:_products_of": BLOCKS,
+    "party/mapped.py:_compiled": ONCE,
     "party/http/app.py:describe_interface": ONCE,
     "protocol/argmax.py:_pairs": "classes that are compared at once, 2 to MOST_AT_ONCE",
     "protocol/argmax.py:_wins": "classes that are compared at once, 2 to MOST_AT_ONCE",
