@@ -1,8 +1,10 @@
 """What all tests share: machines that run them are slow at times, which is no failure of an example."""
 
+import os
 import signal
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import settings
@@ -13,6 +15,17 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def ports_of_its_own() -> Iterator[None]:
+    """Tests that run beside each other choose none of each other's ports before these are listened on."""
+    from hdcos.link import ports
+
+    number, count = (os.environ.get(f"PYTEST_XDIST_WORKER{what}") for what in ("", "_COUNT"))
+    mine = ports.candidates()[int((number or "gw0")[2:]) :: int(count or 1)]
+    with mock.patch.object(ports, "candidates", return_value=mine):
+        yield
 
 
 @pytest.fixture

@@ -20,10 +20,14 @@ def find_free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
         return [stack.enter_context(_listen_somewhere(host)).getsockname()[1] for _ in range(count)]
 
 
+def candidates() -> range:
+    """Where free ports are looked for."""
+    return range(LOWEST, int(RANGE.read_text().split()[0]) if RANGE.exists() else USUAL)
+
+
 def _listen_somewhere(host: str) -> socket.socket:
-    highest = int(RANGE.read_text().split()[0]) if RANGE.exists() else USUAL
-    if highest > LOWEST + TRIES:
-        for port in random.sample(range(LOWEST, highest), TRIES):
+    if len(candidates()) > TRIES:
+        for port in random.sample(candidates(), TRIES):
             try:
                 return socket.create_server((host, port))
             except OSError:
