@@ -16,7 +16,9 @@ from hdcos.errors import DataMissing, PolicyRefused
 from hdcos.party import database, kept_data
 from hdcos.party.batcher import Refused
 from hdcos.party.config import TEMPLATE, Config, Limits
+from hdcos.party.dataset_folder import RemoteFolder
 from hdcos.party.http.datasets import Datasets
+from hdcos.party.part import Part
 from hdcos.party.scheduler import inventory
 from hdcos.party.store import Store, StoredDataset
 
@@ -149,14 +151,14 @@ def call(dataset, digest=DIGEST, client=None):
 
 
 def test_completions_that_wait_take_no_threads_and_clients_take_turns(store, monkeypatch) -> None:
-    write, writing, written = store._kept_in.write, threading.Event(), []
+    convert, writing, written = store._convert, threading.Event(), []
 
-    def slow(name, *more):
-        written.append(name)
+    def slow(dataset, digest):
+        written.append(dataset.name)
         writing.wait(1)
-        write(name, *more)
+        return convert(dataset, digest)
 
-    monkeypatch.setattr(store._kept_in, "write", slow)
+    monkeypatch.setattr(store, "_convert", slow)
     many = [send(store, f"m{number}") for number in range(12)]
     other = send(store, "other", owner="acme")
 
@@ -218,19 +220,20 @@ def test_what_is_forgotten_while_it_is_completed_leaves_no_file_though_the_proce
     tmp_path, monkeypatch, where
 ) -> None:
     store, ending = Store(tmp_path / "state", where), [Died]
-    write, folder = store._kept_in.write, store.folder / "datasets"
+    folder, (kind, name) = store.folder / "datasets", (RemoteFolder, "write") if where else (Part, "finish")
+    write = getattr(kind, name)
 
-    def interrupted(name, version, shape, groups):
-        store.forget_dataset(name, "mallory")
+    def interrupted(*all_of_it):
+        store.forget_dataset("d", "mallory")
         assert store.datasets() == []
-        write(name, version, shape, groups)
+        write(*all_of_it)
         for error in ending:
             raise error
 
     def left():
         return [*folder.rglob("*.*"), *fsspec.filesystem("memory").find("/forgotten")]
 
-    monkeypatch.setattr(store._kept_in, "write", interrupted)
+    monkeypatch.setattr(kind, name, interrupted)
     dataset = send(store)
     with pytest.raises(Died):
         store.complete_dataset(dataset, DIGEST)
@@ -241,7 +244,6 @@ def test_what_is_forgotten_while_it_is_completed_leaves_no_file_though_the_proce
     assert (left(), store._rows("SELECT * FROM datasets")) == ([], [])
 
     ending.clear()  # and if it lives on
-    monkeypatch.setattr(store._kept_in, "write", interrupted)
     with pytest.raises(DataMissing, match="d was forgotten before it was complete"):
         keep(store)
     assert (left(), store._rows("SELECT * FROM datasets")) == ([], [])

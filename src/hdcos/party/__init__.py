@@ -19,8 +19,8 @@ functions    single functions that clients have open, and what these may take
 batcher      requests of clients, matched between the two parties and merged into batches
 links        the links between the parties; session, one life of them
 service      sessions one after another, for as long as the process lives
-store        models, jobs and records on disk; uploads, data sets; kept_data, whose they are and until when; database,
-             its tables and room
+store        models, jobs and records on disk; uploads (part, one on its way), data sets; kept_data, whose they are and
+             until when; database, its tables and room
 budget       what an operator gives; config, where that is said; failures, what is not tried again
 http         the HTTPS interface, which needs the extra hdcos[server]
 """

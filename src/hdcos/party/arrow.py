@@ -32,7 +32,11 @@ from hdcos.party.mapped import MappedWords
 from hdcos.ring import Array
 from hdcos.secure.training.shuffle import block_rows
 
-FORMAT, VERSION = "hdcos-rows", "1"
+FORMAT, VERSION = "hdcos-rows", "2"
+READ = ("1", VERSION)
+"""Versions of the format that are read. The first wrote the number of rows with as many digits as it has."""
+DIGITS = 15
+"""Of the number of rows, always as many: where groups begin does not depend on how many there will be."""
 KEPT_BYTES = 1 << 27
 """Of groups that were fetched: those that a shuffle by blocks mixes, twice."""
 FETCHES = 8
@@ -70,20 +74,37 @@ def pyarrow() -> Any:
 
 def write_rows(sink: Any, shape: Shape, groups: Iterable[Array]) -> None:
     """Write all rows, group by group, to a file that is open for writing."""
+    flat = (np.ascontiguousarray(words).reshape(-1) for words in groups)
+    write_groups(sink, shape, ((words, zlib.crc32(words.data)) for words in flat))
+
+
+def write_groups(sink: Any, shape: Shape, groups: Iterable[tuple[Array, int]]) -> None:
+    """The same of groups whose checksums are known."""
     pa = pyarrow()
 
     item = pa.field("word", pa.uint64(), nullable=False)
-    known = {"format": FORMAT, "version": VERSION, "rows": shape.rows, "features": shape.features, "group": shape.group}
+    known = {"format": FORMAT, "version": VERSION, "features": shape.features, "group": shape.group}
     schema = pa.schema(
         [pa.field("row", pa.list_(item, shape.width), nullable=False)],
-        metadata={name: str(value) for name, value in known.items()},
+        metadata={name: str(value) for name, value in known.items()} | {"rows": f"{shape.rows:0{DIGITS}d}"},
     )
     with pa.ipc.new_file(sink, schema) as writer:
-        for words in groups:
-            flat = np.ascontiguousarray(words).reshape(-1)
-            rows = pa.FixedSizeListArray.from_arrays(pa.array(flat, pa.uint64()), type=schema.field("row").type)
-            checksum = {"crc32": f"{zlib.crc32(flat.data):08x}"}
+        for words, known_sum in groups:
+            rows = pa.FixedSizeListArray.from_arrays(pa.array(words, pa.uint64()), type=schema.field("row").type)
+            checksum = {"crc32": f"{known_sum:08x}"}
             writer.write_batch(pa.RecordBatch.from_arrays([rows], schema=schema), custom_metadata=checksum)
+
+
+def group_starts(shape: Shape) -> list[int]:
+    """Where the words of each group begin in a file of this shape."""
+    pa = pyarrow()
+
+    sink = pa.BufferOutputStream()
+    nothing = np.zeros(shape.group * shape.width, np.uint64)
+    write_groups(sink, shape, ((nothing[: shape.length(i) * shape.width], 0) for i in range(shape.groups)))
+    content = sink.getvalue()
+    groups = _Groups(content, "a sample", shape)
+    return [int(groups.locate(number)[0].address - content.address) for number in range(shape.groups)]
 
 
 class _Groups:
@@ -96,8 +117,10 @@ class _Groups:
         with self._damage_named("its footer"):
             self._reader = pa.ipc.open_file(source)
             found = {key.decode(): value.decode() for key, value in (self._reader.schema.metadata or {}).items()}
-            known = (FORMAT, VERSION, str(shape.rows), str(shape.features), str(shape.group))
-            if tuple(found.get(key) for key in ("format", "version", "rows", "features", "group")) != known:
+            rows, version = int(found.get("rows", -1)), found.get("version")
+            told = (found.get("format"), found.get("features"), found.get("group"))
+            known = (FORMAT, str(shape.features), str(shape.group))
+            if (rows, told) != (shape.rows, known) or version not in READ:
                 raise DataDamaged(f"{name} is not the file that was written: it says {found}. {REMEDY}")
             if self._reader.num_record_batches != shape.groups:
                 raise DataDamaged(

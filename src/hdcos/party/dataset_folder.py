@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, Protocol
 from urllib.parse import unquote, urlsplit
 
 from hdcos.errors import DataDamaged, InputError, PeerLost
-from hdcos.files import new_file, private_folder, remove_empty, replace_whole
+from hdcos.files import new_file, private_folder, remove_empty, replace_whole, sync_folder
 from hdcos.party.arrow import REMEDY, FetchedFile, MappedFile, Shape, pyarrow, write_rows
 from hdcos.party.database import Room
 from hdcos.party.mapped import MappedRows, MappedWords
@@ -82,6 +82,17 @@ class LocalFolder:
         target = self._path(name, version)
         with replace_whole(target, self.new_file) as file:
             write_rows(file, shape, groups)
+
+    def take(self, file: Path, name: str, version: str) -> Path:
+        """Keep a file of this folder, whole and on the disk, as a data set; where it is now."""
+        target = file.replace(self._path(name, version))
+        sync_folder(target.parent)
+        return target
+
+    def give_back(self, file: Path, name: str, version: str) -> None:
+        """What a process took that died before it could say so."""
+        if not file.exists() and self._path(name, version).exists():
+            self._path(name, version).replace(file)
 
     def new_file(self, path: Path) -> BinaryIO:
         """A new file in a folder that nobody removes for being empty meanwhile."""

@@ -1,15 +1,16 @@
 """Data sets of a party: uploads in pieces that can be resumed, and the files that they become.
 
-state/datasets/NAME/VERSION.part     bytes in the order in which they come, until the upload is complete
+state/datasets/NAME/VERSION.part     what has come, until the upload is complete (`part`)
 state/datasets/NAME/VERSION.arrow    the rows, in groups with checksums; or where [storage] datasets says (`arrow`,
                                      `dataset_folder`)
 
-An upload that is completed is hashed, then written again as an Arrow file: for that time it takes its room twice, so
-it is refused, at its beginning or at the piece that is too much, unless there is twice its room. The row that names it
-is changed when that file is whole, and the part goes last: whenever the process dies one of the two is there and the
-upload can be completed again. What is removed is marked first, then its files go, then its row: a process that dies is
-followed by one that goes on with it. One that is being completed goes when that has ended. Whose data sets are, and
-until when they are kept, is in `kept_data`.
+Rows that come row by row lie where they stay: the part becomes the data set. Any other upload is written once more
+when it is completed, as an Arrow file: for that time it takes its room twice, so it is refused, at its beginning or at
+the piece that is too much, unless there is twice its room. The row that names it is changed when that file is whole,
+and the part goes last: whenever the process dies there is one of the two, and the upload can be completed again. What
+is removed is marked first, then its files go, then its row: a process that dies is followed by one that goes on with
+it. One that is being completed goes when that has ended. Whose data sets are, and until when they are kept, is in
+`kept_data`.
 
 A record may have a megabyte of names of columns. They count as data of their owner, are limited for themselves, and
 are read by those alone who need them: `records` does without.
@@ -20,21 +21,19 @@ Security  every file is one party's share: alone it says nothing. A version is d
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
+import math
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from threading import Lock
 
-import numpy as np
-
 from hdcos.errors import DataMissing, InputError, PolicyRefused, StorageFull
-from hdcos.files import full_disk_named, private_folder
+from hdcos.files import private_folder
 from hdcos.nn.columns import Names
 from hdcos.nn.prepared import Prepared
 from hdcos.party.arrow import REMEDY, Shape
@@ -42,8 +41,8 @@ from hdcos.party.config import Limits
 from hdcos.party.database import Database
 from hdcos.party.dataset_folder import DatasetFolder, LocalFolder, dataset_folder
 from hdcos.party.engine import fingerprint
+from hdcos.party.part import AS_IT_CAME, Layout, Part, layout_of
 from hdcos.party.rows import RowSource
-from hdcos.ring import Array
 
 log = logging.getLogger("hdcos")
 UPLOAD_S, SILENT_S = 24 * 3600.0, 600.0
@@ -126,12 +125,20 @@ class Uploads(Database):
         self._busy: set[tuple[str, str]] = set()
         """Uploads that are being completed."""
         self._said: dict[tuple[str, str], str] = {}
+        self._parts: dict[tuple[str, str], Part] = {}
+        """Of uploads to which something came since the process began, until they are complete or removed."""
 
     def _folder(self, *names: str) -> Path:
         return private_folder(self.folder.joinpath(*names))
 
     def _part(self, dataset: StoredDataset) -> Path:
         return self.folder / "datasets" / dataset.name / f"{dataset.version}.part"
+
+    def _arriving(self, dataset: StoredDataset) -> Part:
+        """The file of an upload that was begun, and what is known of it."""
+        with self._lock:
+            made = Part(self._part(dataset), dataset.features, dataset.width, _layout(dataset))
+            return self._parts.setdefault(dataset.key, made)
 
     @staticmethod
     @contextmanager
@@ -212,29 +219,27 @@ class Uploads(Database):
         """Bytes of an upload that are here."""
         if dataset.complete:
             return 8 * dataset.words
-        part = self._part(dataset)
-        return part.stat().st_size if part.exists() else 0
+        part, most = self._part(dataset), 8 * dataset.words or math.inf  # behind it there may be a footer
+        return int(min(most, _layout(dataset).held(part.stat().st_size))) if part.exists() else 0
 
     def add_bytes(self, dataset: StoredDataset, offset: int, content: bytes, most_bytes: float = float("inf")) -> int:
         """The next bytes of an upload; those that are here already may be sent again. Returns how many are here."""
-        with self._lock:
-            part, here, end = self._part(dataset), self.received(dataset), offset + len(content)
-            if dataset.complete or dataset.key in self._busy or offset > here or not part.exists():
-                raise InputError(f"{here} bytes of {dataset.name} are here: go on from there, not from {offset}")
-            if dataset.rows and end > 8 * dataset.words:
-                raise InputError(f"{dataset.name} has {8 * dataset.words} bytes, these would end later")
-            if not dataset.rows and end > here:
-                self._check_quota(dataset, end, most_bytes)
-            os.utime(part)  # it has not broken off
-            self._require_for(dataset, here, max(here, end), f"a piece of {dataset.name}")
-            try:
-                with full_disk_named(part), open(part, "r+b") as file:
-                    file.seek(offset)
-                    file.write(content)
-            except StorageFull:
-                os.truncate(part, here)  # a piece is here or not
-                raise
-            return self.received(dataset)
+        arriving = self._arriving(dataset)
+        with arriving.lock:  # of one upload: what comes is hashed while others go on
+            with self._lock:
+                part, here, end = arriving.path, self.received(dataset), offset + len(content)
+                if dataset.complete or dataset.key in self._busy or offset > here or not part.exists():
+                    raise InputError(f"{here} bytes of {dataset.name} are here: go on from there, not from {offset}")
+                if dataset.rows and end > 8 * dataset.words:
+                    raise InputError(f"{dataset.name} has {8 * dataset.words} bytes, these would end later")
+                if not dataset.rows and end > here:
+                    self._check_quota(dataset, end, most_bytes)
+                os.utime(part)  # it has not broken off
+                self._require_for(dataset, here, max(here, end), f"a piece of {dataset.name}")
+                new = content[here - offset :]
+                arriving.write(here, new)
+            arriving.note(here, new)
+            return max(here, end)
 
     def complete_dataset(self, dataset: StoredDataset, digest: str, number: int = 0) -> None:
         """Check what arrived against its hash, and keep it; with a number, if the other party has had more versions."""
@@ -260,22 +265,46 @@ class Uploads(Database):
 
     def _convert(self, dataset: StoredDataset, digest: str) -> bool:
         """Write an upload as a data set; whether its owner still wanted it then."""
-        part, name, version = self._part(dataset), dataset.name, dataset.version
-        with part.open("rb") as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() != digest:
+        part, name, version = self._arriving(dataset), dataset.name, dataset.version
+        with part.lock:
+            if part.digest(8 * dataset.words) != digest:
                 raise InputError(f"what arrived of {name} has another hash: delete it and upload it again")
-        self._kept_in.write(name, version, dataset.shape, _groups(part, dataset))
+            if self._stays(dataset):
+                with self._changing(heard=False) as database:  # from here on the file does not tell how many there are
+                    known = (dataset.rows, name, version)
+                    database.execute("UPDATE datasets SET rows = ? WHERE name = ? AND version = ?", known)
+                part.finish(dataset.shape)
+            else:
+                self._kept_in.write(name, version, dataset.shape, part.groups(dataset.shape))
         with self._lock:  # a look for uploads that broke off sees it as a part or as complete
-            with self._changing() as database:
-                known = (dataset.rows, dataset.number, time.time(), name, version)
+            with self._placed(dataset, part.path), self._changing() as database:
+                told = (dataset.rows, dataset.number, time.time(), name, version)
                 done = database.execute(
                     "UPDATE datasets SET complete = 1, rows = ?, number = ?, created = ? "
                     "WHERE name = ? AND version = ? AND expires >= 0",
-                    known,
+                    told,
                 ).rowcount
-            part.unlink(missing_ok=True)
-            self._own.tidy(part.parent)  # where data sets are kept elsewhere
+            part.path.unlink(missing_ok=True)
+            self._parts.pop(dataset.key, None)
+            self._own.tidy(part.path.parent)  # where data sets are kept elsewhere
         return bool(done)
+
+    @contextmanager
+    def _placed(self, dataset: StoredDataset, part: Path) -> Iterator[None]:
+        """A part that stays where it is takes the name of a data set, unless what follows fails."""
+        if not self._stays(dataset):
+            yield
+            return
+        kept = self._own.take(part, dataset.name, dataset.version)
+        try:
+            yield
+        except BaseException:
+            kept.replace(part)
+            raise
+
+    def _stays(self, dataset: StoredDataset) -> bool:
+        """Whether what comes lies where it stays."""
+        return dataset.by_rows and self._kept_in is self._own
 
     # ---- data sets
 
@@ -333,6 +362,7 @@ class Uploads(Database):
                 if dataset.key in self._busy:  # who completes it goes on here, or the next start does
                     continue
                 self._part(dataset).unlink(missing_ok=True)
+                self._parts.pop(dataset.key, None)
             for folder in self._folders:
                 folder.forget(*dataset.key)
             with self._changing(heard=False, needed=True) as database:
@@ -363,19 +393,26 @@ class Uploads(Database):
         named = {(row["name"], row["version"]) for row in self._rows("SELECT name, version FROM datasets")}
         for path in self._own.forget_others(named):
             log.warning("%s, which no record names, is removed", path)
-        known = {self._part(dataset) for dataset in self.records() if not dataset.complete}
+        begun = [dataset for dataset in self.records() if not dataset.complete]
+        for dataset in begun:
+            if self._stays(dataset):
+                self._own.give_back(self._part(dataset), *dataset.key)
+        known = {self._part(dataset) for dataset in begun}
         for path in list((self.folder / "datasets").rglob("*.part")):  # folders go meanwhile
             if path not in known:
                 path.unlink(missing_ok=True)
                 self._own.tidy(path.parent)
 
     def _require_for(self, dataset: StoredDataset, here: int, end: int, what: str) -> None:
-        """StorageFull unless an upload can grow from some bytes to more, and then be written once more."""
-        again = max(end, 8 * dataset.words)
-        if self._kept_in is self._folders[-1]:
-            self.require(end - here + again, f"{what}, while it is written once more,")
+        """StorageFull unless an upload can grow from some bytes to more, and then be written once more if it must."""
+        layout, again = _layout(dataset), max(end, 8 * dataset.words)
+        more = layout.room(end) - layout.room(here)
+        if self._stays(dataset):
+            self.require(layout.room(again) - layout.room(here), what)
+        elif self._kept_in is self._own:
+            self.require(more + again, f"{what}, while it is written once more,")
         else:
-            self.require(end - here, what)
+            self.require(more, what)
             self._kept_in.require(again, what)
 
     def require(self, size: int, what: str) -> None:
@@ -387,17 +424,6 @@ class Uploads(Database):
             self.room.require(size, what)
 
 
-def _groups(part: Path, dataset: StoredDataset) -> Iterator[Array]:
-    """The rows of a whole upload, group by group."""
-    shape = dataset.shape
-    widths = [dataset.width] if dataset.by_rows else [dataset.features, dataset.outputs]
-    with ExitStack() as stack:
-        files = [stack.enter_context(part.open("rb")) for _ in widths]
-        files[-1].seek(8 * dataset.rows * sum(widths[:-1]))
-        for number in range(shape.groups):
-            rows = shape.length(number)
-            pieces = [
-                np.fromfile(file, "<u8", rows * width).reshape(rows, width)
-                for file, width in zip(files, widths, strict=True)
-            ]
-            yield np.hstack(pieces)
+def _layout(dataset: StoredDataset) -> Layout:
+    """Where the bytes of an upload lie."""
+    return layout_of(dataset.features, dataset.width) if dataset.by_rows else AS_IT_CAME
