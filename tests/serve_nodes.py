@@ -113,6 +113,14 @@ class Nodes:
         """The addresses, as the kernel writes them, at which a node or what it started takes connections."""
         return {address for pid in family(self.processes[role].pid) for address in listening(pid)}
 
+    def job(self) -> str:
+        """The last job, by number."""
+        return str(self.cluster.jobs()[-1]["id"])
+
+    def said(self) -> str:
+        """What the nodes have logged last."""
+        return "\n".join(f"{role}: {_said(self.folder, role)[-4000:]}" for role in self.processes)
+
     def reused(self) -> list[str]:
         """What must never happen: material that was used twice, by the ledgers of both parties."""
         found = []
