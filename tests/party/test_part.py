@@ -15,7 +15,7 @@ from hdcos.errors import DataDamaged, InputError, StorageFull
 from hdcos.party import arrow
 from hdcos.party.arrow import MappedFile, Shape, write_rows
 from hdcos.party.dataset_folder import LocalFolder
-from hdcos.party.part import Layout, Part, layout_of
+from hdcos.party.part import AS_IT_CAME, Layout, Part, layout_of
 from hdcos.party.store import Store, StoredDataset
 
 DATASET = StoredDataset("d", "0" * 32, 0, 3, 1, False, "me", None, True)
@@ -62,7 +62,7 @@ def check_whole(store: Store) -> None:
 def test_the_file_is_word_for_word_what_writing_all_at_once_gives(tmp_path, rows, features, width) -> None:
     words = np.random.default_rng(rows).integers(0, 1 << 64, (rows, width), dtype=np.uint64, endpoint=False)
     content, shape, known = words.tobytes(), Shape(rows, features, width), layout_of(features, width)
-    arriving, here = Part(tmp_path / "d.part", features, width, known), 0
+    arriving, here = Part(tmp_path / "d.part", [width], known), 0
     arriving.path.touch()
     for piece in (5, 8, 8 * width * 1023, 8 * width * 1024 + 3, len(content)):  # in the middle of words and groups
         new = content[here : here + piece]
@@ -97,6 +97,17 @@ def test_room_for_rows_that_lie_where_they_stay_is_needed_once(store) -> None:
     ((size, what),) = asked
     assert 3_200_000 <= size < 1.05 * 3_200_000
     assert what == "this party's share of e"
+
+
+def test_longer_rows_than_a_group_should_be_are_written_once_more(store) -> None:
+    assert layout_of(1 << 24, 1 << 25) == AS_IT_CAME, "of which nothing is tried: a client asks for it"
+    words = np.arange(2 * 140_000, dtype=np.uint64).reshape(2, 140_000)
+    long = replace(DATASET, name="long", features=140_000, outputs=0)
+    store.begin_dataset(long, 1e9)
+    store.add_bytes(long, 0, words.tobytes())
+    store.complete_dataset(long, hashlib.sha256(words.tobytes()).hexdigest())
+    (kept,) = store.datasets("long")
+    assert np.array_equal(store.dataset_rows(kept).take(np.arange(2)), words)
 
 
 def test_an_upload_goes_on_after_its_process_died(store) -> None:

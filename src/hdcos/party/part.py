@@ -2,8 +2,9 @@
 
 What comes row by row is written once: each group of rows at the place that it has in an Arrow file, with room before
 it for what Arrow says of it. When all have come, that room, the beginning and the footer are filled, and the file is a
-data set as it is (`finish`). What comes with all features first has no such places: it lies as it came and is written
-once more, and so is what is kept on another disk or far away (`groups`).
+data set as it is (`finish`). What comes with all features first, or in rows that are longer than a group should be, has
+no such places: it lies as it came and is written once more, and so is what is kept on another disk or far away
+(`groups`).
 
 Bytes are hashed as they come, all of them for the client and each group for the file: nothing is read again, unless the
 process began anew meanwhile.
@@ -15,7 +16,7 @@ import hashlib
 import os
 import zlib
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
@@ -29,6 +30,7 @@ from hdcos.errors import StorageFull
 from hdcos.files import full_disk_named
 from hdcos.party.arrow import Shape, group_starts, write_groups
 from hdcos.ring import Array
+from hdcos.secure.training.shuffle import BLOCK_BYTES
 
 READ_BYTES = 1 << 20
 UNBOUNDED = 1 << 62
@@ -78,8 +80,10 @@ AS_IT_CAME = Layout()
 
 @lru_cache(64)
 def layout_of(features: int, width: int) -> Layout:
-    """Of rows in an Arrow file: tried with two groups, since all are alike."""
+    """Of rows in an Arrow file: tried with two groups, since all are alike. Of longer rows they would be too large."""
     group = Shape(1, features, width).group
+    if 8 * group * width > BLOCK_BYTES:
+        return AS_IT_CAME
     shape = Shape(2 * group, features, width)
     first, second = group_starts(shape)
     return Layout(first, second - first, 8 * group * width)
@@ -131,9 +135,10 @@ class _Around:
 class Part:
     """The file of one upload. Who uses it holds its lock."""
 
-    def __init__(self, path: Path, features: int, width: int, layout: Layout) -> None:
+    def __init__(self, path: Path, widths: Sequence[int], layout: Layout) -> None:
         self.path, self.layout, self.lock = path, layout, Lock()
-        self._widths = [features, width - features] if layout == AS_IT_CAME else [width]
+        self._widths = widths
+        """Words of a row that lie together: all, or its features and its targets."""
         self._seen, self._hash = 0, hashlib.sha256()
         self._checksums, self._checksum = array("L"), 0
         """Of whole groups, and of what has come of the next one."""

@@ -137,7 +137,8 @@ class Uploads(Database):
     def _arriving(self, dataset: StoredDataset) -> Part:
         """The file of an upload that was begun, and what is known of it."""
         with self._lock:
-            made = Part(self._part(dataset), dataset.features, dataset.width, _layout(dataset))
+            widths = [dataset.width] if dataset.by_rows else [dataset.features, dataset.outputs]
+            made = Part(self._part(dataset), widths, _layout(dataset))
             return self._parts.setdefault(dataset.key, made)
 
     @staticmethod
@@ -304,7 +305,7 @@ class Uploads(Database):
 
     def _stays(self, dataset: StoredDataset) -> bool:
         """Whether what comes lies where it stays."""
-        return dataset.by_rows and self._kept_in is self._own
+        return _layout(dataset) != AS_IT_CAME and self._kept_in is self._own
 
     # ---- data sets
 
