@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -424,9 +425,23 @@ class PinnedMemoryPointer(bytearray):
 
 
 def _count_devices() -> int:
-    """As many as the variable HDCOS_EMULATED_DEVICES says, as far as CUDA's own shows them."""
-    there, shown = int(os.environ.get("HDCOS_EMULATED_DEVICES", "1")), os.environ.get("CUDA_VISIBLE_DEVICES")
-    return there if shown is None else min(there, len(shown.split(",")))
+    """As many as the variable HDCOS_EMULATED_DEVICES says, as far as CUDA's own shows them: up to the first that is not
+    there. With `none` there is no driver either."""
+    said, shown = os.environ.get("HDCOS_EMULATED_DEVICES", "1"), os.environ.get("CUDA_VISIBLE_DEVICES")
+    if said == "none":
+        raise CUDARuntimeError(35, "cudaErrorInsufficientDriver: CUDA driver version is insufficient")
+    there = [str(number) for number in range(int(said))]
+    seen = there if shown is None else list(takewhile(there.__contains__, shown.split(",")))
+    if not seen:
+        raise CUDARuntimeError(100, "cudaErrorNoDevice: no CUDA-capable device is detected")
+    return len(seen)
+
+
+def _compiler_version() -> tuple[int, int]:
+    """That of NVRTC, unless the variable HDCOS_EMULATED_NVRTC is `none`."""
+    if os.environ.get("HDCOS_EMULATED_NVRTC") == "none":
+        raise RuntimeError('Failure finding "libnvrtc.so.13":\n  No such file')
+    return 13, 0
 
 
 cuda = SimpleNamespace(
@@ -449,8 +464,8 @@ cuda = SimpleNamespace(
         memcpyHostToDevice=1,
         memcpyDeviceToHost=2,
         CUDARuntimeError=CUDARuntimeError,
-        errorMemoryAllocation=2,
     ),
+    nvrtc=SimpleNamespace(getVersion=_compiler_version),
 )
 
 _emulating = threading.Lock()
