@@ -2,7 +2,8 @@
 
 And what all that made of steps on processors.
 
-`python -m benchmarks.gpu PART...` prints the lines of parts one by one as they are found, and writes nothing.
+`make prove SUITE=gpu` writes them. `python -m benchmarks.gpu PART...` prints the lines of parts one by one as they are
+found, each with the machine, and writes nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import numpy as np
 
 import hdcos
 from benchmarks import against
-from benchmarks.record import RESULTS, Line, at_least, at_most, exactly
+from benchmarks.record import RESULTS, Line, at_least, at_most, exactly, machine
 from benchmarks.stepping import Training
 from hdcos import nn
 from hdcos.errors import DeviceError
@@ -312,11 +313,19 @@ PARTS = {
 }
 
 
+ON_PROCESSORS = ("cpu", "links")
+
+
+def device_of(part: str) -> str:
+    """Where a part computes."""
+    return "" if part in ON_PROCESSORS else DEVICE
+
+
 def main() -> None:
     for part in sys.argv[1:] or PARTS:
         name, _, option = part.partition("=")
         for line in PARTS[name](0, *([type_of(name)(option)] if option else [])):
-            print(json.dumps(asdict(line)), flush=True)
+            print(json.dumps({**asdict(line), "machine": machine(device_of(name))}), flush=True)
 
 
 def type_of(part: str) -> type:
