@@ -1,4 +1,4 @@
-"""A GPU that both parties and the dealer share: kernels against the reference and a sanitizer, steps, MNIST, criteo.
+"""A GPU that both parties and the dealer share: kernels and steps against processors, a sanitizer, MNIST, criteo.
 
 And what all that made of steps on processors.
 
@@ -39,6 +39,7 @@ from hdcos.ring.cuda import open_device
 from hdcos.ring.device import to_host
 from hdcos.ring.types import HadamardLayer, Opening
 from hdcos.testing.cuda_cases import Draw, calls, compare
+from hdcos.testing.steps import hash_steps
 
 DEVICE = "cuda:0"
 WORDS = 10**6
@@ -67,6 +68,19 @@ def kernels(seed: int, words: int = WORDS) -> Iterator[Line]:
         yield exactly(f"{name}, about {words} words and boundaries: words that differ from the reference", count, 0)
     for name, milliseconds, limit in timings(device):
         yield at_most(f"{name}: milliseconds", milliseconds, limit)
+
+
+def hashes(seed: int, device: Any = None, rows: int = 128, count: int = 4) -> Iterator[Line]:
+    """Whole steps on the device and on processors: hashes of every message and of every share that they result in."""
+    device = device or _open()
+    for name, model in networks().items():
+        here, _ = hash_steps(model, (None, None, None), count, rows=rows, label=f"{name} {seed}")
+        there, runs = hash_steps(model, (device, device, device), count, rows=rows, label=f"{name} {seed}")
+        pairs = [each for step in zip(here, there, strict=True) for each in zip(*step, strict=True)]
+        different = sum(mine != theirs for mine, theirs in pairs)
+        work = f"{name}, batch {rows}, {count} steps, of which {count - 2} repeat the second"
+        yield exactly(f"{work}: of {len(pairs)} messages and shares those that differ from processors'", different, 0)
+        yield exactly("its parties that repeated what they recorded", sum(run.recorded for run in runs), 2)
 
 
 def _open() -> Any:
@@ -304,6 +318,7 @@ def _spread(found: dict[str, Any]) -> str:
 
 PARTS = {
     "kernels": kernels,
+    "hashes": hashes,
     "steps": steps,
     "mnist": mnist,
     "criteo": criteo,

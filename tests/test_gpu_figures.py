@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from benchmarks import device, gpu, prove, record
+from benchmarks import device as described
+from benchmarks import gpu, prove, record
+from hdcos import nn
 from hdcos.errors import DeviceError
 
 SMI = """#!/bin/sh
@@ -27,7 +31,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPat
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     for name in ("HDCOS_CUPY", "CUDA_VISIBLE_DEVICES"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(device, "version", lambda package: "14.2.0")
+    monkeypatch.setattr(described, "version", lambda package: "14.2.0")
     monkeypatch.setattr(record, "RESULTS", tmp_path / "results")
     return monkeypatch
 
@@ -82,6 +86,33 @@ def test_files_without_a_history_are_told_their_commit(machine: pytest.MonkeyPat
     machine.delenv("HDCOS_COMMIT")
     with pytest.raises(KeyError, match="HDCOS_COMMIT"):
         record.commit()
+
+
+def test_steps_of_the_networks_that_are_measured_are_those_of_processors(device: Any) -> None:
+    lines = list(gpu.hashes(0, device, rows=1, count=3))
+    assert all(line.ok for line in lines)
+    assert [line.line.partition(", batch")[0] for line in lines[::2]] == list(gpu.networks())
+
+
+def test_steps_that_differ_from_those_of_processors_are_counted(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One word of one product, off by one, from the second step on: that of the recording."""
+    monkeypatch.setattr(gpu, "networks", lambda: {"a network": nn.models.mlp([12, 16, 3], "cos", "dense")})
+    same, repeated = gpu.hashes(0, device, rows=2)
+    assert "batch 2, 4 steps, of which 2 repeat the second" in same.line
+    assert (same.ok, repeated.ok) == (True, True)
+    right, calls = device.kernels.matmul, list[int]()
+
+    def wrong(*arguments: Any) -> Any:
+        made = right(*arguments)
+        calls.append(1)
+        if len(calls) == 30:
+            made[0, 0] += np.uint64(1)
+        return made
+
+    monkeypatch.setattr(device.kernels, "matmul", wrong)
+    different, _ = gpu.hashes(0, device, rows=2)
+    assert not different.ok
+    assert different.value > 0
 
 
 def test_parts_that_use_no_device_are_parts() -> None:
