@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,8 @@ from hdcos.protocol.rounds import Part
 from hdcos.ring.device import beside
 from hdcos.secure.training.step import take_step
 from hdcos.testing import steps as hashed_steps
+from hdcos.testing.emulated_cupy import noting_numbers
+from hdcos.testing.steps import hash_steps
 from repeated_steps import MODELS, steps
 
 
@@ -58,6 +62,28 @@ def test_what_cannot_be_recorded_runs_as_it_is(device: Any, monkeypatch: pytest.
     there, runs = steps("dense", device)
     assert steps("dense", None)[0] == there
     assert all(not run.recorded and run._runs == 4 for run in runs)
+
+
+def numbers_of(device: Any, drawn: str) -> list[tuple[Any, ...]]:
+    """All that recorded steps, and the dealer's for them, were given besides arrays."""
+    model = MODELS["hadamard"]()
+    with noting_numbers() as seen:
+        _, runs = hash_steps(model, (device, device, device), count=2, label=drawn)
+    assert all(run.recorded for run in runs)
+    return seen
+
+
+def test_a_number_that_was_drawn_would_be_noticed(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel takes numbers by value, and a recording that has one repeats it: nothing ends it, unlike an array."""
+    numbers_of(device, "tables are made")
+    assert numbers_of(device, "one way") == numbers_of(device, "another")
+
+    def adding(party: Any, plan: Any, state: Any, x: Any, *known: Any) -> Any:
+        drawn = np.uint64(int.from_bytes(os.urandom(7), "little"))
+        return take_step(party, plan, state, replace(x, words=x.words + drawn - drawn), *known)
+
+    monkeypatch.setattr(hashed_steps, "take_step", adding)
+    assert numbers_of(device, "one way") != numbers_of(device, "another")
 
 
 def test_another_key_is_another_recording(device: Any) -> None:
