@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
+from math import sqrt
 from statistics import median
 from typing import Any
 
@@ -241,11 +242,18 @@ def mnist(seed: int) -> Iterator[Line]:
     with shared_device():
         found = private(run, DEVICE)
     yield at_most(f"{run.name}, on {DEVICE}: minutes", found.seconds / 60, 5)
-    yield at_most(
-        f"its accuracy, {found.accuracy:.2f} %, below that of processors, {here:.2f} %, in points",
-        here - found.accuracy,
-        0.2,
-    )
+    yield from accuracies(found.accuracy, here, len(run.test_x))
+
+
+def accuracies(device: float, processors: float, images: int) -> Iterator[Line]:
+    """Whether a run on a device is as good as one on processors, both drawn at random: not worse, and neither worse nor
+    better than chance has it, by twice the standard error of the difference of two such accuracies."""
+    right = (device + processors) / 200
+    spread = 100 * sqrt(2 * right * (1 - right) / images)
+    both = f"its accuracy, {device:.2f} %, below that of processors, {processors:.2f} %, in points"
+    yield at_most(both, processors - device, 0.2)
+    between = f"points between them either way, against twice their standard error on {images:,} images"
+    yield at_most(between, abs(device - processors), 2 * spread)
 
 
 def criteo(seed: int) -> Iterator[Line]:

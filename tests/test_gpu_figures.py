@@ -115,5 +115,14 @@ def test_steps_that_differ_from_those_of_processors_are_counted(device: Any, mon
     assert different.value > 0
 
 
+def test_an_accuracy_that_is_better_than_chance_has_it_is_as_suspicious_as_one_that_is_worse() -> None:
+    """Of 10,000 images at 98.7 % two runs differ by 0.16 points, a standard error, without any reason."""
+    for device, ok in ((98.67, True), (98.91, True), (98.43, True), (99.1, False), (98.2, False)):
+        below, between = gpu.accuracies(device, 98.67, 10_000)
+        assert below.ok == (device > 98.47)
+        assert between.ok == ok, between
+        assert between.value == abs(device - 98.67)
+
+
 def test_parts_that_use_no_device_are_parts() -> None:
     assert set(gpu.ON_PROCESSORS) < set(gpu.PARTS)
