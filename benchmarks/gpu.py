@@ -1,8 +1,9 @@
-"""A GPU that both parties and the dealer share: kernels against the reference and a sanitizer, steps, MNIST, criteo.
+"""A GPU that both parties and the dealer share: kernels and steps against processors, a sanitizer, MNIST, criteo.
 
 And what all that made of steps on processors.
 
-`python -m benchmarks.gpu PART...` prints the lines of parts one by one as they are found, and writes nothing.
+`make prove SUITE=gpu` writes them. `python -m benchmarks.gpu PART...` prints the lines of parts one by one as they are
+found, each with the machine, and writes nothing.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
+from math import sqrt
 from statistics import median
 from typing import Any
 
@@ -27,7 +29,7 @@ import numpy as np
 
 import hdcos
 from benchmarks import against
-from benchmarks.record import RESULTS, Line, at_least, at_most, exactly
+from benchmarks.record import RESULTS, Line, at_least, at_most, exactly, machine
 from benchmarks.stepping import Training
 from hdcos import nn
 from hdcos.errors import DeviceError
@@ -38,6 +40,7 @@ from hdcos.ring.cuda import open_device
 from hdcos.ring.device import to_host
 from hdcos.ring.types import HadamardLayer, Opening
 from hdcos.testing.cuda_cases import Draw, calls, compare
+from hdcos.testing.steps import hash_steps
 
 DEVICE = "cuda:0"
 WORDS = 10**6
@@ -66,6 +69,19 @@ def kernels(seed: int, words: int = WORDS) -> Iterator[Line]:
         yield exactly(f"{name}, about {words} words and boundaries: words that differ from the reference", count, 0)
     for name, milliseconds, limit in timings(device):
         yield at_most(f"{name}: milliseconds", milliseconds, limit)
+
+
+def hashes(seed: int, device: Any = None, rows: int = 128, count: int = 4) -> Iterator[Line]:
+    """Whole steps on the device and on processors: hashes of every message and of every share that they result in."""
+    device = device or _open()
+    for name, model in networks().items():
+        here, _ = hash_steps(model, (None, None, None), count, rows=rows, label=f"{name} {seed}")
+        there, runs = hash_steps(model, (device, device, device), count, rows=rows, label=f"{name} {seed}")
+        pairs = [each for step in zip(here, there, strict=True) for each in zip(*step, strict=True)]
+        different = sum(mine != theirs for mine, theirs in pairs)
+        work = f"{name}, batch {rows}, {count} steps, of which {count - 2} repeat the second"
+        yield exactly(f"{work}: of {len(pairs)} messages and shares those that differ from processors'", different, 0)
+        yield exactly("its parties that repeated what they recorded", sum(run.recorded for run in runs), 2)
 
 
 def _open() -> Any:
@@ -226,11 +242,18 @@ def mnist(seed: int) -> Iterator[Line]:
     with shared_device():
         found = private(run, DEVICE)
     yield at_most(f"{run.name}, on {DEVICE}: minutes", found.seconds / 60, 5)
-    yield at_most(
-        f"its accuracy, {found.accuracy:.2f} %, below that of processors, {here:.2f} %, in points",
-        here - found.accuracy,
-        0.2,
-    )
+    yield from accuracies(found.accuracy, here, len(run.test_x))
+
+
+def accuracies(device: float, processors: float, images: int) -> Iterator[Line]:
+    """Whether a run on a device is as good as one on processors, both drawn at random: not worse, and neither worse nor
+    better than chance has it, by twice the standard error of the difference of two such accuracies."""
+    right = (device + processors) / 200
+    spread = 100 * sqrt(2 * right * (1 - right) / images)
+    both = f"its accuracy, {device:.2f} %, below that of processors, {processors:.2f} %, in points"
+    yield at_most(both, processors - device, 0.2)
+    between = f"points between them either way, against twice their standard error on {images:,} images"
+    yield at_most(between, abs(device - processors), 2 * spread)
 
 
 def criteo(seed: int) -> Iterator[Line]:
@@ -303,6 +326,7 @@ def _spread(found: dict[str, Any]) -> str:
 
 PARTS = {
     "kernels": kernels,
+    "hashes": hashes,
     "steps": steps,
     "mnist": mnist,
     "criteo": criteo,
@@ -312,11 +336,19 @@ PARTS = {
 }
 
 
+ON_PROCESSORS = ("cpu", "links")
+
+
+def device_of(part: str) -> str:
+    """Where a part computes."""
+    return "" if part in ON_PROCESSORS else DEVICE
+
+
 def main() -> None:
     for part in sys.argv[1:] or PARTS:
         name, _, option = part.partition("=")
         for line in PARTS[name](0, *([type_of(name)(option)] if option else [])):
-            print(json.dumps(asdict(line)), flush=True)
+            print(json.dumps({**asdict(line), "machine": machine(device_of(name))}), flush=True)
 
 
 def type_of(part: str) -> type:

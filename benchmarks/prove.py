@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib
 import secrets
 import sys
+from collections.abc import Callable
 
-from benchmarks.record import write
+from benchmarks.record import machine, write
 from hdcos.errors import HdcosError
 
 SUITES = (
@@ -29,11 +30,13 @@ def main() -> None:
     unknown = set(wanted) - set(parts)
     if unknown:
         sys.exit(f"suite {suite} has the parts {', '.join(parts)}")
+    device_of: Callable[[str], str] = getattr(module, "device_of", lambda part: "")
     ok = True
     for part in wanted or parts:
-        print(f"suite {suite} {part}, seed {seed}", flush=True)
         try:
-            ok = write(suite, parts[part](seed), seed, part=part, order=list(parts)) and ok
+            device = device_of(part)
+            print(f"suite {suite} {part}, seed {seed}, on {machine(device)}", flush=True)
+            ok = write(suite, parts[part](seed), seed, part=part, order=list(parts), device=device) and ok
         except HdcosError as error:
             sys.exit(f"{type(error).__name__}: {error}")
     sys.exit(0 if ok else 1)

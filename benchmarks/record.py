@@ -15,6 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.device import describe_device
 from hdcos.ring import backend
 
 RESULTS = Path(__file__).parent / "results"
@@ -42,26 +43,39 @@ def exactly(line: str, value: Any, expected: Any) -> Line:
     return Line(line, value, f"== {expected}", value == expected)
 
 
-def machine() -> str:
-    """The processor, its cores and the kernels in use."""
+def machine(device: str = "") -> str:
+    """The processor, its cores and the kernels in use; before them the GPU, where a device computed."""
     model = platform.processor() or platform.machine()
     for text in Path("/proc/cpuinfo").read_text().splitlines():
         if text.startswith("model name"):
             model = text.split(":", 1)[1].strip()
             break
-    return f"{model}, {os.cpu_count()} cores, kernels {backend()}"
+    computing = f"{describe_device(device)}, " if device else ""
+    return f"{computing}{model}, {os.cpu_count()} cores, kernels {backend()}"
 
 
 def commit() -> str:
-    """The commit measured; "+" if the working tree differs from it. benchmarks/history.py looks whether it is kept."""
-    head = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)
+    """The commit measured; "+" if the working tree differs from it. benchmarks/history.py looks whether it is kept.
+
+    A machine with a GPU may have a copy of the files alone: HDCOS_COMMIT says there which commit they are of.
+    """
+    try:
+        head = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)
+    except (FileNotFoundError, subprocess.CalledProcessError):
+        return os.environ["HDCOS_COMMIT"]
     changes = ["git", "status", "--porcelain", "--", "src", "cpp", "benchmarks", ":!benchmarks/results"]
     dirty = subprocess.run(changes, capture_output=True, text=True, check=True)
     return head.stdout.strip() + ("+" if dirty.stdout.strip() else "")
 
 
 def write(
-    suite: str, lines: Iterable[Line], seed: int, command: str = "", part: str = "", order: Sequence[str] = ()
+    suite: str,
+    lines: Iterable[Line],
+    seed: int,
+    command: str = "",
+    part: str = "",
+    order: Sequence[str] = (),
+    device: str = "",
 ) -> bool:
     """Write a suite's lines to results/SUITE.json and show them. True if all are within their limits.
 
@@ -69,7 +83,7 @@ def write(
     """
     lines = list(lines)
     called = f"make prove SUITE={suite}" + (f" PART={part}" if part else "")
-    context = {"command": command or called, "commit": commit(), "machine": machine(), "seed": seed}
+    context = {"command": command or called, "commit": commit(), "machine": machine(device), "seed": seed}
     records = [{**asdict(line), **context} for line in lines]
     RESULTS.mkdir(exist_ok=True)
     path, folder = RESULTS / f"{suite}.json", os.open(RESULTS, os.O_RDONLY)

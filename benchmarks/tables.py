@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import plot
+from benchmarks import gpu_aims, plot
 from benchmarks.history import MARK, lost_commits
 from benchmarks.record import RESULTS
 from hdcos import data, nn
@@ -39,7 +39,7 @@ from paper.report.scores import Scores
 from paper.report.tables import cell_of_table
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = ("README.md", "docs/design.md", "docs/security.md", "docs/benchmarks.md")
+DOCUMENTS = ("README.md", "docs/design.md", "docs/security.md", "docs/benchmarks.md", "docs/gpu.md")
 PLOT = ROOT / "docs" / "images" / "activations.svg"
 PAIRS_PLOT = ROOT / "docs" / "images" / "pairs.svg"
 PEERS_PLOT = ROOT / "docs" / "peers.svg"
@@ -325,6 +325,7 @@ BLOCKS = {
     "activations": activations,
     "core": lambda: proof("core"),
     "gpu": lambda: proof("gpu"),
+    "gpu_aims": lambda: _table(["on one GPU", "result", "target", "aim"], gpu_aims.rows(_results("gpu"))),
     "inference": lambda: proof("inference"),
     "training": lambda: proof("training"),
     "learning": lambda: proof("accuracy"),

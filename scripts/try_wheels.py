@@ -28,6 +28,7 @@ with warnings.catch_warnings(record=True) as seen:
     warnings.simplefilter("always")
     import hdcos
     from hdcos import nn, ring
+    from hdcos.ring.cuda import sources
     model = nn.Sequential([nn.HadamardDiagonal(20, 32), nn.Cos(), nn.Dense(32, 3)], seed=0)
     x = np.random.default_rng(0).uniform(-1, 1, (50, 20))
     with hdcos.local() as cluster:
@@ -35,6 +36,7 @@ with warnings.catch_warnings(record=True) as seen:
 print(json.dumps({
     "version": hdcos.__version__, "backend": ring.backend(), "error": error, "file": hdcos.__file__,
     "warnings": [w.category.__name__ for w in seen], "server": importlib.util.find_spec("starlette") is not None,
+    "gpu": sorted(name for file in sources.files() if sources.source(file) for name in sources.kernels_of(file)),
 }))
 """
 SERVE = """
@@ -139,6 +141,7 @@ def try_wheel(python: str, wheel: Path, pure: bool) -> str:
         assert found["file"].startswith(place), found
         assert found["error"] < MOST_ERROR, found
         assert not found["server"], found
+        assert found["gpu"] == gpu_kernels(), found
         assert found["warnings"] == (["SlowKernels"] if pure else []), found
         assert found["backend"].startswith("reference" if pure else "native"), found
         said = f"hdcos {found['version']}, {found['backend']}: local() is off by {found['error']:.1e}"
@@ -148,6 +151,13 @@ def try_wheel(python: str, wheel: Path, pure: bool) -> str:
         served = json.loads(run(there, "-c", SERVE, str(Path(place) / "home"), **bare))
         assert served["error"] < MOST_ERROR, served
         return f"{said}, HTTPS by {served['error']:.1e}"
+
+
+def gpu_kernels() -> list[str]:
+    """The kernels for GPUs, which a device's machine compiles: their sources must be in every wheel."""
+    folder = ROOT / "src" / "hdcos" / "ring" / "cuda"
+    texts = [path.read_text() for path in folder.glob("*.cu")]
+    return sorted(name for text in texts for name in re.findall(r"^KERNEL (\w+)\(", text, re.MULTILINE))
 
 
 def main() -> None:

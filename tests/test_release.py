@@ -68,6 +68,16 @@ def test_the_extension_keeps_to_the_stable_abi_where_there_is_one() -> None:
     assert (name == "_native.abi3.so") == (sys.version_info >= (3, 12)), name
 
 
+def test_a_machine_with_a_gpu_needs_nothing_but_its_driver() -> None:
+    """CuPy alone compiles nothing: its extra brings NVRTC and the headers of CUDA, where no toolkit is installed."""
+    (cupy,) = PROJECT["project"]["optional-dependencies"]["gpu"]
+    assert cupy == "cupy-cuda13x[ctk]>=14"
+    pins = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines()[1:])
+    assert int(pins["cupy-cuda13x"].split(".")[0]) >= 14
+    guide = (ROOT / "docs" / "gpu.md").read_text()
+    assert all(extra in guide for extra in ("'hdcos[server,gpu]'", "'cupy-cuda12x[ctk]'"))
+
+
 def test_the_pure_wheel_is_for_any_python() -> None:
     (fallback,) = PROJECT["tool"]["scikit-build"]["overrides"]
     assert fallback["if"]["any"] == {"failed": True, "env": {"HDCOS_PURE": True}}

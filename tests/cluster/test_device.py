@@ -41,6 +41,24 @@ def test_parties_over_https_predict_on_a_device(tmp_path: Path) -> None:
         assert (private.predict(x, output="label") == model(x).argmax(1)).mean() >= 0.8
 
 
+def test_a_party_on_a_device_works_with_one_on_processors(tmp_path: Path) -> None:
+    """Its processes alone are told of a device: the other party and the dealer cannot tell."""
+    model = nn.models.mlp([12, 16, 16, 3], "cos", "hadamard", seed=1)
+    x = np.random.default_rng(0).uniform(-1, 1, (16, 12))
+    assert command("init", tmp_path / "c", "--single-machine")[0] == 0
+    roles = {"dealer": (), "party0": ("--device", "cuda:0", "--timeout-s", "30"), "party1": ("--timeout-s", "30")}
+    with running_all(tmp_path / "c", roles) as processes:
+        cluster = Nodes(tmp_path / "c", processes).cluster
+        np.testing.assert_allclose(cluster.share(model).predict(x), model(x), atol=0.02)
+        y = x[:, :3].argmax(axis=1)
+        settings = {"epochs": 3, "batch_size": 16, "lr": 0.1, "watch": 0, "seed": 3}
+        there = cluster.fit(model, x, y, **settings).predict(x)
+    with hdcos.local() as cluster:
+        here = cluster.fit(model, x, y, **settings).predict(x)
+    np.testing.assert_allclose(there, here, atol=0.05)
+    assert np.abs(there - model(x)).max() > 0.1
+
+
 def test_workers_of_a_party_have_a_device_each_and_limits_of_their_memory(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("HDCOS_EMULATED_DEVICES", "2")
     model = nn.models.mlp([12, 16, 16, 3], "cos", "hadamard", seed=1)

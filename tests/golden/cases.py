@@ -5,15 +5,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import secrets
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 
@@ -25,6 +20,7 @@ from hdcos.secure.compile import WHOLE_TURN
 from hdcos.secure.training import Rule, sgd_step, training_plan
 from hdcos.secure.training.plan import INPUT_SCALE
 from hdcos.testing.pair import Transcript, share_pair, simulate, simulate_transcript
+from hdcos.testing.steps import public_randomness
 
 FILE = Path(__file__).with_name("golden.json")
 SHAPES = {
@@ -38,20 +34,6 @@ SHAPES = {
 ACTIVATIONS = ("cos", "square", "expm1", "polyfit3", "growing_cos", "sigmoid", "tanh")
 STRUCTURES = tuple(nn.models.STRUCTURES)
 LOSSES = ("logistic", "softmax", "squared")
-
-
-@contextmanager
-def public_randomness(label: str) -> Iterator[None]:
-    """Every secret of this process comes from a stream that anybody can compute."""
-    drawn = 0
-
-    def draw(size: int) -> bytes:
-        nonlocal drawn
-        drawn += 1
-        return hashlib.shake_256(f"{label} {drawn}".encode()).digest(size)
-
-    with mock.patch.object(os, "urandom", draw), mock.patch.object(secrets, "token_hex", lambda size: draw(size).hex()):
-        yield
 
 
 def _rows(*shape: int) -> np.ndarray:

@@ -22,7 +22,7 @@ from hdcos.ring.cuda import open_device
 from hdcos.ring.device import to_host
 from hdcos.testing.cuda_cases import calls, compare
 from hdcos.testing.pair import computing_on
-from repeated_steps import MODELS, steps
+from repeated_steps import MEASURED, MODELS, steps
 
 WORDS = int(os.environ.get("HDCOS_GPU_WORDS", 10**6))
 """Fewer under a sanitizer."""
@@ -64,11 +64,11 @@ def test_a_device_works_with_a_processor(name: str, device: Any) -> None:
 
 
 @pytest.mark.parametrize("loss", ["logistic", "softmax"])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [*MODELS, *MEASURED])
 def test_repeated_steps_are_those_of_processors(name: str, loss: str, device: Any) -> None:
     there, runs = steps(name, device, count=5, loss=loss)
     assert steps(name, None, count=5, loss=loss)[0] == there
-    assert all(run._recording is not None and run._recording.complete for run in runs)
+    assert all(run.recorded for run in runs)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,11 +24,11 @@ from hdcos.ring import (
     unpack_sum,
     walsh_hadamard,
 )
+from hdcos.ring.cuda import check_device, open_device
 from hdcos.ring.cuda import device as cuda_device
-from hdcos.ring.cuda import open_device
 from hdcos.ring.cuda.kernels import DEPTH, SEGMENT, TILE
 from hdcos.ring.cuda.sources import files, kernels_of, source
-from hdcos.ring.device import beside, device_of, to_host
+from hdcos.ring.device import Place, beside, device_of, to_host
 from hdcos.testing.cuda_cases import Draw, calls, compare
 
 SIZE = 600
@@ -101,20 +103,94 @@ def test_keys_made_there_compare_here_and_there(device: Any, bits: int) -> None:
     np.testing.assert_array_equal(to_host(mine) ^ theirs, 1 ^ (difference >> np.uint64(bits - 1)))
 
 
-def test_devices_that_are_not_there_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert open_device("cpu") is None
-    with pytest.raises(InputError, match="cuda:0"):
-        open_device("gpu")
+@pytest.mark.parametrize("name", ["gpu", "cuda", "cuda:-1", "cuda:0,", "CUDA:0", "", "cuda:0;cuda:1", "cpu,tpu"])
+def test_names_that_no_device_can_have_are_refused(name: str) -> None:
+    for refuse in (Place(name).check, Place(name).open):
+        with pytest.raises(InputError, match="a device is cpu, cuda:0"):
+            refuse()
+
+
+def test_a_limit_of_memory_is_for_a_device() -> None:
+    for refuse in (Place(memory=5).check, Place("cpu,cpu", 5).open):
+        with pytest.raises(InputError, match="for a GPU"):
+            refuse()
+
+
+@pytest.fixture
+def emulated(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """A process that has no device yet, and where CuPy is emulated."""
     monkeypatch.setattr(cuda_device, "DEVICES", {})
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")
+    monkeypatch.setenv("HDCOS_CUPY", "hdcos.testing.emulated_cupy")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return monkeypatch
+
+
+def test_devices_that_are_not_there_are_named(emulated: pytest.MonkeyPatch) -> None:
+    assert open_device("cpu") is None
+    with pytest.raises(DeviceError, match=r"no device cuda:1: `nvidia-smi"):
+        open_device("cuda:1")
+    with pytest.raises(DeviceError, match="this machine has 1"):
+        check_device("cuda:1")
+    emulated.setenv("CUDA_VISIBLE_DEVICES", "5")
     with pytest.raises(DeviceError, match="shows 1 devices"):
         open_device("cuda:1")
-    monkeypatch.setenv("HDCOS_CUPY", "no_such_module")
-    with pytest.raises(DeviceError, match=r"hdcos\[gpu\]"):
+    with pytest.raises(DeviceError, match="there is no device cuda:0"):
         open_device("cuda:0")
-    monkeypatch.setenv("HDCOS_CUPY", "hdcos.testing.emulated_cupy")
-    with pytest.raises(DeviceError, match="--device-memory"):
-        open_device("cuda:0", memory=1 << 60)
+
+
+@pytest.mark.parametrize("use", [open_device, check_device])
+def test_what_a_device_needs_is_named(use: Any, emulated: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    emulated.setenv("HDCOS_EMULATED_DEVICES", "none")
+    with pytest.raises(DeviceError, match=r"no CUDA device can be used: .* Install a driver"):
+        use("cuda:0")
+    emulated.setenv("HDCOS_CUPY", "no_such_module")
+    with pytest.raises(DeviceError, match=r"hdcos\[gpu\]"):
+        use("cuda:0")
+    (tmp_path / "broken_cupy.py").write_text("raise ImportError('a library\\nis not there')")
+    emulated.syspath_prepend(tmp_path)
+    emulated.setenv("HDCOS_CUPY", "broken_cupy")
+    with pytest.raises(DeviceError, match=r"broken_cupy cannot be imported: a library is not there\. pip"):
+        use("cuda:0")
+
+
+def test_memory_that_a_device_does_not_have_is_named(emulated: pytest.MonkeyPatch) -> None:
+    for memory in (0, -1, 1 << 60, float("nan")):
+        with pytest.raises(DeviceError, match="--device-memory"):
+            open_device("cuda:0", memory)  # type: ignore[arg-type]
+        with pytest.raises(DeviceError, match=r"has 16.0 GiB"):
+            check_device("cuda:0", memory)  # type: ignore[arg-type]
+
+
+def test_a_process_that_began_cuda_with_several_devices_cannot_choose(emulated: pytest.MonkeyPatch) -> None:
+    """The driver reads the variable once: what hides the others comes too late."""
+    module = importlib.import_module("hdcos.testing.emulated_cupy")
+    emulated.setattr(module.cuda.runtime, "getDeviceCount", lambda: 2)
+    with pytest.raises(DeviceError, match=r"CUDA was begun before cuda:1 .* set CUDA_VISIBLE_DEVICES=1, use cuda:0"):
+        open_device("cuda:1")
+
+
+def test_a_process_has_one_device(device: Any) -> None:
+    assert open_device("cuda:0") is device
+    with pytest.raises(InputError, match="this process uses cuda:0: one of cuda:1 is another process"):
+        open_device("cuda:1")
+
+
+def test_streams_of_their_own_for_threads_are_refused(emulated: pytest.MonkeyPatch) -> None:
+    """What one thread launched would no longer be done before what another launches behind it."""
+    variable = "CUPY_CUDA_PER_THREAD_DEFAULT_STREAM"
+    for said in ("1", " 2 ", "true"):
+        emulated.setenv(variable, said)
+        for use in (open_device, check_device):
+            with pytest.raises(DeviceError, match=f"{variable}={said} would let .*: unset it"):
+                use("cuda:0")
+    emulated.setenv(variable, "0")
+    check_device("cuda:0")
+
+
+def test_a_compiler_that_is_not_there_is_named_before_it_is_needed(emulated: pytest.MonkeyPatch) -> None:
+    emulated.setenv("HDCOS_EMULATED_NVRTC", "none")
+    with pytest.raises(DeviceError, match=r"NVRTC\) is not there: Failure finding .*: No such file.*hdcos\[gpu\]"):
+        open_device("cuda:0")
 
 
 def test_what_does_not_fit_is_named(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from hdcos.ring.cuda import sources
+
 ROOT = Path(__file__).parents[2]
 USE = """
 import warnings
@@ -18,6 +20,8 @@ with warnings.catch_warnings(record=True) as seen:
     from hdcos import ring
     print(ring.backend(), ring.matmul(np.full((1, 1), 3, np.uint64), np.full((1, 1), 5, np.uint64)).tolist())
 print(*[w.category.__name__ for w in seen], ring.__file__)
+from hdcos.ring.cuda import sources
+print(*sorted(name for file in sources.files() for name in sources.kernels_of(file)))
 """
 
 
@@ -49,7 +53,8 @@ def test_an_install_without_kernels_works_and_warns(tmp_path, editable, reason):
     done = subprocess.run(
         [str(python), "-c", USE], env=environment, cwd=tmp_path, check=True, capture_output=True, text=True
     )
-    first, second = done.stdout.splitlines()
+    first, second, kernels = done.stdout.splitlines()
     assert first == "reference [[15]]"
+    assert kernels.split() == sorted(name for file in sources.files() for name in sources.kernels_of(file))
     home = ROOT / "src" if editable else packages
     assert second == f"SlowKernels {home / 'hdcos' / 'ring' / '__init__.py'}"

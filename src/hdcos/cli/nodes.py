@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
 import time
@@ -188,7 +189,10 @@ def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
         help="Where to compute: cpu, a GPU such as cuda:0, or several for workers: cuda:0,cuda:1 (docs/gpu.md).",
     )
     @click.option(
-        "--device-memory", type=click.FloatRange(min=0, min_open=True), help="GiB of the GPU's to take at most."
+        "--device-memory",
+        type=float,
+        callback=_gib_in_bytes,
+        help="GiB of the GPU's that a process may take.",
     )
     @click.option(
         "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Of stderr."
@@ -203,7 +207,7 @@ def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
         ray: str,
         worker_ports: int | None,
         device: str,
-        device_memory: float | None,
+        device_memory: int | None,
         log_format: str,
     ) -> None:
         role = NodeCard.read(folder / CARD_FILE).role
@@ -216,7 +220,8 @@ def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
         tune_process()
         log_to_stderr(log_format)
         cluster = ClusterFile.read(path)
-        place = Place(device, None if device_memory is None else int(device_memory * (1 << 30)))
+        place = Place(device, device_memory)
+        place.open()  # what cannot be had is said before anybody is told that this node listens
         if workers > 1:
             cluster.require_issuing()
         if serve_party is not None:
@@ -231,6 +236,15 @@ def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
         serve_with_workers(dealing, workers, placement)
 
     return click.command(command, help=text, short_help=text.partition(" until")[0] + ".")(serve)
+
+
+def _gib_in_bytes(context: click.Context, parameter: click.Parameter, gib: float | None) -> int | None:
+    """What was said in GiB, in bytes: at least one, and a number."""
+    if gib is None:
+        return None
+    if not math.isfinite(gib) or gib * (1 << 30) < 1:
+        raise click.BadParameter(f"{gib:g} is not a number of GiB, such as 20 or 0.5")
+    return int(gib * (1 << 30))
 
 
 def _find_server() -> Callable[[Path, ClusterFile, str, str, float, int, Placement, Place], signal.Signals]:

@@ -43,6 +43,11 @@ class Repeated(Generic[T]):
         self._runs = 0
         self._recording: Recording[T] | None = None
 
+    @property
+    def recorded(self) -> bool:
+        """Whether later runs repeat what was recorded."""
+        return self._recording is not None
+
     def run(self, key: Hashable, rank: int, body: Body[T], words: Words, allocation: Allocation) -> Talk[T]:
         """The result of a program on words of this machine; its arrays are of this machine, too."""
         if key != self._key:

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from hdcos.errors import InputError
 from hdcos.ring.types import Array
 
 _NESTED = (tuple, list)
@@ -113,6 +114,7 @@ class Place:
 
     def check(self) -> None:
         """Refuse devices that are not there, or have less memory, without using them."""
+        self._check_words()
         for name in self._names():
             if name != "cpu":
                 from hdcos.ring.cuda import check_device
@@ -126,12 +128,23 @@ class Place:
 
     def open(self) -> Device | None:
         """The device of the first worker, ready for use; None for this machine."""
+        self._check_words()
         name = self._names()[0]
         if name == "cpu":
             return None
         from hdcos.ring.cuda import open_device
 
         return open_device(name, self.memory)
+
+    def _check_words(self) -> None:
+        """Refuse names that no device can have, those of later workers too, and a limit for nothing."""
+        devices = [name for name in self._names() if name != "cpu"]
+        if self.memory is not None and not devices:
+            raise InputError("a limit of device memory is for a GPU: name one, such as cuda:0 (--device, device=)")
+        for name in devices:
+            from hdcos.ring.cuda import read_number
+
+            read_number(name)
 
     def _names(self) -> list[str]:
         return [name.strip() for name in self.name.split(",")]

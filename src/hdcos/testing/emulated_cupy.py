@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -106,6 +107,34 @@ def _spoil(host: np.ndarray[Any, Any]) -> None:
     host[...] = np.frombuffer(bytes([0xA5]) * host.itemsize, host.dtype)[0]
 
 
+_noted: list[tuple[Any, ...]] | None = None
+
+
+@contextmanager
+def noting_numbers() -> Iterator[list[tuple[Any, ...]]]:
+    """What each computation is called and given besides arrays of the device: a graph repeats it with just that."""
+    global _noted
+    made: list[tuple[Any, ...]] = []
+    before, _noted = _noted, made
+    try:
+        yield made
+    finally:
+        _noted = before
+
+
+def _note(name: str, *arguments: Any) -> None:
+    if _noted is not None:
+        _noted.append((name, *map(_describe, arguments)))
+
+
+def _describe(x: Any) -> Any:
+    if isinstance(x, ndarray):
+        return x.shape, x.dtype.str
+    if isinstance(x, np.ndarray):
+        return x.shape, x.dtype.str, x.tobytes()
+    return tuple(map(_describe, x)) if isinstance(x, list | tuple) else repr(x)
+
+
 def _refuse_capturing(what: str) -> None:
     if _tape() is not None:
         raise RuntimeError(f"{what}: operation not permitted when stream is capturing")
@@ -132,6 +161,7 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801  as CuPy has it
         raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()`")
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        _note(f"{ufunc.__name__}.{method}", inputs)
         out = options.pop("out", ())
         places = inputs[1:2] if method == "at" else ()  # places of the host are put on the device, as in an index
         for x in (*inputs, *out):
@@ -153,6 +183,7 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801  as CuPy has it
     def __array_function__(self, function: Any, types: Any, arguments: Any, options: Any) -> Any:
         if function not in DISPATCHED:
             return NotImplemented
+        _note(function.__name__, arguments, tuple(options.items()))
         if function in (np.concatenate, np.stack) and len(arguments[0]) > 8:
             _refuse_capturing("a list of addresses")  # of more than eight arrays CuPy copies one to the device
         known, named = _unwrap(arguments), _unwrap(options)
@@ -174,10 +205,12 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801  as CuPy has it
         return (self[i] for i in range(len(self)))
 
     def __getitem__(self, key: Any) -> Any:
+        _note("getitem", key)
         known = _as_key(key)
         return self._made(lambda: self._host[known])
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        _note("setitem", key, value)
         known, words = _as_key(key), _unwrap(value)
         _do(lambda: self._host.__setitem__(known, words), self._host)
 
@@ -209,6 +242,7 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801  as CuPy has it
         return self._made(lambda: self._host.repeat(times, axis))
 
     def fill(self, value: Any) -> None:
+        _note("fill", value)
         _do(lambda: self._host.fill(value), self._host)
 
     @property
@@ -424,9 +458,23 @@ class PinnedMemoryPointer(bytearray):
 
 
 def _count_devices() -> int:
-    """As many as the variable HDCOS_EMULATED_DEVICES says, as far as CUDA's own shows them."""
-    there, shown = int(os.environ.get("HDCOS_EMULATED_DEVICES", "1")), os.environ.get("CUDA_VISIBLE_DEVICES")
-    return there if shown is None else min(there, len(shown.split(",")))
+    """As many as the variable HDCOS_EMULATED_DEVICES says, as far as CUDA's own shows them: up to the first that is not
+    there. With `none` there is no driver either."""
+    said, shown = os.environ.get("HDCOS_EMULATED_DEVICES", "1"), os.environ.get("CUDA_VISIBLE_DEVICES")
+    if said == "none":
+        raise CUDARuntimeError(35, "cudaErrorInsufficientDriver: CUDA driver version is insufficient")
+    there = [str(number) for number in range(int(said))]
+    seen = there if shown is None else list(takewhile(there.__contains__, shown.split(",")))
+    if not seen:
+        raise CUDARuntimeError(100, "cudaErrorNoDevice: no CUDA-capable device is detected")
+    return len(seen)
+
+
+def _compiler_version() -> tuple[int, int]:
+    """That of NVRTC, unless the variable HDCOS_EMULATED_NVRTC is `none`."""
+    if os.environ.get("HDCOS_EMULATED_NVRTC") == "none":
+        raise RuntimeError('Failure finding "libnvrtc.so.13":\n  No such file')
+    return 13, 0
 
 
 cuda = SimpleNamespace(
@@ -449,8 +497,8 @@ cuda = SimpleNamespace(
         memcpyHostToDevice=1,
         memcpyDeviceToHost=2,
         CUDARuntimeError=CUDARuntimeError,
-        errorMemoryAllocation=2,
     ),
+    nvrtc=SimpleNamespace(getVersion=_compiler_version),
 )
 
 _emulating = threading.Lock()
@@ -467,6 +515,7 @@ class RawModule:
         address = ctypes.cast(getattr(self._library, name), ctypes.c_void_p)
 
         def launch(grid: tuple[int, ...], block: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
+            _note(name, grid, block, arguments)
             words = (ctypes.c_uint64 * len(arguments))(*map(_as_word, arguments))
             sides = [ctypes.c_uint(side) for side in (*grid, 1, 1)[:3]]
 

@@ -7,3 +7,4 @@ device   a device by its name: is it there, does memory suffice, and what crosse
 
 from hdcos.ring.cuda.device import check_device as check_device
 from hdcos.ring.cuda.device import open_device as open_device
+from hdcos.ring.cuda.device import read_number as read_number

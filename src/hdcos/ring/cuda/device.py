@@ -27,6 +27,9 @@ CONSTANTS = 1024
 """That are kept on the device at most."""
 PINNED_BYTES = 1 << 16
 """From which size on copies go through pinned memory."""
+NO_DEVICE = 100
+"""What CUDA calls it (cudaErrorNoDevice) if a process can see none; CuPy has no name for it."""
+STREAMS = "CUPY_CUDA_PER_THREAD_DEFAULT_STREAM"
 
 
 class CudaDevice:
@@ -145,7 +148,7 @@ def open_device(name: str, memory: int | None = None) -> CudaDevice | None:
     """The device of this process, ready for use; None for `cpu`, this machine. `memory` is the most it may take."""
     if name == "cpu":
         return None
-    index = _number(name)
+    index = read_number(name)
     for device in DEVICES.values():
         if isinstance(device, CudaDevice):
             if device.name != name:
@@ -158,6 +161,7 @@ def open_device(name: str, memory: int | None = None) -> CudaDevice | None:
         raise DeviceError(f"there is no device {name}: `nvidia-smi -L` lists those of this machine; or use cpu")
     if found > 1:
         raise DeviceError(f"CUDA was begun before {name} was asked for: set CUDA_VISIBLE_DEVICES={index}, use cuda:0")
+    _check_compiler(cupy)
     opened = CudaDevice(name, cupy, memory)
     register(cupy.ndarray, opened)
     return opened
@@ -165,7 +169,7 @@ def open_device(name: str, memory: int | None = None) -> CudaDevice | None:
 
 def check_device(name: str, memory: int | None = None) -> None:
     """Refuse a device that is not there, or has less memory; nothing is begun on it."""
-    index, cupy = _number(name), _import_cupy()
+    index, cupy = read_number(name), _import_cupy()
     found = _count(cupy)
     if index >= found:
         raise DeviceError(f"there is no device {name}: this machine has {found}, which `nvidia-smi -L` lists")
@@ -174,7 +178,8 @@ def check_device(name: str, memory: int | None = None) -> None:
         raise DeviceError(f"{name} has {total / GIB:.1f} GiB, {memory / GIB:.1f} GiB cannot be taken of it")
 
 
-def _number(name: str) -> int:
+def read_number(name: str) -> int:
+    """The number of a device; a name that no device can have is refused, without CuPy."""
     match = re.fullmatch(r"cuda:(\d{1,3})", name)
     if match is None:
         raise InputError(f"a device is cpu, cuda:0, cuda:1 and so on, not {name!r}")
@@ -186,6 +191,8 @@ def _count(cupy: Any) -> int:
     try:
         return int(cupy.cuda.runtime.getDeviceCount())
     except cupy.cuda.runtime.CUDARuntimeError as error:
+        if error.status == NO_DEVICE:  # a driver is there
+            return 0
         raise DeviceError(f"no CUDA device can be used: {error}. Install a driver, or use cpu") from None
 
 
@@ -208,9 +215,32 @@ def _showing_only(index: int) -> Iterator[None]:
             os.environ["CUDA_VISIBLE_DEVICES"] = shown
 
 
+def _check_compiler(cupy: Any) -> None:
+    """Refuse a CuPy that cannot compile: it looks for its compiler only when it first needs it, amid some work."""
+    try:
+        cupy.cuda.nvrtc.getVersion()
+    except RuntimeError as error:
+        raise DeviceError(
+            f"the compiler of kernels (NVRTC) is not there: {_as_line(error)}. pip install 'hdcos[gpu]' brings it"
+        ) from None
+
+
 def _import_cupy() -> Any:
+    """CuPy. Its streams must be those of a process: what one thread launched is read by others that wait for nothing
+    else, and a stream of its own for each thread would take that order away, silently."""
+    if os.environ.get(STREAMS, "0").strip() not in ("", "0"):
+        raise DeviceError(f"{STREAMS}={os.environ[STREAMS]} would let threads read what is not computed yet: unset it")
     module = os.environ.get("HDCOS_CUPY", "cupy")
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise DeviceError(f"a CUDA device needs {error.name}: pip install 'hdcos[gpu]'") from None
+    except ImportError as error:
+        raise DeviceError(
+            f"{module} cannot be imported: {_as_line(error)}. pip install 'hdcos[gpu]' installs what fits"
+        ) from None
+
+
+def _as_line(error: Exception) -> str:
+    """What another library said, over however many lines."""
+    return " ".join(str(error).split())

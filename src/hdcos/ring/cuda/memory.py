@@ -5,6 +5,9 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+OUT_OF_MEMORY = 2
+"""What CUDA calls it (cudaErrorMemoryAllocation) if there is no block of this size; CuPy has no name for it."""
+
 
 class Budget:
     """What the pools of this process take from the driver, counted block by block."""
@@ -30,7 +33,7 @@ class Budget:
         try:
             return self._cupy.cuda.MemoryPointer(self._block(size), 0)
         except runtime.CUDARuntimeError as error:
-            if error.status != runtime.errorMemoryAllocation:
+            if error.status != OUT_OF_MEMORY:
                 raise
             raise MemoryError(f"others have taken the memory of the device: {size} bytes are not there") from None
 
