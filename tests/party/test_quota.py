@@ -8,6 +8,7 @@ import pytest
 
 from hdcos import nn
 from hdcos.api.quota import allowed_queries
+from hdcos.cli import doctor
 from hdcos.errors import DataMissing, InputError, PolicyRefused
 from hdcos.party.budget import BLOCK, Quota
 from hdcos.party.config import Config
@@ -125,6 +126,14 @@ def test_where_no_row_is_answered_the_refusal_says_who_may_change_that(store) ->
         quota_of(store, 0).take("m", 1)
     assert store.all_queries() == {}
     quota_of(store, 1).take("m", 1)
+
+
+def test_the_doctor_says_that_no_row_is_answered() -> None:
+    told = {"name": "m", "ready": True, "queries": 0}
+    (finding,) = doctor._model("party0", {**told, "queries_allowed": 0})
+    assert "no row is answered" in str(finding)
+    for fine in ({**told, "queries_allowed": 5}, {**told, "ready": False, "queries_allowed": 0}, told):
+        assert not list(doctor._model("party0", fine))
 
 
 def test_the_quota_is_set_in_node_toml(tmp_path) -> None:
