@@ -34,14 +34,14 @@ def test_numbers_hold_for_the_networks_they_were_measured_on(layer: nn.Layer, ou
     assert found is None or found.queries > stated_queries(compile_network(model)) / 1.6
 
 
-@pytest.mark.parametrize(("times", "measured"), [(8, 1.5e4), (64, 190)])
-def test_larger_weights_hold_for_no_more_queries_than_an_attack_on_them_took(times: float, measured: float) -> None:
+@pytest.mark.parametrize(("times", "attacked"), [(8, 1.5e4), (64, 190)])
+def test_larger_weights_hold_for_no_more_queries_than_an_attack_on_them_took(times: float, attacked: float) -> None:
     """Both were attacked at the real precision."""
     model = hidden(nn.ReLU(), times)
     found = find_exposed(model, compile_network(model))
     assert found is not None
     assert found.name == "1 ReLU"
-    assert measured / 4 < found.queries <= measured
+    assert attacked / 4 < found.queries <= attacked
 
 
 def test_a_single_unit_that_outweighs_all_others_counts() -> None:
@@ -77,7 +77,7 @@ def test_what_is_looked_at_rounds_and_has_no_noise_of_its_own() -> None:
 
 
 def shared(model: nn.Network, left: int | None) -> list[str]:
-    """What is said when it is shared at parties that answer so many rows of it."""
+    """What is said when it is shared at parties that answer `left` more rows of it."""
     transport = mock.MagicMock(has_dealer=True)
     transport.queries_left.return_value = left
     with mock.patch.object(Cluster, "model"), warnings.catch_warnings(record=True) as said:
