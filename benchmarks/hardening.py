@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from benchmarks import hardening_bombs, hardening_cli, hardening_exhaust, hardening_leakage, hardening_series
+from benchmarks import (
+    hardening_bombs,
+    hardening_cli,
+    hardening_exhaust,
+    hardening_layers,
+    hardening_leakage,
+    hardening_series,
+)
 
 PARTS = {
     "leakage": hardening_leakage.prove,
+    "layers": hardening_layers.prove,
     "bombs": hardening_bombs.prove,
     "exhaust": hardening_exhaust.prove,
     "series": hardening_series.prove,

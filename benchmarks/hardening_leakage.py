@@ -144,17 +144,17 @@ def _tasks() -> Iterator[tuple[Any, ...]]:
     ):
         for outputs in (10, 256):
             yield from (
-                (_opening, what, layer, opening, index, knob, bits, real, outputs)
+                (attack_opening, what, layer, opening, index, knob, bits, real, outputs)
                 for bits in (real - 8, real - 6, real - 4)
             )
     yield from ((_low_rank, bits) for bits in (FINE_SCALE - 8, FINE_SCALE - 6, FINE_SCALE - 4))
     yield from ((_residual, bits) for bits in (OPENED_SCALE - 8, OPENED_SCALE - 6, OPENED_SCALE - 4))
     for layer in (nn.Sigmoid(), nn.Tanh(), nn.ExpM1()):
         yield from (
-            (_opening, layer.kind, layer, 0, 1, (), bits, PHASE_BITS, outputs)
+            (attack_opening, layer.kind, layer, 0, 1, (), bits, PHASE_BITS, outputs)
             for outputs in (10, 256) for bits in (PHASE_BITS - 8, PHASE_BITS - 6, PHASE_BITS - 4)
         )  # fmt: skip
-        yield from ((_series, layer, *setting) for setting in ((10, 20_000), (7, 100_000), (4, 200_000)))
+        yield from ((attack_table, layer, *setting) for setting in ((10, 20_000), (7, 100_000), (4, 200_000)))
     yield (_exception, nn.PolyReLU3(), 1)
     yield (_exception, nn.GrowingCos(), 2)
 
@@ -249,22 +249,30 @@ def _exception(layer: nn.Layer, openings: int) -> Iterator[Line]:
     yield Line(f"{layer.kind}, an exception: queries, measured", min(needed), "reported", True)
 
 
-def _opening(
-    name: str, layer: nn.Layer, opening: int, index: int, knobs: tuple[str, ...], bits: int, real: int, outputs: int
+def attack_opening(
+    name: str,
+    layer: nn.Layer,
+    opening: int,
+    index: int,
+    knobs: tuple[str, ...],
+    bits: int,
+    real: int,
+    outputs: int,
+    queries: int = 200_000,
 ) -> Iterator[Line]:
     """An opening that rounds, at a coarser setting."""
     model = nn.Sequential([nn.HadamardDiagonal(256, 256), layer, nn.HadamardDiagonal(256, outputs)], seed=1)
     setting = Setting() if knobs else Setting(phase_bits=bits)
-    queries = _coarser(model, setting, knobs, bits)
-    yield _opened(f"{name}, {outputs} outputs:", OpeningAttack(queries, opening, index), bits, real)
+    attack = OpeningAttack(coarser(model, setting, knobs, bits), opening, index)
+    yield describe(f"{name}, {outputs} outputs:", attack, bits, real, queries)
 
 
 def _low_rank(bits: int) -> Iterator[Line]:
     """What is lifted between the factors of a layer; its columns are secret, so every output is looked at by itself."""
     model = nn.Sequential([nn.HadamardDiagonal(256, 256, bandwidth=4.0), nn.Cos(), nn.LowRank(256, 10, 4)], seed=1)
-    queries = _coarser(model, Setting(), (OPENED, FINE), bits)
+    queries = coarser(model, Setting(), (OPENED, FINE), bits)
     attack = OpeningAttack(queries, 2, 2, by=model.state()["2.left"])
-    yield _opened("inside LowRank(256, 10, 4):", attack, bits, FINE_SCALE)
+    yield describe("inside LowRank(256, 10, 4):", attack, bits, FINE_SCALE)
 
 
 def _residual(bits: int) -> Iterator[Line]:
@@ -278,29 +286,30 @@ def _residual(bits: int) -> Iterator[Line]:
     for number in range(3):
         value = layers[number].forward(model.parameters(number), value)
     by = -np.sin(value + row)[0] * model.parameters(5)["weight"]
-    attack = OpeningAttack(_coarser(model, Setting(), (OPENED,), bits, row), 1, 0, by=by)
-    yield _opened("a sum of two values in a graph:", attack, bits, OPENED_SCALE)
+    attack = OpeningAttack(coarser(model, Setting(), (OPENED,), bits, row), 1, 0, by=by)
+    yield describe("a sum of two values in a graph:", attack, bits, OPENED_SCALE)
 
 
-def _coarser(model: nn.Network, setting: Setting, knobs: tuple[str, ...], bits: int, row: Array = ROW) -> Queries:
+def coarser(model: nn.Network, setting: Setting, knobs: tuple[str, ...], bits: int, row: Array = ROW) -> Queries:
     with ExitStack() as stack:
         for knob in knobs:
             stack.enter_context(mock.patch(knob, bits))
         return Queries(model, setting, row)
 
 
-def _opened(what: str, attack: OpeningAttack, bits: int, real: int, queries: int = 200_000) -> Line:
+def describe(what: str, attack: OpeningAttack, bits: int, real: int, queries: int = 200_000) -> Line:
     attack.ask(queries)
     return _line(what, attack.needed(), bits, real, queries)
 
 
-def _series(layer: nn.Layer, fewer: int, queries: int) -> Iterator[Line]:
+def attack_table(layer: nn.Layer, fewer: int, queries: int, outputs: int = 10) -> Iterator[Line]:
     """The table of a series, at a coarser setting; extended by four bits from the finest."""
-    model = nn.Sequential([nn.HadamardDiagonal(256, 256), layer, nn.HadamardDiagonal(256, 10)], seed=1)
+    model = nn.Sequential([nn.HadamardDiagonal(256, 256), layer, nn.HadamardDiagonal(256, outputs)], seed=1)
     with mock.patch(f"{COMPILER}.SERIES_SCALE", SERIES_SCALE - fewer):
         attack = SeriesAttack(Queries(model, Setting(), ROW))
     attack.ask(queries)
-    yield _line(f"table of {layer.kind}", attack.needed(), SERIES_SCALE - fewer, SERIES_SCALE, queries)
+    what = f"table of {layer.kind}" + (f", {outputs} outputs:" if outputs != 10 else "")
+    yield _line(what, attack.needed(), SERIES_SCALE - fewer, SERIES_SCALE, queries)
 
 
 def _without_dealer(pool: Executor) -> Lines:

@@ -34,7 +34,7 @@ from hdcos.protocol.party import Party
 from hdcos.protocol.plan import plan
 from hdcos.ring import encode, modulo, trig_words
 from hdcos.secure import answers, compile_network
-from hdcos.secure.activations import Fourier
+from hdcos.secure.activations import Bent, Fourier
 from hdcos.secure.compile import CompiledNetwork
 from hdcos.secure.program import infer
 from hdcos.sharing import Share, Stream, derive, refresh
@@ -253,15 +253,22 @@ class OpeningAttack:
 
     Where the last layer has public columns, the outputs are projected on them: K outputs tell K times as much. With
     `labels` the adversary sees no logit, only which is the largest, of a row for which all of them tie: no row could
-    tell more. Where what is rounded enters no layer, `by` has the derivative of every output by it.
+    tell more. Where what is rounded is not what enters a layer, `by` has the derivative of every output by it; where it
+    is not what the last layer takes, `columns` has the public one of each value.
     """
 
     def __init__(
-        self, queries: Queries, opening: int, index: int, labels: bool = False, by: Array | None = None
+        self,
+        queries: Queries,
+        opening: int,
+        index: int,
+        labels: bool = False,
+        by: Array | None = None,
+        columns: Array | None = None,
     ) -> None:
         self.queries, self.count, self._labels, self._by = queries, 0, labels, by
         self._opening, self._index = opening, index
-        self._columns = public_columns(queries.model, index)
+        self._columns = public_columns(queries.model, index) if columns is None else columns
         self._sum: Array | float = 0.0
         self._truth: Array | None = None
 
@@ -272,13 +279,13 @@ class OpeningAttack:
             opening, outputs = batch.openings[self._opening], batch.seen - centre
             if self._labels:
                 outputs = np.eye(outputs.shape[1])[outputs.argmax(1)] - 1 / outputs.shape[1]
-            known = np.sin(2 * np.pi * opening.share)
+            known = np.sin(2 * np.pi * opening.share).reshape(len(outputs), -1)
             projected = None if self._columns is None else (outputs @ self._columns * known).sum(0)
             self._sum = self._sum + (outputs.T @ known if projected is None else projected)
             if self._truth is None:
                 by_unit = -(slopes(self.queries.model, self._index, self._entering()) if self._by is None else self._by)
                 secret = by_unit if self._columns is None else (by_unit * self._columns).sum(0)
-                self._truth = secret * np.sin(np.pi * opening.secret) ** 2
+                self._truth = secret * np.sin(np.pi * opening.secret.ravel()) ** 2
             self.count += BATCH
 
     def _entering(self) -> Array:
@@ -427,6 +434,8 @@ class SeriesAttack:
         self.queries, self.count = queries, 0
         model = queries.model
         (self._stage,) = [stage for stage in queries.network.stages if isinstance(stage, Fourier)]
+        self._phase = int(isinstance(self._stage, Bent) and bool(self._stage.bits))
+        """The opening of the phase: x itself may be rounded beside it."""
         last = model.layers[-1]
         assert isinstance(last, nn.HadamardDiagonal)
         self._columns = sylvester(last.size)[: last.out_features, : last.in_features].astype(np.float64)
@@ -441,7 +450,7 @@ class SeriesAttack:
         shift = COEFFICIENT_SCALE + FINEST - precision.table
         for _ in range(queries // BATCH):
             batch = self.queries.batch()
-            d = batch.opened[0].astype(np.int64)
+            d = batch.opened[self._phase].astype(np.int64)
             outputs = (batch.seen - centre) @ self._columns
             for k, a, b in zip(series.harmonics, series.cos, series.sin, strict=True):
                 turned = d * k & mask
@@ -462,7 +471,7 @@ class SeriesAttack:
                 for name, factor in known.items():
                     self._sums[k, name] = self._sums.get((k, name), 0.0) + (outputs * factor).sum(0)
             if self._angle is None:
-                self._angle = 2 * np.pi * batch.openings[0].value / 1.0
+                self._angle = 2 * np.pi * batch.openings[self._phase].value / 1.0
             self.count += BATCH
 
     def needed(self) -> tuple[float, bool]:

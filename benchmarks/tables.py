@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import gpu_aims, plot
+from benchmarks import gpu_aims, plot, stated
 from benchmarks.history import MARK, lost_commits
 from benchmarks.record import RESULTS
 from hdcos import data, nn
@@ -212,7 +212,7 @@ def activations() -> str:
     return "\n".join(rows)
 
 
-def proof(suite: str, part: str = "", without: str = "") -> str:
+def proof(suite: str, part: str = "", without: str | tuple[str, ...] = ()) -> str:
     """The lines of a suite, or of one part of it or all others, with their targets."""
     records = [
         record
@@ -337,7 +337,9 @@ BLOCKS = {
     "paper": lambda: proof("paper"),
     "offline": lambda: proof("offline"),
     "leakage": lambda: proof("hardening", part="PART=leakage"),
-    "hardening": lambda: proof("hardening", without="PART=leakage"),
+    "layers": lambda: proof("hardening", part="PART=layers"),
+    "stated": stated.table,
+    "hardening": lambda: proof("hardening", without=("PART=leakage", "PART=layers")),
 }
 _MARKED = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 

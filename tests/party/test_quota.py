@@ -8,6 +8,7 @@ import pytest
 
 from hdcos import nn
 from hdcos.api.quota import allowed_queries
+from hdcos.cli import doctor
 from hdcos.errors import DataMissing, InputError, PolicyRefused
 from hdcos.party.budget import BLOCK, Quota
 from hdcos.party.config import Config
@@ -120,6 +121,21 @@ def test_a_lower_quota_counts_what_was_answered_before(store) -> None:
         quota_of(store, 50).take("m", 1)
 
 
+def test_where_no_row_is_answered_the_refusal_says_who_may_change_that(store) -> None:
+    with pytest.raises(PolicyRefused, match=r"no row of m: fewer than 1000 .*operator may set \[policy\] queries_per"):
+        quota_of(store, 0).take("m", 1)
+    assert store.all_queries() == {}
+    quota_of(store, 1).take("m", 1)
+
+
+def test_the_doctor_says_that_no_row_is_answered() -> None:
+    told = {"name": "m", "ready": True, "queries": 0}
+    (finding,) = doctor._model("party0", {**told, "queries_allowed": 0})
+    assert "no row is answered" in str(finding)
+    for fine in ({**told, "queries_allowed": 5}, {**told, "ready": False, "queries_allowed": 0}, told):
+        assert not list(doctor._model("party0", fine))
+
+
 def test_the_quota_is_set_in_node_toml(tmp_path) -> None:
     assert Config.read(tmp_path).policy.queries_per_model == 0
     (tmp_path / "node.toml").write_text("[policy]\nqueries_per_model = 7\n")
@@ -141,15 +157,15 @@ RESIDUAL = nn.Graph(
         (nn.models.criteo_mlp(), 26, True, 1_000_000),
         (nn.models.lenet5(), 26, True, 750_000),
         (nn.models.mlp([64, 64, 64], "cos"), 26, True, 300_000),
-        (nn.models.mlp([64, 64, 64], "cos"), 16, True, 1),
+        (nn.models.mlp([64, 64, 64], "cos"), 16, True, 0),
         (nn.models.mlp([64, 64, 1], "cos"), 64, True, 1_000_000),
         (nn.models.mlp([256, 256, 10], "cos"), 26, False, 1536),
-        (nn.models.mlp([64, 64, 1], "square"), 26, True, 1920),
-        (nn.models.mlp([64, 64, 1], "polyfit3"), 26, True, 1),
+        (nn.models.mlp([64, 64, 1], "square"), 26, True, 1600),
+        (nn.models.mlp([64, 64, 1], "polyfit3"), 26, True, 0),
         (nn.models.mlp([64, 64, 1], "growing_cos"), 26, True, 1),
         (nn.models.mlp([64, 64, 64], "tanh", "hadamard"), 26, True, 32_471),  # a period of 16 for one of 2 pi
         (nn.models.mlp([64, 64, 64], "cos", "phd"), 26, True, 160_000),
-        (nn.Sequential([nn.Dense(64, 64), nn.Cos(), nn.LowRank(64, 10, 4)]), 26, True, 64_000),
+        (nn.Sequential([nn.Dense(64, 64), nn.Cos(), nn.LowRank(64, 10, 4)]), 26, True, 26_000),
         (RESIDUAL, 26, True, 10_000),  # a sum of what is rounded to 21 bits
     ],
 )

@@ -10,5 +10,6 @@ PART = 1000
 
 
 def allowed_queries(chosen: CompiledNetwork, configured: int) -> int:
-    """How many rows of a model are answered: what the operator says, or a part of what is stated for its network."""
-    return configured or max(1, int(stated_queries(chosen)) // PART)
+    """How many rows of a model are answered: what the operator says, or a part of what is stated for its network, which
+    is none where less than PART is stated."""
+    return configured or int(stated_queries(chosen)) // PART

@@ -276,6 +276,9 @@ def _model(role: str, model: dict[str, Any]) -> Iterator[Finding]:
     if model.get("error"):
         text = f"it is not loaded: {model['error']}. Share it again, or run `hdcos retry {model['name']}` at {role}"
         yield Finding(f"{model['name']} at {role}", False, text)
+    elif model.get("ready") and not model.get("queries_allowed", 1):
+        text = "no row is answered: too few queries are stated for its network. [policy] queries_per_model allows some"
+        yield Finding(f"{model['name']} at {role}", False, text)
     elif 0 < model.get("queries_allowed", 0) <= model.get("queries", 0):  # none is stated before it is loaded
         text = f"all {model['queries_allowed']} rows are answered: see `hdcos quota {model['name']}` at {role}"
         yield Finding(f"{model['name']} at {role}", False, text)

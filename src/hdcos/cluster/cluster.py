@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hdcos.api.cost import Cost
+from hdcos.api.quota import PART
 from hdcos.checks import check_id, check_name, split_owned
 from hdcos.cluster.contribution import WAIT_S, Contribution
 from hdcos.cluster.fit import Data, Labels, Options, Run, check_run
@@ -29,6 +30,7 @@ from hdcos.ring import Array
 from hdcos.secure import CompiledNetwork, compile_network
 from hdcos.secure.calibrate import make_shareable
 from hdcos.secure.compile import PHASE_BITS
+from hdcos.secure.gain import warn_of_gain
 from hdcos.secure.program import plan_inference
 from hdcos.tables.columns import Columns
 from hdcos.tables.preparation import Preparation
@@ -83,11 +85,15 @@ class Cluster:
         public. Without rows a warning says what is assumed. Material for `ahead` rows is kept available: more is made
         in the background as they are used. Layers that compare do it by `compare`, "tables" or "dcf", or else as each
         of them says; that is public, too.
+
+        Parties elsewhere answer a number of rows that follows from the network and not from its weights, which they
+        cannot see: a warning says if the weights are such that fewer should be answered (docs/security.md).
         """
         model, calibration = make_shareable(model, calibrate, compare)
         chosen = compile_network(model, self.phase_bits, self.has_dealer)
         plan_inference(chosen)  # what cannot be planned is refused before anything is sent
         name = check_name(name or f"model-{secrets.token_hex(4)}", "model name")
+        self._warn_of_gain(name, model, chosen)
         state = model.state()
         words = {tensor.name: tensor.words(state[tensor.name]) for tensor in chosen.tensors}
         version = secrets.token_hex(16)
@@ -98,6 +104,13 @@ class Cluster:
         if ahead:
             private.keep_ahead(ahead)
         return private
+
+    def _warn_of_gain(self, name: str, model: Network, chosen: CompiledNetwork) -> None:
+        left = None
+        with suppress(PolicyRefused):  # who may not share a model is told so when it is sent
+            left = self.transport.queries_left(name, chosen)
+        if left is not None:
+            warn_of_gain(name, model, chosen, left, PART, stacklevel=3)
 
     def model(self, name: str, wanted: Callable[[], str] = str) -> PrivateModel:
         """A model shared or trained before; with `wanted`, once both parties serve the version that it names."""

@@ -16,7 +16,7 @@ from threading import Lock
 from typing import Any
 
 from hdcos.api.commands import OpenFunction
-from hdcos.api.quota import allowed_queries
+from hdcos.api.quota import PART, allowed_queries
 from hdcos.errors import PolicyRefused
 from hdcos.nn import Network
 from hdcos.nn.limits import Size
@@ -177,6 +177,12 @@ class Quota:
 
     def take(self, model: str, rows: int, allowed: int) -> None:
         """Count rows that are about to be answered; PolicyRefused if they are more than is allowed in all."""
+        if not allowed:
+            raise PolicyRefused(
+                f"this party answers no row of {model}: fewer than {PART} queries are stated for its network "
+                f"(docs/security.md), and a part in {PART} of that is none. Its operator may set [policy] "
+                f"queries_per_model, and accepts then what that many answers tell"
+            )
         with self._lock:
             missing = rows - self._left[model]
             if missing > 0:

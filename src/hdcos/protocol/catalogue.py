@@ -196,9 +196,11 @@ def _comparing(
     price: Callable[..., Price],
     meaning: Callable[..., Array],
     operands: int = 1,
+    digits: Callable[..., int] = lambda **parameters: 24,
     **more: Any,
 ) -> Function:
-    """A function that compares, of values or of the differences of `operands` of them."""
+    """A function that compares, of values or of the differences of `operands` of them. Most of them leave at the scale
+    that values are compared at, whatever `digits` allow."""
     reach = _reach(operands)
     largest = reach(**_COMPARISON)
 
@@ -215,7 +217,15 @@ def _comparing(
         interval=(-largest, largest),
         bounded=True,
         reach=reach,
+        output_scale=digits,
     )
+
+
+def _leaky_digits(slope: float, drop: int, **more: Any) -> int:
+    """A value is off by less than one unit of what is compared, and the slope by what its own rounding leaves."""
+    coarser = abs(slope - round(slope * 2**relu.SLOPE_SCALE) / 2**relu.SLOPE_SCALE)
+    unit = 2.0 ** (drop - COMPARED_SCALE) * max(1.0, abs(slope))
+    return max(0, _digits(unit + coarser * _reach(1)(drop, **more)))
 
 
 def _leaky(x: Array, slope: float = 0.01, **more: Any) -> Array:
@@ -236,7 +246,7 @@ _COMPARISONS = (
     _comparing("greater_equal", sign.greater_equal, sign.price, lambda x, y, **_: (x >= y).astype(float), operands=2),
     _comparing("relu", relu.relu, relu.price, lambda x, **_: np.maximum(x, 0)),
     _comparing("abs", relu.absolute, relu.price, lambda x, **_: np.abs(x)),
-    _comparing("leaky_relu", relu.leaky_relu, relu.price, _leaky, slope=0.01),
+    _comparing("leaky_relu", relu.leaky_relu, relu.price, _leaky, digits=_leaky_digits, slope=0.01),
     _comparing(
         "clip",
         relu.clip,

@@ -7,6 +7,7 @@ wiring       a graph cut into chains, and which stage reads which value
 compile      a network as a list of stages, every scale chosen
 program      the programs: open the weights once, then infer; their plans over shapes
 answers      how a result leaves a party: with noise, rounded; how many queries of one row are answered safely
+gain         whether a model's weights are such that the number holds that is stated for its network
 labels       the label of each row instead: a comparison on shares, after which nothing else leaves
 estimate     what inference will cost, layer by layer
 calibrate    what reaches each activation, and the intervals that fit it

@@ -1,0 +1,109 @@
+"""Who shares a model is told if its weights are such that the number stated for its network does not hold for it."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from unittest import mock
+
+import pytest
+
+from hdcos import nn
+from hdcos.api.quota import PART, allowed_queries
+from hdcos.cluster.cluster import Cluster
+from hdcos.errors import HdcosWarning
+from hdcos.secure import compile_network, gain
+from hdcos.secure.answers import WITHOUT_NOISE, stated_by_stage, stated_queries
+from hdcos.secure.gain import find_exposed
+
+N = 256
+
+
+def hidden(layer: nn.Layer, times: float = 1.0, outputs: int = N) -> nn.Sequential:
+    """As it was attacked, with the last weights as many times as large."""
+    layers = [nn.HadamardDiagonal(N, N), layer, nn.HadamardDiagonal(N, outputs)]
+    model = nn.Sequential(layers, seed=1)
+    return model.with_state({**model.state(), "2.diagonal": model.state()["2.diagonal"] * times})
+
+
+@pytest.mark.parametrize("outputs", [10, N])
+@pytest.mark.parametrize("layer", [nn.ReLU(), nn.LeakyReLU(0.1), nn.ReLU6(), nn.HardTanh(), nn.Square(), nn.Tanh()])
+def test_numbers_hold_for_the_networks_they_were_measured_on(layer: nn.Layer, outputs: int) -> None:
+    model = hidden(layer, outputs=outputs)
+    found = find_exposed(model, compile_network(model))
+    assert found is None or found.queries > stated_queries(compile_network(model)) / 1.6
+
+
+@pytest.mark.parametrize(("times", "attacked"), [(8, 1.5e4), (64, 190)])
+def test_larger_weights_hold_for_no_more_queries_than_an_attack_on_them_took(times: float, attacked: float) -> None:
+    """Both were attacked at the real precision."""
+    model = hidden(nn.ReLU(), times)
+    found = find_exposed(model, compile_network(model))
+    assert found is not None
+    assert found.name == "1 ReLU"
+    assert attacked / 4 < found.queries <= attacked
+
+
+def test_a_single_unit_that_outweighs_all_others_counts() -> None:
+    model = hidden(nn.ReLU())
+    weight = model.state()["2.diagonal"] * 0.5
+    weight[17] = 50.0
+    heavy = model.with_state({**model.state(), "2.diagonal": weight})
+    assert find_exposed(heavy, compile_network(heavy)) is not None
+
+
+@pytest.mark.parametrize("units", [8, 512])
+def test_layers_are_looked_at_through_graphs_and_in_part_where_they_are_large(monkeypatch, units: int) -> None:
+    monkeypatch.setattr(gain, "MOST_UNITS", units)
+    monkeypatch.setattr(gain, "PIECE_NUMBERS", 300)
+    layers = [nn.Dense(20, 20), nn.ReLU(), nn.Dense(20, 20), nn.Add(), nn.ReLU(), nn.Dense(20, 4)]
+    graph = nn.Graph(layers, [[0], [1], [2], [3, 1], [4], [5]], seed=2)
+    times = {factor: graph.with_state({**graph.state(), "5.weight": graph.state()["5.weight"] * factor})
+             for factor in (0.1, 20)}  # fmt: skip
+    assert find_exposed(times[0.1], compile_network(graph)) is None
+    found = find_exposed(times[20], compile_network(graph))
+    assert found is not None
+    assert found.name in ("1 ReLU", "4 ReLU")
+
+
+def test_cosines_bring_noise_that_grows_with_the_weights() -> None:
+    model = hidden(nn.Cos(), 64)
+    assert find_exposed(model, compile_network(model)) is None
+
+
+def test_what_is_looked_at_rounds_and_has_no_noise_of_its_own() -> None:
+    chosen = compile_network(hidden(nn.ReLU(), 64))
+    assert next(stage.name for stage, _ in stated_by_stage(chosen) if isinstance(stage, WITHOUT_NOISE)) == "1 ReLU"
+
+
+def shared(model: nn.Network, left: int | None) -> list[str]:
+    """What is said when it is shared at parties that answer `left` more rows of it."""
+    transport = mock.MagicMock(has_dealer=True)
+    transport.queries_left.return_value = left
+    with mock.patch.object(Cluster, "model"), warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        Cluster(transport).share(model, "m")
+    assert transport.keep_model.called
+    assert all(warning.category is HdcosWarning and warning.filename == __file__ for warning in said)
+    return [str(warning.message) for warning in said]
+
+
+def test_share_says_which_layer_holds_for_how_many_queries_and_what_to_do() -> None:
+    model = hidden(nn.ReLU(), 64)
+    (said,) = shared(model, allowed_queries(compile_network(model), 0))
+    assert "\n" not in said
+    assert "the parties answer 300 rows of m, and some 1.2e+02 queries tell" in said
+    assert "layer 1 ReLU" in said
+    assert "[policy] queries_per_model = 1" in said
+    model = hidden(nn.ReLU(), 3)
+    (said,) = shared(model, 300)
+    number = int(re.findall(r"queries_per_model = (\d+)", said)[0])
+    found = find_exposed(model, compile_network(model))
+    assert found is not None
+    assert number == int(found.queries / PART)
+    assert shared(model, number) == [], "operators that did so are not asked again"
+
+
+def test_nothing_is_said_where_nobody_else_asks_or_what_is_stated_holds() -> None:
+    assert shared(hidden(nn.ReLU(), 64), None) == []
+    assert shared(hidden(nn.ReLU()), 300) == []
