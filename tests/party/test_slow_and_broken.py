@@ -61,13 +61,13 @@ def test_a_party_that_is_slow_is_never_asked_for_a_model_that_it_does_not_have_y
         return answer
 
     with running_all(folder, changed={"party1": SLOW}), connected(folder) as cluster:
+        cluster.upload(x, x[:, :3].argmax(axis=1), name="rows", outputs=3)  # those of a call are forgotten first
         monkeypatch.setattr(Party, "ask", listen)
-        options = {"epochs": 1, "batch_size": 20, "lr": 0.1, "watch": 0}
-        private = cluster.fit(nn.models.mlp([6, 8, 3]), x, x[:, :3].argmax(axis=1), name="late", **options)
+        private = cluster.fit(nn.models.mlp([6, 8, 3]), "rows", epochs=1, batch_size=20, lr=0.1, name="late")
         assert private.predict(x[:2]).shape == (2, 3)
     ended = [min(at for at, rank, path, said in heard if rank == one and said == "done") for one in (0, 1)]
     assert ended[1] - ended[0] > LATE_S / 2, "party 1 was not late at all"
-    wanted = [(at, said) for at, _, path, said in heard if path == "/v2/models/late"]
+    wanted = [(at, said) for at, _, path, said in heard if path.startswith("/v2/models/late")]
     assert wanted
     assert min(at for at, _ in wanted) > ended[1]
     assert "DataMissing" not in {said for _, said in wanted}
