@@ -49,7 +49,7 @@ ARCHITECTURES, PLANS = 10_000, 10_000
 SHARED_EVERY, TRAINED_EVERY = 20, 100
 """How many of the architectures there are for each that is shared and asked, and for each that is trained."""
 LARGEST, DRAWN_FOR_LARGEST = 8, 3000
-"""Models that are loaded besides: those that take the most of what one may, of so many more architectures."""
+"""Models that are loaded besides: of this many more architectures those that take the most of what one may."""
 MATERIAL_MB, TRAINED_ROWS = 4, 8
 CLIENTS, BODIES = 64, 4
 PIECE_BYTES = 1 << 18
@@ -115,7 +115,7 @@ def _all_mb(nodes: Nodes) -> dict[str, float]:
 
 
 def _begin_peaks(nodes: Nodes) -> dict[str, float]:
-    """What every node has now; from here on its most memory is counted anew."""
+    """What every node has now; from here on its most memory is counted again."""
     for role in ROLES:
         Path(f"/proc/{nodes.processes[role].pid}/clear_refs").write_text("5")
     return _all_mb(nodes)
@@ -376,7 +376,7 @@ def _largest(
 
 
 def _within_budget(draw: random.Random, count: int) -> Iterator[tuple[float, dict[str, Any]]]:
-    """Of so many architectures those that a party takes, and the megabytes that it reckons with."""
+    """Of this many architectures those that a party takes, and the megabytes that it reckons with."""
     for _ in range(count):
         record = random_architecture(draw)
         try:
