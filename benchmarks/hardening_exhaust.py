@@ -14,6 +14,7 @@ import resource
 import secrets
 import shutil
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -300,13 +301,19 @@ def _open(sock: socket.socket) -> bool:
 def strangers(seed: int, held_s: float = HELD_S) -> Iterator[Line]:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
+    random = np.random.default_rng(seed)
+    rows, labels = random.uniform(-1, 1, (100, 6)), np.arange(100) % 3
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         place = Path(folder) / "home"
-        small = [("megabytes = 256 ", "megabytes = 4 ")]
+        small = [("megabytes = 256 ", "megabytes = 4 "), ("patience_s = 5 ", f"patience_s = {held_s + 30:g} ")]
         nodes = stack.enter_context(cluster_of_nodes(place, small, descriptors=DESCRIPTORS))
         with nodes.connect() as cluster:
             cluster.share(MODEL, "kept")
             wait_until_ready(cluster)
+            cluster.upload(rows, labels, name="first", outputs=3)
+            options: Any = {"batch_size": 25, "lr": 0.01, "wait": False}
+            job = cluster.fit(MODEL, "first", epochs=10_000, name="trained", checkpoint_every=50, **options)
+        stored = _stored(place, "first")
         cluster_file = ClusterFile.read(place / "cluster.toml")
         addresses = [_address(cluster_file, role) for role in PARTIES]
         before = [_descriptors(nodes, role) for role in PARTIES]
@@ -319,10 +326,17 @@ def strangers(seed: int, held_s: float = HELD_S) -> Iterator[Line]:
                     most = max(most, *(_descriptors(nodes, role) for role in PARTIES))
                     elsewhere += [_ask_from("127.0.0.2", nodes, cluster_file, rank) for rank in (0, 1)]
                     time.sleep(0.2)
+                told = [_told_where_all_work(nodes, cluster_file, rank) for rank in (0, 1)]
             time.sleep(10)
             after = [_descriptors(nodes, role) for role in PARTIES]
+        unchanged = all(np.array_equal(stored[key], value) for key, value in _stored(place, "first").items())
         with nodes.connect() as cluster:
             said = [party.ask("GET", "/v2/status", None, None).meta for party in cluster.transport.both]
+            error = float(np.abs(cluster.model("kept").predict(rows) - MODEL(rows)).max())
+            states = [status["state"] for status in cluster.transport.job(job.id)]
+            cluster.transport.cancel(job.id, keep=True)
+            trained = cluster.job(job.id).result(60).predict(rows[:4]).shape
+        reused = _reused(place, job.id)
         logs = nodes.logs()
     counts = f"{STRANGERS} idle connections to each party held for {held_s:g} s, {crowd.made} made in all"
     yield at_most(f"{counts}: descriptors in use of {DESCRIPTORS}", most, DESCRIPTORS - 1)
@@ -331,10 +345,54 @@ def strangers(seed: int, held_s: float = HELD_S) -> Iterator[Line]:
         yield exactly(f"{who}, at the strangers' address, {asking.answered} predictions: wrong or failed", failed, 0)
         yield at_most(f"{who}: longest wait, seconds", asking.longest_s, 10)
     yield at_most(f"{len(elsewhere) - 1} clients of another address: longest wait, seconds", max(elsewhere), 10)
+    shown = ", ".join(f"{status} {name}: {count}" for (status, name), count in sorted((told[0] + told[1]).items()))
+    refused = [one[(503, "PeerLost")] for one in told]
+    yield at_least(
+        f"requests refused by name where all connections are at work, least of a party ({shown})", min(refused), 1
+    )
+    others = sum(count for key, count in (told[0] + told[1]).items() if key not in ((503, "PeerLost"), (0, "")))
+    yield exactly("of these, answered otherwise", others, 0)
+    yield exactly("data set unchanged at both parties", unchanged, True)
+    yield at_most("error of the model afterwards", error, TOLERANCE)
+    yield exactly("the job goes on at both parties", states, ["running", "running"])
+    yield exactly("and gives its model when it is ended", trained, (4, 3))
+    yield exactly("executions that the ledgers show reserved twice", reused, [])
     yield exactly("sessions that ended", max(one["counters"]["aborts"] for one in said), 0)
     grown = max(now - then for now, then in zip(after, before, strict=True))
     yield at_most("descriptors more than before, ten seconds afterwards", grown, 16)
     yield exactly("internal errors in the logs", logs.count("internal error"), 0)
+
+
+def _told_where_all_work(nodes: Nodes, cluster_file: ClusterFile, rank: int) -> Counter[tuple[int, str]]:
+    """What requests are told that are made while as many of their address wait as may be: status and name."""
+    settings = pinned(cluster_file.servers[f"party{rank}"].certificate.pem)
+    shown = token(nodes.secret, cluster_file.id, rank)
+    entry = {"name": "input", "datatype": "UINT64", "shape": [1, 6], "data": [0] * 6}
+    told: Counter[tuple[int, str]] = Counter()
+    with ExitStack() as stack:
+        for _ in range(DESCRIPTORS):
+            parameters = {"request_id": secrets.token_hex(16), "mode": "shares"}
+            body = json.dumps({"parameters": parameters, "inputs": [entry]})
+            head = f"POST /v2/models/kept/infer HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {shown}\r\n"
+            with suppress(OSError):
+                sock = socket.create_connection(_address(cluster_file, f"party{rank}"), 5, ("127.0.0.3", 0))
+                waiting = stack.enter_context(settings.wrap_socket(sock))
+                waiting.sendall(f"{head}content-length: {len(body)}\r\n\r\n{body}".encode())
+                if answer := _read_refusal(waiting):
+                    head, _, content = answer.partition(b"\r\n\r\n")
+                    told[int(head[9:12]), json.loads(content)["name"] if content else ""] += 1
+    return told
+
+
+def _read_refusal(sock: ssl.SSLSocket) -> bytes:
+    """What a connection is told before it is closed; nothing if its request waits."""
+    answer = b""
+    sock.settimeout(0.05)
+    with suppress(OSError):
+        while piece := sock.recv(1 << 16):
+            answer += piece
+            sock.settimeout(5)
+    return answer
 
 
 def _address(cluster_file: ClusterFile, role: str) -> tuple[str, int]:

@@ -1,9 +1,9 @@
-"""No cache grows with what clients send: each that has no bound has a reason why its keys are few."""
+"""Nothing that is kept grows with what clients send: whatever has no bound has a reason to be small."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "src" / "hdcos"
@@ -48,6 +48,78 @@ UNBOUNDED = {
     "suggest/candidates.py:_least": "the candidates for one table, at its owner",
 }
 
+DONE = "what is asked for now; it is taken out when it is answered, refused or given up"
+HERE = "what a record in the database names; it goes with that"
+CONNECTED = "connections that are open, whose number is bounded"
+FEW = "workers, purposes of links or kinds of refusals, which operators and this package name"
+ONE_CALLER = "what the one caller of `hdcos.local` keeps, of which clients at an address have none"
+ONE_TASK = "of an object that lives as long as one network is compiled or one step is planned"
+COLLECTIONS = {
+    "link/doorman.py:Doorman._callers": "connections that have not said whom they want, at most MAX_PENDING",
+    "link/doorman.py:Doorman._channels": FEW,
+    "link/doorman.py:Doorman.counts": FEW,
+    "link/listener.py:Listener._visitors": "connections whose handshake is under way, at most MAX_PENDING",
+    "party/allotment.py:Executions._blocks": "material that was made and not used, as the operator gives",
+    "party/allotment.py:MaterialAllotment._claimed": "the last GRACE_S seconds",
+    "party/allotment.py:MaterialAllotment._held": "masks of the material that is here; they expire",
+    "party/allotment.py:Numbers._ends": "gaps in masks that have not expired",
+    "party/allotment.py:Numbers._firsts": "gaps in masks that have not expired",
+    "party/arrow.py:FetchedFile._kept": "row groups of one file, as many as it was told",
+    "party/batcher.py:Batcher._matched": DONE,
+    "party/batcher.py:Batcher._mine": DONE,
+    "party/batcher.py:Batcher._news": DONE,
+    "party/batcher.py:Batcher._refusals": DONE,
+    "party/batcher.py:Batcher._running": DONE,
+    "party/batcher.py:Batcher._theirs": DONE,
+    "party/budget.py:Budget._known": HERE,
+    "party/budget.py:Quota._left": "at most MOST_SET_ASIDE models",
+    "party/engine.py:Engine._scopes": "the last REMEMBERED",
+    "party/failures.py:Failures._waiting": "the last MOST_WAITING",
+    "party/functions.py:Functions._asked": "at most MOST_OPEN",
+    "party/http/api.py:Api._audit": "at most AUDIT_AT_ONCE, and what is on disk is taken out",
+    "party/http/auth.py:Auth._clients": "clients that the operator allows; those of before are dropped",
+    "party/http/auth.py:Waiting._of": "clients whose requests are held now",
+    "party/http/connections.py:Acceptor._handshakes": CONNECTED,
+    "party/http/connections.py:Connections._count": CONNECTED,
+    "party/http/connections.py:Connections._open": CONNECTED,
+    "party/http/datasets.py:Datasets._completing": DONE,
+    "party/http/datasets.py:Datasets._turns": "clients whose uploads are being completed",
+    "party/http/meetings.py:Meetings._meetings": "at most MOST_MEETINGS",
+    "party/links.py:PeerListener._side_workers": FEW,
+    "party/links.py:PeerListener._waiting": FEW,
+    "party/local_front.py:MemoryStore._coming": ONE_CALLER,
+    "party/local_front.py:MemoryStore._datasets": ONE_CALLER,
+    "party/local_front.py:MemoryStore._jobs": ONE_CALLER,
+    "party/local_front.py:MemoryStore._models": ONE_CALLER,
+    "party/local_front.py:MemoryStore._reveals": ONE_CALLER,
+    "party/local_front.py:MemoryStore.released": ONE_CALLER,
+    "party/rates.py:Rates._noted": "the last OVER_S seconds, one for each EVERY_S",
+    "party/relay.py:Relay._carried": "connections that are carried, at most MOST",
+    "party/scheduler.py:Scheduler._alone": HERE,
+    "party/scheduler.py:Scheduler._functions_there": "what the other party has open",
+    "party/scheduler.py:Scheduler._mine": HERE,
+    "party/scheduler.py:Scheduler._paused": HERE,
+    "party/scheduler.py:Scheduler._step_s": HERE,
+    "party/session.py:Session._crews": "jobs that run in one session",
+    "party/side_link.py:SideLink.jobs": "jobs that run",
+    "party/side_worker.py:SideWorker._asked": DONE,
+    "party/side_worker.py:SideWorker._links": FEW,
+    "party/side_worker.py:SideWorker._put_off": HERE,
+    "party/side_worker.py:SideWorker._ready": HERE,
+    "party/side_worker.py:SideWorker._running": DONE,
+    "party/side_workers.py:SideWorkers._side_workers": FEW,
+    "party/spool.py:Spool._held": "rows that are written to a file when they are many",
+    "party/tallies.py:Tallies._open": "at most MOST_TALLIES of a client and MOST_BYTES of all, for FORGET_S",
+    "party/uploads.py:Uploads._busy": DONE,
+    "party/uploads.py:Uploads._said": HERE,
+    "party/worker.py:Worker.jobs": "jobs that run",
+    "party/worker.py:Worker.opened": HERE,
+    "secure/compile.py:_Compiler.made": ONE_TASK,
+    "secure/compile.py:_GraphCompiler.opened": ONE_TASK,
+    "secure/training/forward.py:Weights._shares": ONE_TASK,
+    "secure/wiring.py:Wiring._stages": ONE_TASK,
+}
+
 
 def unbounded() -> Iterator[str]:
     """File and name of each cache without a bound."""
@@ -77,6 +149,57 @@ def _name(node: ast.AST) -> str:
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "functools":
         return node.attr
     return node.id if isinstance(node, ast.Name) else ""
+
+
+def growing() -> Iterator[str]:
+    """File, class and attribute of each collection that an object of these packages begins empty and keeps, and what
+    modules and classes themselves keep."""
+    for path in sorted(
+        path for package in ("api", "link", "party", "secure") for path in (PACKAGE / package).rglob("*.py")
+    ):
+        place = path.relative_to(PACKAGE).as_posix()
+        tree = ast.parse(path.read_text())
+        yield from (f"{place}:{_name(target)}" for target, value in _assigned(tree.body) if _grows(value))
+        for kind in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
+            shared = [node for node in kind.body if isinstance(node, ast.Assign)]  # the others are fields of records
+            yield from (f"{place}:{kind.name}.{_name(target)}" for target, value in _assigned(shared) if _grows(value))
+            for method in (node for node in kind.body if isinstance(node, ast.FunctionDef)):
+                if method.name in ("__init__", "__post_init__"):
+                    for target, value in _assigned(ast.walk(method)):
+                        if isinstance(target, ast.Attribute) and _grows(value):
+                            yield f"{place}:{kind.name}.{target.attr}"
+
+
+def _assigned(nodes: Iterable[ast.AST]) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Targets and their values, those of tuples one by one."""
+    for node in nodes:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                    yield from zip(target.elts, node.value.elts, strict=True)
+                else:
+                    yield target, node.value
+
+
+def _grows(node: ast.expr) -> bool:
+    """Whether it is an empty collection that has no bound of its own and keeps what it is given."""
+    if isinstance(node, ast.Dict | ast.List):
+        return not (node.keys if isinstance(node, ast.Dict) else node.elts)
+    if not isinstance(node, ast.Call):
+        return False
+    made = node.func.value if isinstance(node.func, ast.Subscript) else node.func
+    if not isinstance(made, ast.Name) or made.id not in GROWING:
+        return False
+    return made.id == "defaultdict" or not (node.args or node.keywords)
+
+
+GROWING = ("Counter", "OrderedDict", "defaultdict", "deque", "dict", "list", "set")
+
+
+def test_every_collection_that_is_kept_is_bounded_or_emptied() -> None:
+    found = set(growing())
+    assert not found - set(COLLECTIONS), "bound it, or say here what takes its keys out again"
+    assert not set(COLLECTIONS) - found, "a reason for a collection that is not there"
 
 
 def test_every_cache_without_a_bound_has_few_keys() -> None:

@@ -27,6 +27,7 @@ from hdcos.cli import main
 from hdcos.join.files import read_ids
 from hdcos.join.rows import JoinedRows
 from hdcos.link import Identity
+from hdcos.tables import Columns, Preparation
 
 USAGE = 2
 PORT = "127.0.0.1:1"
@@ -176,6 +177,7 @@ def mistakes(folder: Path, group: str = "") -> list[Mistake]:
     """All mistakes, or those of one group; their files are written into a folder."""
     shop = Workshop(folder)
     functions = (_models, _tables, _columns, _options, _configurations, _clusters, _secrets, _nodes, _outputs, _values)
+    functions += (_truncated,)
     return [mistake for function in functions if group in function.__name__ for mistake in function(shop)]
 
 
@@ -189,16 +191,18 @@ def _file_argument(shop: Workshop, name: str, *call: str) -> Iterator[Mistake]:
 def _models(shop: Workshop) -> Iterator[Mistake]:
     share = ("share-model", "{}", "--name", "m", *shop.reach)
     yield from _file_argument(shop, "model.safetensors", *share)
-    for path in shop.truncated("model.safetensors"):
-        yield Mistake(("share-model", str(path), *share[2:]), 1, path.name)
-        yield Mistake(("cost", str(path)), 1, path.name)
-        yield Mistake(("plan", str(path), "--rows-per-second", "5"), 1, path.name)
     yield from _file_argument(shop, "net.onnx", "convert", "{}")
     yield from _file_argument(shop, "net.pt", "convert", "{}", "--trust")
     for name in ("net.pt", "net.pth", "net.onnx", "net.safetensors"):
         for kind, path in shop.spoilt(name, PLACES | CONTENTS):
             what_it_is = FOREIGN.get(kind, "")
             yield Mistake(("cost", str(path)), 1, f"{path.name} {what_it_is}".strip())
+    rows = str(shop.folder / "rows.csv")
+    for call in (share, ("plan", "{}", "--rows-per-second", "5"), ("evaluate", "{}", rows, "--label", "y")):
+        for name in ("net.pt", "net.pth", "net.onnx", "model.safetensors"):
+            for kind, path in shop.spoilt(name, {kind: CONTENTS[kind] for kind in FOREIGN}):
+                named = tuple(part.replace("{}", str(path)) for part in call)
+                yield Mistake(named, 1, f"{path.name} {FOREIGN[kind]}")
 
 
 def _columns(shop: Workshop) -> Iterator[Mistake]:
@@ -331,6 +335,82 @@ def _joins(shop: Workshop) -> Iterator[Mistake]:
     yield Mistake(("identity", str(shop.folder / "x"), "--name", "../x"), 1, "name")
 
 
+def _truncated(shop: Workshop) -> Iterator[Mistake]:
+    """Every command that reads a file, with a good one whose end, or almost everything, was cut off."""
+    rows, model, declared = (str(shop.folder / name) for name in ("rows.csv", "model.safetensors", "columns.toml"))
+    mine, other = str(shop.folder / "north"), str(shop.folder / "south" / "certificate.pem")
+    known = ("--id", "a", "--identity", mine, "--peer", other, "--connect", PORT)
+    secret = ("--token-file", str(shop.folder / "secret"), "--timeout-s", "0.2")
+    _torch_like(shop.folder / "net.pt")
+    (shop.folder / "net.onnx").write_bytes(b"\x08\x08\x12\x07pytorch\x1a\x052.1.0:\x80\x04" + bytes(300))
+    Preparation.fit(rows, Columns.read(Path(declared))).save(shop.folder / "p.json")
+    ids = read_ids(shop.folder / "rows.csv", ("a",), False, drop_empty=True, first=True)
+    (shop.folder / "joined.json").write_bytes(JoinedRows.of(ids, "ab" * 16, np.arange(3)).encode())
+    shutil.copy(shop.home / "cluster.toml", shop.folder)
+    for role in ("party0", "party1", "dealer"):
+        shutil.copy(shop.home / role / "card.toml", shop.folder / f"{role}.toml")
+    shutil.copy(shop.home / "party0" / "certificate.pem", shop.folder / "authority.pem")
+    cards = tuple(str(shop.folder / f"{role}.toml") for role in ("dealer", "party1"))
+    node = ("--role", "party0", "--address", PORT, "--http", PORT)
+    calls: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
+        (("net.pt",), ("convert", "{}", "--trust", "--input-shape", "3")),
+        (("net.onnx",), ("convert", "{}", "--input-shape", "3")),
+        (("model.safetensors",), ("evaluate", "{}", rows, "--label", "y")),
+        (("model.safetensors",), ("share-model", "{}", "--name", "m", *shop.reach)),
+        (("model.safetensors",), ("cost", "{}")),
+        (("model.safetensors",), ("plan", "{}", "--rows-per-second", "5")),
+        (("p.json",), ("upload", rows, "--name", "d", "--preparation", "{}", *shop.reach)),
+        (("p.json",), ("predict", "m", rows, "--preparation", "{}", *shop.reach)),
+        (("p.json",), ("suggest", rows, "--preparation", "{}")),
+        (("p.json",), ("evaluate", model, rows, "--preparation", "{}")),
+        (("joined.json",), ("upload", rows, "--name", "d", "--join", "{}", *shop.reach)),
+        (("columns.toml",), ("upload", rows, "--name", "d", "--columns", "{}", *shop.reach)),
+        (("columns.toml",), ("prepare", rows, "--columns", "{}", "--output", str(shop.place("made.json")))),
+        (("config.toml",), ("train", "{}")),
+        (("cluster.toml",), ("train", str(shop.folder / "config.toml"), *secret[:2], "--cluster", "{}")),
+        (("party0.toml",), ("init", str(shop.place("c.toml")), *cards, "{}")),
+        (
+            ("cluster.toml",),
+            ("init", str(shop.place("c.toml")), *cards, str(shop.folder / "party0.toml"), "--replaces", "{}"),
+        ),
+        (("authority.pem",), ("node", "init", str(shop.place("n")), *node, "--authority", "{}")),
+        (("cluster.toml",), ("token", "new", "--output", str(shop.place("new")), "--cluster", "{}")),
+        (("cluster.toml",), ("token", "show", *secret[:2], "--party", "0", "--cluster", "{}")),
+        (("cluster.toml",), ("dealer", "--node", str(shop.home / "dealer"), "--cluster", "{}")),
+        (("cluster.toml",), ("party", "--node", str(shop.home / "party1"), "--cluster", "{}")),
+        (("authority.pem",), ("join", rows, "--id", "a", "--identity", mine, "--peer", "{}", "--connect", PORT)),
+    ]
+    calls += [((name,), ("columns", "{}")) for name in ("rows.csv.gz", "rows.parquet")]
+    calls += [((name,), ("join", "{}", *known)) for name in ("rows.csv.gz", "rows.parquet")]
+    for call in (("predict", "m", "{}"), ("evaluate", model, "{}", "--label", "y"), ("suggest", "{}", "--label", "y")):
+        reach = shop.reach if call[0] == "predict" else ()
+        calls.append((("rows.csv.gz", "rows.npz", "rows.parquet"), (*call, *reach)))
+    for call in (
+        *CLUSTERED,
+        ("predict", "m", rows),
+        ("upload", rows, "--name", "d"),
+        ("share-model", model, "--name", "m"),
+    ):
+        calls.append((("cluster.toml",), (*call, *secret, "--cluster", "{}")))
+    for names, call in calls:
+        for name in names:
+            for path in shop.truncated(name):
+                yield Mistake(tuple(part.replace("{}", str(path)) for part in call), 1, path.name)
+    for path in shop.truncated("cluster.toml"):
+        yield Mistake(("doctor", "--cluster", str(path)), 1, path.name, True)
+    cluster = ("--cluster", str(shop.home / "cluster.toml"))
+    for call in (("party", *cluster), *NODE_CALLS, ("node", "renew")):
+        for file in ("card.toml", "state/hdcos.sqlite") if call[:1] != ("node",) else ("card.toml", "certificate.pem"):
+            for part in (2, 100):
+                spoilt = shop.node()
+                content = (spoilt / file).read_bytes()
+                (spoilt / file).write_bytes(content[: len(content) // part])
+                for left in ("hdcos.sqlite-wal", "hdcos.sqlite-shm"):
+                    (spoilt / "state" / left).unlink(missing_ok=True)
+                place = (str(spoilt),) if call[0] == "node" else ("--node", str(spoilt))
+                yield Mistake((*call, *place), 1, Path(file).name)
+
+
 def _tables(shop: Workshop) -> Iterator[Mistake]:
     cluster = shop.reach
     for name in DATA:
@@ -416,7 +496,8 @@ def _configurations(shop: Workshop) -> Iterator[Mistake]:
             yield _prepared(changed('"rows.csv"', f'"{name}"', name), make, name)
         yield _prepared(changed('label = "y"', 'label = "y"\ntest = "bad.parquet"', "bad.parquet"), make, "bad.parquet")
         if kind != "missing":
-            yield _prepared(changed("sizes = [3, 4, 1]", 'file = "bad.safetensors"', "bad.safetensors"), make)
+            names = f"bad.safetensors {FOREIGN.get(kind, '')}".strip()
+            yield _prepared(changed("sizes = [3, 4, 1]", 'file = "bad.safetensors"', names), make)
     for old, new, names in (
         ('"rows.csv"', '"rows.xlsx"', "rows.xlsx"),
         ('"rows.csv"', "[]", "train"),

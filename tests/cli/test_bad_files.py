@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -21,6 +23,7 @@ GROUPS = (
     "nodes",
     "outputs",
     "values",
+    "truncated",
 )
 
 
@@ -43,3 +46,24 @@ def test_every_command_is_called_with_bad_files(tmp_path) -> None:
     assert sum(not call.slow for call in calls) >= 300
     called = Counter(call.arguments[0] for call in calls)
     assert set(PLACES) <= set(called)
+
+
+def _commands(found: click.Command, name: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
+    if isinstance(found, click.Group):
+        for word, command in found.commands.items():
+            yield from _commands(command, (*name, word))
+    yield " ".join(name), found
+
+
+def test_every_command_that_reads_a_file_is_given_a_truncated_one(tmp_path) -> None:
+    """A folder of a node counts as its files do."""
+    reading = {
+        name
+        for name, command in _commands(main)
+        for option in command.params
+        if option.name == "cluster" or (isinstance(option.type, click.Path) and option.type.exists)
+    }
+    given = {" ".join(call.arguments[:2]) for call in mistakes(tmp_path, "truncated")}
+    missing = {name for name in reading if not any(f"{call} ".startswith(f"{name} ") for call in given)}
+    assert missing == set()
+    assert len(reading) >= 25

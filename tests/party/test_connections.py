@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import resource
 import socket
 import ssl
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 
 import numpy as np
 import pytest
+import uvicorn
 
 from hdcos import nn
 from hdcos.link.cluster_file import ClusterFile
+from hdcos.link.identity import CERTIFICATE_FILE, KEY_FILE, Identity
 from hdcos.party.http.connections import KEPT, MOST, SURPLUS, Connections, descriptors
+from hdcos.party.http.server import _Server
 from party.conftest import Raw, connected, running_all
 
 DESCRIPTORS, STRANGERS = 96, 300
@@ -86,6 +90,37 @@ def test_descriptors_are_kept_for_links_and_files(limit) -> None:
     assert SURPLUS <= connections.most <= MOST
     assert limit - connections.most - SURPLUS >= min(KEPT, limit // 2) or connections.most == SURPLUS
     assert descriptors() <= max(MOST + KEPT + SURPLUS, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+
+
+@pytest.mark.parametrize("tls", ["TLSv1_2", "TLSv1_3"])
+def test_a_stranger_who_has_come_and_gone_leaves_no_session_behind(tls, tmp_path, monkeypatch) -> None:
+    """OpenSSL keeps sessions of TLS 1.2 that have no ticket, 20,480 of them, and Python cannot tell it not to."""
+    Identity.create("party0", tmp_path)
+    files = {"ssl_certfile": tmp_path / CERTIFICATE_FILE, "ssl_keyfile": tmp_path / KEY_FILE}
+
+    async def app(scope, receive, send) -> None:
+        """Nothing: no request is made."""
+
+    async def scene() -> None:
+        server = _Server(uvicorn.Config(app, lifespan="off", log_config=None, **files), Connections(256))
+        sock = socket.create_server(("127.0.0.1", 0))
+        port, serving = sock.getsockname()[1], asyncio.create_task(server.serve([sock]))
+        settings = ssl.create_default_context()
+        settings.check_hostname, settings.verify_mode = False, ssl.CERT_NONE
+        settings.maximum_version = ssl.TLSVersion[tls]
+        settings.options |= ssl.OP_NO_TICKET
+        while not server.started:
+            await asyncio.sleep(0.01)
+        for _ in range(3):
+            with nullcontext() if tls == "TLSv1_3" else pytest.raises(OSError):
+                _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=settings)
+                writer.close()
+                await writer.wait_closed()
+        assert server.config.ssl.session_stats()["number"] == 0
+        server.should_exit = True
+        await serving
+
+    asyncio.run(scene())
 
 
 def test_idle_strangers_keep_nobody_out(folder) -> None:

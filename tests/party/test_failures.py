@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hdcos.api.commands import Load, OpenJob, Steps
-from hdcos.errors import InputError, PeerLost
+from hdcos.errors import InputError, PeerLost, StorageFull
 from hdcos.party.failures import MOST_LOST, Failures
 from hdcos.party.store import Store
 
@@ -93,3 +93,12 @@ def test_forgetting_a_model_or_the_operator_clears_it(store) -> None:
         clear()
         assert not final(store)
         store.forget_model("m")
+
+
+def test_however_many_find_no_room_few_are_remembered(store, monkeypatch) -> None:
+    monkeypatch.setattr("hdcos.party.failures.MOST_WAITING", 8)
+    failures = Failures(store)
+    for number in range(50):
+        failures.begin(OpenJob(f"j{number}", "scope", [], 1, None))
+        failures.fail(StorageFull("no room"))
+    assert [number for number in range(50) if failures.found_no_room("job", f"j{number}")] == list(range(42, 50))

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import gc
 import secrets
 import time
 import tracemalloc
+import weakref
+from threading import Event
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from hdcos.errors import MaterialReused, PolicyRefused
+from hdcos.errors import MaterialReused, PeerLost, PolicyRefused
 from hdcos.nn import models
 from hdcos.offline import Dealer, MaterialPool, Need, Plan
 from hdcos.offline.kinds import Mask
 from hdcos.party import allotment as allotments
 from hdcos.party import node
+from hdcos.party import service as service_module
 from hdcos.party.allotment import MaterialAllotment
 from hdcos.party.batcher import ROWS, WAYS, Batcher, RecentIds, Request
 from hdcos.party.budget import Budget
 from hdcos.party.config import Config, Limits
+from hdcos.party.service import Service
 from hdcos.party.store import Store
 
 SERVED = 20_000
@@ -29,11 +34,13 @@ class Growth:
     """Bytes that a block of code leaves behind."""
 
     def __enter__(self):
+        gc.collect()
         tracemalloc.start()
         self._before = tracemalloc.get_traced_memory()[0]
         return self
 
     def __exit__(self, *error):
+        gc.collect()
         self.bytes = tracemalloc.get_traced_memory()[0] - self._before
         tracemalloc.stop()
 
@@ -64,6 +71,35 @@ def test_requests_that_were_answered_leave_nothing_but_their_trace_in_a_table(ra
     assert growth.bytes < 2 * SERVED  # 210 bytes of each were kept once
     with pytest.raises(MaterialReused):
         serve(last)
+
+
+def test_a_session_that_was_lost_is_gone_before_the_next_begins(monkeypatch) -> None:
+    """With the material of a large model two of them are more than the model may take."""
+    service = object.__new__(Service)
+    service._stop, service.reason, service.sessions = Event(), "", 0
+    monkeypatch.setattr(service_module, "FIRST_PAUSE_S", 0.0)
+    sessions = []
+
+    class Session:
+        def run(self) -> None:
+            self.failure = PeerLost("gone")  # which knows where it was raised, and so this session
+            raise self.failure
+
+    def one_session() -> None:
+        assert not [known for known in sessions if known() is not None]
+        session = Session()
+        sessions.append(weakref.ref(session))
+        service.sessions += 1
+        service._stop.set() if service.sessions == 3 else None
+        session.run()
+
+    service._one_session = one_session  # type: ignore[method-assign]
+    gc.disable()
+    try:
+        service._live()
+    finally:
+        gc.enable()
+    assert [known() for known in sessions] == [None] * 3
 
 
 def test_a_request_id_is_known_for_a_hundred_thousand_others() -> None:

@@ -179,3 +179,16 @@ def test_what_a_job_shows_after_an_epoch_counts_for_its_model(store) -> None:
     store.keep_job("ab" * 16, {"model": "fraud"}, "me", {})
     assert store.counted_as(f"job-{'ab' * 16}") == "fraud"
     assert store.counted_as("fraud") == "fraud"
+
+
+def test_rows_are_set_aside_for_few_models_at_a_time_and_none_is_lost(store, monkeypatch) -> None:
+    monkeypatch.setattr("hdcos.party.budget.MOST_SET_ASIDE", 4)
+    quota = quota_of(store, 10**6)
+    for _ in range(2):
+        for number in range(20):
+            quota.take(f"m{number}", 3)
+            assert len(quota._left) <= 4
+    assert [quota.used(f"m{number}") for number in range(20)] == [6] * 20
+    assert sum(store.queries(f"m{number}") > 6 for number in range(20)) == 4, "blocks of the others were given back"
+    quota.close()
+    assert {store.queries(f"m{number}") for number in range(20)} == {6}

@@ -155,3 +155,18 @@ def test_the_totals_shares_are_uniform_whatever_the_numbers_are(parties) -> None
         for place in (0, 31, 63):
             counts = np.bincount(share.view(np.uint8).reshape(-1, 64)[:, place], minlength=256)
             assert p_value(counts) > 1e-6
+
+
+def test_all_that_waits_together_is_bounded_and_comes_again_when_some_is_gone(parties, monkeypatch) -> None:
+    monkeypatch.setattr(tallies, "MOST_BYTES", 5 * 2 * 64)
+    first = owners(parties, *(f"client{number}" for number in range(5)))
+    for number, owner in enumerate(first):
+        owner.contribute(name=f"t{number}")
+    late = Owner(parties, "late")
+    for name in ("t0", "another"):
+        with pytest.raises(PolicyRefused, match="statistics of 640 bytes wait here, 640 may: try again later"):
+            late.contribute(name=name)
+    first[0].contribute(name="t0")  # the same once more takes nothing
+    for party in parties:
+        party.withdraw("t1", "client1")
+    late.contribute(name="t0")

@@ -178,6 +178,7 @@ def test_completions_that_wait_take_no_threads_and_clients_take_turns(store, mon
             True
         ]
         assert not asking._completing
+        assert not asking._turns, "nobody is remembered whose uploads are complete"
 
     asyncio.run(scene())
     assert written[:2] == ["m0", "other"], "not after all that the other client sent"

@@ -172,6 +172,9 @@ def test_a_model_that_one_party_lacks_is_put_off_and_the_pair_lives_on(lacking: 
     assert [type(command) for command in zero_side._changes()] == [commands.Load]
     loaded.version = "v2"
     assert [command.version for command in zero_side._changes()] == ["v2"]  # type: ignore[attr-defined]
+    zero_side._shared = SimpleNamespace(models=dict)  # type: ignore[assignment]
+    assert list(zero_side._changes()) == []
+    assert zero_side._put_off == {}, "a model that is gone is not remembered"
 
 
 def test_a_model_whose_loading_ends_the_pair_again_and_again_is_tried_later_each_time(monkeypatch) -> None:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 Predicts = Callable[[Any], Array]
+MODEL_FILES = (".safetensors", ".pt", ".pth", ".onnx")
+"""What a file of a model is called, of one's own or of another library: that one is told what it is."""
 
 
 @click.command(short_help="How well a model does on rows with labels.")
@@ -109,7 +111,7 @@ def evaluate(
 @contextmanager
 def _predicting(model: str, reach: Reach) -> Iterator[tuple[Predicts, int]]:
     """How rows are predicted, and how many outputs there are."""
-    if Path(model).suffix == ".safetensors" and Path(model).is_file():
+    if Path(model).suffix in MODEL_FILES and Path(model).is_file():
         known = nn.load(model)
         yield known, int(np.prod(known.output_shape))
         return

@@ -39,6 +39,8 @@ BLOCK, LEAST_BLOCKS = 1024, 16
 counts as answered."""
 LEAST_AHEAD, MOST_AHEAD = 2, 8192
 """Rows whose material is kept available."""
+MOST_SET_ASIDE = 256
+"""Models of which such rows are left over; the one that was asked first gives its own back."""
 LABEL_BYTES = 64_000_000
 """Of material that finds labels, for each model that was asked for some, besides its other material."""
 
@@ -195,6 +197,9 @@ class Quota:
                     f"as many again with `hdcos quota {model} --reset`"
                 )
             self._left[model] -= rows
+            if len(self._left) > MOST_SET_ASIDE:
+                first = next(iter(self._left))
+                self._store.set_aside(first, -self._left.pop(first))
 
     def give_back(self, model: str, rows: int) -> None:
         """Rows that were counted and never began to be computed."""

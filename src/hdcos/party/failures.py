@@ -20,6 +20,8 @@ from hdcos.party.store import Store
 MOST_LOST = 3
 FIRST_WAIT_S, LONGEST_WAIT_S, LASTING_S = 5.0, 300.0, 600.0
 """Before something that found no room on a disk is tried again; when an earlier shortage counts no more."""
+MOST_WAITING = 1024
+"""Things that are remembered to have found no room: those of full disks long ago are forgotten first."""
 NEVER = (-math.inf, 0.0)
 """Not zero: a machine's clock starts there."""
 Thing = tuple[str, str, str]
@@ -97,7 +99,10 @@ class Failures:
         now, (until, before) = time.monotonic(), self._waiting.get(self._doing, NEVER)
         lasted = now - until > LASTING_S  # it went well for a while: a new shortage
         pause = FIRST_WAIT_S if lasted else min(2 * before, LONGEST_WAIT_S)
+        self._waiting.pop(self._doing, None)  # the newest comes last
         self._waiting[self._doing] = (now + pause, pause)
+        if len(self._waiting) > MOST_WAITING:
+            del self._waiting[next(iter(self._waiting))]
 
     def waits(self, what: str, name: str, version: str = "") -> bool:
         """Whether something waits for room on a disk."""

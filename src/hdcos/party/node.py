@@ -306,6 +306,13 @@ def tune_process() -> None:
     threading.Thread(target=_tidy_memory, name="memory", daemon=True).start()
 
 
+def release_memory() -> None:
+    """Give back what a session held that has ended, before the next one begins: its objects refer to each other, and
+    all the material of large models hangs on them."""
+    gc.collect()
+    return_memory()
+
+
 def _tidy_memory() -> None:
     """Give the system back the pages that nothing is left on: after a minute without work, and now and then anyway.
 

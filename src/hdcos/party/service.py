@@ -27,7 +27,7 @@ from hdcos.party.gathering import Gathering
 from hdcos.party.http.connections import Connections, descriptors
 from hdcos.party.launcher import BESIDE, Placement, choose_launcher
 from hdcos.party.links import DIAL_S, PeerListener, dial, dial_transfers
-from hdcos.party.node import Node
+from hdcos.party.node import Node, release_memory
 from hdcos.party.opened import Loaded
 from hdcos.party.rates import Rates
 from hdcos.party.session import Session
@@ -119,7 +119,7 @@ class Service:
     def _live(self) -> None:
         pause = FIRST_PAUSE_S
         while not self._stop.is_set():
-            began = time.monotonic()
+            began, before = time.monotonic(), self.sessions
             try:
                 self._one_session()
                 self._say("the session has ended")
@@ -128,6 +128,8 @@ class Service:
             except Exception as error:
                 # Its message might quote data: the name and the place are enough.
                 self._say(f"internal error ({type(error).__name__})", at=_place(error))
+            if self.sessions > before:
+                release_memory()
             pause = FIRST_PAUSE_S if time.monotonic() - began > LASTING_S else min(2 * pause, LONGEST_PAUSE_S)
             self._stop.wait(pause)
 

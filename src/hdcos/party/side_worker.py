@@ -316,6 +316,7 @@ class SideWorker:
     def _changes(self) -> Iterator[Command]:
         """What makes this pair ready for what the first one is ready for."""
         wanted = self._shared.models()
+        self._put_off = {name: known for name, known in self._put_off.items() if name in wanted}
         yield from (commands.Unload(name) for name in self._ready if name not in wanted)
         for name, loaded in wanted.items():
             ready, put_off = self._ready.get(name), self._put_off.get(name)

@@ -31,6 +31,8 @@ MOST_NUMBERS = 1 << 16
 MOST_TALLIES = 16
 """That one client has a part in."""
 WAITING = "`hdcos prepare ... --collect` waits for the others, --withdraw takes it back, for another attempt"
+MOST_BYTES = 1 << 28
+"""Of all shares that wait here for other owners', and totals: a client alone could fill 67 MB, and clients are many."""
 FORGET_S = 3600.0
 """After which a tally that nobody asked for is gone."""
 
@@ -80,6 +82,10 @@ class _Open:
     def complete(self) -> bool:
         return len(self.ids) == self.agreement.owners
 
+    @property
+    def bytes(self) -> int:
+        return sum(share.nbytes for share in self.shares.values()) + (0 if self.total is None else self.total.nbytes)
+
 
 class Tallies:
     """All tallies of one party. Any thread may use it."""
@@ -88,12 +94,19 @@ class Tallies:
         self._open: dict[str, _Open] = {}
         self._lock = Lock()
 
+    @property
+    def bytes(self) -> int:
+        """That all of them take."""
+        return sum(tally.bytes for tally in self._open.values())
+
     def contribute(self, name: str, client: str, number: str, agreement: Agreement, words: Array | None) -> Tally:
         """Add an owner's share. The same may be sent twice, in case the answer got lost; another may not."""
         words = check_wide(words, agreement.numbers)
         with self._lock:
             self._forget_old()
             found = self._open.get(name)
+            if (found is None or client not in found.ids) and self.bytes + words.nbytes > MOST_BYTES:
+                raise PolicyRefused(f"statistics of {self.bytes} bytes wait here, {MOST_BYTES} may: try again later")
             if found is None:
                 if sum(client in tally.ids for tally in self._open.values()) >= MOST_TALLIES:
                     raise PolicyRefused(f"{client} has a part in {MOST_TALLIES} tallies: wait, or withdraw from some")

@@ -129,7 +129,9 @@ class Datasets(Handlers):
 
     def _completed(self, key: tuple[str, str], task: asyncio.Task[None]) -> None:
         """Who still waits is told how it ended; who asks later finds the data set, or has it tried again."""
-        del self._completing[key]
+        owner, _ = self._completing.pop(key)
+        if all(other != owner for other, _ in self._completing.values()):
+            self._turns.pop(owner, None)  # clients come and go
         if not task.cancelled():
             task.exception()  # looked at, though perhaps nobody waits any more
 

@@ -104,6 +104,8 @@ class _Server(uvicorn.Server):
         await super().startup(sockets=[])  # without any: it would take everybody who comes
         loop, (sock,) = asyncio.get_running_loop(), sockets or []
         assert isinstance(self.config.ssl, SSLContext)
+        # Of TLS 1.2 OpenSSL keeps each session that has no ticket, a kilobyte for each of the last 20,480 strangers.
+        self.config.ssl.minimum_version = ssl.TLSVersion.TLSv1_3
         self._acceptor = Acceptor(loop, sock, self.config.ssl, self._connections, self._protocol)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
