@@ -111,6 +111,7 @@ COLLECTIONS = {
     "party/spool.py:Spool._held": "rows that are written to a file when they are many",
     "party/tallies.py:Tallies._open": "at most MOST_TALLIES of a client and MOST_BYTES of all, for FORGET_S",
     "party/uploads.py:Uploads._busy": DONE,
+    "party/uploads.py:Uploads._parts": HERE,
     "party/uploads.py:Uploads._said": HERE,
     "party/worker.py:Worker.jobs": "jobs that run",
     "party/worker.py:Worker.opened": HERE,

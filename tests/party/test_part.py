@@ -15,7 +15,7 @@ from hdcos.errors import DataDamaged, InputError, StorageFull
 from hdcos.party import arrow
 from hdcos.party.arrow import MappedFile, Shape, write_rows
 from hdcos.party.dataset_folder import LocalFolder
-from hdcos.party.part import AS_IT_CAME, Layout, Part, layout_of
+from hdcos.party.part import AS_IT_CAME, Spacing, Part, spacing_of
 from hdcos.party.store import Store, StoredDataset
 
 DATASET = StoredDataset("d", "0" * 32, 0, 3, 1, False, "me", None, True)
@@ -61,7 +61,7 @@ def check_whole(store: Store) -> None:
 @pytest.mark.parametrize(("features", "width"), [(1, 1), (3, 4), (28, 29)])
 def test_the_file_is_word_for_word_what_writing_all_at_once_gives(tmp_path, rows, features, width) -> None:
     words = np.random.default_rng(rows).integers(0, 1 << 64, (rows, width), dtype=np.uint64, endpoint=False)
-    content, shape, known = words.tobytes(), Shape(rows, features, width), layout_of(features, width)
+    content, shape, known = words.tobytes(), Shape(rows, features, width), spacing_of(features, width)
     arriving, here = Part(tmp_path / "d.part", [width], known), 0
     arriving.path.touch()
     for piece in (5, 8, 8 * width * 1023, 8 * width * 1024 + 3, len(content)):  # in the middle of words and groups
@@ -100,7 +100,7 @@ def test_room_for_rows_that_lie_where_they_stay_is_needed_once(store) -> None:
 
 
 def test_longer_rows_than_a_group_should_be_are_written_once_more(store) -> None:
-    assert layout_of(1 << 24, 1 << 25) == AS_IT_CAME, "of which nothing is tried: a client asks for it"
+    assert spacing_of(1 << 24, 1 << 25) == AS_IT_CAME, "of which nothing is tried: a client asks for it"
     words = np.arange(2 * 140_000, dtype=np.uint64).reshape(2, 140_000)
     long = replace(DATASET, name="long", features=140_000, outputs=0)
     store.begin_dataset(long, 1e9)
@@ -176,14 +176,14 @@ def test_a_part_that_became_a_data_set_which_nobody_could_be_told_of_is_a_part_a
 def test_a_piece_that_the_disk_has_no_room_for_leaves_what_was_there(store, monkeypatch) -> None:
     add(store, 40_000)
     length = store._part(DATASET).stat().st_size
-    write = Layout.spans
+    write = Spacing.spans
 
     def full(self, start, end):  # behind the first of two groups
         yield next(write(self, start, end))
         raise OSError(errno.ENOSPC, "no room")
 
     with monkeypatch.context() as lacking:
-        lacking.setattr(Layout, "spans", full)
+        lacking.setattr(Spacing, "spans", full)
         with pytest.raises(StorageFull, match="is full"):
             store.add_bytes(DATASET, 40_000, CONTENT[40_000:])
     assert (store.received(DATASET), store._part(DATASET).stat().st_size) == (40_000, length)

@@ -7,7 +7,7 @@ no such places: it lies as it came and is written once more, and so is what is k
 (`groups`).
 
 Bytes are hashed as they come, all of them for the client and each group for the file: nothing is read again, unless the
-process began anew meanwhile.
+process was started again meanwhile.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FOOTER_BYTES = 64
 
 
 @dataclass(frozen=True)
-class Layout:
+class Spacing:
     """Where the bytes of an upload lie in its file: groups of them, each after some room."""
 
     head: int = 0
@@ -75,18 +75,18 @@ class Layout:
             start = until
 
 
-AS_IT_CAME = Layout()
+AS_IT_CAME = Spacing()
 
 
 @lru_cache(64)
-def layout_of(features: int, width: int) -> Layout:
+def spacing_of(features: int, width: int) -> Spacing:
     """Of rows in an Arrow file: tried with two groups, since all are alike. Of longer rows they would be too large."""
     group = Shape(1, features, width).group
     if 8 * group * width > BLOCK_BYTES:
         return AS_IT_CAME
     shape = Shape(2 * group, features, width)
     first, second = group_starts(shape)
-    return Layout(first, second - first, 8 * group * width)
+    return Spacing(first, second - first, 8 * group * width)
 
 
 class _Around:
@@ -94,8 +94,8 @@ class _Around:
 
     closed = False
 
-    def __init__(self, file: BinaryIO, layout: Layout, count: int) -> None:
-        self._file, self._layout, self._count, self._at = file, layout, count, 0
+    def __init__(self, file: BinaryIO, spacing: Spacing, count: int) -> None:
+        self._file, self._spacing, self._count, self._at = file, spacing, count, 0
 
     def write(self, content: Any) -> int:
         view = memoryview(content).cast("B")
@@ -112,15 +112,15 @@ class _Around:
 
     def _next(self, at: int) -> tuple[bool, int]:
         """Whether a byte belongs to a group, and where that changes."""
-        layout = self._layout
-        if at < layout.head:
-            return False, layout.head
-        number, behind = divmod(at - layout.head, layout.stride)
-        left = min(layout.group, self._count - number * layout.group)
+        spacing = self._spacing
+        if at < spacing.head:
+            return False, spacing.head
+        number, behind = divmod(at - spacing.head, spacing.stride)
+        left = min(spacing.group, self._count - number * spacing.group)
         if behind < left:
             return True, at - behind + left
-        last = (number + 1) * layout.group >= self._count
-        return False, UNBOUNDED if last else layout.head + (number + 1) * layout.stride
+        last = (number + 1) * spacing.group >= self._count
+        return False, UNBOUNDED if last else spacing.head + (number + 1) * spacing.stride
 
     def tell(self) -> int:
         return self._at
@@ -135,8 +135,8 @@ class _Around:
 class Part:
     """The file of one upload. Who uses it holds its lock."""
 
-    def __init__(self, path: Path, widths: Sequence[int], layout: Layout) -> None:
-        self.path, self.layout, self.lock = path, layout, Lock()
+    def __init__(self, path: Path, widths: Sequence[int], spacing: Spacing) -> None:
+        self.path, self.spacing, self.lock = path, spacing, Lock()
         self._widths = widths
         """Words of a row that lie together: all, or its features and its targets."""
         self._seen, self._hash = 0, hashlib.sha256()
@@ -145,14 +145,14 @@ class Part:
 
     def write(self, here: int, content: bytes) -> None:
         """Keep what follows the bytes that are here, or nothing if there is no room for all of it."""
-        layout = self.layout
+        spacing = self.spacing
         try:
             with full_disk_named(self.path), self.path.open("r+b") as file:
-                for start, end in layout.spans(here, here + len(content)):
-                    file.seek(layout.place(start))
+                for start, end in spacing.spans(here, here + len(content)):
+                    file.seek(spacing.place(start))
                     file.write(memoryview(content)[start - here : end - here])
         except StorageFull:
-            os.truncate(self.path, layout.length(here))
+            os.truncate(self.path, spacing.length(here))
             raise
 
     def note(self, here: int, content: bytes) -> None:
@@ -163,18 +163,18 @@ class Part:
     def digest(self, count: int) -> str:
         """The hash of all that is here."""
         with self.path.open("rb") as file:
-            for start, end in self.layout.spans(self._seen, count):
+            for start, end in self.spacing.spans(self._seen, count):
                 for first in range(start, end, READ_BYTES):
-                    file.seek(self.layout.place(first))
+                    file.seek(self.spacing.place(first))
                     self._take_in(file.read(min(READ_BYTES, end - first)))
         return self._hash.hexdigest()
 
     def _take_in(self, content: bytes) -> None:
         view, first = memoryview(content), self._seen
         self._hash.update(view)
-        for start, end in self.layout.spans(first, first + len(view)):
+        for start, end in self.spacing.spans(first, first + len(view)):
             self._checksum = zlib.crc32(view[start - first : end - first], self._checksum)
-            if end % self.layout.group == 0:
+            if end % self.spacing.group == 0:
                 self._checksums.append(self._checksum)
                 self._checksum = 0
         self._seen += len(view)
@@ -185,7 +185,7 @@ class Part:
         nothing = np.zeros(shape.group * shape.width, np.uint64)
         groups = ((nothing[: shape.length(number) * shape.width], known) for number, known in enumerate(sums))
         with full_disk_named(self.path), self.path.open("r+b") as file:
-            write_groups(_Around(file, self.layout, 8 * shape.rows * shape.width), shape, groups)
+            write_groups(_Around(file, self.spacing, 8 * shape.rows * shape.width), shape, groups)
             file.flush()
             os.fsync(file.fileno())
 
@@ -197,6 +197,6 @@ class Part:
             for number in range(shape.groups):
                 rows, pieces = shape.length(number), []
                 for file, width, first in zip(files, self._widths, starts, strict=True):
-                    file.seek(self.layout.place(first + 8 * number * shape.group * width))
+                    file.seek(self.spacing.place(first + 8 * number * shape.group * width))
                     pieces.append(np.fromfile(file, "<u8", rows * width).reshape(rows, width))
                 yield np.hstack(pieces)

@@ -41,7 +41,7 @@ from hdcos.party.config import Limits
 from hdcos.party.database import Database
 from hdcos.party.dataset_folder import DatasetFolder, LocalFolder, dataset_folder
 from hdcos.party.engine import fingerprint
-from hdcos.party.part import AS_IT_CAME, Layout, Part, layout_of
+from hdcos.party.part import AS_IT_CAME, Spacing, Part, spacing_of
 from hdcos.party.rows import RowSource
 
 log = logging.getLogger("hdcos")
@@ -138,7 +138,7 @@ class Uploads(Database):
         """The file of an upload that was begun, and what is known of it."""
         with self._lock:
             widths = [dataset.width] if dataset.by_rows else [dataset.features, dataset.outputs]
-            made = Part(self._part(dataset), widths, _layout(dataset))
+            made = Part(self._part(dataset), widths, _spacing(dataset))
             return self._parts.setdefault(dataset.key, made)
 
     @staticmethod
@@ -221,7 +221,7 @@ class Uploads(Database):
         if dataset.complete:
             return 8 * dataset.words
         part, most = self._part(dataset), 8 * dataset.words or math.inf  # behind it there may be a footer
-        return int(min(most, _layout(dataset).held(part.stat().st_size))) if part.exists() else 0
+        return int(min(most, _spacing(dataset).held(part.stat().st_size))) if part.exists() else 0
 
     def add_bytes(self, dataset: StoredDataset, offset: int, content: bytes, most_bytes: float = float("inf")) -> int:
         """The next bytes of an upload; those that are here already may be sent again. Returns how many are here."""
@@ -305,7 +305,7 @@ class Uploads(Database):
 
     def _stays(self, dataset: StoredDataset) -> bool:
         """Whether what comes lies where it stays."""
-        return _layout(dataset) != AS_IT_CAME and self._kept_in is self._own
+        return _spacing(dataset) != AS_IT_CAME and self._kept_in is self._own
 
     # ---- data sets
 
@@ -406,10 +406,10 @@ class Uploads(Database):
 
     def _require_for(self, dataset: StoredDataset, here: int, end: int, what: str) -> None:
         """StorageFull unless an upload can grow from some bytes to more, and then be written once more if it must."""
-        layout, again = _layout(dataset), max(end, 8 * dataset.words)
-        more = layout.room(end) - layout.room(here)
+        spacing, again = _spacing(dataset), max(end, 8 * dataset.words)
+        more = spacing.room(end) - spacing.room(here)
         if self._stays(dataset):
-            self.require(layout.room(again) - layout.room(here), what)
+            self.require(spacing.room(again) - spacing.room(here), what)
         elif self._kept_in is self._own:
             self.require(more + again, f"{what}, while it is written once more,")
         else:
@@ -425,6 +425,6 @@ class Uploads(Database):
             self.room.require(size, what)
 
 
-def _layout(dataset: StoredDataset) -> Layout:
+def _spacing(dataset: StoredDataset) -> Spacing:
     """Where the bytes of an upload lie."""
-    return layout_of(dataset.features, dataset.width) if dataset.by_rows else AS_IT_CAME
+    return spacing_of(dataset.features, dataset.width) if dataset.by_rows else AS_IT_CAME
