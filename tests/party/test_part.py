@@ -15,7 +15,7 @@ from hdcos.errors import DataDamaged, InputError, StorageFull
 from hdcos.party import arrow
 from hdcos.party.arrow import MappedFile, Shape, write_rows
 from hdcos.party.dataset_folder import LocalFolder
-from hdcos.party.part import AS_IT_CAME, Spacing, Part, spacing_of
+from hdcos.party.part import AS_IT_CAME, Part, Spacing, spacing_of
 from hdcos.party.store import Store, StoredDataset
 
 DATASET = StoredDataset("d", "0" * 32, 0, 3, 1, False, "me", None, True)

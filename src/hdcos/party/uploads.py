@@ -41,7 +41,7 @@ from hdcos.party.config import Limits
 from hdcos.party.database import Database
 from hdcos.party.dataset_folder import DatasetFolder, LocalFolder, dataset_folder
 from hdcos.party.engine import fingerprint
-from hdcos.party.part import AS_IT_CAME, Spacing, Part, spacing_of
+from hdcos.party.part import AS_IT_CAME, Part, Spacing, spacing_of
 from hdcos.party.rows import RowSource
 
 log = logging.getLogger("hdcos")
