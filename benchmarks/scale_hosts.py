@@ -31,6 +31,8 @@ from hdcos.link.cluster_file import ClusterFile
 RTT_MS, MBPS, WORKERS = 4.0, 1000.0, 3
 ROWS, REQUESTS, CLIENTS, PATIENCE_S = 16, 300, 6, 120.0
 HOST = {"party0": 0, "party1": 1, "dealer": 1}
+NODE_PORT, FIRST_PORT, RAY_HOST = 7101, 7200, "127.0.0.1"
+"""Ports of the example; where workers of `--ray local` listen."""
 EXAMPLE = Path(__file__).parent.parent / "deploy" / "haproxy.cfg"
 MODEL = nn.models.mlp([12, 16, 3], "cos", "hadamard", seed=1)
 TRAINING: Any = {"epochs": 5, "batch_size": 48, "lr": 0.05, "momentum": 0.9, "seed": 1, "watch": 0}
@@ -40,7 +42,7 @@ def prove_hosts(seed: int) -> Iterator[Line]:
     with ExitStack() as stack:
         hosts, kind = stack.enter_context(_hosts())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        inner = {role: free_port() for role in HOST}
+        inner, first = ({role: free_port() for role in HOST} for _ in range(2))
 
         def move(home: Path) -> None:
             """Where the cluster file says that a party is there is HAProxy."""
@@ -53,7 +55,8 @@ def prove_hosts(seed: int) -> Iterator[Line]:
             known = ClusterFile.read(home / "cluster.toml").servers
             for role in ("party0", "party1"):
                 public = int(known[role].address.rpartition(":")[2])
-                stack.enter_context(_proxy(hosts[HOST[role]], folder / role, public, inner[role]))
+                text = example(hosts[HOST[role]].address, role, public, inner[role], first[role])
+                stack.enter_context(_proxy(hosts[HOST[role]], folder / f"{role}.cfg", text))
 
         nodes = stack.enter_context(
             cluster_of_nodes(
@@ -61,7 +64,10 @@ def prove_hosts(seed: int) -> Iterator[Line]:
                 prepare=move,
                 options=("--workers", str(WORKERS)),
                 own_options={
-                    role: ("--ray", "local", "--listen", f"{hosts[HOST[role]].address}:{inner[role]}")
+                    role: (
+                        *("--ray", "local", "--worker-ports", str(first[role])),
+                        *("--listen", f"{hosts[HOST[role]].address}:{inner[role]}"),
+                    )
                     for role in ("party0", "party1")
                 },
                 entering={role: hosts[number].command() for role, number in HOST.items()},
@@ -90,13 +96,23 @@ class _Loopback(Host):
         return list(arguments)
 
 
+def example(host: str, role: str, public: int, inner: int, first: int) -> str:
+    """What deploy/ has for a party, with other addresses: HAProxy reaches the node, and Ray's workers past it."""
+
+    def place(found: re.Match[str]) -> str:
+        port = int(found[1])
+        return f"{host}:{inner}" if port == NODE_PORT else f"{RAY_HOST}:{first + port - FIRST_PORT}"
+
+    text, count = re.subn(r"bind :7101", f"bind {host}:{public}", EXAMPLE.read_text().replace("party0", role))
+    text, servers = re.subn(r"10\.0\.0\.\d+:(\d+)", place, text)
+    assert (count, servers) == (1, 5), "the example is another one"
+    return text
+
+
 @contextmanager
-def _proxy(host: Host, folder: Path, public: int, inner: int) -> Iterator[None]:
-    """The example in deploy/, with other addresses; Ray's workers are reached through their node."""
-    folder.mkdir()
-    text = EXAMPLE.read_text().replace("bind :7101", f"bind {host.address}:{public}")
-    (folder / "haproxy.cfg").write_text(re.sub(r"10\.0\.0\.\d+:7101", f"{host.address}:{inner}", text))
-    process = subprocess.Popen(host.command("haproxy", "-db", "-f", str(folder / "haproxy.cfg")))
+def _proxy(host: Host, path: Path, text: str) -> Iterator[None]:
+    path.write_text(text)
+    process = subprocess.Popen(host.command("haproxy", "-db", "-f", str(path)))
     try:
         yield
     finally:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.scale_hosts import example
 from benchmarks.scale_kills import LABELS, ROWS, count_changed, read_ledgers
 from hdcos.party.checkpoint import Checkpoints
 from hdcos.party.store import Store
@@ -35,3 +36,10 @@ def test_a_word_of_a_data_set_that_is_another_is_counted() -> None:
     words[7, 13] += np.uint64(1)
     assert count_changed(words) == 1
     assert count_changed(words[1:]) == words.size
+
+
+def test_the_proxies_of_two_hosts_reach_a_node_and_its_workers() -> None:
+    text = example("10.77.0.2", "party1", 5001, 5002, 5100)
+    assert [text.count(f" {place}") for place in ("10.77.0.2:5002", "127.0.0.1:5101", "127.0.0.1:5102")] == [1, 2, 2]
+    assert "10.0.0." not in text
+    assert "-i w1.party1 }" in text
