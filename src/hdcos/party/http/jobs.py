@@ -119,7 +119,7 @@ class Jobs(Handlers):
         return StreamingResponse(stream(), media_type="text/event-stream", headers={"cache-control": "no-store"})
 
     def _own(self, call: Call[Any]) -> StoredJob:
-        job = self._store.job(call.id)
+        job = self._store.job_record(call.id)
         call.check_owner(job.owner, "this job")
         return job
 
