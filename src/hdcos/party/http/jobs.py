@@ -99,6 +99,7 @@ class Jobs(Handlers):
     async def events(self, call: Call[None]) -> Response:
         """The job's state whenever it changes, until it ends."""
         job = self._own(call)
+        call.last()
 
         async def stream() -> AsyncIterator[str]:
             said, silent_s = "", 0.0
