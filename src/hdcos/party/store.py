@@ -30,7 +30,7 @@ from typing import Any
 from safetensors.numpy import save as to_bytes
 
 from hdcos.checks import split_owned
-from hdcos.errors import CheckpointMismatch, DataMissing, InputError, PolicyRefused
+from hdcos.errors import CheckpointMismatch, DataMissing, InputError, PolicyRefused, StorageFull
 from hdcos.files import private_folder, remove_empty, write_whole
 from hdcos.party.checkpoint import Checkpoints, read_words
 from hdcos.party.config import Config
@@ -51,7 +51,7 @@ MOST_MODELS, MOST_JOBS = 64, 16
 MOST_ENDED = 64
 """Jobs of one client that have ended: the last ones."""
 MOST_VERSIONS = 32
-"""Of one model. Older ones go when both parties have a newer one: only what is not loaded, or lacks, piles up."""
+"""Of one model. Older ones go when both parties hold a newer one: what one party lacks, or cannot load, piles up."""
 MOST_COUNTED = 1024
 """Models that are not here any more whose answered rows are still counted: the last ones."""
 MOST_AUDITED = MOST_RESERVED = 1_000_000
@@ -139,8 +139,9 @@ class Store(KeptReveals):
     def __init__(self, folder: Path, datasets: str = "") -> None:
         super().__init__(folder, datasets)
         self._note_told()
-        for row in self._rows(f"SELECT id FROM jobs WHERE ended = 0 AND NOT ({UNFINISHED}) ORDER BY created"):
-            self._finish(row["id"])  # if the process died before it could
+        with suppress(StorageFull):  # then at the next start: what is served needs none of that
+            for row in self._rows(f"SELECT id FROM jobs WHERE ended = 0 AND NOT ({UNFINISHED}) ORDER BY created"):
+                self._finish(row["id"])  # if the process died before it could
 
     def tidy(self) -> None:
         """What has to be looked after now and then: uploads that broke off, what has expired, and the reserve."""
