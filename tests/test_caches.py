@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
+
+from hdcos.party.database import Database
 
 PACKAGE = Path(__file__).parent.parent / "src" / "hdcos"
 
@@ -54,11 +57,28 @@ CONNECTED = "connections that are open, whose number is bounded"
 FEW = "workers, purposes of links or kinds of refusals, which operators and this package name"
 ONE_CALLER = "what the one caller of `hdcos.local` keeps, of which clients at an address have none"
 ONE_TASK = "of an object that lives as long as one network is compiled or one step is planned"
+ONE_PLAN = "fields of one plan, whose positions are at most MOST_POSITIONS"
 COLLECTIONS = {
     "link/doorman.py:Doorman._callers": "connections that have not said whom they want, at most MAX_PENDING",
     "link/doorman.py:Doorman._channels": FEW,
     "link/doorman.py:Doorman.counts": FEW,
     "link/listener.py:Listener._visitors": "connections whose handshake is under way, at most MAX_PENDING",
+    "offline/dealer.py:Dealer._forgotten": "the last REMEMBERED names, of at most MOST_NAME characters",
+    "offline/dealer.py:Dealer._scopes": "plans of at most MOST_OPEN positions; those of a party go with its link",
+    "offline/dealer.py:_Scope._firsts": "positions of one plan, at most MOST_POSITIONS",
+    "offline/dealer.py:_Scope.closed": "the two parties",
+    "offline/dealer.py:_Scope.opened": "the two parties",
+    "offline/dealer.py:_Scope.recorded": "the two parties",
+    "offline/flat.py:Places._places": ONE_PLAN,
+    "offline/ot/base.py:BaseReceiver._points": "choices of one setup",
+    "offline/ot/base.py:BaseReceiver._scalars": "choices of one setup",
+    "offline/ot/source.py:OtPool._drawn": ONE_PLAN,
+    "offline/ot/source.py:OtSource._names": "the last REMEMBERED",
+    "offline/ot/source.py:OtSource._pools": "scopes that are open, of models, functions and jobs",
+    "offline/pool.py:Allocation._taken": ONE_PLAN,
+    "offline/pool.py:MaterialPool._slabs": "material that was made and not used, as the operator gives",
+    "offline/recorded.py:Recorded._arguments": "arguments of one function",
+    "offline/shares.py:Corrections.places": ONE_PLAN,
     "party/allotment.py:Executions._blocks": "material that was made and not used, as the operator gives",
     "party/allotment.py:MaterialAllotment._claimed": "the last GRACE_S seconds",
     "party/allotment.py:MaterialAllotment._held": "masks of the material that is here; they expire",
@@ -78,13 +98,17 @@ COLLECTIONS = {
     "party/functions.py:Functions._asked": "at most MOST_OPEN",
     "party/http/api.py:Api._audit": "at most AUDIT_AT_ONCE, and what is on disk is taken out",
     "party/http/auth.py:Auth._clients": "clients that the operator allows; those of before are dropped",
+    "party/http/auth.py:Waiting._lasting": "clients whose requests wait now",
     "party/http/auth.py:Waiting._of": "clients whose requests are held now",
+    "party/http/auth.py:Waiting._requests": "clients whose requests are held now",
     "party/http/connections.py:Acceptor._handshakes": CONNECTED,
     "party/http/connections.py:Connections._count": CONNECTED,
     "party/http/connections.py:Connections._open": CONNECTED,
     "party/http/datasets.py:Datasets._completing": DONE,
     "party/http/datasets.py:Datasets._turns": "clients whose uploads are being completed",
+    "party/http/meetings.py:Meeting.seats": "two clients",
     "party/http/meetings.py:Meetings._meetings": "at most MOST_MEETINGS",
+    "party/http/meetings.py:Seat.waiting": "at most WAITING",
     "party/links.py:PeerListener._side_workers": FEW,
     "party/links.py:PeerListener._waiting": FEW,
     "party/local_front.py:MemoryStore._coming": ONE_CALLER,
@@ -110,6 +134,11 @@ COLLECTIONS = {
     "party/side_workers.py:SideWorkers._side_workers": FEW,
     "party/spool.py:Spool._held": "rows that are written to a file when they are many",
     "party/tallies.py:Tallies._open": "at most MOST_TALLIES of a client and MOST_BYTES of all, for FORGET_S",
+    "party/tallies.py:_Open.ids": "at most MOST_OWNERS",
+    "party/tallies.py:_Open.shares": "at most MOST_OWNERS, and MOST_BYTES of all",
+    "party/training.py:Progress.before": "sections of a meter",
+    "party/training.py:Progress.ended": "the last REMEMBERED",
+    "party/training.py:Training.sums": "parameters of one network",
     "party/uploads.py:Uploads._busy": DONE,
     "party/uploads.py:Uploads._parts": HERE,
     "party/uploads.py:Uploads._said": HERE,
@@ -117,9 +146,28 @@ COLLECTIONS = {
     "party/worker.py:Worker.opened": HERE,
     "secure/compile.py:_Compiler.made": ONE_TASK,
     "secure/compile.py:_GraphCompiler.opened": ONE_TASK,
+    "secure/training/backward.py:Backward.made": ONE_TASK,
+    "secure/training/forward.py:Forward.biases": ONE_TASK,
+    "secure/training/forward.py:Forward.waiting": ONE_TASK,
     "secure/training/forward.py:Weights._shares": ONE_TASK,
+    "secure/training/shuffle.py:Epoch._drawn": "two blocks of one epoch",
     "secure/wiring.py:Wiring._stages": ONE_TASK,
 }
+
+TABLES = {
+    "audit": "the last MOST_AUDITED",
+    "datasets": "[limits] datasets of each owner; those of jobs go with the job",
+    "expired": "the last MOST_EXPIRED of each owner",
+    "failures": "models and jobs that are here; the others are dropped once a second",
+    "grants": "[limits] grants of each owner",
+    "jobs": "of each client MOST_JOBS that have not ended, and the last MOST_ENDED that have",
+    "ledger": "the last MOST_RESERVED",
+    "models": "of each client MOST_MODELS names, of each name MOST_VERSIONS and those that reveals wait for",
+    "queries": "models that are here or being made, and the last MOST_COUNTED that are not",
+    "reveals": "of each client MOST_PENDING that wait, and MOST_DECIDED and as many as waited that were decided",
+    "tokens": "clients that the operator allows",
+}
+"""Of a party's database, and what bounds their rows."""
 
 
 def unbounded() -> Iterator[str]:
@@ -156,19 +204,31 @@ def growing() -> Iterator[str]:
     """File, class and attribute of each collection that an object of these packages begins empty and keeps, and what
     modules and classes themselves keep."""
     for path in sorted(
-        path for package in ("api", "link", "party", "secure") for path in (PACKAGE / package).rglob("*.py")
+        path for package in ("api", "link", "offline", "party", "secure") for path in (PACKAGE / package).rglob("*.py")
     ):
         place = path.relative_to(PACKAGE).as_posix()
         tree = ast.parse(path.read_text())
         yield from (f"{place}:{_name(target)}" for target, value in _assigned(tree.body) if _grows(value))
         for kind in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
-            shared = [node for node in kind.body if isinstance(node, ast.Assign)]  # the others are fields of records
+            shared = [node for node in kind.body if isinstance(node, ast.Assign)]  # the others are fields
+            yield from (f"{place}:{kind.name}.{name}" for name in _growing_fields(kind))
             yield from (f"{place}:{kind.name}.{_name(target)}" for target, value in _assigned(shared) if _grows(value))
             for method in (node for node in kind.body if isinstance(node, ast.FunctionDef)):
                 if method.name in ("__init__", "__post_init__"):
                     for target, value in _assigned(ast.walk(method)):
                         if isinstance(target, ast.Attribute) and _grows(value):
                             yield f"{place}:{kind.name}.{target.attr}"
+
+
+def _growing_fields(kind: ast.ClassDef) -> Iterator[str]:
+    """Fields that begin as empty collections, of records that change."""
+    if any("frozen=True" in ast.unparse(decorator) for decorator in kind.decorator_list):
+        return
+    for node in kind.body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.value, ast.Call) and _name(node.value.func) == "field":
+            for option in node.value.keywords:
+                if option.arg == "default_factory" and ast.unparse(option.value).partition("[")[0] in GROWING:
+                    yield _name(node.target)
 
 
 def _assigned(nodes: Iterable[ast.AST]) -> Iterator[tuple[ast.expr, ast.expr]]:
@@ -201,6 +261,13 @@ def test_every_collection_that_is_kept_is_bounded_or_emptied() -> None:
     found = set(growing())
     assert not found - set(COLLECTIONS), "bound it, or say here what takes its keys out again"
     assert not set(COLLECTIONS) - found, "a reason for a collection that is not there"
+
+
+def test_every_table_of_the_database_has_a_bound_on_its_rows(tmp_path: Path) -> None:
+    with closing(Database(tmp_path)) as database:
+        found = {row["name"] for row in database._rows("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    assert not found - set(TABLES), "bound its rows, and say here by what"
+    assert not set(TABLES) - found, "a reason for a table that is not there"
 
 
 def test_every_cache_without_a_bound_has_few_keys() -> None:

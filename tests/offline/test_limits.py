@@ -164,7 +164,7 @@ def test_material_may_refer_to_a_random_bit_of_another_scope() -> None:
 
 
 def test_a_dealer_keeps_a_bounded_number_of_open_scopes(monkeypatch) -> None:
-    monkeypatch.setattr("hdcos.offline.dealer.MOST_OPEN", 3)
+    monkeypatch.setattr("hdcos.offline.dealer.MOST_OPEN", 5)
     dealer, plan = Dealer(), Plan((Need(Mask((1,)), 1), Need(Mask((1,)), 1)))
     dealer.open("a", plan, 0)
     dealer.open("b", plan, 0)
@@ -174,6 +174,17 @@ def test_a_dealer_keeps_a_bounded_number_of_open_scopes(monkeypatch) -> None:
     for rank in (0, 1):
         dealer.close("a", rank)
     dealer.open("c", plan, 0)
+
+
+def test_scopes_without_any_material_count_as_well_and_names_are_short(monkeypatch) -> None:
+    monkeypatch.setattr("hdcos.offline.dealer.MOST_OPEN", 5)
+    dealer = Dealer()
+    for number in range(6):
+        dealer.open(f"scope {number}", Plan(()), 0)
+    with pytest.raises(InputError, match="6 scopes are open"):
+        dealer.open("one more", Plan(()), 0)
+    with pytest.raises(InputError, match="at most 512 characters, this one 513"):
+        dealer.open("x" * 513, Plan(()), 0)
 
 
 def test_numbers_of_few_bits_are_dealt_in_chunks_that_fit_the_memory_they_take() -> None:

@@ -21,14 +21,14 @@ PLAN = Plan((Need(TrigPair((1024,), 16, 16), 64),))
 
 
 @contextmanager
-def served(dealer: Dealer, rank: int):
+def served(dealer: Dealer, rank: int, closing: bool = False):
     """A client of a dealer that serves in a thread."""
     with tls_pair() as (there, here):
         errors = []
 
         def serve() -> None:
             try:
-                serve_dealer(dealer, there, rank)
+                serve_dealer(dealer, there, rank, closing)
             except HdcosError as error:
                 errors.append(error)
 
@@ -55,6 +55,21 @@ def test_material_streams_in_chunks_and_costs_what_was_planned() -> None:
         (_, cos0, sin0), (_, cos1, sin1) = (allocation.take(PLAN.needs[0].kind, 60 * 64) for allocation in allocations)
         norm = ((cos0 + cos1).astype(np.int64) / 2**16) ** 2 + ((sin0 + sin1).astype(np.int64) / 2**16) ** 2
         assert np.abs(norm - 1).max() < 1e-4
+
+
+def test_a_dealer_remembers_of_a_link_the_scopes_that_are_open_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    dealer, closed = Dealer(), list[str]()
+    close = dealer.close
+    monkeypatch.setattr(dealer, "close", lambda name, rank: (closed.append(name), close(name, rank)))
+    with served(dealer, 0, closing=True) as party:
+        for number in range(20):
+            party.open(f"scope {number}", PLAN)
+            party.close(f"scope {number}")
+        party.open("left", PLAN)
+        assert closed == [f"scope {number}" for number in range(20)]
+        closed.clear()
+    assert closed == ["left"]
+    assert dealer._scopes == {}
 
 
 def test_keys_stream_to_both_parties_and_each_is_sent_its_own_bytes_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from hdcos.errors import InputError, PolicyRefused
 from hdcos.party.batcher import Refused
 from hdcos.party.config import Limits
 from hdcos.party.http import auth
-from hdcos.party.http.auth import CONNECTION, HELD, Auth, Held, Releasing, Waiting
+from hdcos.party.http.auth import CONNECTION, HELD, MOST_LASTING, Auth, Held, Releasing, Waiting
 from hdcos.party.store import Store
 
 MEGABYTE = 1_000_000
@@ -166,6 +166,40 @@ def test_a_request_that_is_over_holds_nothing() -> None:
         pass
 
     asyncio.run(Releasing(quiet)({}, None, None))
+
+
+# ---- requests at work
+
+
+def test_requests_of_a_client_that_are_at_work_are_bounded_and_others_come_in(store) -> None:
+    store.allow("you", token_hash("your token"), ["predict"])
+    guard, working = Auth(store, Limits(), 3), [asking() for _ in range(3)]
+    for request in working:
+        guard.admit(request, "predict")
+    late = refused(guard, asking())
+    assert (late.status, late.retryable) == (429, True)
+    assert "3 requests of me are at work" in str(late.error)
+    assert guard.admit(asking("Bearer your token"), "predict") == "you"
+    working[0].scope[HELD].release()
+    working[0].scope[HELD].release()
+    guard.admit(asking(), "predict")
+    assert refused(guard, asking()).status == 429
+
+
+def test_of_a_client_few_requests_wait_for_something_to_happen() -> None:
+    waiting = Waiting(Limits())
+    held = [Held(waiting, "a") for _ in range(MOST_LASTING + 1)]
+    for one in held[:-1]:
+        one.last()
+    with pytest.raises(Refused, match="requests of a wait already for events of jobs or messages of meetings") as late:
+        held[-1].last()
+    assert (late.value.status, late.value.retryable) == (429, True)
+    Held(waiting, "b").last()
+    held[0].release()
+    held[-1].last()
+    for one in held:
+        one.release()
+    assert (waiting._requests, waiting._lasting) == ({"b": 1}, {"b": 1})
 
 
 # ---- bodies

@@ -9,17 +9,21 @@ import resource
 import socket
 import ssl
 import time
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 
 import numpy as np
 import pytest
 import uvicorn
 
 from hdcos import nn
+from hdcos.api.tokens import token_hash
 from hdcos.link.cluster_file import ClusterFile
 from hdcos.link.identity import CERTIFICATE_FILE, KEY_FILE, Identity
+from hdcos.party.http.auth import MOST_LASTING
 from hdcos.party.http.connections import KEPT, MOST, SURPLUS, Connections, descriptors
 from hdcos.party.http.server import _Server
+from hdcos.party.store import state
+from hdcos.secure.training import training_plan
 from party.conftest import Raw, connected, running_all
 
 DESCRIPTORS, STRANGERS = 96, 300
@@ -189,3 +193,56 @@ def test_a_client_who_finds_no_place_is_told(folder) -> None:
         status, said, _ = Raw(folder)(0, "GET", "/v2/status")
         assert (status, said["name"], said["retryable"]) == (503, "PeerLost", True)
         assert "too many connections" in said["error"]
+
+
+def test_a_client_who_follows_a_job_again_and_again_leaves_places_to_others(folder) -> None:
+    """One that waits, and so for ever; and messages that do not come."""
+    settings = ssl.create_default_context()
+    settings.check_hostname, settings.verify_mode = False, ssl.CERT_NONE
+    host, port = ClusterFile.read(folder / "cluster.toml").servers["party0"].http.split(":")
+    model = nn.models.mlp([6, 8, 3])
+    tensors = {tensor.name: np.zeros(tensor.shape, np.uint64) for tensor in training_plan(model, "softmax").tensors}
+    told = {"id": "0" * 32, "model": "m", "datasets": ["missing"], "rates": [0.1], "seed": 1, "batch_size": 5}
+    asked = {**told, "architecture": model.architecture(), "phase_bits": 16}
+    shown, path = {}, folder / "party0"
+    for name in ("greedy", "other"):
+        shown[name], hashed = f"the token of {name}", token_hash(f"the token of {name}")
+        with state(path) as store:
+            store.allow(name, hashed, ["train", "upload"])
+
+    def begin(path):
+        """A connection that asks for something, and the status it is answered with, if it is."""
+        sock = settings.wrap_socket(socket.create_connection((host, int(port)), timeout=5))
+        sock.sendall(f"GET {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {shown['greedy']}\r\n\r\n".encode())
+        return sock
+
+    def answer(sock):
+        sock.settimeout(5)
+        return sock.recv(1 << 16).decode()
+
+    with ExitStack() as stack:
+        stack.enter_context(running_all(folder, ("party0",), party0=2 * DESCRIPTORS))
+        greedy, other = (stack.enter_context(closing(Raw(folder, shown=shown[name]))) for name in ("greedy", "other"))
+        assert greedy(0, "POST", "/v2/jobs", {"parameters": asked}, tensors)[0] == 201
+        for client, seat, guest in ((greedy, "1" * 32, "other"), (other, "2" * 32, "greedy")):
+            assert client(0, "PUT", f"/v2/meetings/m/{seat}?guest={guest}")[0] == 200
+        poll = f"/v2/meetings/m/{'1' * 32}?guest=other&number=0&wait_s=20"
+        followed = [stack.enter_context(begin(f"/v2/jobs/{'0' * 32}/events")) for _ in range(MOST_LASTING - 4)]
+        assert all("200 OK" in answer(sock) for sock in followed)
+        _polling = [stack.enter_context(begin(poll)) for _ in range(4)]
+        time.sleep(0.5)
+        for path in (f"/v2/jobs/{'0' * 32}/events", poll):
+            status, said, _ = greedy(0, "GET", path)
+            assert (status, said["name"], said["retryable"]) == (429, "PolicyRefused", True)
+            assert f"{MOST_LASTING} requests of greedy wait already" in said["error"]
+        assert greedy(0, "GET", f"/v2/jobs/{'0' * 32}")[1]["state"] == "waiting", "what is answered at once still is"
+        for _ in range(100):  # more come, and all of them are told
+            assert "429 " in answer(stack.enter_context(begin(poll)))
+        assert other(0, "GET", "/v2/jobs")[0] == 200
+        followed[0].close()
+        limit = time.monotonic() + 10
+        while "429 " in (found := answer(stack.enter_context(begin(f"/v2/jobs/{'0' * 32}/events")))):
+            assert time.monotonic() < limit
+            time.sleep(0.2)
+        assert "200 OK" in found
+    assert "internal error" not in (folder / "party0.log").read_text()

@@ -40,7 +40,8 @@ class Client:
         async def body() -> bytes:
             return content
 
-        call = SimpleNamespace(client=self._name, name=self._meeting, id=self.seat, bytes=body, hold=lambda size: None)
+        counted = {"hold": lambda size: None, "last": lambda: None}
+        call = SimpleNamespace(client=self._name, name=self._meeting, id=self.seat, bytes=body, **counted)
         query = SimpleNamespace(guest=self._guest, number=number, wait_s=wait_s)
         answer = await getattr(self._handlers, what)(call, query=query)
         return answer if isinstance(answer, dict) else bytes(answer.body)

@@ -29,7 +29,7 @@ from hdcos.link.base import Link
 from hdcos.link.frame import Kind
 
 PROTOCOL_VERSION = 1
-REVISION = 1
+REVISION = 2
 """Raised with what nodes say to each other between two releases: a checkout of one works with its like alone."""
 SOFTWARE = hashlib.sha256(f"hdcos {__version__}, {REVISION}".encode()).digest()
 """The program that nodes and callers of the same release mean."""

@@ -37,7 +37,10 @@ REMEMBERED = 1 << 16
 """Names of scopes that are refused if they come again. Those of real clusters are random and never do."""
 
 MOST_OPEN = 1 << 20
-"""Positions of the plans of all open scopes."""
+"""Positions of the plans of all open scopes, one more for each scope."""
+
+MOST_NAME = 512
+"""Characters of the name of a scope: it is remembered when the scope is closed."""
 
 
 @dataclass
@@ -129,11 +132,14 @@ class Dealer:
 
     def open(self, name: str, plan: Plan, rank: int) -> bytes:
         """Party `rank`'s root seed for a new scope; both parties must bring the same plan."""
+        if len(name) > MOST_NAME:
+            raise InputError(f"the name of a scope has at most {MOST_NAME} characters, this one {len(name)}")
         with self._lock:
             if name in self._forgotten:
                 raise MaterialReused(f"the material of {name} was opened and closed before: start a new attempt")
             limits.check(plan, lambda other: self._find(other).plan)
-            if name not in self._scopes and sum(len(known.plan.needs) for known in self._scopes.values()) > MOST_OPEN:
+            taken = sum(1 + len(known.plan.needs) for known in self._scopes.values())
+            if name not in self._scopes and taken > MOST_OPEN:
                 raise InputError(f"{len(self._scopes)} scopes are open, more than a dealer keeps: close some first")
             scope = self._scopes.setdefault(name, _Scope(plan, self._device))
             if scope.plan.fingerprint != plan.fingerprint:

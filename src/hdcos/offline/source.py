@@ -42,6 +42,8 @@ def serve_dealer(dealer: Dealer, link: Link, rank: int, closing: bool = False, w
                 _answer(dealer, link, rank, meta, workers)
                 if meta.get("operation") == "open":
                     opened.add(meta["scope"])
+                elif meta.get("operation") == "close":
+                    opened.discard(meta["scope"])  # a party stays for weeks, and opens more whenever a client asks
             except Exception as error:
                 # Plans come from outside: one that makes no sense, in whatever way, must not end the dealer.
                 if link.closed:

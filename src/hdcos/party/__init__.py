@@ -20,7 +20,7 @@ batcher      requests of clients, matched between the two parties and merged int
 links        the links between the parties; session, one life of them
 service      sessions one after another, for as long as the process lives
 store        models, jobs and records on disk; uploads (part, one on its way), data sets; kept_data, whose they are and
-             until when; database, its tables and room
+             until when; kept_reveals, what was asked to be revealed; database, its tables and room
 budget       what an operator gives; config, where that is said; failures, what is not tried again
 http         the HTTPS interface, which needs the extra hdcos[server]
 """

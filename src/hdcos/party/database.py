@@ -103,6 +103,20 @@ MIGRATIONS: Sequence[str] = (
     CREATE TABLE expired (owner TEXT NOT NULL, name TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (owner, name));
     """,
     "ALTER TABLE jobs ADD COLUMN spared INTEGER NOT NULL DEFAULT 0;",
+    # What a job is told to do may be long: it stands last, where nobody reads over it who asks how the job is. What is
+    # asked again and again stands beside it, and the store fills that in.
+    """
+    ALTER TABLE jobs RENAME TO older_jobs;
+    CREATE TABLE jobs (
+        id TEXT PRIMARY KEY, owner TEXT NOT NULL, state TEXT NOT NULL, cancelled INTEGER NOT NULL,
+        step INTEGER NOT NULL, spared INTEGER NOT NULL, ended REAL NOT NULL DEFAULT 0, created REAL NOT NULL,
+        said TEXT NOT NULL DEFAULT '', model TEXT NOT NULL DEFAULT '', epochs INTEGER NOT NULL DEFAULT 0,
+        version TEXT NOT NULL, error TEXT NOT NULL, data TEXT NOT NULL, report TEXT NOT NULL, spec TEXT NOT NULL
+    );
+    INSERT INTO jobs (id, owner, state, cancelled, step, spared, created, version, error, data, report, spec)
+        SELECT id, owner, state, cancelled, step, spared, created, version, error, data, report, spec FROM older_jobs;
+    DROP TABLE older_jobs;
+    """,
 )
 
 

@@ -35,7 +35,7 @@ from hdcos.api.commands import (
     StepsTogether,
     Unload,
 )
-from hdcos.errors import HdcosError, InputError
+from hdcos.errors import DataMissing, HdcosError, InputError
 from hdcos.nn import Network
 from hdcos.party.allotment import MaterialAllotment
 from hdcos.party.batcher import Batcher, Refused, Request
@@ -46,6 +46,7 @@ from hdcos.party.engine import fingerprint
 from hdcos.party.failures import Failures
 from hdcos.party.functions import open_command
 from hdcos.party.group import most_pairs
+from hdcos.party.kept_reveals import PENDING
 from hdcos.party.opened import Opened, OpenedFunction, OpenedModel
 from hdcos.party.store import ENDED, KEEP, Store, StoredJob, StoredModel, interim_name
 from hdcos.party.training import Progress
@@ -73,9 +74,9 @@ def inventory(store: Store, rank: int, failures: Failures) -> Inventory:
     """What a party holds and can use, as it tells the other one."""
     jobs = []
     for job in store.jobs():
-        known: dict[str, Any] = {"state": job.state, "cancelled": job.cancelled, "said": fingerprint(job.spec).hex()}
-        known["why"] = failures.final("job", job.id)
+        known: dict[str, Any] = {"state": job.state, "cancelled": job.cancelled, "said": job.said, "why": ""}
         if job.state not in ENDED:
+            known["why"] = failures.final("job", job.id)
             found = Checkpoints.of(store.job_folder(job.id), rank)
             known["attempt"] = found.attempt
             known["checkpoints"] = [
@@ -297,6 +298,7 @@ class Scheduler:
     def _models(self) -> Iterator[Command]:
         """Load the newest version that both hold, then forget the older ones."""
         common, newest = self._common("models"), dict[str, StoredModel]()
+        kept = {item.version for item in self._store.reveals() if item.state in PENDING}
         for model in self._store.models():
             if (model.name, model.version) in common:
                 newest[model.name] = model
@@ -310,7 +312,6 @@ class Scheduler:
             if loaded_now is None or loaded_now.stored.version != model.version:
                 yield self._load(model)
             older = [known.version for known in self._store.models(name) if known.created < model.created]
-            kept = {item.version for item in self._store.reveals() if item.state in ("waiting", "approved")}
             dropped = [version for version in older if version not in kept]
             if dropped:
                 yield Drop(name, dropped)
@@ -394,13 +395,17 @@ class Scheduler:
     def _begin(
         self, job: StoredJob, own: dict[str, Any], other: dict[str, Any], alone: bool = False
     ) -> Iterator[Command]:
+        try:
+            spec = self._store.job(job.id).spec
+        except DataMissing:  # its owner has just forgotten it
+            return
         common = self._common("datasets")
         if gone := [name for name, version in job.data if (name, version) not in common]:
             lost = f"DataMissing: the owner of the data set {gone[0]!r} had it forgotten before the job ended"
             if not alone:
                 yield CloseJob(job.id, "failed", f"{lost}: it has to be uploaded again, and the job submitted again")
             return
-        wanted = [] if job.data else job.spec["datasets"]
+        wanted = [] if job.data else spec["datasets"]
         try:
             found = [self._store.find_dataset(name, job.owner, common) for name in wanted]
         except HdcosError as error:
@@ -419,7 +424,7 @@ class Scheduler:
             yield CloseJob(job.id, "failed", f"{MOST_ATTEMPTS} attempts in a row did not reach a checkpoint")
             return
         resume = None if newest_step is None else newest_step[0]
-        crew = [] if alone else self._crew(job.spec["batch_size"])
+        crew = [] if alone else self._crew(spec["batch_size"])
         yield OpenJob(job.id, _scope("training", job.id), chosen, attempt, resume, crew)
 
     def _outdated_data(self) -> Iterator[Command]:

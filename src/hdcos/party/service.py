@@ -33,7 +33,7 @@ from hdcos.party.rates import Rates
 from hdcos.party.session import Session
 from hdcos.party.side_worker import Shared
 from hdcos.party.side_workers import WANTED_FILE, SideWorkers
-from hdcos.party.store import ENDED, Store, StoredJob, interim_name
+from hdcos.party.store import Store, StoredJob, interim_name
 from hdcos.party.training import Progress
 from hdcos.party.worker import Worker
 
@@ -286,7 +286,7 @@ class Service:
             "workers": [self._first_worker(worker), *self.side_workers.status()],
             "models": self._model_states(worker),
             "functions": len(self.functions),
-            "jobs": [self.job_status(job.id) for job in self.store.jobs() if job.state not in ENDED],
+            "jobs": [self.job_status(job.id) for job in self.store.unfinished()],
             "connections": {"open": len(self.connections), "most": self.connections.most},
             "storage": {"free_bytes": self.store.room.free_bytes, "full": bool(self.store.room.trouble)},
             "counters": {
@@ -346,24 +346,22 @@ class Service:
 
     def job_status(self, number: str) -> answers.Job:
         progress = self.progress(number)  # before the record, which is written before a job that has ended is let go
-        job = self.store.job(number)
+        job = self.store.job_record(number)
         step = progress.step if progress else job.step
         total = progress.total_steps if progress else step if job.state == "done" else 0
-        epochs = len(job.spec["rates"])
-        epoch = step // progress.steps_per_epoch if progress else epochs if job.state == "done" else 0
+        epoch = step // progress.steps_per_epoch if progress else job.epochs if job.state == "done" else 0
         state = "waiting" if job.state == "running" and progress is None else job.state
-        kept = any(model.version == job.version for model in self.store.models(job.spec["model"]))
         shown, version = progress.viewing.interim if progress else (0, "")
         return {
             "id": job.id,
-            "model": job.spec["model"],
+            "model": job.model,
             "state": state,
             "step": step,
             "total_steps": total,
             "epoch": epoch,
-            "epochs": epochs,
+            "epochs": job.epochs,
             "error": job.error,
-            "version": job.version if kept else "",
+            "version": job.version if self.store.holds_model(job.model, job.version) else "",
             "report": self._report(job, progress),
             "interim": {"epoch": shown, "model": job.interim, "version": version},
         }

@@ -473,7 +473,8 @@ class SideWorker:
             case commands.Infer():
                 self._infer(command, worker)
             case commands.OpenJob(job):
-                self._ask_group(worker, commands.KeepJob(job, self._shared.store.job(job).spec), command)
+                if spec := self._shared.store.job(job).spec:  # unless it has ended meanwhile
+                    self._ask_group(worker, commands.KeepJob(job, spec), command)
             case commands.StepsTogether():
                 self._ask_group(worker, command)
                 self.steps += command.steps

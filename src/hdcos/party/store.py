@@ -4,7 +4,7 @@ state/hdcos.sqlite                               tables of `database`, write-ahe
 state/models/NAME/VERSION.safetensors            this party's share of a model
 state/datasets/NAME/VERSION.part, .arrow         this party's share of a data set, see `uploads` and `kept_data`
 state/jobs/ID/                                   the initial parameters, and checkpoints, until the job ends
-state/reveals/ID.safetensors                     this party's refreshed share, released by both
+state/reveals/ID.safetensors                     this party's refreshed share, released by both, see `kept_reveals`
 state/reserve                                    takes up room for the ledger, see `database`
 
 Security  every file is one party's share: alone it says nothing. Folders and files are their owner's only, whatever the
@@ -17,23 +17,27 @@ until both parties are known to hold the newer one: whenever a process dies, som
 
 from __future__ import annotations
 
+import json
+import math
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from safetensors.numpy import save as to_bytes
 
 from hdcos.checks import split_owned
-from hdcos.errors import CheckpointMismatch, DataMissing, InputError, PolicyRefused
+from hdcos.errors import CheckpointMismatch, DataMissing, InputError, PolicyRefused, StorageFull
 from hdcos.files import private_folder, remove_empty, write_whole
 from hdcos.party.checkpoint import Checkpoints, read_words
 from hdcos.party.config import Config
 from hdcos.party.database import FILE, STATE, read_beside
-from hdcos.party.kept_data import KeptData
+from hdcos.party.engine import fingerprint
+from hdcos.party.kept_reveals import PENDING, KeptReveals
+from hdcos.party.kept_reveals import StoredReveal as StoredReveal
 from hdcos.party.uploads import StoredDataset as StoredDataset
 from hdcos.ring import Array
 from hdcos.secure.compile import ARITHMETIC
@@ -43,9 +47,16 @@ ENDED = ("done", "failed", "cancelled")
 DISCARD, KEEP = 1, 2
 """What becomes of the model of a job that is cancelled."""
 MOST_MODELS, MOST_JOBS = 64, 16
-"""Of one client."""
-MOST_AUDITED = 1_000_000
+"""Of one client: names, and jobs that have not ended."""
+MOST_ENDED = 64
+"""Jobs of one client that have ended: the last ones."""
+MOST_VERSIONS = 32
+"""Of one model. Older ones go when both parties hold a newer one: what one party lacks, or cannot load, piles up."""
+MOST_COUNTED = 1024
+"""Models that are not here any more whose answered rows are still counted: the last ones."""
+MOST_AUDITED = MOST_RESERVED = 1_000_000
 """Older records are dropped."""
+UNFINISHED = f"state NOT IN {ENDED}"
 
 
 @dataclass(frozen=True)
@@ -67,6 +78,12 @@ class StoredModel:
     """The version of the arithmetic whose scales its shares have."""
 
 
+def _told(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """What is asked of a job again and again, from what it is told to do."""
+    said = fingerprint(json.loads(json.dumps(spec))).hex()  # as it is read again
+    return {"model": spec.get("model", ""), "epochs": len(spec.get("rates", ())), "said": said}
+
+
 def interim_name(job: str) -> str:
     """What the model of a job is called as it is after each epoch."""
     return f"job-{job}"
@@ -75,35 +92,32 @@ def interim_name(job: str) -> str:
 @dataclass(frozen=True)
 class StoredJob:
     id: str
-    spec: dict[str, Any]
-    data: list[list[str]]
+    spec: dict[str, Any] = field(default_factory=dict)
+    """What it is told to do: nothing is left of that when it has ended."""
+    data: list[list[str]] = field(default_factory=list)
     """Name and version of each data set, once it was begun."""
-    owner: str
-    state: str
-    step: int
-    error: str
-    cancelled: int
+    owner: str = ""
+    state: str = "waiting"
+    step: int = 0
+    error: str = ""
+    cancelled: int = 0
     """Whether it is to be ended: 0, DISCARD or KEEP."""
-    report: dict[str, Any]
+    report: dict[str, Any] = field(default_factory=dict)
     """What it cost so far, and how long its last epochs took."""
-    version: str
+    version: str = ""
     """Of the model that it made."""
     spared: int = 0
     """The last attempt that is not held against it: it found no room on a disk."""
+    model: str = ""
+    """The name of the model that it makes."""
+    epochs: int = 0
+    said: str = ""
+    """What both parties must have been told alike of it."""
 
     @property
     def interim(self) -> str:
         """The name of its model as it is after each epoch, for clients that watch it."""
         return interim_name(self.id)
-
-
-@dataclass(frozen=True)
-class StoredReveal:
-    id: str
-    model: str
-    version: str
-    owner: str
-    state: str
 
 
 @dataclass(frozen=True)
@@ -119,19 +133,22 @@ class Failure:
     """Why it is not tried again, if it is not."""
 
 
-class Store(KeptData):
+class Store(KeptReveals):
     """The state of one party. Any thread may use it."""
 
     def __init__(self, folder: Path, datasets: str = "") -> None:
         super().__init__(folder, datasets)
-        for job in self.jobs():
-            if job.state in ENDED:  # if the process died before it could
-                self._drop_shares(job)
+        self._note_told()
+        with suppress(StorageFull):  # then at the next start: what is served needs none of that
+            for row in self._rows(f"SELECT id FROM jobs WHERE ended = 0 AND NOT ({UNFINISHED}) ORDER BY created"):
+                self._finish(row["id"])  # if the process died before it could
 
     def tidy(self) -> None:
         """What has to be looked after now and then: uploads that broke off, what has expired, and the reserve."""
         self.forget_silent()
         self.forget_outdated()
+        self.forget_undecided()
+        self.forgive_gone()
         self.room.renew_reserve()
 
     def sweep(self) -> None:
@@ -177,19 +194,41 @@ class Store(KeptData):
         """Keep a new version. A name belongs to the client that used it first."""
         content = to_bytes(dict(words), {"format": "hdcos-model-half", "version": "1"})
         self.require(len(content), f"this party's share of {name}")
+        if most == math.inf:  # after an epoch: nobody goes back to the models after those before
+            self._forget_older(name)
         with self._making() as made, self._changing() as database:
             self.check_owner(name, owner)
-            known = self.models(name)
-            if any(model.version == version for model in known):
+            known = [row["version"] for row in self._rows("SELECT version FROM models WHERE name = ?", name)]
+            if version in known:
                 raise InputError(f"version {version} of {name} is here already: draw a new one")
-            names = {model.name for model in self.models() if model.owner == owner}
-            if not known and len(names) >= most:
+            (names,) = self._rows("SELECT count(DISTINCT name) FROM models WHERE owner = ?", owner)[0]
+            if not known and names >= most:
                 raise PolicyRefused(f"{owner} has {most} models: forget some first")
+            if most < math.inf:
+                self._check_versions(name, known)
             made.append(self._model_path(name, version))
             private_folder(made[0].parent)
             write_whole(made[0], content)
             stored = StoredModel(name, version, architecture, phase_bits, owner, time.time(), ARITHMETIC)
             self._insert(database, "models", "it is here already", **asdict(stored))
+
+    def _check_versions(self, name: str, known: Sequence[str]) -> None:
+        """PolicyRefused if versions of a model pile up; those that somebody asked to reveal are counted there."""
+        wanted = f"SELECT version FROM reveals WHERE model = ? AND state IN {PENDING}"
+        if len(set(known) - {row["version"] for row in self._rows(wanted, name)}) >= MOST_VERSIONS:
+            raise PolicyRefused(
+                f"{MOST_VERSIONS} versions of {name} are here: older ones go when both parties hold a newer one, which "
+                f"the other party lacks, or it cannot be loaded. Forget it (`hdcos forget {name}`), then share it with "
+                f"both"
+            )
+
+    def _forget_older(self, name: str) -> None:
+        older = [model.version for model in self.models(name)][: 1 - MOST_VERSIONS]
+        if older:
+            self.forget_model(name, older)
+
+    def holds_model(self, name: str, version: str) -> bool:
+        return bool(self._rows("SELECT 1 FROM models WHERE name = ? AND version = ?", name, version))
 
     def _model_path(self, name: str, version: str) -> Path:
         return self.folder / "models" / name / f"{version}.safetensors"
@@ -233,14 +272,14 @@ class Store(KeptData):
         content = to_bytes(dict(words))
         self.require(len(content), "this party's share of the first parameters")
         with self._making() as made, self._changing() as database:
-            if self._records(StoredJob, "jobs", id=job):
+            if self._rows("SELECT 1 FROM jobs WHERE id = ?", job):
                 raise InputError(f"a job with the id {job} was submitted before")
-            active = [known for known in self._records(StoredJob, "jobs", owner=owner) if known.state not in ENDED]
-            if len(active) >= MOST_JOBS:
+            (active,) = self._rows(f"SELECT count(*) FROM jobs WHERE owner = ? AND {UNFINISHED}", owner)[0]
+            if active >= MOST_JOBS:
                 raise PolicyRefused(f"{owner} has {MOST_JOBS} jobs that have not ended: wait for them, or cancel some")
             made.append(self._folder("jobs", job) / "initial.safetensors")
             write_whole(made[0], content)
-            stored = StoredJob(job, dict(spec), [], owner, "waiting", 0, "", 0, {}, "")
+            stored = StoredJob(job, dict(spec), owner=owner, **_told(spec))
             self._insert(database, "jobs", "it is here already", **asdict(stored), created=time.time())
 
     def job_words(self, job: str) -> dict[str, Array]:
@@ -273,22 +312,56 @@ class Store(KeptData):
         return found
 
     def in_use(self) -> set[tuple[str, str]]:
-        return {(name, version) for job in self.jobs() if job.state not in ENDED for name, version in job.data}
+        return {(name, version) for job in self.unfinished() for name, version in job.data}
 
     def jobs(self) -> list[StoredJob]:
-        return self._records(StoredJob, "jobs")
+        """All jobs without what may be long, what they are told to do and what they cost: for all who ask how they
+        are."""
+        return self._records(StoredJob, "jobs", without=["spec", "report"])
+
+    def unfinished(self) -> list[StoredJob]:
+        """Those of them that have not ended."""
+        found = self._records(StoredJob, "jobs", without=["spec", "report"], ended=0)
+        return [job for job in found if job.state not in ENDED]
 
     def job(self, job: str) -> StoredJob:
         return self._record(StoredJob, "jobs", f"no job has the id {job}", id=job)
+
+    def job_record(self, job: str) -> StoredJob:
+        """A job without what it is told to do."""
+        return self._record(StoredJob, "jobs", f"no job has the id {job}", without=["spec"], id=job)
 
     def note_job(self, job: str, heard: bool = False, **changes: Any) -> None:
         """Write down what changed of a job: its state, its step, its report."""
         with self._changing(heard, needed=True) as database:
             self._update(database, "jobs", job, **changes)
         if changes.get("state") in ENDED:
-            for known in self._records(StoredJob, "jobs", id=job):  # unless this party was never told of it
-                self._drop_shares(known)
+            self._finish(job)
             self.forgive("job", job)  # the job itself says how it ended
+
+    def _finish(self, job: str) -> None:
+        """After a job has ended: what it held goes, and so do jobs of its owner that ended before the last ones.
+
+        Both parties end jobs in the same order, so they keep the same ones. Where they do not, nothing waits for that:
+        a job that has ended here is looked for at the other party only to end it there.
+        """
+        for known in self._records(StoredJob, "jobs", without=["spec"], id=job):  # unless it was never told of it
+            self._drop_shares(known)
+            with self._changing(heard=False, needed=True) as database:
+                self._log_to_empty = True  # what it was told to do names data sets
+                told = (time.time(), job)
+                database.execute("UPDATE jobs SET spec = '{}', ended = ? WHERE id = ? AND ended = 0", told)
+            wanted = "SELECT id FROM jobs WHERE owner = ? AND ended > 0 ORDER BY ended DESC, id LIMIT -1 OFFSET ?"
+            for row in self._rows(wanted, known.owner, MOST_ENDED):
+                with suppress(DataMissing):  # its owner has just forgotten it
+                    self.forget_job(row["id"])
+
+    def _note_told(self) -> None:
+        """What jobs of earlier releases lack."""
+        for row in self._rows("SELECT id FROM jobs WHERE said = ''"):  # one by one: they may be long
+            told = _told(self.job(row["id"]).spec)
+            with self._changing(heard=False, needed=True) as database:
+                self._update(database, "jobs", row["id"], **told)
 
     def _drop_shares(self, job: StoredJob) -> None:
         """Nobody goes on with a job that ended: parameters, checkpoints and rows go, its ledger of material stays."""
@@ -304,8 +377,7 @@ class Store(KeptData):
 
     def forget_job(self, job: str) -> None:
         """Forget a job that nobody goes on with: what is left of it is its ledger of material."""
-        known = self.job(job)
-        self._drop_shares(known)
+        self._drop_shares(self.job_record(job))
         with self._changing(needed=True) as database:
             self._delete(database, "jobs", id=job)
             self._delete(database, "failures", what="job", name=job)
@@ -314,41 +386,6 @@ class Store(KeptData):
             file.unlink(missing_ok=True)
         for place in (*folder.glob("party*"), folder):
             remove_empty(place)
-
-    # ---- reveals
-
-    def keep_reveal(self, reveal: StoredReveal) -> None:
-        known = f"a reveal with the id {reveal.id} was asked for before"
-        with self._changing() as database:
-            self._insert(database, "reveals", known, **asdict(reveal), created=time.time())
-
-    def reveals(self) -> list[StoredReveal]:
-        return self._records(StoredReveal, "reveals")
-
-    def reveal(self, reveal: str) -> StoredReveal:
-        return self._record(StoredReveal, "reveals", f"no reveal has the id {reveal}", id=reveal)
-
-    def decide_reveal(self, reveal: str, state: str) -> None:
-        """What the operator, or both parties, decided: what waits is approved or refused, what is approved released."""
-        before = "approved" if state == "released" else "waiting"
-        now = self.reveal(reveal).state
-        with self._changing() as database:
-            changed = database.execute(
-                "UPDATE reveals SET state = ? WHERE id = ? AND state = ?", (state, reveal, before)
-            ).rowcount
-        if not changed:
-            raise InputError(f"reveal {reveal} is {now} already")
-
-    def release(self, reveal: str, words: Mapping[str, Array]) -> None:
-        self._folder("reveals")
-        write_whole(self._released_path(reveal), to_bytes(dict(words)))
-        self.decide_reveal(reveal, "released")
-
-    def released_words(self, reveal: str) -> dict[str, Array]:
-        return read_words(self._released_path(reveal))
-
-    def _released_path(self, reveal: str) -> Path:
-        return self.folder / "reveals" / f"{reveal}.safetensors"
 
     # ---- queries and failures
 
@@ -365,6 +402,12 @@ class Store(KeptData):
                 "SET set_aside = excluded.set_aside, allowed = coalesce(nullif(excluded.allowed, 0), queries.allowed)",
                 (model, before + granted, most),
             )
+            database.execute(
+                "DELETE FROM queries WHERE rowid IN (SELECT rowid FROM queries WHERE model != ? AND model NOT IN "
+                "(SELECT name FROM models UNION SELECT model FROM jobs WHERE ended = 0) "
+                "ORDER BY rowid DESC LIMIT -1 OFFSET ?)",
+                (model, MOST_COUNTED),
+            )
             return granted
 
     def queries(self, model: str) -> int:
@@ -374,7 +417,8 @@ class Store(KeptData):
 
     def counted_as(self, model: str) -> str:
         """The model whose count its answers belong to: what a job shows after an epoch counts for the job's model."""
-        return next((str(job.spec["model"]) for job in self.jobs() if job.interim == model), model)
+        found = self._rows("SELECT model FROM jobs WHERE id = ?", model.removeprefix(interim_name("")))
+        return str(found[0]["model"]) if found and model.startswith(interim_name("")) else model
 
     def all_queries(self) -> dict[str, tuple[int, int]]:
         """Rows of each model that are counted, and how many were allowed when that was looked at last."""
@@ -406,12 +450,24 @@ class Store(KeptData):
             wanted = {"version": version} if version else {}
             return self._delete(database, "failures", what=what, name=name, **wanted)
 
+    def forgive_gone(self) -> None:
+        """Hold nothing against what is not here any more: it may have been forgotten while it failed."""
+        gone = (
+            "(what = 'load' AND NOT EXISTS (SELECT 1 FROM models WHERE (name, version) = (failures.name, "
+            "failures.version))) OR (what = 'job' AND NOT EXISTS (SELECT 1 FROM jobs WHERE id = failures.name))"
+        )
+        if self._rows(f"SELECT 1 FROM failures WHERE {gone} LIMIT 1"):
+            with self._changing(heard=False, needed=True) as database:
+                database.execute(f"DELETE FROM failures WHERE {gone}")
+
     # ---- ledger and audit
 
     def reserve(self, scope: str, first: int, count: int) -> None:
         """Note that executions are about to be used: on disk before the first of them is."""
         with self._changing(heard=False, needed=True) as database:
             self._insert(database, "ledger", scope=scope, first=first, count=count, at=time.time())
+            # Of scopes that were closed long ago: their names are random and never come again.
+            database.execute("DELETE FROM ledger WHERE id <= (SELECT max(id) FROM ledger) - ?", (MOST_RESERVED,))
 
     def forget_scope(self, scope: str) -> None:
         """A scope is closed for good: its name is random and is refused if it comes again."""

@@ -459,7 +459,8 @@ class Worker(Generic[A]):
         stored = self._store.model(reveal.model, reveal.version)
         _, network = self._compile(stored)
         shares = self._read_shares(stored, network)
-        seed, token = self.engine.pair_seed, f"reveal {reveal.id}"  # both parties use the same, once
+        # Both parties use the same, once: an id may come again when the reveal was forgotten, for another version.
+        seed, token = self.engine.pair_seed, f"reveal {reveal.id} {reveal.version}"
         words = {name: refresh(share, self.rank, seed, f"{token} {name}").words for name, share in shares.items()}
         self._store.release(reveal.id, words)
 

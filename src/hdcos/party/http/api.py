@@ -174,6 +174,10 @@ class Call(Generic[T]):
         """Count bytes of memory that the answer will take, until it has left."""
         self.request.scope[HELD].more(size)
 
+    def last(self) -> None:
+        """Count a request that waits for something to happen, until its answer has left; Refused if they are many."""
+        self.request.scope[HELD].last()
+
 
 class Handlers:
     """A group of endpoints."""
@@ -188,7 +192,7 @@ class Api:
     def __init__(self, service: Service) -> None:
         self.service = service
         self.limits: Limits = service.config.limits
-        self.auth = Auth(service.store, self.limits)
+        self.auth = Auth(service.store, self.limits, service.connections.most_of_one)
         self.metrics = Metrics(service, lambda: self.auth.waiting.total)
         self._audit: list[tuple[float, str, str, str, str, str]] = []
 

@@ -3,11 +3,15 @@
 Memory for what clients send and get is counted from a request's arrival until its answer has left. Each client has its
 part and all of them together have theirs. A client that wants more is told to come again later, before its request is
 read: many clients with the largest bodies must not take the memory that the others are served from.
+
+Requests at work are counted as well, since their connections never give way to others: one client has at most as many
+as an address has connections, and few that wait for something to happen, which takes as long as it takes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -29,15 +33,45 @@ BODY_S = 30.0
 """A body must be here within this time: slow clients do not hold memory forever."""
 HELD = "hdcos.held"
 """Where a request's bytes are noted in its ASGI scope."""
+MOST_LASTING = 24
+"""Of one client: it has 16 jobs to follow, 4 meetings, and some to look at twice."""
 
 
 class Waiting:
-    """Bytes that are held now. For the event loop alone."""
+    """Requests at work, and the bytes that they hold now. For the event loop alone."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, most_requests: int = sys.maxsize) -> None:
         self._each, self._all = int(limits.client_mb * 1e6), int(limits.waiting_mb * 1e6)
+        self._most_requests = most_requests
         self._of: Counter[str] = Counter()
+        self._requests: Counter[str] = Counter()
+        self._lasting: Counter[str] = Counter()
+        """Those that wait for something to happen."""
         self.total = 0
+
+    def come(self, client: str) -> None:
+        """A request of a client begins; Refused if it has too many at work."""
+        if self._requests[client] >= self._most_requests:
+            text = f"{self._requests[client]} requests of {client} are at work, as many as may be: ask again later"
+            raise Refused(PolicyRefused(text), 429, retryable=True)
+        self._requests[client] += 1
+
+    def last(self, client: str) -> None:
+        """One of them waits for something to happen."""
+        if self._lasting[client] >= MOST_LASTING:
+            text = (
+                f"{MOST_LASTING} requests of {client} wait already for events of jobs or messages of meetings: end "
+                f"some of them, or ask for jobs now and then (GET /v2/jobs)"
+            )
+            raise Refused(PolicyRefused(text), 429, retryable=True)
+        self._lasting[client] += 1
+
+    def leave(self, client: str, requests: int, lasting: int) -> None:
+        """Some of its requests are over."""
+        for counted, number in ((self._requests, requests), (self._lasting, lasting)):
+            counted[client] -= number
+            if not counted[client]:
+                del counted[client]
 
     def take(self, client: str, size: int) -> None:
         """Refused if the client, or all clients, would hold too much."""
@@ -67,15 +101,23 @@ class Held:
     """What one request holds."""
 
     def __init__(self, waiting: Waiting, client: str) -> None:
-        self._waiting, self._client, self._size = waiting, client, 0
+        self._waiting, self._client = waiting, client
+        waiting.come(client)
+        self._requests, self._lasting, self._size = 1, 0, 0
 
     def more(self, size: int) -> None:
         self._waiting.take(self._client, size)
         self._size += size
 
+    def last(self) -> None:
+        """It waits for something to happen."""
+        self._waiting.last(self._client)
+        self._lasting += 1
+
     def release(self) -> None:
         self._waiting.give_back(self._client, self._size)
-        self._size = 0
+        self._waiting.leave(self._client, self._requests, self._lasting)
+        self._requests = self._lasting = self._size = 0
 
 
 class Releasing:
@@ -106,9 +148,9 @@ class Client:
 class Auth:
     """Admits requests. Tokens are looked up by hash; the list is read again every second, so revoking works at once."""
 
-    def __init__(self, store: Store, limits: Limits) -> None:
+    def __init__(self, store: Store, limits: Limits, most_requests: int = sys.maxsize) -> None:
         self._store, self._limits = store, limits
-        self.waiting = Waiting(limits)
+        self.waiting = Waiting(limits, most_requests)
         self._clients: dict[str, Client] = {}
         self._read = 0.0
 

@@ -99,6 +99,7 @@ class Jobs(Handlers):
     async def events(self, call: Call[None]) -> Response:
         """The job's state whenever it changes, until it ends."""
         job = self._own(call)
+        call.last()
 
         async def stream() -> AsyncIterator[str]:
             said, silent_s = "", 0.0
@@ -119,7 +120,7 @@ class Jobs(Handlers):
         return StreamingResponse(stream(), media_type="text/event-stream", headers={"cache-control": "no-store"})
 
     def _own(self, call: Call[Any]) -> StoredJob:
-        job = self._store.job(call.id)
+        job = self._store.job_record(call.id)
         call.check_owner(job.owner, "this job")
         return job
 

@@ -125,6 +125,8 @@ class Meetings(Handlers):
         if query.number != seat.first:
             raise InputError(f"message {seat.first} comes next, not {query.number}")
         if not seat.waiting:
+            if query.wait_s:
+                call.last()
             seat.arrived.clear()
             try:
                 async with asyncio.timeout(query.wait_s):
