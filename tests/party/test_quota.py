@@ -53,8 +53,10 @@ def test_rows_are_counted_until_the_quota_is_used_up(store) -> None:
 def test_a_request_that_does_not_fit_takes_nothing(store) -> None:
     quota = quota_of(store, 100)
     quota.take("m", 60)
+    before = store.queries("m")
     with pytest.raises(PolicyRefused):
         quota.take("m", 41)
+    assert store.queries("m") == before, "a node that is killed now has used up what it refused"
     quota.take("m", 40)
 
 

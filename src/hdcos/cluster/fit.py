@@ -15,6 +15,7 @@ from hdcos.nn import Network
 from hdcos.nn.columns import Rows, column_names
 from hdcos.nn.prepared import Prepared
 from hdcos.ring import Array
+from hdcos.secure.sizes import warn_of_equal_labels, warn_of_large_features
 from hdcos.secure.training import training_plan
 from hdcos.secure.training.augment import Augment
 from hdcos.secure.training.plan import TrainingPlan
@@ -144,6 +145,8 @@ def check_run(
         watched = watched or Watch.sample(model, loss, own.rows, own.targets, watch)
         if batch_size > len(own.rows):
             raise InputError(f"a batch of {batch_size} rows cannot be drawn from {len(own.rows)}")
+        warn_of_large_features(own.rows, model.feature_names, stacklevel=4)
+        warn_of_equal_labels(own.targets, stacklevel=4)
     names, join = named or ([f"rows-{number}"], "rows")
     spec = {
         "id": number,

@@ -23,6 +23,7 @@ from hdcos.ring import Array, decode, encode, modulo
 from hdcos.secure import compile_network
 from hdcos.secure.labels import LABEL, LOGITS, PROBA, check_output, plan_label, probabilities
 from hdcos.secure.program import plan_inference
+from hdcos.secure.sizes import warn_of_range
 from hdcos.sharing import join
 from hdcos.tables.preparation import Preparation, join_rows, prepare_together
 
@@ -166,6 +167,7 @@ class PrivateModel:
         if mode not in (None, "masked", "shares"):
             raise InputError(f"inputs go out masked or as shares, not {mode!r}")
         check_whole(batch_rows, "batch_rows")
+        warn_of_range(self._outline, rows)
         words = encode(self.network.apply_front(rows), self.network.input_scale)  # all of them, before any is sent
         asked, size = LOGITS, min(batch_rows, self._record.most_rows)
         if output == LABEL:

@@ -23,6 +23,7 @@ from hdcos.data.tables import read_pieces
 from hdcos.errors import InputError
 from hdcos.nn.columns import Names, Rows, column_names, numbers, order
 from hdcos.ring import Array
+from hdcos.secure.sizes import warn_of_large_features
 from hdcos.secure.training.plan import LOSSES
 from hdcos.secure.training.targets import encode_rows
 from hdcos.tables.preparation import Preparation, PreparedRows
@@ -111,6 +112,7 @@ def encode_stream(
     first = next(pieces, None)
     if first is None:
         raise InputError("a data set is a table of at least one row, and these are none")
+    warn_of_large_features(first.rows, first.columns, stacklevel=3)
     words = _encode(first, pieces, outputs, loss)
     begun = next(words)
     targets = 0 if first.labels is None else outputs + (first.weights is not None)

@@ -188,14 +188,15 @@ class Quota:
         with self._lock:
             missing = rows - self._left[model]
             if missing > 0:
+                used = self._used(model)
+                if used + rows > allowed:  # said before any row is set aside: what is refused must use up nothing
+                    raise PolicyRefused(
+                        f"{used} of the {allowed} rows that this party answers for {model} are "
+                        f"used up, {rows} more are too many. Its operator may raise [policy] queries_per_model, or "
+                        f"allow as many again with `hdcos quota {model} --reset`"
+                    )
                 block = min(BLOCK, allowed // LEAST_BLOCKS)
                 self._left[model] += self._store.set_aside(model, max(missing, block), allowed)
-            if self._left[model] < rows:
-                raise PolicyRefused(
-                    f"{self._used(model)} of the {allowed} rows that this party answers for {model} are "
-                    f"used up, {rows} more are too many. Its operator may raise [policy] queries_per_model, or allow "
-                    f"as many again with `hdcos quota {model} --reset`"
-                )
             self._left[model] -= rows
             if len(self._left) > MOST_SET_ASIDE:
                 first = next(iter(self._left))
