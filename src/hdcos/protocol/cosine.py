@@ -200,7 +200,7 @@ def open_fused_phase(
 
 
 def error_bound(phase_bits: int) -> float:
-    """The largest error of cos and sin of an angle in turns, whoever made the cosines."""
+    """The largest error of cos and sin of an angle in turns, with cosines from a dealer or from two parties."""
     precision = even(phase_bits, trig_scale(phase_bits))
     return precision.angle + precision.rounding
 

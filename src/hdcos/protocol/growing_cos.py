@@ -67,7 +67,7 @@ def _open(
 
 
 def error_bound(reach: float, drop: int, phase_bits: int) -> float:
-    """The largest error of x cos x for |x| <= reach that came with INPUT_SCALE fraction bits, whoever made cosines."""
+    """The largest error of x cos x for |x| <= reach with INPUT_SCALE fraction bits, cosines from either source."""
     precision = even(phase_bits, TRIG_SCALE)
     return reach * (precision.angle + precision.rounding) + (2.0 ** (drop - INPUT_SCALE) if drop else 0.0)
 
