@@ -98,6 +98,12 @@ def test_cosines_bring_noise_that_grows_with_the_weights() -> None:
     assert find_exposed(model, compile_network(model)) is None
 
 
+@pytest.mark.parametrize("layer", [nn.Identity(), nn.RandomProjection(N, 10)], ids=repr)
+def test_a_network_of_public_layers_alone_has_nothing_to_look_at(layer: nn.Layer) -> None:
+    model = nn.Sequential([layer], input_shape=(N,))
+    assert find_exposed(model, compile_network(model)) is None
+
+
 def test_what_is_looked_at_rounds_and_has_no_noise_of_its_own() -> None:
     chosen = compile_network(hidden(nn.ReLU(), 64))
     assert next(stage.name for stage, _ in stated_by_stage(chosen) if isinstance(stage, WITHOUT_NOISE)) == "1 ReLU"

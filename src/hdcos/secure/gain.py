@@ -21,7 +21,7 @@ from hdcos.nn.columns import Rows
 from hdcos.nn.network import Network
 from hdcos.ring import Array
 from hdcos.secure.activations import Polynomial
-from hdcos.secure.answers import WITHOUT_NOISE, least_units, stated_by_stage
+from hdcos.secure.answers import WITHOUT_NOISE, least_units, stated_by_stage, stated_queries
 from hdcos.secure.compile import CompiledNetwork
 from hdcos.secure.stages import Stage
 
@@ -58,7 +58,7 @@ def find_exposed(model: Network, chosen: CompiledNetwork, rows: Rows | None = No
     Each is looked at where its value enters it, at some of the rows that the model will meet, if they are known.
     """
     by_stage = stated_by_stage(chosen)
-    stated, units = min(number for _, number in by_stage), least_units(chosen)
+    stated, units = stated_queries(chosen), least_units(chosen)
     generator = np.random.default_rng(0)
     pairs = [list(model.values(pair)) for pair in _pairs(model, rows, generator)]
     gains = dict[int, tuple[float, float]]()
