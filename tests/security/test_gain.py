@@ -93,6 +93,23 @@ def test_rows_that_the_model_will_meet_are_looked_at_where_they_are_given() -> N
     assert find_exposed(model, chosen, [[-6.0] * 16]) is not None, "one row is enough"
 
 
+def test_of_networks_that_are_very_wide_fewer_units_are_looked_at(monkeypatch) -> None:
+    """All 512 took minutes where a row has a million numbers."""
+    looked_at = []
+
+    def moved(model, at, number, units):
+        looked_at.append(len(units))
+        return really(model, at, number, units)
+
+    really = gain._moved
+    monkeypatch.setattr(gain, "_moved", moved)
+    wide = nn.Sequential([nn.Tanh(interval=4), nn.HadamardDiagonal(1 << 18, 3), nn.GrowingCos()], seed=1)
+    find_exposed(wide, compile_network(wide))
+    assert max(looked_at) <= 16
+    find_exposed(hidden(nn.ReLU()), compile_network(hidden(nn.ReLU())))
+    assert looked_at[-1] == N
+
+
 def test_cosines_bring_noise_that_grows_with_the_weights() -> None:
     model = hidden(nn.Cos(), 64)
     assert find_exposed(model, compile_network(model)) is None
