@@ -19,7 +19,7 @@ GRAPHS, JOINS, SHORTCUTS = 0.3, 0.25, 0.3
 MISFITS, CHANGED = 0.1, 0.1
 """The part of layers that are kept though they do not fit, and of architectures with a field of another value."""
 WRONG = (0, -1, 1 << 40, 10**30, 0.5, "x", None, [1])
-Maker = Callable[[random.Random, Shape, int], Layer]
+Drawer = Callable[[random.Random, Shape, int], Layer]
 """Of a layer that may take a value of this shape; its sizes have as many bits at most."""
 
 
@@ -118,12 +118,12 @@ class _Drawn:
 def _random_layer(draw: random.Random, shape: Shape, most_bits: int) -> Layer:
     chosen = draw.random()
     if chosen < 0.35:
-        makers = ACTIVATIONS
+        drawers = ACTIVATIONS
     elif chosen < 0.5 or len(shape) not in (1, 3):
-        makers = OF_ANY_SHAPE
+        drawers = OF_ANY_SHAPE
     else:
-        makers = OF_IMAGES if len(shape) == 3 else OF_ROWS
-    return draw.choice(list(makers.values()))(draw, shape, most_bits)
+        drawers = OF_IMAGES if len(shape) == 3 else OF_ROWS
+    return draw.choice(list(drawers.values()))(draw, shape, most_bits)
 
 
 def _change(draw: random.Random, record: dict[str, Any]) -> None:
@@ -141,11 +141,11 @@ def _change(draw: random.Random, record: dict[str, Any]) -> None:
 # ---- layers, by their kinds
 
 
-def _plain(kind: Callable[[], Layer]) -> Maker:
+def _plain(kind: Callable[[], Layer]) -> Drawer:
     return lambda draw, shape, most_bits: kind()
 
 
-def _series(kind: type[SeriesActivation]) -> Maker:
+def _series(kind: type[SeriesActivation]) -> Drawer:
     return lambda draw, shape, most_bits: kind(draw.choice((None, *kind().intervals)))
 
 
@@ -206,9 +206,9 @@ def _features(draw: random.Random, shape: Shape, most_bits: int) -> Layer:
     return nn.RandomFeatures(shape[0], size(draw, most_bits), abs(_real(draw)), draw.randrange(1000))
 
 
-Makers = Mapping[str, Maker]
+Drawers = Mapping[str, Drawer]
 
-ACTIVATIONS: Makers = {
+ACTIVATIONS: Drawers = {
     **{
         kind.__name__: _plain(kind)
         for kind in (nn.Cos, nn.Sin, nn.Square, nn.PolyReLU3, nn.GrowingCos)
@@ -222,21 +222,21 @@ ACTIVATIONS: Makers = {
     "LeakyReLU": lambda draw, shape, most_bits: nn.LeakyReLU(draw.uniform(-1, 1), compare=_way(draw)),
     "HardTanh": _hard_tanh,
 }  # fmt: skip
-OF_ANY_SHAPE: Makers = {
+OF_ANY_SHAPE: Drawers = {
     "Identity": _plain(nn.Identity),
     "Dropout": lambda draw, shape, most_bits: nn.Dropout(draw.random()),
     "Flatten": _plain(nn.Flatten),
     "Reshape": _reshape,
     "Affine": lambda draw, shape, most_bits: nn.Affine(shape[0]),
 }
-OF_IMAGES: Makers = {
+OF_IMAGES: Drawers = {
     "Conv2d": _conv2d,
     "AvgPool2d": lambda draw, shape, most_bits: nn.AvgPool2d(*_pool(draw)),
     "MaxPool2d": lambda draw, shape, most_bits: nn.MaxPool2d(*_pool(draw), compare=_way(draw)),
     "AdaptiveAvgPool2d": _adaptive,
     "Flatten": _plain(nn.Flatten),
 }
-OF_ROWS: Makers = {
+OF_ROWS: Drawers = {
     "Dense": lambda draw, shape, bits: nn.Dense(shape[0], size(draw, bits), _bandwidth(draw)),
     "HadamardDiagonal": _hadamard,
     "LowRank": lambda draw, shape, bits: nn.LowRank(shape[0], size(draw, bits), size(draw, 6)),

@@ -44,10 +44,10 @@ def values(records: list[dict[str, Any]], key: str) -> dict[str, dict[str, list[
     return found
 
 
-def test_layers_of_every_kind_have_a_maker() -> None:
-    makers = {**ACTIVATIONS, **OF_ANY_SHAPE, **OF_IMAGES, **OF_ROWS}
+def test_layers_of_every_kind_can_be_drawn() -> None:
+    drawers = {**ACTIVATIONS, **OF_ANY_SHAPE, **OF_IMAGES, **OF_ROWS}
     joins = {name for name, kind in Layer.registry.items() if issubclass(kind, Join)}
-    assert makers.keys() | joins == Layer.registry.keys()
+    assert drawers.keys() | joins == Layer.registry.keys()
 
 
 def test_layers_of_every_kind_are_drawn_and_compiled_alone_and_in_graphs(architectures) -> None:
