@@ -8,13 +8,15 @@ import json
 import random
 import secrets
 import ssl
+import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from math import prod
 from operator import itemgetter
 from pathlib import Path
@@ -24,6 +26,8 @@ import numpy as np
 
 from benchmarks.hardening_exhaust import MODEL, Asking
 from benchmarks.nodes import ROLES, Nodes, cluster_of_nodes, wait_until_ready
+from benchmarks.random_networks import random_architecture, size
+from benchmarks.random_plans import random_plan
 from benchmarks.record import Line, at_least, at_most, exactly
 from hdcos import nn
 from hdcos.api.bodies import LENGTH_HEADER, encode_body
@@ -35,7 +39,6 @@ from hdcos.link import Hello, Identity, Kind, Link, connect, handshake
 from hdcos.link.cluster_file import ClusterFile
 from hdcos.link.message import decode_reply, encode_message, request
 from hdcos.offline.limits import MOST_BYTES, check
-from hdcos.offline.material import Kind as Material
 from hdcos.party.budget import Demand
 from hdcos.party.config import Limits
 from hdcos.party.database import STATE
@@ -44,10 +47,11 @@ from hdcos.party.store import Store
 from hdcos.ring import table_hash
 from hdcos.secure import compile_network
 from hdcos.secure.program import plan_inference
+from hdcos.secure.training import training_plan
 
 ARCHITECTURES, PLANS = 10_000, 10_000
-SHARED_EVERY, TRAINED_EVERY = 20, 100
-"""How many of the architectures there are for each that is shared and asked, and for each that is trained."""
+SHARED_EVERY, TRAINED_EVERY = 10, 100
+"""How many of the architectures there are for each that is shared and asked, and for each other that is trained."""
 LARGEST, DRAWN_FOR_LARGEST = 8, 3000
 """Models that are loaded besides: of this many more architectures those that take the most of what one may."""
 MATERIAL_MB, TRAINED_ROWS = 4, 8
@@ -55,7 +59,8 @@ CLIENTS, BODIES = 64, 4
 PIECE_BYTES = 1 << 18
 ROOM_OF_REQUEST = 0.95
 """The part of a request's bytes that tensors may be."""
-HANG_S, OTHERS_S, BOMB_S, BOMB_MB = 5.0, 10.0, 1.0, 50.0
+HANG_S, LOADED_S, OTHERS_S, BOMB_S, BOMB_MB = 5.0, 30.0, 10.0, 1.0, 50.0
+"""Seconds of one answer; of a model that is shared, loaded and asked, or trained; of another client's answer."""
 BODY_MB, CLIENT_MB, WAITING_MB = 16, 64, 256
 SLACK_MB = CLIENTS * BODIES / 3
 """A third of a megabyte for each connection, as docs/operations.md says: buffers of TLS and HTTP."""
@@ -86,8 +91,8 @@ def prove(seed: int) -> Iterable[Line]:
             yield from _bodies(nodes, cluster)
 
 
-def shortly(seed: int, architectures: int = 400, largest: int = 2) -> Iterable[Line]:
-    """Architectures and bodies alone, in some minutes: to see that nothing is wrong with this proof."""
+def shortly(seed: int, architectures: int = 400, largest: int = 2, plans: int = 400) -> Iterable[Line]:
+    """Architectures and plans alone, in a minute or two: to see that nothing is wrong with this proof."""
     draw = random.Random(seed)
     with tempfile.TemporaryDirectory() as place:
         changes = [("megabytes = 256 ", f"megabytes = {MATERIAL_MB} "), ("= 2000 ", "= 100000 ")]
@@ -96,6 +101,7 @@ def shortly(seed: int, architectures: int = 400, largest: int = 2) -> Iterable[L
             cluster.share(SERVED, "served")
             yield from _architectures(draw, nodes, cluster, architectures)
             yield from _largest(draw, nodes, cluster, largest, 600)
+            yield from _plans(draw, nodes, plans)
             yield from _alive(nodes, cluster)
 
 
@@ -125,23 +131,37 @@ def _begin_peaks(nodes: Nodes) -> dict[str, float]:
 class Tried:
     """What became of many attempts."""
 
+    most_s: float = HANG_S
+    """What takes longer is a hang."""
+    allowed: bool = True
+    """Whether an error by name may be the answer; otherwise it is shown."""
     names: Counter[str] = field(default_factory=Counter)
     longest_s: float = 0.0
     hangs: int = 0
+    internal: int = 0
+    """Answers that are no error by name, here or at a node."""
 
     @contextmanager
-    def one(self) -> Iterator[None]:
-        """An attempt: an error by name is an answer, anything else is not."""
+    def one(self, what: object = "") -> Iterator[None]:
+        """An attempt: an error by name is an answer, anything else is not, and is shown with what was asked."""
         started = time.perf_counter()
         name = "accepted"
         try:
             yield
-        except HdcosError as error:
-            name = type(getattr(error, "error", error)).__name__
+        except Exception as error:
+            found = type(getattr(error, "error", error))
+            name = found.__name__
+            internal = found is HdcosError or not issubclass(found, HdcosError)
+            self.internal += internal
+            if internal or not self.allowed:
+                print(f"{name}: {error}, asked for {what}", file=sys.stderr)
+                traceback.print_exc()
         took = time.perf_counter() - started
         self.names[name] += 1
         self.longest_s = max(self.longest_s, took)
-        self.hangs += took > HANG_S
+        if took > self.most_s:
+            self.hangs += 1
+            print(f"{name} after {took:.1f} s, asked for {what}", file=sys.stderr)
 
     def __str__(self) -> str:
         return ", ".join(f"{name} {count}" for name, count in self.names.most_common())
@@ -222,7 +242,7 @@ def _put(party: Party, architecture: Mapping[str, Any], name: str = "bomb") -> N
 
 def _submit(party: Party, architecture: Mapping[str, Any], draw: random.Random) -> None:
     known: dict[str, Any] = {"architecture": architecture, "id": secrets.token_hex(16), "model": "bomb", "seed": 1}
-    known |= {"datasets": ["none"], "rates": [0.1], "batch_size": _size(draw, 24), "momentum": draw.choice((0.0, 0.9))}
+    known |= {"datasets": ["none"], "rates": [0.1], "batch_size": size(draw, 24), "momentum": draw.choice((0.0, 0.9))}
     known["loss"] = draw.choice(("logistic", "softmax", "squared"))
     party.ask("POST", "/v2/jobs", {"parameters": known}, {})
 
@@ -230,90 +250,52 @@ def _submit(party: Party, architecture: Mapping[str, Any], draw: random.Random) 
 # ---- random architectures
 
 
-def _size(draw: random.Random, most_bits: int) -> int:
-    """Small and large numbers alike."""
-    return max(1, int(2 ** draw.uniform(0, most_bits)) + draw.randint(-1, 1))
-
-
-def random_architecture(draw: random.Random) -> dict[str, Any]:
-    """Layers that fit each other, of any size the schema allows; now and then one that does not fit."""
-    most_bits = draw.choice((4, 8, 12, 16, 24, 32))
-    shape: tuple[int, ...] = (_size(draw, most_bits),)
-    if draw.random() < 0.3:
-        side = _size(draw, most_bits / 2)
-        shape = (_size(draw, 4), side, side)
-    layers: list[nn.layer.Layer] = []
-    wanted = shape
-    for _ in range(draw.randint(1, 6)):
-        layer = _random_layer(draw, shape, most_bits)
-        try:
-            shape = layer.output_shape(shape)
-        except ModelError:
-            if draw.random() < 0.9:
-                continue
-        layers.append(layer)
-    record = {"input_shape": list(wanted), "layers": [layer.to_json() for layer in layers]}
-    if draw.random() < 0.1 and record["layers"]:
-        changed = draw.choice(record["layers"])  # type: ignore[arg-type]
-        key = draw.choice(list(changed))
-        if key != "type":
-            changed[key] = draw.choice((0, -1, 1 << 40, 10**30, 0.5, "x", None, [1], _size(draw, 32)))
-    return record
-
-
-def _random_layer(draw: random.Random, shape: tuple[int, ...], most_bits: int) -> nn.layer.Layer:
-    if draw.random() < 0.35:
-        return draw.choice(_ACTIVATIONS)()
-    if len(shape) == 3:
-        kernel = _size(draw, 4)
-        choices: list[Callable[[], nn.layer.Layer]] = [
-            lambda: nn.Conv2d(shape[0], _size(draw, 6), kernel, _size(draw, 3), draw.randrange(kernel)),
-            lambda: nn.AvgPool2d(_size(draw, 3)),
-            nn.Flatten,
-        ]
-        return draw.choice(choices)()
-    inputs, outputs = shape[0], _size(draw, most_bits)
-    kinds: list[Callable[[], nn.layer.Layer]] = [
-        lambda: nn.Dense(inputs, outputs),
-        lambda: nn.HadamardDiagonal(inputs, outputs, draw.choice((1, 1, 3, 64))),
-        lambda: nn.LowRank(inputs, outputs, _size(draw, 6)),
-        lambda: nn.PHD(inputs, outputs, draw.randrange(1000)),
-        lambda: nn.Circulant(inputs, outputs),
-        lambda: nn.RandomProjection(inputs, outputs, draw.randrange(1000)),
-    ]
-    return draw.choice(kinds)()
-
-
-_ACTIVATIONS = (nn.Cos, nn.Cos, nn.Sin, nn.Square, nn.ExpM1, nn.PolyReLU3, nn.Sigmoid, nn.Tanh, nn.GrowingCos, nn.ReLU)
-
-
 def _architectures(draw: random.Random, nodes: Nodes, cluster: Cluster, count: int = ARCHITECTURES) -> Iterator[Line]:
-    """As models and as jobs without tensors, to one party each; some are shared with both, loaded and asked, and some
-    trained by both, whatever a request holds and one model may take."""
-    before, tried, shared, trained = _begin_peaks(nodes), Tried(), Tried(), Tried()
+    """As models and as jobs without tensors, to one party each; some are shared with both, loaded and asked, whatever a
+    request holds and one model may take. Some others are trained by both."""
+    before, tried = _begin_peaks(nodes), Tried()
+    shared, trained = Tried(LOADED_S), Tried(LOADED_S)
     for number in range(count):
         record, party = random_architecture(draw), cluster.transport.both[number % 2]
-        with tried.one():
+        with tried.one(record):
             if number % 3:
                 _put(party, record)
             else:
                 _submit(party, record, draw)
         if number % SHARED_EVERY == 0:
-            with shared.one():
+            with shared.one(record):
                 _share(cluster, record)
         if number % TRAINED_EVERY == SHARED_EVERY // 2:
-            with trained.one():
-                _train(cluster, record, number)
+            trainable = _trainable(draw)
+            with trained.one(trainable):
+                _train(cluster, trainable, number)
     after = _all_mb(nodes)
     yield exactly(f"{count} random architectures ({tried}): answers after more than 5 s", tried.hangs, 0)
     yield at_most("longest of these answers, seconds", tried.longest_s, HANG_S)
     yield at_least(f"random architectures shared, loaded and asked ({shared})", shared.names["accepted"], 1)
     yield at_least(f"random architectures trained by both parties ({trained})", trained.names["accepted"], 1)
+    hangs, longest = shared.hangs + trained.hangs, max(shared.longest_s, trained.longest_s)
+    yield exactly(f"of these, not done within {LOADED_S:g} s", hangs, 0)
+    yield at_most("longest of these, seconds", longest, LOADED_S)
     lost = shared.names["PeerLost"] + trained.names["PeerLost"]
     yield exactly("of these, asked in vain because a party had lost the other or the dealer", lost, 0)
+    yield exactly(
+        "answers to any of them that were internal errors", sum(each.internal for each in (tried, shared, trained)), 0
+    )
     grown = max(after[role] - before[role] for role in ROLES)
     budget = Limits().model_mb
     yield at_most("largest growth of a node over all of them, MB (limit: [limits] model_mb)", grown, budget)
+
+
+def _trainable(draw: random.Random) -> dict[str, Any]:
+    """The next architecture that can be trained on shares, of any size."""
+    while True:
+        record = random_architecture(draw, graphs=0.0)
+        with suppress(HdcosError):
+            model = nn.Sequential.outline(record)
+            training_plan(model, "squared")
+            _check_size(model, TRAINED_ROWS)
+            return record
 
 
 def _drawn(record: Mapping[str, Any], rows: int) -> nn.Network:
@@ -351,10 +333,10 @@ def _largest(
     found = heapq.nlargest(count, _within_budget(draw, drawn), key=itemgetter(0))
     cluster.share(MODEL, "kept")
     wait_until_ready(cluster)
-    before, tried = _begin_peaks(nodes), Tried()
+    before, tried = _begin_peaks(nodes), Tried(LOADED_S, allowed=False)
     with Asking(nodes, draw.randrange(1 << 32)) as asking:
         for _, record in found:
-            with tried.one():
+            with tried.one(record):
                 _share(cluster, record)
     after = _all_mb(nodes)
     sizes = ", ".join(f"{megabytes:.0f}" for megabytes, _ in found)
@@ -413,59 +395,14 @@ def _open(link: Link, scope: str, plan: Any) -> None:
     request(link, {"operation": "open", "scope": scope, "plan": plan}, timeout_s=60.0)
 
 
-def random_plan(draw: random.Random) -> list[dict[str, Any]]:
-    """Positions of every kind and size, most of which fit what they refer to."""
-    most_bits = draw.choice((4, 8, 12, 18, 26, 34))
-    needs: list[dict[str, Any]] = []
-    for position in range(draw.randint(1, 8)):
-        name = draw.choice(list(Material.registry))
-        units = 1 if draw.random() < 0.5 else _size(draw, most_bits / 3)
-        before = needs[draw.randrange(position)] if position else {"shape": [1], "units": 1}
-        shape = (
-            before["shape"] if draw.random() < 0.5 else [_size(draw, most_bits / 2) for _ in range(draw.randint(1, 3))]
-        )
-        record = {"kind": name, "shape": shape, "units": before["units"] if draw.random() < 0.5 else units}
-        for key in _fields(name) - {"shape"}:
-            record[key] = _random_field(draw, key, position, shape)
-        needs.append(record)
-    return needs
-
-
-def _fields(kind: str) -> set[str]:
-    return {item.name for item in fields(Material.registry[kind])}  # type: ignore[arg-type]
-
-
-def _random_field(draw: random.Random, key: str, position: int, shape: list[int]) -> Any:
-    if key in ("left", "right", "weight", "lifted", "trig", "mask") and draw.random() < 0.97:
-        reference: dict[str, Any] = {"position": draw.randrange(max(1, position))}
-        reference |= {draw.choice(("whole", "rows")): True} if draw.random() < 0.4 else {}
-        return reference
-    operations = ("multiply", "matmul", "circulant", "conv2d")
-    drawn: dict[str, Any] = {
-        "operation": draw.choice(operations) + draw.choice(("", "", ".weight", ".input")),
-        "bits": draw.choice((1, 8, 20, 36, 63, 64)),
-        "ring": draw.choice((1, 20, 46, 64)),
-        "phase_bits": draw.choice((1, 8, 16, 20, 26, 32, 53, 64)),
-        "scale": draw.choice((0, 9, 16, 24, 30)),
-        "degree": draw.choice((1, 2, 3, 8, 9, 10**6)),
-        "harmonics": [_size(draw, 10) for _ in range(_size(draw, 9))],
-        "stride": _size(draw, 17),
-        "padding": draw.choice((0, 0, 1, _size(draw, 17))),
-        "pool": draw.choice(([], [], [1, 2, 2, 2], [_size(draw, 8), 4, 4, 2])),
-    }
-    if key in ("summed", "dither"):
-        return draw.random() < 0.5
-    return drawn.get(key, draw.choice((0, 1, True, "x", None)))
-
-
-def _plans(draw: random.Random, nodes: Nodes) -> Iterator[Line]:
+def _plans(draw: random.Random, nodes: Nodes, count: int = PLANS) -> Iterator[Line]:
     """Opened by both parties' own links to the dealer, and dealt once where it accepts them."""
     tried, pid = Tried(), nodes.processes["dealer"].pid
     before = _memory_mb(pid)
     with _link(nodes.folder, "party0") as zero, _link(nodes.folder, "party1") as one:
-        for number in range(PLANS):
+        for number in range(count):
             plan, scope = random_plan(draw), f"drawn {number} {secrets.token_hex(4)}"
-            with tried.one():
+            with tried.one(plan):
                 _open(zero, scope, plan)
                 _open(one, scope, plan)
                 try:
@@ -476,8 +413,9 @@ def _plans(draw: random.Random, nodes: Nodes) -> Iterator[Line]:
                 finally:
                     for link in (zero, one):
                         request(link, {"operation": "close", "scope": scope}, timeout_s=60.0)
-    yield exactly(f"{PLANS} random plans ({tried}): answers after more than 5 s", tried.hangs, 0)
+    yield exactly(f"{count} random plans ({tried}): answers after more than 5 s", tried.hangs, 0)
     yield at_most("longest of these answers, seconds", tried.longest_s, HANG_S)
+    yield exactly("of these answers, internal errors", tried.internal, 0)
     yield at_least("random plans that were dealt", tried.names["accepted"], 1)
     grown = _memory_mb(pid) - before
     yield at_most("growth of the dealer over all of them, MB", grown, MOST_BYTES / 1e6)
@@ -490,6 +428,7 @@ def _deal(scope: str) -> dict[str, Any]:
 def _alive(nodes: Nodes, cluster: Cluster) -> Iterator[Line]:
     alive = sum(nodes.processes[role].poll() is None for role in ROLES)
     yield exactly("nodes alive after all of them", alive, len(ROLES))
+    yield exactly("internal errors in their logs", nodes.logs().count("internal error"), 0)
     error = float(np.abs(cluster.model("served").predict(ROWS) - SERVED(ROWS)).max())
     yield at_most("error of a prediction after all of them", error, 5e-3)
 

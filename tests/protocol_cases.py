@@ -127,7 +127,7 @@ def _dithered_case(name: str, precision: Precision) -> Case:
         lambda party, x: cosine.cos(party, x, precision),
         _turns(np.cos),
         cosine.price(SHAPE, precision.phase_bits),
-        lambda x: 2 * np.pi * (2.0**-precision.phase_bits + 2.0**-33) + precision.rounding,
+        lambda x: precision.angle + precision.rounding,
         scale=44,
         dealer=precision.dither,
     )
@@ -350,6 +350,7 @@ CASES = [
     _cos_case(20, 4.0),
     _cos_case(24, 4.0),
     _cos_case(11, 4.0),
+    _cos_case(32, 4.0),
     _dithered_case("dithered cos", Precision(26, 24, 10, dither=True)),
     _dithered_case("dithered cos of a whole turn", Precision(44, 24, 10, dither=True)),
     _dithered_case("cos of a whole turn", Precision(44, 18, 18)),

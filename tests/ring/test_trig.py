@@ -19,9 +19,20 @@ def test_words_are_within_the_stated_error(words, bits, scale):
     phase = words(2000, bits=bits).astype(compact_dtype(bits))
     angle = 2 * np.pi * phase / 2**bits
     cos, sin = trig_words(phase, bits, scale)
-    bound = 2.0 ** -(scale + 1) + 2.0**-28
+    bound = 2.0 ** -(scale + 1) + (trig.SPLIT_ERROR if bits > trig.DIRECT_BITS else 0.0)
     assert np.abs(cos / 2**scale - np.cos(angle)).max() <= bound
     assert np.abs(sin / 2**scale - np.sin(angle)).max() <= bound
+
+
+def test_every_rotation_of_a_split_table_is_off_by_no_more_than_stated():
+    """By the error of the first factor and that of the second, at the worst of either."""
+    first, rest = np.arange(1 << trig.HIGH_BITS), np.arange(-(1 << 20), (1 << 20) + 1)
+    parts = (trig.high_table().T, first << (32 - trig.HIGH_BITS)), (trig.small_rotation(rest), rest)
+    worst = 0.0
+    for (cos, sin), steps in parts:
+        angle = 2 * np.pi * steps / 2**32
+        worst += np.hypot(cos / 2**30 - np.cos(angle), sin / 2**30 - np.sin(angle)).max()
+    assert worst <= trig.SPLIT_ERROR
 
 
 @pytest.mark.parametrize("bits", [2, 9, 16, 24, 32])

@@ -6,6 +6,7 @@ import re
 import warnings
 from unittest import mock
 
+import numpy as np
 import pytest
 
 from hdcos import nn
@@ -66,8 +67,57 @@ def test_layers_are_looked_at_through_graphs_and_in_part_where_they_are_large(mo
     assert found.name in ("1 ReLU", "4 ReLU")
 
 
+def mirrored(bias: float = 0.0) -> nn.Sequential:
+    """What its comparisons pass is the negative part of a row, less a bias, and that counts too much."""
+    model = nn.Sequential([nn.Dense(16, 16), nn.ReLU(), nn.Dense(16, 4)], seed=1)
+    state = model.state()
+    weights = {"0.weight": -np.eye(16), "0.bias": np.full(16, bias), "2.weight": 50 * state["2.weight"]}
+    return model.with_state({**state, **weights})
+
+
+def test_units_that_only_rows_of_both_signs_activate_are_looked_at() -> None:
+    model = mirrored()
+    found = find_exposed(model, compile_network(model))
+    assert found is not None
+    assert found.name == "1 ReLU"
+
+
+def test_rows_that_the_model_will_meet_are_looked_at_where_they_are_given() -> None:
+    model, generator = mirrored(bias=-5.0), np.random.default_rng(3)
+    chosen = compile_network(model)
+    assert find_exposed(model, chosen) is None
+    assert find_exposed(model, chosen, generator.uniform(0, 6, (100, 16))) is None
+    found = find_exposed(model, chosen, generator.uniform(-7, -6, (100, 16)))
+    assert found is not None
+    assert found.gain > 1
+    assert find_exposed(model, chosen, [[-6.0] * 16]) is not None, "one row is enough"
+
+
+def test_of_networks_that_are_very_wide_fewer_units_are_looked_at(monkeypatch) -> None:
+    """All 512 took minutes where a row has a million numbers."""
+    looked_at = []
+
+    def moved(model, at, number, units):
+        looked_at.append(len(units))
+        return really(model, at, number, units)
+
+    really = gain._moved
+    monkeypatch.setattr(gain, "_moved", moved)
+    wide = nn.Sequential([nn.Tanh(interval=4), nn.HadamardDiagonal(1 << 18, 3), nn.GrowingCos()], seed=1)
+    find_exposed(wide, compile_network(wide))
+    assert max(looked_at) <= 16
+    find_exposed(hidden(nn.ReLU()), compile_network(hidden(nn.ReLU())))
+    assert looked_at[-1] == N
+
+
 def test_cosines_bring_noise_that_grows_with_the_weights() -> None:
     model = hidden(nn.Cos(), 64)
+    assert find_exposed(model, compile_network(model)) is None
+
+
+@pytest.mark.parametrize("layer", [nn.Identity(), nn.RandomProjection(N, 10)], ids=repr)
+def test_a_network_of_public_layers_alone_has_nothing_to_look_at(layer: nn.Layer) -> None:
+    model = nn.Sequential([layer], input_shape=(N,))
     assert find_exposed(model, compile_network(model)) is None
 
 
@@ -76,13 +126,13 @@ def test_what_is_looked_at_rounds_and_has_no_noise_of_its_own() -> None:
     assert next(stage.name for stage, _ in stated_by_stage(chosen) if isinstance(stage, WITHOUT_NOISE)) == "1 ReLU"
 
 
-def shared(model: nn.Network, left: int | None) -> list[str]:
+def shared(model: nn.Network, left: int | None, rows: np.ndarray | None = None) -> list[str]:
     """What is said when it is shared at parties that answer `left` more rows of it."""
     transport = mock.MagicMock(has_dealer=True)
     transport.queries_left.return_value = left
     with mock.patch.object(Cluster, "model"), warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        Cluster(transport).share(model, "m")
+        Cluster(transport).share(model, "m", calibrate=rows)
     assert transport.keep_model.called
     assert all(warning.category is HdcosWarning and warning.filename == __file__ for warning in said)
     return [str(warning.message) for warning in said]
@@ -102,6 +152,14 @@ def test_share_says_which_layer_holds_for_how_many_queries_and_what_to_do() -> N
     assert found is not None
     assert number == int(found.queries / PART)
     assert shared(model, number) == [], "operators that did so are not asked again"
+
+
+def test_share_looks_at_the_rows_it_was_given_to_calibrate_with() -> None:
+    model = mirrored(bias=-5.0)
+    assert shared(model, 10_000) == []
+    assert shared(model, 10_000, np.full((20, 16), 6.0)) == []
+    (said,) = shared(model, 10_000, np.full((20, 16), -6.0))
+    assert "layer 1 ReLU" in said
 
 
 def test_nothing_is_said_where_nobody_else_asks_or_what_is_stated_holds() -> None:

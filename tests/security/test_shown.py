@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
 import pytest
 
+from benchmarks import hardening_layers
 from benchmarks.leakage import network
 from benchmarks.record import RESULTS
 from hdcos import nn
@@ -51,9 +53,12 @@ class Line:
 
 
 @cache
-def recorded() -> tuple[Line, ...]:
+def recorded(part: str = "") -> tuple[Line, ...]:
+    """Of one part of the proof, or of all."""
     found = []
     for record in json.loads((RESULTS / "hardening.json").read_text()):
+        if not record["command"].endswith(part):
+            continue
         if match := LINE.fullmatch(record["line"]):
             value = record["value"] / (4.0**MOST_BITS if match["extended"] else 1)
             found.append(Line(match["what"], int(match["bits"]), value, bool(match["extended"])))
@@ -133,6 +138,27 @@ def cases() -> Iterable[Case]:
         [[0], [1], [2], [3, 0], [4], [5]],
     )
     yield Case("a sum", residual, (("a sum of two values in a graph", OPENED_SCALE),))
+
+
+def test_every_measurement_of_a_layer_is_made_at_three_settings() -> None:
+    settings: dict[str, list[int]] = defaultdict(list)
+    for function, arguments in hardening_layers.tasks():
+        settings[f"{function.__name__} {arguments[:-1]}"].append(arguments[-1])
+    assert all(fewer == [8, 6, MOST_BITS] for fewer in settings.values()), settings
+    assert len(settings) == len([line for line in recorded("PART=layers") if line.extended])
+
+
+@pytest.mark.parametrize("place", [0, -1])
+def test_the_finest_setting_alone_is_extended(monkeypatch, place: int) -> None:
+    for queries in (hardening_layers.MANY, hardening_layers.SOME):
+        for fewer in hardening_layers.FEWER:
+            monkeypatch.setitem(queries, fewer, 1000)
+    function, arguments = hardening_layers.tasks()[place]
+    lines = [line for fewer in (8, 6, 4) for line in hardening_layers.measure((function, (*arguments[:-1], fewer)))]
+    found = [match for line in lines if (match := LINE.fullmatch(line.line))]
+    assert [int(match["bits"]) for match in found] == [PHASE_BITS - 8, PHASE_BITS - 6, PHASE_BITS - 4]
+    assert [bool(match["extended"]) for match in found] == [False, False, True]
+    assert len({match["what"] for match in found}) == 1
 
 
 FOLLOWS = {

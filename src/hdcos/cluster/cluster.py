@@ -87,13 +87,14 @@ class Cluster:
         of them says; that is public, too.
 
         Parties elsewhere answer a number of rows that follows from the network and not from its weights, which they
-        cannot see: a warning says if the weights are such that fewer should be answered (docs/security.md).
+        cannot see: a warning says if the weights are such that fewer should be answered (docs/security.md), looked at
+        with rows of `calibrate` if there are any.
         """
         model, calibration = make_shareable(model, calibrate, compare)
         chosen = compile_network(model, self.phase_bits, self.has_dealer)
         plan_inference(chosen)  # what cannot be planned is refused before anything is sent
         name = check_name(name or f"model-{secrets.token_hex(4)}", "model name")
-        self._warn_of_gain(name, model, chosen)
+        self._warn_of_gain(name, model, chosen, calibrate)
         state = model.state()
         words = {tensor.name: tensor.words(state[tensor.name]) for tensor in chosen.tensors}
         version = secrets.token_hex(16)
@@ -105,12 +106,12 @@ class Cluster:
             private.keep_ahead(ahead)
         return private
 
-    def _warn_of_gain(self, name: str, model: Network, chosen: CompiledNetwork) -> None:
+    def _warn_of_gain(self, name: str, model: Network, chosen: CompiledNetwork, rows: ArrayLike | None) -> None:
         left = None
         with suppress(PolicyRefused):  # who may not share a model is told so when it is sent
             left = self.transport.queries_left(name, chosen)
         if left is not None:
-            warn_of_gain(name, model, chosen, left, PART, stacklevel=3)
+            warn_of_gain(name, model, chosen, left, PART, rows, stacklevel=3)
 
     def model(self, name: str, wanted: Callable[[], str] = str) -> PrivateModel:
         """A model shared or trained before; with `wanted`, once both parties serve the version that it names."""

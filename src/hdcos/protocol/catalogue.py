@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from math import ceil, log2, pi
+from math import ceil, log2
 from typing import Any
 
 import numpy as np
@@ -159,7 +159,7 @@ def _series_digits(series: Any, phase_bits: int) -> int:
 
 
 def _growing_digits(drop: int, bits: int, phase_bits: int) -> int:
-    return _digits(GROWING_INTERVAL * (2 * pi / 2**phase_bits + 1.5 / 2**growing_cos.TRIG_SCALE))
+    return max(0, _digits(growing_cos.error_bound(GROWING_INTERVAL, drop, phase_bits)))
 
 
 def _of_angle(name: str, program: Callable[..., Rounds[Share]], meaning: Callable[..., Array], **more: Any) -> Function:
@@ -314,7 +314,7 @@ FUNCTIONS: dict[str, Function] = {
             growing_cos.price,
             lambda x: x * np.cos(x),
             {"drop": 0, "bits": 32, **_PHASE},
-            input_scale=16,
+            input_scale=growing_cos.INPUT_SCALE,
             interval=(-GROWING_INTERVAL, GROWING_INTERVAL),
             largest=lambda x, **_: _peak(x),
             output_scale=_growing_digits,

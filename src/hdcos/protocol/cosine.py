@@ -5,7 +5,7 @@ Computes  [x] -> [cos x], [sin x]. Angles are in turns; one turn is 2**x.scale r
 Offline   one TrigPair per element: [r], [cos r], [sin r], r uniform over a turn of 2**phase_bits steps; one FusedTrig
           where a Hadamard-Diagonal layer follows.
 Online    1 round, `phase_bits` per element each way.
-Error     |error| <= 2 pi / 2**phase_bits + precision.rounding, always: a ring wrap is a whole number of turns.
+Error     |error| <= precision.angle + precision.rounding, always: a ring wrap is a whole number of turns.
 Security  the only message is this party's share of d = x - r modulo one turn; r is uniform there and used
           once, so d is uniform whatever x is.
 
@@ -29,6 +29,7 @@ from hdcos.protocol.opening import Masked
 from hdcos.protocol.party import Openable, Party
 from hdcos.protocol.rounds import Price, Rounds
 from hdcos.ring import Array, packed_size, rotate, spread, table_phase, trig_combine
+from hdcos.ring.trig import DIRECT_BITS, MAX_BITS, SPLIT_ERROR
 from hdcos.sharing import Share
 
 PHASE_BITS = 16
@@ -56,11 +57,20 @@ class Precision(NamedTuple):
         return self.table + self.dealt
 
     @property
+    def angle(self) -> float:
+        """The largest error of an angle, in radians: a step of its phase. Of more than 32 bits d and r are looked up
+        besides, each by half a step of these 32."""
+        looked_up = 2.0**-MAX_BITS if self.phase_bits > MAX_BITS else 0.0
+        return 2 * pi * (2.0**-self.phase_bits + looked_up)
+
+    @property
     def rounding(self) -> float:
         """The largest error of a cosine that comes from rounded factors: 2.5 units of a dithered one, 1.5 of one
-        that two parties made, half a unit of a table's; twice each, for cosine and sine, at right angles."""
+        that two parties made, half a unit of a table's; twice each, for cosine and sine, at right angles. Tables of
+        many bits are off besides, that of d and that of r."""
         dealt = 3.75 if self.dither else 2.25
-        return dealt * 2.0**-self.dealt + 0.75 * 2.0**-self.table
+        tables = 2 * SPLIT_ERROR if self.phase_bits > DIRECT_BITS else 0.0
+        return dealt * 2.0**-self.dealt + 0.75 * 2.0**-self.table + tables
 
 
 def even(phase_bits: int, scale: int) -> Precision:
@@ -74,7 +84,7 @@ def trig_scale(phase_bits: int) -> int:
 
 
 def to_turns(x: Share, scale: int = 62) -> Share:
-    """An angle in radians as an angle in turns, by a public factor: local, exact to 2**-(scale - x.scale) relative."""
+    """An angle in radians as an angle in turns, by a public factor: local, off by x / 2**(scale - x.scale + 1)."""
     factor_scale = scale - x.scale
     if factor_scale < 8:
         raise InputError(f"an angle at scale {x.scale} leaves no room for turns at scale {scale}")
@@ -190,8 +200,9 @@ def open_fused_phase(
 
 
 def error_bound(phase_bits: int) -> float:
-    """The largest error of cos and sin: the phase is off by less than one step, four rounded factors by half a unit."""
-    return float(2 * pi / 2**phase_bits + 1.5 / 2 ** trig_scale(phase_bits))
+    """The largest error of cos and sin of an angle in turns, with cosines from a dealer or from two parties."""
+    precision = even(phase_bits, trig_scale(phase_bits))
+    return precision.angle + precision.rounding
 
 
 def price(shape: tuple[int, ...], phase_bits: int = PHASE_BITS) -> Price:

@@ -122,13 +122,13 @@ def _constant(integer: int, scale: int) -> np.uint64:
 def error_bound(series: Series, precision: Precision = DEFAULT) -> float:
     """The largest distance from the series in floats.
 
-    The phase is off by less than one step; of each term the table and the dealt factors are off as `precision` says
-    times the coefficient, and the rounded public factors by half a unit of the table's scale.
+    The angle, the table and the dealt factors are off as `precision` says, of each term times its coefficient, and the
+    rounded public factors by half a unit of the table's scale.
     """
     sizes = [np.hypot(a, b) / 2**COEFFICIENT_SCALE for a, b in zip(series.cos, series.sin, strict=True)]
     slope = sum(k * size for k, size in zip(series.harmonics, sizes, strict=True))
     rounded = precision.rounding * sum(sizes) + 0.75 * len(sizes) / 2**precision.table
-    return float(slope * 2 * pi / 2**precision.phase_bits + rounded)
+    return float(slope * precision.angle + rounded)
 
 
 def price(shape: tuple[int, ...], series: Series, phase_bits: int = PHASE_BITS) -> Price:

@@ -6,7 +6,8 @@ Direct up to 16 bits of phase: one table at the scale asked for, each entry roun
 Split  17 to 32 bits of phase: the nearest of 2**HIGH_BITS rotations h from a table at SPLIT_SCALE, which stays in the
        fastest cache, and the rest l, below 2**-9, by sin l = l and cos l = 1 - l**2 / 2 in integers;
        cos(h + l) = cos h cos l - sin h sin l in int64, then one rounding shift.
-Error  at most half a unit of the scale, plus 2**-28 (a fifth of it is l**3 / 6, the rest roundings at SPLIT_SCALE).
+Error  of cosine and sine at most half a unit of the scale each; of a split table both together SPLIT_ERROR besides (a
+       third of it is l**3 / 6, the rest roundings at SPLIT_SCALE).
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ DIRECT_BITS = 16
 MAX_BITS = 32
 HIGH_BITS = 11
 HALF_PI_SCALE = 29
+SPLIT_ERROR = 2.0**-29
+"""How far a rotation of a split table is off, before it is rounded to the scale asked for."""
 
 Rotation = tuple[int, int]
 Table = npt.NDArray[np.int32]

@@ -17,10 +17,12 @@ from math import prod, sqrt
 import numpy as np
 
 from hdcos.errors import HdcosWarning
+from hdcos.nn.columns import Rows
+from hdcos.nn.hadamard import HadamardLinear
 from hdcos.nn.network import Network
 from hdcos.ring import Array
 from hdcos.secure.activations import Polynomial
-from hdcos.secure.answers import WITHOUT_NOISE, least_units, stated_by_stage
+from hdcos.secure.answers import WITHOUT_NOISE, least_units, stated_by_stage, stated_queries
 from hdcos.secure.compile import CompiledNetwork
 from hdcos.secure.stages import Stage
 
@@ -29,8 +31,14 @@ SQUARE_GAIN, LARGEST_SQUARE_GAIN = 1.6, 8.0
 """Times sqrt(n), of all units and of a single one, for which the numbers hold: as in the networks that were attacked,
 and a little more, since a third at least was taken off what was measured there. A square moves outputs as its value
 does."""
-MOST_UNITS, ROWS, PIECE_NUMBERS = 512, 2, 1 << 22
-"""Units of a layer that are looked at, drawn at random where there are more; rows at which; numbers at once."""
+MOST_UNITS, LEAST_UNITS, PIECE_NUMBERS = 512, 4, 1 << 22
+"""Units of a layer that are looked at, drawn at random where there are more; numbers at once."""
+MOST_WORK, NUMBER = 1 << 33, 16
+"""Multiplications of all that is looked at, some seconds of one core: fewer units are, where a row takes many of them.
+To have a number in memory and work on it takes as long as this many."""
+PAIR, PAIRS = 2, 2
+"""Rows at which a unit is looked at, of which the one counts where it moves more; and how many times that is done. More
+rows at once would find more than in the networks that were attacked, of the same weights."""
 STEP = 1e-6
 
 
@@ -48,26 +56,31 @@ class Exposed:
         return self.stated / self.gain**2
 
 
-def find_exposed(model: Network, chosen: CompiledNetwork) -> Exposed | None:
+def find_exposed(model: Network, chosen: CompiledNetwork, rows: Rows | None = None) -> Exposed | None:
     """The layer that holds for the fewest queries with the weights the model has; None if all hold for what is stated.
 
-    Each is looked at where its value enters it, at rows between 0 and 1.
+    Each is looked at where its value enters it, at some of the rows that the model will meet, if they are known.
     """
     by_stage = stated_by_stage(chosen)
-    stated, units = min(number for _, number in by_stage), least_units(chosen)
+    stated, units = stated_queries(chosen), least_units(chosen)
     generator = np.random.default_rng(0)
-    rows = generator.uniform(0, 1, (ROWS, *model.input_shape))
-    values, gains = list(model.values(rows)), dict[int, tuple[float, float]]()
+    looked_at = [
+        (stage, number, model.inputs[int(layer)])
+        for stage, number in by_stage
+        if isinstance(stage, WITHOUT_NOISE) and _drops(stage) and (layer := stage.name.partition(" ")[0]).isdecimal()
+    ]
+    if not looked_at:
+        return None
+    pairs = [list(model.values(pair)) for pair in _pairs(model, rows, generator)]
+    most_units = _most_units(model, len({value for _, _, values in looked_at for value in values}))
+    gains = dict[int, tuple[float, float]]()
     worst: Exposed | None = None
-    for stage, number in by_stage:
-        layer = stage.name.partition(" ")[0]
-        if not (isinstance(stage, WITHOUT_NOISE) and _drops(stage) and layer.isdecimal()):
-            continue
+    for stage, number, values in looked_at:
         square = isinstance(stage, Polynomial)
         most, largest = (SQUARE_GAIN, LARGEST_SQUARE_GAIN) if square else (GAIN, LARGEST_GAIN)
-        for value in model.inputs[int(layer)]:
+        for value in values:
             if value not in gains:
-                gains[value] = _gains(model, values, value, generator)
+                gains[value] = _gains(model, pairs, value, most_units, generator)
             of_all, of_one = gains[value]
             found = Exposed(stage.name, max(1.0, sqrt(units) * max(of_all / most, of_one / largest)), number)
             if found.queries < (worst.queries if worst else stated):
@@ -81,9 +94,27 @@ def _drops(stage: Stage) -> bool:
     return drop > 0
 
 
-def warn_of_gain(name: str, model: Network, chosen: CompiledNetwork, left: int, part: int, stacklevel: int = 2) -> None:
+def _pairs(model: Network, known: Rows | None, generator: np.random.Generator) -> list[Array]:
+    """The rows at which a model is looked at: if none are known, some between 0 and 1, as in the attacks, and some of
+    both signs and the same mean square. What a comparison passes depends on signs, what a square moves on sizes."""
+    if known is not None:
+        rows = model.rows(known)
+        return np.array_split(rows[generator.permutation(len(rows))[: PAIR * PAIRS]], min(PAIRS, len(rows)))
+    shape = PAIR, *model.input_shape
+    return [generator.uniform(0, 1, shape), generator.normal(0, sqrt(1 / 3), shape)]
+
+
+def warn_of_gain(
+    name: str,
+    model: Network,
+    chosen: CompiledNetwork,
+    left: int,
+    part: int,
+    rows: Rows | None = None,
+    stacklevel: int = 2,
+) -> None:
     """Say of a model that parties would answer more rows of it than is safe with its weights."""
-    exposed = find_exposed(model, chosen)
+    exposed = find_exposed(model, chosen, rows)
     if exposed is None or left <= exposed.queries / part:
         return
     warnings.warn(
@@ -96,18 +127,34 @@ def warn_of_gain(name: str, model: Network, chosen: CompiledNetwork, left: int, 
     )
 
 
-def _gains(model: Network, values: list[Array], number: int, generator: np.random.Generator) -> tuple[float, float]:
+def _most_units(model: Network, values: int) -> int:
+    """How many units of each of these values are looked at, by what a row takes in plaintext."""
+    row = 0.0
+    for layer, reads in zip(model.layers, model.inputs, strict=True):
+        shapes = [model.shapes[number] for number in reads]
+        row += NUMBER * layer.row_elements(*shapes) + layer.multiplications(shapes[0])
+        if isinstance(layer, HadamardLinear):
+            row += 2 * layer.size * sqrt(layer.size) * getattr(layer, "blocks", 1)
+    return max(LEAST_UNITS, min(MOST_UNITS, int(MOST_WORK / (row * PAIR * PAIRS * values))))
+
+
+def _gains(
+    model: Network, pairs: list[list[Array]], number: int, most_units: int, generator: np.random.Generator
+) -> tuple[float, float]:
     """How much the units of a value move the outputs: the root of the mean square, and the most that one does."""
     units = np.arange(prod(model.shapes[number]))
-    if len(units) > MOST_UNITS:
-        units = np.sort(generator.choice(units, MOST_UNITS, replace=False))
-    most = np.zeros(len(units))
-    with np.errstate(all="ignore"):
-        for row in range(ROWS):
-            at = [value[row : row + 1] for value in values]
-            moved = np.concatenate([*_moved(model, at, number, units)])
-            most = np.maximum(most, np.sqrt(np.mean(moved.reshape(len(units), -1) ** 2, axis=1)))
-    return float(np.sqrt(np.mean(most**2))), float(most.max())
+    if len(units) > most_units:
+        units = np.sort(generator.choice(units, most_units, replace=False))
+    of_all = of_one = 0.0
+    for values in pairs:
+        most = np.zeros(len(units))
+        with np.errstate(all="ignore"):
+            for row in range(len(values[0])):
+                at = [value[row : row + 1] for value in values]
+                moved = np.concatenate([*_moved(model, at, number, units)])
+                most = np.maximum(most, np.sqrt(np.mean(moved.reshape(len(units), -1) ** 2, axis=1)))
+        of_all, of_one = max(of_all, float(np.sqrt(np.mean(most**2)))), max(of_one, float(most.max()))
+    return of_all, of_one
 
 
 def _moved(model: Network, at: list[Array], number: int, units: Array) -> Iterable[Array]:

@@ -18,7 +18,7 @@ from hdcos.nn.joins import Join
 from hdcos.nn.layer import Layer
 from hdcos.nn.network import Network
 from hdcos.protocol import fit, fourier, relu
-from hdcos.protocol.cosine import Precision
+from hdcos.protocol.cosine import Precision, even
 from hdcos.ring import Array
 from hdcos.secure import activations, stages
 from hdcos.secure.answers import LARGEST_NOISE
@@ -161,11 +161,11 @@ def _activation(layer: Activation, index: int, y: Array, error: Array, chosen: C
     far = np.abs(y) + error
     if isinstance(layer, nn.Cos | nn.Sin):
         precision = _precision(index, chosen)
-        total: Array = error + _step(precision.phase_bits) + precision.rounding
+        total: Array = error + precision.angle + precision.rounding
     elif isinstance(layer, nn.GrowingCos):
         (stage,) = [s for s in chosen.stages if isinstance(s, activations.Growing) and s.name.startswith(f"{index} ")]
         opened = 2 * pi * 2.0**-12
-        total = (1 + far) * error + opened + (far + opened) * (_step(stage.phase_bits) + 1.5 / 2**12)
+        total = (1 + far) * error + opened + (far + opened) * (even(stage.phase_bits, 12).angle + 1.5 / 2**12)
     elif isinstance(layer, nn.ReLU | nn.LeakyReLU):
         (sharp,) = [s for s in chosen.stages if isinstance(s, activations.Rectified) and s.name.startswith(f"{index} ")]
         total = error + (2.0**-activations.COMPARED_SCALE if sharp.drop else 0.0)
@@ -200,8 +200,3 @@ def _precision(index: int, chosen: CompiledNetwork) -> Precision:
             return stage.precision
     following = [s for s in chosen.stages if isinstance(s, stages.FusedDiagonal) and int(s.name.split()[0]) > index]
     return following[0].precision
-
-
-def _step(phase_bits: int) -> float:
-    """One step of a phase in radians; half a step of the table's where a phase is wider."""
-    return float(2 * pi * (2.0**-phase_bits + (2.0**-33 if phase_bits > 32 else 0.0)))
