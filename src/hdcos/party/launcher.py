@@ -62,8 +62,9 @@ class WorkerProcess:
     """A process of this machine."""
 
     def __init__(self, doorman: Doorman, address: Address, name: str, settings: Settings) -> None:
-        self._doorman, self._name, self.address = doorman, name, address
-        with doorman.serve(name) as listener:
+        self._doorman, self.address = doorman, address
+        self._channel = doorman.serve(name)
+        with self._channel as listener:
             self._process, public = start_worker(listener)
             try:
                 tell_process(self._process, settings(public), listener)
@@ -75,7 +76,7 @@ class WorkerProcess:
         return how_it_ended(self._process)
 
     def stop(self) -> None:
-        self._doorman.forget(self._name)
+        self._doorman.forget(self._channel)
         end_process(self._process)
 
 
