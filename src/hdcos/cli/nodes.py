@@ -198,7 +198,7 @@ def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
         "--worker-gpus",
         type=click.FloatRange(0, 1, min_open=True),
         metavar="PART",
-        help="With --ray and GPUs: the part of one that Ray sets aside for a worker; 1 by default, 0.5 for two on each.",
+        help="With --ray and GPUs: the part of one that Ray gives each worker; 1 by default, 0.5 for two on each.",
     )
     @click.option(
         "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Of stderr."
