@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
+from math import ceil
 from pathlib import Path
 from statistics import median
 from threading import Lock, Thread
@@ -40,10 +41,11 @@ from hdcos.link import Emulation
 from hdcos.party.batcher import Answer, Batcher, Request
 from hdcos.party.checkpoint import Checkpoints
 from hdcos.party.config import Config
-from hdcos.planning.costs import serving_costs
+from hdcos.planning.costs import serving_costs, training_costs
 from hdcos.planning.machines import Machines
 from hdcos.planning.measure import measure_network
 from hdcos.planning.serving import Load, Serving
+from hdcos.planning.training import Training as PlannedTraining
 
 Outputs = npt.NDArray[np.float64]
 COUNTS = (1, 2, 4, 5)
@@ -56,12 +58,45 @@ against, and what these may always differ by."""
 HIGGS_TRAINED, HIGGS_TESTED = 51_200, 20_000
 PLANNED, PLANNED_PART = (1, 2, 4), 0.6
 """Pairs for which the planner is compared with what they do, and the part of their most rows at which latencies are."""
+REPEATS = 3
+"""Times that steps are timed, whose median counts."""
 PLANNED_CORES = 12
 """With which four pairs do more than one."""
 PARTS_OF_LOAD = 8
 """Of a run, whose p99 is the median of theirs: other work for a moment would be all of its last hundredth."""
 QUEUE_ROWS, QUEUE_MOST, QUEUE_AHEAD = 8, 8, 512
 """Rows of a request, requests of a batch at most (larger ones are spread over pairs), rows that a pair keeps ahead."""
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Training whose steps are timed."""
+
+    name: str
+    model: nn.Sequential
+    batch: int
+    steps: int
+    """That are timed."""
+    size: int
+    """Rows of its data set."""
+
+    def begin(self, cluster: Cluster, seed: int, first: int = 2) -> Training:
+        """Its first steps are not timed."""
+        generator, outputs = np.random.default_rng(seed), self.model.output_shape[0]
+        x = generator.uniform(0, 1, (self.size, *self.model.input_shape))
+        cluster.upload(x, generator.integers(0, max(2, outputs), self.size), name="rows", outputs=outputs)
+        training = Training(cluster, self.model, self.batch, 40)
+        training.steps(first)
+        return training
+
+    def rows_per_s(self, training: Training) -> float:
+        return self.batch * self.steps / training.steps(self.steps)
+
+
+TRAINED = (
+    _Run("LeNet-5", nn.models.lenet5(), 512, 8, MNIST_ROWS),
+    _Run("Higgs MLP", nn.models.higgs_mlp(), 2048, 40, HIGGS_ROWS),
+)
 
 
 def pairs(seed: int) -> Iterator[Line]:
@@ -73,22 +108,14 @@ def pairs(seed: int) -> Iterator[Line]:
         if 3 * count > (os.cpu_count() or 1):
             break
         with hdcos.local(workers=count) as cluster:
-            generator = np.random.default_rng(seed)
             rates, taken = {}, {}
-            for name, model, batch, steps, size in (
-                ("LeNet-5", nn.models.lenet5(), 512, 8, MNIST_ROWS),
-                ("Higgs MLP", nn.models.higgs_mlp(), 2048, 40, HIGGS_ROWS),
-            ):
-                outputs = model.output_shape[0]
-                x = generator.uniform(0, 1, (size, *model.input_shape))
-                cluster.upload(x, generator.integers(0, max(2, outputs), size), name="rows", outputs=outputs)
-                training = Training(cluster, model, batch, 40)
-                training.steps(2)
+            for run in TRAINED:
+                training = run.begin(cluster, seed)
                 cluster.reset_cost()
-                rates[name] = batch * steps / training.steps(steps)
-                taken[name] = cluster.cost.online.rounds / steps
-                known = _Sent(batch, training.bytes_per_step, count * bytes_of_pair(model))
-                sent.setdefault(name, {})[count] = known
+                rates[run.name] = run.rows_per_s(training)
+                taken[run.name] = cluster.cost.online.rounds / run.steps
+                known = _Sent(run.batch, training.bytes_per_step, count * bytes_of_pair(run.model))
+                sent.setdefault(run.name, {})[count] = known
             rates["criteo_mlp"] = _load(cluster, seed)
         found[count], rounds[count] = rates, taken
         print(f"{count} pairs: " + ", ".join(f"{name} {rate:.0f} rows/s" for name, rate in rates.items()), flush=True)
@@ -276,7 +303,35 @@ def _kill_first_pair(cluster: Cluster, folder: Path) -> None:
 
 
 def planner(seed: int) -> Iterator[Line]:
-    """What the planner says of one, two and four pairs on this machine, and what they do.
+    """What the planner says of one, two and four pairs on this machine, and what they do."""
+    yield from _planned_serving(seed)
+    yield from _planned_training(seed)
+
+
+def _planned_training(seed: int) -> Iterator[Line]:
+    """Rows a second of training, when as much material is used as is made: what was made ahead is used up before.
+
+    As with `hdcos plan --train`, what is measured are steps of one pair with fewer rows, and of two with few.
+    """
+    cores = os.cpu_count() or 1
+    for run in TRAINED:
+        measured = measure_network(run.name, run.model)
+        print(f"measured: {measured.training}, adding {measured.adding_s * 1e3:.2f} ms", flush=True)
+        for count in PLANNED:
+            costs = training_costs(run.model, measured, ceil(run.batch / count))
+            machines, adding_s = Machines(count, count, cores, on_one=True), (count - 1) * measured.adding_s
+            told = PlannedTraining(costs, machines, Emulation(), adding_s).run()
+            with hdcos.local(workers=count) as cluster:
+                training = run.begin(cluster, seed, 2 + costs.ahead)
+                rows_per_s = median(run.rows_per_s(training) for _ in range(REPEATS))
+            planned = run.batch / told.step_s
+            print(f"{count} pairs, {run.name}: {rows_per_s:.0f} rows/s, planned {planned:.0f}; {told.use}", flush=True)
+            shown = f"{count} pair{'s' if count > 1 else ''} on {cores} cores, training {run.name}, batch {run.batch}"
+            yield _close(f"{shown}: rows a second, planned over measured", planned, rows_per_s, "rows/s")
+
+
+def _planned_serving(seed: int) -> Iterator[Line]:
+    """Predictions under load.
 
     Compared is a cluster of `hdcos.local`: requests come to the batcher of a party (party/batcher.py), a thread of this
     process for each pair takes batches from it and asks for them, and from there on all is as at two organisations: the

@@ -152,9 +152,15 @@ def starting(folder: Path) -> Iterator[Callable[..., Nodes]]:
             init: tuple[str, ...] = (),
             ray: bool = False,
             proxies: bool = False,
+            timeout_s: int = 30,
+            datasets: Mapping[str, str] | None = None,
         ) -> Nodes:
+            """`datasets` is where parties keep them, by their roles, if not in their states."""
             assert command("init", folder / "c", "--single-machine", *init)[0] == 0
-            slow = ("--timeout-s", "30")  # as machines may be
+            for role, place in (datasets or {}).items():
+                settings = folder / "c" / role / "node.toml"
+                settings.write_text(settings.read_text().replace('datasets = ""', f'datasets = "{place}"'))
+            slow = ("--timeout-s", str(timeout_s))  # as machines may be
             own = (*slow, *(("--ray", "local") if ray else ()))
             options = {"dealer": own}
             for role in ("party0", "party1"):

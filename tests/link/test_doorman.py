@@ -273,19 +273,33 @@ def test_links_outlive_the_doorman_and_a_listener_learns_that_it_is_gone(doorman
 
 
 def test_a_name_that_is_forgotten_is_served_no_longer(doorman):
-    with doorman.serve("w1.party0", "w2.party0") as channel:
-        doorman.forget("w1.party0")
+    with doorman.serve("w1.party0") as gone, doorman.serve("w2.party0") as channel:
+        doorman.forget(gone)
         assert doorman.names == ["w2.party0"]
         with pytest.raises(PeerLost, match="serves no such name"):
             ask(doorman, 1, within_s=0.1)
         with socket.create_connection(("127.0.0.1", doorman.port)) as caller:
             caller.sendall(client_hello("w2.party0"))
             wait_for(lambda: doorman.counts["handed"] == 1)
-        doorman.forget("w2.party0")
+        doorman.forget(channel)
+        doorman.forget(channel)
+        assert doorman.names == []
         assert channel.recv(1) == b"\0"
         assert channel.recv(1) == b""
     with pytest.raises(InputError, match="at least one name"):
         doorman.serve()
+
+
+def test_who_is_forgotten_takes_no_name_from_the_one_that_serves_it_since(doorman):
+    """A worker that is ending, and the next one of its name, which has begun already."""
+    older, newer = doorman.serve("w1.party0", "old.party0"), doorman.serve("w1.party0")
+    with newer:
+        older.close()  # as a node does when the process has it
+        doorman.forget(older)
+        assert doorman.names == ["w1.party0"]
+        with socket.create_connection(("127.0.0.1", doorman.port)) as caller:
+            caller.sendall(client_hello("w1.party0"))
+            assert newer.recv(1) == b"\0"
 
 
 def test_a_connection_that_is_handed_to_the_wrong_worker_is_refused(doorman, both):
@@ -398,7 +412,7 @@ def test_nothing_is_left_open(doorman):
             _, received, _, _ = socket.recv_fds(channel, 1, 1)
             os.close(received[0])
             caller.close()
-        doorman.forget("w1.party0")
+        doorman.forget(channel)
     wait_for(lambda: handles() == before)
     other = Doorman(socket.create_server(("127.0.0.1", 0)))
     other.serve("x").close()

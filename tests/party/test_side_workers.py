@@ -7,16 +7,20 @@ import re
 import signal
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import numpy as np
 import pytest
 
 from hdcos import nn
+from hdcos.cluster.job import Job
 from hdcos.errors import DataDamaged
 from hdcos.party.checkpoint import Checkpoints
+from hdcos.party.side_link import PIECE_WORDS
 from hdcos.secure.training.plain import plain_fit
 from hdcos.secure.training.shuffle import batches
 from hdcos.secure.training.targets import one_hot
@@ -38,6 +42,24 @@ def rows(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return x, x[:, :3].argmax(axis=1)
 
 
+def stopped_plain(x: np.ndarray, y: np.ndarray, steps: int, lr: float) -> nn.Network:
+    """What the same training gives on plain numbers when it is stopped after some steps."""
+    begun: list[dict[str, np.ndarray]] = []
+    plain_fit(
+        MODEL,
+        x,
+        one_hot(y, 3),
+        steps,
+        48,
+        lambda epoch: lr,
+        3,
+        momentum=0.9,
+        before_step=lambda parameters: begun.append({name: value.copy() for name, value in parameters.items()}),
+        after_epoch=lambda *_: len(begun) > steps,
+    )
+    return MODEL.with_state(begun[steps])
+
+
 def trained_plain(x: np.ndarray, y: np.ndarray, epochs: int, batch: int = 48, lr: float = 0.1) -> nn.Sequential:
     """What the same training gives on plain numbers."""
     return plain_fit(MODEL, x, one_hot(y, 3), epochs, batch, lambda epoch: lr, 3, momentum=0.9)
@@ -57,16 +79,26 @@ def resize(there: Nodes, counts: tuple[int, int]) -> None:
     await_that(lambda: tuple(1 + len(there.workers(rank)) for rank in (0, 1)) == counts)
 
 
-def await_end(there: Nodes, training: Future) -> None:
-    """However slow the machine is, a job goes on; one that does not is shown as both parties have it."""
-    said, moved = [], time.monotonic()
-    while not training.done():
-        now = [(status["state"], status["step"]) for status in there.cluster.transport.job(there.job())]
-        if now != said:
-            said, moved = now, time.monotonic()
+def shown_step(there: Nodes, job: Job) -> int:
+    """The step that both parties say a job has taken; it must not have ended."""
+    statuses = there.cluster.transport.job(job.id)
+    assert all(status["state"] in ("waiting", "running") for status in statuses), (statuses, there.said())
+    return min(status["step"] for status in statuses)
+
+
+def await_while_it_trains(there: Nodes, job: Job, wanted: Callable[[int], object]) -> int:
+    """Wait until this holds of the highest step that both parties have shown, which is returned.
+
+    However slow the machine is, that one grows; a job that waits and runs by turns at one step does not go on.
+    """
+    highest, grown = -1, time.monotonic()
+    while not wanted(highest):
+        if (step := shown_step(there, job)) > highest:
+            highest, grown = step, time.monotonic()
         workers = [there.all_workers(rank) for rank in (0, 1)]
-        assert time.monotonic() - moved < 60, (there.cluster.transport.job(there.job()), workers, there.said())
-        time.sleep(0.5)
+        assert time.monotonic() - grown < 60, (highest, there.cluster.transport.job(job.id), workers, there.said())
+        time.sleep(0.1)
+    return highest
 
 
 @pytest.fixture
@@ -178,9 +210,10 @@ def test_workers_come_and_go_and_those_that_the_other_party_lacks_are_told_so(no
 
 @pytest.mark.timeout(600)
 def test_workers_come_and_go_under_load_and_in_training_and_nothing_is_lost(nodes) -> None:
+    """The job is longer than the test, which stops it when everything was seen."""
     there = nodes(2, 2)
     await_that(lambda: there.all_up(1))
-    private, (x, y), ended = there.cluster.share(MODEL, "served"), rows(96), Event()
+    private, (x, y), ended = there.cluster.share(MODEL, "served"), rows(480), Event()
 
     def ask(number: int) -> list[float]:
         errors = []
@@ -189,25 +222,61 @@ def test_workers_come_and_go_under_load_and_in_training_and_nothing_is_lost(node
             errors.append(float(np.abs(private.predict(part, mode="shares") - MODEL(part)).max()))
         return errors
 
-    with ThreadPoolExecutor(5) as pool:
+    def all_train(count: int) -> bool:
+        trains = [[worker["up"] and worker["steps"] > 0 for worker in there.workers(rank)] for rank in (0, 1)]
+        return all(sum(each) == count for each in trains)
+
+    with ThreadPoolExecutor(4) as pool:
         asking = [pool.submit(ask, number) for number in range(4)]
-        options = {**OPTIONS, "epochs": 100, "lr": 0.03, "checkpoint_every": 4}
-        training = pool.submit(there.cluster.fit, MODEL, x, y, **options)
+        options: Any = {**OPTIONS, "epochs": 10_000, "lr": 0.01, "checkpoint_every": 4}
         try:
-            folders = [there.folder / role / "state" / "jobs" for role in ROLES[1:]]
-            await_that(lambda: all(list(folder.rglob("step-*.safetensors")) for folder in folders), every_s=0.01)
+            job = there.cluster.fit(MODEL, x, y, wait=False, **options)
+            highest = await_while_it_trains(there, job, lambda step: step > 4 and all_train(1))
             for counts in ((1, 2), (1, 1), (3, 2), (3, 3), (2, 2)):
-                assert counts != (1, 1) or not training.done(), "one worker less while it trained"
                 resize(there, counts)
-                await_that(lambda: there.all_up(min(counts) - 1))  # noqa: B023
+                before, further = max(highest, shown_step(there, job)), min(counts) - 1
+                # Those that came are new: they had taken no steps before.
+                highest = await_while_it_trains(there, job, lambda step: step > before and all_train(further))  # noqa: B023
+            job.cancel()
+            trained = job.result(60)
         finally:
             ended.set()
         errors = [each.result(60) for each in asking]
-        await_end(there, training)
-        trained = training.result()
     assert all(errors)
     assert max(max(each) for each in errors) < 0.02
-    assert np.abs(trained.predict(x) - trained_plain(x, y, 100, lr=0.03)(x)).max() < 0.05
+    assert np.abs(trained.predict(x) - stopped_plain(x, y, job.step, 0.01)(x)).max() < 0.05
+    assert not there.reused()
+
+
+def test_a_job_that_party_1_could_not_open_without_a_worker_that_went_is_opened_again(nodes) -> None:
+    """The worker is there and says nothing, so that party 0 opened the job and party 1 had nothing to write down: party
+    0 once waited for ever to hear of it."""
+    there = nodes(2, 2, timeout_s=8)
+    await_that(lambda: there.all_up(1))
+    silent, (x, y) = there.worker_pids("party1")[0], rows(96)
+    os.kill(silent, signal.SIGSTOP)
+    try:
+        job = there.cluster.fit(MODEL, x, y, **OPTIONS, wait=False)
+        trained = job.result(60)
+    finally:
+        with suppress(ProcessLookupError):  # its life may be over
+            os.kill(silent, signal.SIGCONT)
+    assert "worker 1: jobs do without it for 60 s: job" in there.said()
+    assert np.abs(trained.predict(x) - trained_plain(x, y, 3)(x)).max() < 0.05
+    assert [last_attempt(there.folder / f"party{rank}", job.id, rank, 6)[1] > 1 for rank in (0, 1)] == [True, True]
+    assert not there.reused()
+
+
+def test_a_worker_that_does_not_reach_where_data_sets_lie_is_sent_all_rows(nodes) -> None:
+    """Every process has a memory of its own: the files that party 1's node keeps there are nowhere for its worker."""
+    there = nodes(2, 2, datasets={"party1": "memory://party1/rows"})
+    await_that(lambda: there.all_up(1))
+    x, y = rows(1 + PIECE_WORDS // (12 + 3))  # more than one message
+    there.cluster.upload(x, y, name="far", outputs=3)
+    assert not [path for path in (there.folder / "party1" / "state" / "datasets").rglob("*") if path.is_file()]
+    trained = there.cluster.fit(MODEL, "far", **{**OPTIONS, "epochs": 1, "batch_size": 10_000})
+    assert [worker["steps"] for rank in (0, 1) for worker in there.workers(rank)] == [len(x) // 10_000] * 2
+    assert np.abs(trained.predict(x[:96]) - trained_plain(x, y, 1, 10_000)(x[:96])).max() < 0.05
     assert not there.reused()
 
 

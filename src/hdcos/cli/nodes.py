@@ -195,6 +195,12 @@ def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
         help="GiB of the GPU's that a process may take.",
     )
     @click.option(
+        "--worker-gpus",
+        type=click.FloatRange(0, 1, min_open=True),
+        metavar="PART",
+        help="With --ray and GPUs: the part of one that Ray gives each worker; 1 by default, 0.5 for two on each.",
+    )
+    @click.option(
         "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Of stderr."
     )
     def serve(
@@ -208,6 +214,7 @@ def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
         worker_ports: int | None,
         device: str,
         device_memory: int | None,
+        worker_gpus: float | None,
         log_format: str,
     ) -> None:
         role = NodeCard.read(folder / CARD_FILE).role
@@ -215,7 +222,11 @@ def _server(command: str, roles: tuple[str, ...], text: str) -> click.Command:
             raise InputError(f"{folder} is the node of {role}, not of {' or '.join(roles)}")
         if worker_ports and not ray:
             raise InputError("--worker-ports is for workers of a Ray cluster (--ray): others share the node's port")
-        placement = Placement(ray, worker_ports or 0)
+        if worker_gpus and not (ray and "cuda" in device):
+            raise InputError(
+                "--worker-gpus is for workers of a Ray cluster (--ray) that compute on GPUs (--device cuda:0)"
+            )
+        placement = Placement(ray, worker_ports or 0, worker_gpus or 1.0)
         serve_party = _find_server() if role in PARTIES else None
         tune_process()
         log_to_stderr(log_format)

@@ -29,6 +29,7 @@ from threading import Lock, Thread
 from time import monotonic, sleep
 from types import TracebackType
 from typing import Self
+from weakref import WeakKeyDictionary
 
 from hdcos.errors import InputError
 from hdcos.link.client_hello import MAX_HELLO_BYTES, MalformedError, read_server_name
@@ -60,6 +61,8 @@ class Doorman:
         sock.setblocking(False)
         self._callers: dict[int, _Caller] = {}
         self._channels: dict[str, socket.socket] = {}
+        self._ends: WeakKeyDictionary[socket.socket, socket.socket] = WeakKeyDictionary()
+        """This end of each channel, by the one that was given away."""
         self._lock = Lock()
         self._closing = False
         self._wake = os.eventfd(0, os.EFD_CLOEXEC)
@@ -87,15 +90,16 @@ class Doorman:
         mine.setblocking(False)  # send_fds does not heed its flags in Python 3.11
         mine.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, CHANNEL_BYTES)
         with self._lock:
+            self._ends[theirs] = mine
             for name in names:
                 self._replace(name.lower(), mine)
         return theirs
 
-    def forget(self, *names: str) -> None:
-        """Serve these names no longer. Connections that were handed over stay."""
+    def forget(self, channel: socket.socket) -> None:
+        """Send nobody to a channel any more, which may be closed here by now. A name that has a newer one keeps that,
+        and connections that were handed over stay."""
         with self._lock:
-            for name in names:
-                self._replace(name.lower(), None)
+            self._drop(self._ends.pop(channel, None))
 
     def close(self) -> None:
         """Listen no longer. Connections that were handed over stay."""
@@ -106,7 +110,9 @@ class Doorman:
         self._thread.join()
         for caller in self._callers.values():
             caller.sock.close()
-        self.forget(*self.names)
+        with self._lock:
+            for channel in set(self._channels.values()):
+                self._drop(channel)
         self._epoll.close()
         os.close(self._wake)
         self._sock.close()
@@ -125,6 +131,10 @@ class Doorman:
             self._channels[name] = channel
         if before is not None and before not in self._channels.values():
             before.close()
+
+    def _drop(self, channel: socket.socket | None) -> None:
+        for name in [name for name, known in self._channels.items() if known is channel]:
+            self._replace(name, None)
 
     def _run(self) -> None:
         while not self._closing:

@@ -26,7 +26,7 @@ def serve_with_workers(node: Node, workers: int, placement: Placement) -> None:
     """Serve for as long as the process lives, with further workers as processes of their own."""
     doorman = Doorman(node.listener)
     mine = replace(node, listener=doorman.serve(node.role, ""))
-    launcher = choose_launcher(placement, doorman, node.listener)
+    launcher = choose_launcher(placement, doorman, node.listener, node.place)
     mine.place.open()  # before others are started: what they inherit would name this one's device alone meanwhile
     for index in range(1, workers):
         Thread(target=_keep_running, args=(node, index, launcher), name=f"worker {index}", daemon=True).start()

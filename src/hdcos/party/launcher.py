@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from hdcos.api.process import end_process, how_it_ended, start_worker, tell_process
 from hdcos.errors import InputError
 from hdcos.link import Doorman
+from hdcos.ring.device import Place
 
 Address = tuple[str, int]
 Settings = Callable[[bytes], Mapping[str, Any]]
@@ -31,6 +32,8 @@ class Placement:
     """The Ray cluster on whose machines they run."""
     first_port: int = 0
     """Worker i listens at the i-th port after this one there, where a proxy finds it; at any, if this is 0."""
+    gpus: float = 1.0
+    """The part of a GPU that Ray sets aside for a worker that computes on one."""
 
 
 BESIDE = Placement()
@@ -62,8 +65,9 @@ class WorkerProcess:
     """A process of this machine."""
 
     def __init__(self, doorman: Doorman, address: Address, name: str, settings: Settings) -> None:
-        self._doorman, self._name, self.address = doorman, name, address
-        with doorman.serve(name) as listener:
+        self._doorman, self.address = doorman, address
+        self._channel = doorman.serve(name)
+        with self._channel as listener:
             self._process, public = start_worker(listener)
             try:
                 tell_process(self._process, settings(public), listener)
@@ -75,7 +79,7 @@ class WorkerProcess:
         return how_it_ended(self._process)
 
     def stop(self) -> None:
-        self._doorman.forget(self._name)
+        self._doorman.forget(self._channel)
         end_process(self._process)
 
 
@@ -95,8 +99,8 @@ class ProcessLauncher:
         return WorkerProcess(self._doorman, self._address, name, settings)
 
 
-def choose_launcher(placement: Placement, doorman: Doorman, listener: socket.socket) -> Launcher:
-    """Processes of this machine, or the workers of the Ray cluster at an address."""
+def choose_launcher(placement: Placement, doorman: Doorman, listener: socket.socket, place: Place) -> Launcher:
+    """Processes of this machine, or the workers of the Ray cluster at an address; they compute at their place."""
     if not placement.ray:
         return ProcessLauncher(doorman, listener)
     if placement.ray == LOCAL:
@@ -105,4 +109,4 @@ def choose_launcher(placement: Placement, doorman: Doorman, listener: socket.soc
         from hdcos.party.ray_launcher import RayLauncher
     except ModuleNotFoundError as error:
         raise InputError(f"--ray needs {error.name}, which is not installed: pip install 'hdcos[ray]'") from None
-    return RayLauncher(placement, doorman)
+    return RayLauncher(placement, doorman, place)

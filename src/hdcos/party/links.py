@@ -70,9 +70,12 @@ def dial_transfers(node: Node, meter: Meter) -> tuple[Link, bytes]:
     return _dial_for(node, TRANSFERS, "", meter)
 
 
-def dial_side_worker(node: Node, index: int, token: str) -> tuple[Link, dict[str, Any]]:
-    """Party 1 calls party 0 for a further pair of workers; the link, and what is said of party 0's worker."""
-    link, _, said = _dial(node, {"purpose": SIDE_WORKER, "session": token, "worker": index}, None)
+def dial_side_worker(node: Node, index: int, token: str, take: Callable[[Link], None]) -> tuple[Link, dict[str, Any]]:
+    """Party 1 calls party 0 for a further pair of workers; the link, and what is said of party 0's worker.
+
+    The link is taken before anything is waited for on it.
+    """
+    link, _, said = _dial(node, {"purpose": SIDE_WORKER, "session": token, "worker": index}, None, take)
     return link, said
 
 
@@ -81,9 +84,13 @@ def _dial_for(node: Node, purpose: str, session: str, meter: Meter | None) -> tu
     return link, seed
 
 
-def _dial(node: Node, asked: dict[str, Any], meter: Meter | None) -> tuple[Link, bytes, dict[str, Any]]:
+def _dial(
+    node: Node, asked: dict[str, Any], meter: Meter | None, take: Callable[[Link], None] | None = None
+) -> tuple[Link, bytes, dict[str, Any]]:
     link = node.dial("party0", meter, DIAL_S)
     try:
+        if take is not None:
+            take(link)
         seed = node.greet(link)
         said, _ = request(link, asked, timeout_s=node.timeout_s)
     except BaseException as error:
@@ -136,9 +143,11 @@ class PeerListener:
         """The next link that party 1 made for a further pair of workers, and the token of that life."""
         limit = time.monotonic() + timeout_s
         with self._changed:
-            while not self._changed.wait_for(lambda: index in self._side_workers, LOOK_S):
-                if stop.is_set() or time.monotonic() > limit:
+            while not self._changed.wait_for(lambda: stop.is_set() or index in self._side_workers, LOOK_S):
+                if time.monotonic() > limit:
                     raise PeerLost(f"party 1 has not asked for worker {index} yet: it may have fewer")
+            if stop.is_set():  # a link that came is for the next worker of this number
+                raise PeerLost(f"worker {index} was stopped before party 1 asked for it")
             return self._side_workers.pop(index)
 
     def close(self) -> None:

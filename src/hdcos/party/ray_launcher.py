@@ -14,6 +14,7 @@ Security  anybody who reaches Ray's ports runs code on the party's machines. A c
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from ipaddress import ip_address
 from time import monotonic, sleep
 from typing import Any
@@ -27,17 +28,20 @@ from hdcos.party.launcher import LOCAL, Address, Placement, Settings
 from hdcos.party.ray_folder import RayFolder
 from hdcos.party.ray_host import RayHost
 from hdcos.party.relay import Relay
+from hdcos.ring.device import Place
 
 ASK_S, START_S, PAUSE_S, ATTEMPTS = 5.0, 60.0, 0.3, 3
+GIVEN = "cuda:0"
+"""The GPU that Ray set aside for a worker, whichever it is: its process is shown no other."""
 
 
 class RayWorker:
     """A worker that Ray placed somewhere."""
 
-    def __init__(self, doorman: Doorman, name: str, settings: Settings, port: int) -> None:
+    def __init__(self, doorman: Doorman, name: str, settings: Settings, port: int, gpus: float) -> None:
         limit = monotonic() + START_S
         while True:
-            self._actor: Any = ray.remote(num_cpus=1, scheduling_strategy="SPREAD")(RayHost).remote()
+            self._actor: Any = ray.remote(num_cpus=1, num_gpus=gpus, scheduling_strategy="SPREAD")(RayHost).remote()
             try:
                 self.address: Address
                 self.address, public = ray.get(self._actor.start.remote(port), timeout=limit - monotonic())
@@ -68,8 +72,9 @@ class RayWorker:
 class RayLauncher:
     """Starts workers as actors of the Ray cluster at an address; `local` starts one on this machine."""
 
-    def __init__(self, placement: Placement, doorman: Doorman) -> None:
+    def __init__(self, placement: Placement, doorman: Doorman, place: Place) -> None:
         self._doorman, self._first_port, address = doorman, placement.first_port, placement.ray
+        self._place, self._gpus = place, placement.gpus
         self._folder: RayFolder | None = None
         for left in reversed(range(ATTEMPTS if address == LOCAL else 1)):
             try:
@@ -103,5 +108,13 @@ class RayLauncher:
         return str(ray.util.get_node_ip_address())
 
     def start(self, name: str, settings: Settings) -> RayWorker:
-        port = self._first_port + split_name(name)[1] if self._first_port else 0
-        return RayWorker(self._doorman, name, settings, port)
+        index = split_name(name)[1]
+        port = self._first_port + index if self._first_port else 0
+        if self._place.of_worker(index).name == "cpu":
+            return RayWorker(self._doorman, name, settings, port, 0)
+
+        def with_device(public: bytes) -> Mapping[str, Any]:
+            known = settings(public)
+            return {**known, "place": {**known["place"], "name": GIVEN}}
+
+        return RayWorker(self._doorman, name, with_device, port, self._gpus)

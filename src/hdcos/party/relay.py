@@ -32,7 +32,7 @@ class Relay:
     """Carries those who ask for a name to an address, until it is closed."""
 
     def __init__(self, doorman: Doorman, name: str, address: Address) -> None:
-        self._doorman, self._name, self._address = doorman, name, address
+        self._doorman, self._address = doorman, address
         self._channel = doorman.serve(name)
         self._carried: dict[socket.socket, float] = {}
         """Those who called, and when; the oldest first."""
@@ -44,7 +44,7 @@ class Relay:
 
     def close(self) -> None:
         """Carry nobody else; connections that are there stay."""
-        self._doorman.forget(self._name)
+        self._doorman.forget(self._channel)
 
     def _run(self) -> None:
         with self._channel as channel:

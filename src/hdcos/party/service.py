@@ -75,7 +75,7 @@ class Service:
         self._doorman = Doorman(node.listener)
         mine = replace(node, listener=self._doorman.serve(node.role, ""))
         self._listener = PeerListener(mine, self.status)
-        launcher = choose_launcher(placement, self._doorman, node.listener)
+        launcher = choose_launcher(placement, self._doorman, node.listener, node.place)
         self._gathering = Gathering(node, launcher.host)
         self.side_workers = SideWorkers(
             Shared(

@@ -144,6 +144,16 @@ class SideWorker:
         for link in self._links:
             link.cancel()
 
+    def _hold(self, link: Link) -> None:
+        """From here on `stop` ends what this link waits for."""
+        self._links.append(link)
+        self._require_wanted()
+
+    def _require_wanted(self) -> None:
+        """One that was stopped begins nothing more: another worker of this number may be beginning already."""
+        if self._stop.is_set():
+            raise PeerLost(f"worker {self.index} was stopped")
+
     def join(self, timeout_s: float) -> None:
         self._thread.join(timeout_s)
 
@@ -217,15 +227,16 @@ class SideWorker:
 
     def _one_life(self) -> None:
         with ExitStack() as stack:
-            peer, token, dealer = self._meet()
-            stack.callback(peer.close)
+            peer, token, dealer = self._meet(stack)
             front = Identity.create("client")
             worker = self._shared.launcher.start(self._name, partial(self._settings, front, token, dealer))
             stack.callback(worker.stop)
+            self._require_wanted()
             self._worker = worker
             link = self._greet(front, worker)
             stack.callback(link.close)
-            self._links, self._unheard = [peer, link], False
+            self._hold(link)
+            self._unheard = False
             if self.rank == 0:
                 answer(peer, BEGIN_S)  # or its worker would wait in a round for one that is still being started
             else:
@@ -239,8 +250,13 @@ class SideWorker:
             finally:  # before its process is waited for: nobody may count on it from here on
                 self.reason = "it is ending"
 
-    def _meet(self) -> tuple[Link, str, int]:
+    def _meet(self, stack: ExitStack) -> tuple[Link, str, int]:
         """The other node's link for this pair, the token of this life, and which dealer works for this pair."""
+
+        def take(link: Link) -> None:
+            stack.callback(link.close)
+            self._hold(link)
+
         shared = self._shared
         if self.rank == 0:
             while not (dealers := shared.dealers()) and not self._stop.wait(LOOK_S):
@@ -248,14 +264,17 @@ class SideWorker:
             if self.reason in (STARTING, WAITING):  # what ended a life before is told for longer
                 self.reason = f"it waits for party 1, which has not asked for worker {self.index} and may have fewer"
             link, token = shared.listener.side_worker(self.index, START_S, self._stop)
+            take(link)
             dealer = self.index % max(1, dealers)
             link.send(Kind.REPLY, *encode_message({"dealer": dealer}))
             return link, token, dealer
         token = secrets.token_hex(16)
-        link, answer = dial_side_worker(shared.node, self.index, token)
+        link, answer = dial_side_worker(shared.node, self.index, token, take)
+        self._require_wanted()
         return link, token, integer(answer, "dealer")
 
     def _settings(self, front: Identity, token: str, dealer: int, public: bytes) -> Mapping[str, Any]:
+        self._require_wanted()  # the process is there, and its launcher ends it again
         known = self._shared.node.settings_of(self.index, public, dealer, pair=token)
         known["certificates"]["client"] = front.certificate.pem
         return {**known, "others": {"0": [known["certificates"][known["role"]], self._shared.first]}}

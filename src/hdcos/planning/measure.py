@@ -46,8 +46,8 @@ PARTS, PART_S = range(64, 2049), 0.3
 """The same for the part of a step that one pair takes."""
 FEW = 4
 """Rows of a step in which little is computed: what it takes to add the changes of two workers shows."""
-TURNS, WARM_UP, STEPS = 8, 2, 10
-"""How often batches and rounds are measured, how often anything runs before that, and steps of training."""
+TURNS, WARM_UP, STEPS, RUNS = 8, 2, 10, 3
+"""How often batches and rounds are measured, how often anything runs before that, steps of training, and runs of it."""
 APART_S = 0.01
 """Between batches that are measured: those of clients do not come one right after another, and until the next one comes
 processors have other work or sleep. One that finds its code and data in their caches takes half the time."""
@@ -277,7 +277,12 @@ def _measure_training(model: nn.Network) -> tuple[Measured, float]:
 
 
 def _steps(cluster: Cluster, model: nn.Network, batch: int) -> Spent:
-    """What one of some steps takes; of the first two only the material counts, which is made for all of them then."""
+    """What one of some steps takes. The first run of a size also gets the memory that it works in."""
+    return _least([_run_steps(cluster, model, batch) for _ in range(RUNS)])
+
+
+def _run_steps(cluster: Cluster, model: nn.Network, batch: int) -> Spent:
+    """Of the first two steps only the material counts, which is made for all of them then."""
     generator, outputs = np.random.default_rng(0), model.output_shape[0]
     x = generator.uniform(0, 1, (batch * STEPS, *model.input_shape))
     y = generator.integers(0, max(2, outputs), len(x))
