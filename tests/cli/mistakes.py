@@ -726,8 +726,25 @@ def _outputs(shop: Workshop) -> Iterator[Mistake]:
     yield Mistake(("predict", "m", rows, "--output", str(nowhere.with_suffix(".csv")), *reach), 1, "file.csv")
     yield Mistake(("predict", "m", rows, "--output", str(occupied / "file.npy"), *reach), 1, "file.npy")
     yield Mistake(("predict", "m", rows, "--output", str(here / "x.txt"), *reach), 1, "x.txt")
+    yield from _outputs_over_files(shop, occupied)
     yield Mistake(("reveal", "m", "--output", str(here), *reach), USAGE, "folder")
     yield Mistake(("reveal", "m", "--output", str(nowhere), *reach), 1, "file")
+
+
+def _outputs_over_files(shop: Workshop, occupied: Path) -> Iterator[Mistake]:
+    """What is read stays as it is, and so does what people may have edited."""
+    rows, declared = str(shop.folder / "rows.csv"), str(shop.folder / "columns.toml")
+    again = shop.place("again.csv")
+    again.symlink_to(rows)
+    for output in (rows, again):
+        said = f"{output} is a file that is read here"
+        yield Mistake(("predict", "m", rows, "--output", str(output), *shop.reach), 1, said)
+        yield Mistake(("prepare", rows, "--columns", declared, "--output", str(output)), 1, said)
+    config = shop.place("config.toml")
+    config.write_text(CONFIG.replace("rows.csv", rows) + '[output]\nmodel = "config.toml"\n')
+    yield Mistake(("train", str(config)), 1, "config.toml is a file that is read here")
+    for call in (("suggest", rows, "--label", "y"), ("columns", rows)):
+        yield Mistake((*call, "--output", str(occupied)), 1, f"{occupied} is there already")
 
 
 def _values(shop: Workshop) -> Iterator[Mistake]:
@@ -738,7 +755,10 @@ def _values(shop: Workshop) -> Iterator[Mistake]:
         (("cost", "lenet5", "--structure", "sparse"), 1, "sparse"),
         (("cost", "lenet5", "--batch", "0"), USAGE, "--batch"),
         (("cost", "activations", "--batch", "3"), USAGE, "--batch"),
+        (("cost", "nothing"), 1, "convnet_fashion_mnist, networks, activations"),
+        (("cost", "digits", "--activation", "cos"), USAGE, "--activation: for ready models alone"),
         (("plan", "nothing", "--rows-per-second", "5"), 1, "nothing"),
+        (("plan", "networks", "--rows-per-second", "5"), 1, "convnet_fashion_mnist\n"),
         (("plan", "higgs_mlp"), USAGE, "--rows-per-second"),
         (("plan", "higgs_mlp", "--rows-per-second", "0"), USAGE, "--rows-per-second"),
         (("plan", "higgs_mlp", "--rows-per-second", "5", "--train", "5"), USAGE, "--train"),
