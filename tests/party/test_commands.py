@@ -125,6 +125,8 @@ def test_intervals_are_chosen_and_their_cost_is_shown(ask, tmp_path) -> None:
         code, output = ask("share-model", tmp_path / "model.safetensors", "--name", "wide")
     assert code == 0, output
     assert "HdcosWarning: assumed |x| <= 4 in layer 1 (Tanh)" in output
+    assert "`hdcos share-model --calibrate FILE` measures what your rows need." in output
+    assert "calibrate=" not in output
 
 
 def test_how_a_network_compares_is_said_as_it_is_shared(ask, tmp_path) -> None:
@@ -189,6 +191,10 @@ def test_nothing_but_an_error_is_said_where_nothing_is_answered(ask, tmp_path) -
     ("arguments", "words"),
     [
         (("predict", "none", "{}/rows.csv"), "no model is named 'none'"),
+        (("forget", "none"), "no data set of yours, model or job is called none"),
+        (("forget", "none", "--model"), "no model is called none"),
+        (("forget", "0" * 32), "no data set of yours, model or job is called 000"),
+        (("models", "--token-file", "{}/token"), "knows no such token: check HDCOS_TOKEN or --token-file"),
         (("predict", "none", "{}/rows.csv", "--output", "x.txt"), "neither a .csv nor a .parquet nor a .npy"),
         (("predict", "../x", "{}/rows.csv"), "model name"),
         (("jobs", "0" * 32), "you have no job"),
@@ -197,6 +203,7 @@ def test_nothing_but_an_error_is_said_where_nothing_is_answered(ask, tmp_path) -
 )
 def test_mistakes_are_named(ask, tmp_path, arguments, words) -> None:
     (tmp_path / "rows.csv").write_text("1,2,3\n4,5,6\n")
+    (tmp_path / "token").write_text("hdcos-unknown")
     code, output = ask(*(argument.format(tmp_path) for argument in arguments))
     assert code == 1
     assert words in output
