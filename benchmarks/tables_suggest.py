@@ -203,6 +203,7 @@ class Run:
         preparation.save(file.with_name(f"{file.name}.preparation.json"))
         config, secret = self.folder / f"{self.task.short}.toml", self.nodes.folder / f"{OWNERS[number]}.token"
         there = ("--cluster", self.nodes.folder / "cluster.toml", "--token-file", secret)
+        config.unlink(missing_ok=True)  # that of the other split
         _hdcos("suggest", file, "--preparation", f"{file}.preparation.json", *names, "--output", config, *there)
         _hdcos("train", config, *there)
         settings = tomllib.loads(config.read_text())

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from hdcos.data.clinics import COLUMNS, write_clinics, write_people
-from test_docs import DOCS, alike, fences
+from test_docs import DOCS, alike, fences, sections
 
 STEP = "==== step"
 
@@ -44,6 +44,12 @@ def judged(folder: Path, asked: str, predicted: str, positive: tuple[str, ...], 
     new = (folder / asked).read_text().splitlines()[1:]
     assert [row[0] for row in rows] == [line.split(",")[0] for line in new]
     return [(row[1] in positive) == sick for row, sick in zip(rows, truth, strict=True)]
+
+
+def test_what_nodes_need_is_installed_before_they_are_started() -> None:
+    for page, section in ((DOCS / "tutorial.md", "Install"), (DOCS.parent / "README.md", "Install")):
+        ((_, _, content),) = fences(sections(page)[section])
+        assert re.search(r"pip install '\.\[(demo,)?server\]'", content), page
 
 
 @pytest.mark.timeout(240)

@@ -177,7 +177,7 @@ def mistakes(folder: Path, group: str = "") -> list[Mistake]:
     """All mistakes, or those of one group; their files are written into a folder."""
     shop = Workshop(folder)
     functions = (_models, _tables, _columns, _options, _configurations, _clusters, _secrets, _nodes, _outputs, _values)
-    functions += (_truncated,)
+    functions += (_truncated, _tables_as_models, _separators)
     return [mistake for function in functions if group in function.__name__ for mistake in function(shop)]
 
 
@@ -203,6 +203,32 @@ def _models(shop: Workshop) -> Iterator[Mistake]:
             for kind, path in shop.spoilt(name, {kind: CONTENTS[kind] for kind in FOREIGN}):
                 named = tuple(part.replace("{}", str(path)) for part in call)
                 yield Mistake(named, 1, f"{path.name} {FOREIGN[kind]}")
+
+
+def _tables_as_models(shop: Workshop) -> Iterator[Mistake]:
+    for name, what in (("rows.csv", "a text"), ("rows.parquet", "a Parquet table"), ("rows.npy", "an array of NumPy")):
+        said = f"{name} is no model of hdcos, it is {what}"
+        yield Mistake(("share-model", str(shop.folder / name), "--name", "m", *shop.reach), 1, said)
+        yield Mistake(("cost", str(shop.folder / name)), 1, said)
+
+
+def _separators(shop: Workshop) -> Iterator[Mistake]:
+    """Tables whose cells stand between something else than commas."""
+    for separator in (";", "\t", "|"):
+        for point in (".", ","):
+            path = shop.place("german.csv")
+            lines = ("age bmi y", f"0{point}3 -0{point}5 1", f"0{point}1 0{point}5 0")
+            path.write_text("\n".join(line.replace(" ", separator) for line in lines) + "\n")
+            said = f"the file seems to be separated by {separator!r}"
+            for call in (
+                ("predict", "m", str(path), *shop.reach),
+                ("predict", "m", str(path), "--id", "age", *shop.reach),
+                ("upload", str(path), "--name", "d", "--label", "y", *shop.reach),
+                ("suggest", str(path), "--label", "y"),
+                ("columns", str(path)),
+                ("prepare", str(path), "--columns", str(shop.folder / "columns.toml")),
+            ):
+                yield Mistake(call, 1, said)
 
 
 def _columns(shop: Workshop) -> Iterator[Mistake]:
@@ -593,7 +619,11 @@ def _clusters(shop: Workshop) -> Iterator[Mistake]:
         yield Mistake(("doctor", "--node", str(shop.home / "dealer"), "--cluster", str(path)), 1, path.name, True)
         yield Mistake(("doctor", "--cluster", str(path)), 1, path.name, True)
     for call in (*calls, ("share-model", str(shop.folder / "model.safetensors"), "--name", "m")):
-        yield Mistake((*call, *shop.reach), 1, "out of reach")
+        yield Mistake((*call, *shop.reach), 1, "refuses connections: is its node running? `hdcos doctor` says more")
+    here = ("--cluster", str(shop.home / "cluster.toml"))
+    yield Mistake(("models", *here), 1, "--token-file")
+    yield Mistake(("models",), 1, "--cluster")
+    yield Mistake(("doctor", *here, *secret[:2]), 1, "refuses connections. Is it running, and is its port open?", True)
 
 
 def _secrets(shop: Workshop) -> Iterator[Mistake]:
@@ -726,8 +756,25 @@ def _outputs(shop: Workshop) -> Iterator[Mistake]:
     yield Mistake(("predict", "m", rows, "--output", str(nowhere.with_suffix(".csv")), *reach), 1, "file.csv")
     yield Mistake(("predict", "m", rows, "--output", str(occupied / "file.npy"), *reach), 1, "file.npy")
     yield Mistake(("predict", "m", rows, "--output", str(here / "x.txt"), *reach), 1, "x.txt")
+    yield from _outputs_over_files(shop, occupied)
     yield Mistake(("reveal", "m", "--output", str(here), *reach), USAGE, "folder")
     yield Mistake(("reveal", "m", "--output", str(nowhere), *reach), 1, "file")
+
+
+def _outputs_over_files(shop: Workshop, occupied: Path) -> Iterator[Mistake]:
+    """What is read stays as it is, and so does what people may have edited."""
+    rows, declared = str(shop.folder / "rows.csv"), str(shop.folder / "columns.toml")
+    again = shop.place("again.csv")
+    again.symlink_to(rows)
+    for output in (rows, again):
+        said = f"{output} is a file that is read here"
+        yield Mistake(("predict", "m", rows, "--output", str(output), *shop.reach), 1, said)
+        yield Mistake(("prepare", rows, "--columns", declared, "--output", str(output)), 1, said)
+    config = shop.place("config.toml")
+    config.write_text(CONFIG.replace("rows.csv", rows) + '[output]\nmodel = "config.toml"\n')
+    yield Mistake(("train", str(config)), 1, "config.toml is a file that is read here")
+    for call in (("suggest", rows, "--label", "y"), ("columns", rows)):
+        yield Mistake((*call, "--output", str(occupied)), 1, f"{occupied} is there already")
 
 
 def _values(shop: Workshop) -> Iterator[Mistake]:
@@ -738,7 +785,10 @@ def _values(shop: Workshop) -> Iterator[Mistake]:
         (("cost", "lenet5", "--structure", "sparse"), 1, "sparse"),
         (("cost", "lenet5", "--batch", "0"), USAGE, "--batch"),
         (("cost", "activations", "--batch", "3"), USAGE, "--batch"),
+        (("cost", "nothing"), 1, "convnet_fashion_mnist, networks, activations"),
+        (("cost", "digits", "--activation", "cos"), USAGE, "--activation: for ready models alone"),
         (("plan", "nothing", "--rows-per-second", "5"), 1, "nothing"),
+        (("plan", "networks", "--rows-per-second", "5"), 1, "convnet_fashion_mnist\n"),
         (("plan", "higgs_mlp"), USAGE, "--rows-per-second"),
         (("plan", "higgs_mlp", "--rows-per-second", "0"), USAGE, "--rows-per-second"),
         (("plan", "higgs_mlp", "--rows-per-second", "5", "--train", "5"), USAGE, "--train"),

@@ -24,6 +24,7 @@ GROUPS = (
     "outputs",
     "values",
     "truncated",
+    "separators",
 )
 
 

@@ -53,6 +53,15 @@ def test_a_network_is_saved_for_sharing(path: Path) -> None:
     assert record["total"]["online_bytes"] > 0
 
 
+def test_rows_that_do_not_fit_are_refused_in_words_of_the_network(path: Path) -> None:
+    result = convert(path, "--trust", "--input-shape", "5")
+    assert result.exit_code == 1
+    assert "cannot be run on 2 rows of shape (5,)" in result.stderr
+    assert "input_shape" in result.stderr
+    for internal in ("While executing", "call_module", "GraphModule", "Original traceback"):
+        assert internal not in result.stderr
+
+
 def test_refusals_are_shown_and_end_with_an_error(tmp_path: Path) -> None:
     path, out = tmp_path / "net.pt", tmp_path / "model.safetensors"
     torch.save(torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.LayerNorm(4), torch.nn.ELU()), path)

@@ -95,6 +95,17 @@ def test_an_occupied_port_is_named_with_the_option_that_chooses_another(tmp_path
                 assert words in stderr
 
 
+def test_who_waits_for_a_party_is_told_so_once(tmp_path) -> None:
+    assert CliRunner().invoke(main, ["init", "--single-machine", str(tmp_path / "home")]).exit_code == 0
+    reach = ("--cluster", tmp_path / "home" / "cluster.toml", "--token-file", tmp_path / "home" / "token")
+    code, _, stderr = ended(start("models", *reach, "--timeout-s", "4"))
+    first, last = stderr.splitlines()
+    assert (code, first.startswith("party 0 at 127.0.0.1:"), "refuses connections" in last) == (1, True, True)
+    assert first.endswith(" does not answer yet, trying for 4 s (Ctrl-C ends it)")
+    code, _, stderr = ended(start("models", *reach, "--timeout-s", "0.5"))
+    assert (code, len(stderr.splitlines())) == (1, 1), "who hardly waits need not be told"
+
+
 def test_what_cannot_be_written_is_said_once() -> None:
     with open("/dev/full", "w") as full:
         process = subprocess.run([*HDCOS, "cost", "digits"], stdout=full, stderr=subprocess.PIPE, text=True)

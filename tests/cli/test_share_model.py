@@ -28,7 +28,10 @@ def shared(monkeypatch):
 
         def share(self, model, name, rows, compare=None):
             given.append(rows)
-            return SimpleNamespace(calibration=None, rounds={"shares": 2})
+            return SimpleNamespace(calibration=None, rounds={"shares": 2, "masked": 1})
+
+        def models(self):
+            return [{"name": "m", "queries": 0, "queries_allowed": 450}]
 
     monkeypatch.setattr(remote, "connect", lambda *arguments, **options: FakeCluster())
     return given
@@ -51,6 +54,8 @@ def test_columns_in_another_order_are_reordered(shared, model) -> None:
     result = share(model, ("c", "y", "a", "b"), np.insert(ROWS[:, [2, 0, 1]], 1, 7, axis=1), "--label", "y")
     assert result.exit_code == 0, result.output
     assert np.array_equal(shared[0], ROWS)
+    assert "m is ready, 2 rounds per prediction (1 for rows masked ahead)" in result.output
+    assert "The parties answer 450 rows of it in all, for all clients together;" in result.output
 
 
 @pytest.mark.parametrize(

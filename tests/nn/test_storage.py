@@ -87,7 +87,7 @@ def test_a_file_with_bytes_appended_is_refused(saved: Path) -> None:
 def test_other_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("hello, this is no model\n" * 9)
-    with pytest.raises(ModelError, match=r"not a model file"):
+    with pytest.raises(ModelError, match=r"is no model of hdcos, it is a text"):
         load(path)
     with pytest.raises(ModelError, match=r"there is no model file .*missing$"):
         load(tmp_path / "missing")

@@ -84,6 +84,9 @@ def test_rows_keep_their_ids_and_are_evaluated_piece_by_piece(ask, tmp_path, mon
     assert np.abs(np.array([line[2] for line in found], float) - known).max() < 1e-2
     assert all((line[1] == "ill") == (float(line[2]) > 0.5) for line in found)
     scored = (*chosen[1:], "--label", "state", "--leave-out", "patient", "--json")
+    for more, refused in (((), True), (("--label",), False)):
+        code, output = ask("predict", *chosen, "--leave-out", "state", "--leave-out", "patient", *more)
+        assert (code, "ask for --label or --proba" in output) == ((2, True) if refused else (0, False)), output
     code, output = ask("evaluate", "sick", *scored)
     assert code == 0, output
     report = json.loads(output)
@@ -122,6 +125,8 @@ def test_intervals_are_chosen_and_their_cost_is_shown(ask, tmp_path) -> None:
         code, output = ask("share-model", tmp_path / "model.safetensors", "--name", "wide")
     assert code == 0, output
     assert "HdcosWarning: assumed |x| <= 4 in layer 1 (Tanh)" in output
+    assert "`hdcos share-model --calibrate FILE` measures what your rows need." in output
+    assert "calibrate=" not in output
 
 
 def test_how_a_network_compares_is_said_as_it_is_shared(ask, tmp_path) -> None:
@@ -131,7 +136,15 @@ def test_how_a_network_compares_is_said_as_it_is_shared(ask, tmp_path) -> None:
     np.save(tmp_path / "rows.npy", rows)
     for more, rounds in (((), 5), (("--compare", "dcf"), 4)):
         code, output = ask("share-model", tmp_path / "model.safetensors", "--name", "relu6", *more)
-        assert (code, output) == (0, f"relu6 is ready, {rounds} rounds per prediction\n")
+        first, second = output.splitlines()
+        said = f"relu6 is ready, {rounds} rounds per prediction ({rounds - 1} for rows masked ahead)"
+        assert (code, first) == (0, said)
+        (known,) = (item for item in json.loads(ask("models", "--json")[1]) if item["name"] == "relu6")
+        answered = f", {known['queries']} are answered" if known["queries"] else ""
+        assert second == (
+            f"The parties answer {known['queries_allowed']:,} rows of it in all, for all clients together{answered}; "
+            f"operators can change that (`hdcos quota`)"
+        )
         assert ask("predict", "relu6", tmp_path / "rows.npy", "--output", tmp_path / "out.npy")[0] == 0
         assert np.abs(np.load(tmp_path / "out.npy") - model(rows)).max() < 1e-2
     assert ask("share-model", tmp_path / "model.safetensors", "--name", "relu6", "--compare", "magic")[0] == 2
@@ -165,10 +178,23 @@ def test_upload_train_and_jobs(ask, tmp_path, home) -> None:
     assert found[-1]["id"] in ask("jobs", found[-1]["id"], "--json")[1]
 
 
+def test_nothing_but_an_error_is_said_where_nothing_is_answered(ask, tmp_path) -> None:
+    nn.models.mlp([3, 8, 1]).save(tmp_path / "model.safetensors")
+    assert ask("share-model", tmp_path / "model.safetensors", "--name", "three")[0] == 0
+    (tmp_path / "rows.csv").write_text("1,2\n4,5\n")
+    code, output = ask("predict", "three", tmp_path / "rows.csv")
+    assert (code, len(output.splitlines())) == (1, 1), output
+    assert "logit" not in output
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (("predict", "none", "{}/rows.csv"), "no model is named 'none'"),
+        (("forget", "none"), "no data set of yours, model or job is called none"),
+        (("forget", "none", "--model"), "no model is called none"),
+        (("forget", "0" * 32), "no data set of yours, model or job is called 000"),
+        (("models", "--token-file", "{}/token"), "knows no such token: check HDCOS_TOKEN or --token-file"),
         (("predict", "none", "{}/rows.csv", "--output", "x.txt"), "neither a .csv nor a .parquet nor a .npy"),
         (("predict", "../x", "{}/rows.csv"), "model name"),
         (("jobs", "0" * 32), "you have no job"),
@@ -177,6 +203,7 @@ def test_upload_train_and_jobs(ask, tmp_path, home) -> None:
 )
 def test_mistakes_are_named(ask, tmp_path, arguments, words) -> None:
     (tmp_path / "rows.csv").write_text("1,2,3\n4,5,6\n")
+    (tmp_path / "token").write_text("hdcos-unknown")
     code, output = ask(*(argument.format(tmp_path) for argument in arguments))
     assert code == 1
     assert words in output

@@ -257,6 +257,27 @@ def test_the_doctor_reports_a_model_that_waits_for_its_other_share(home, raw) ->
     raw(0, "DELETE", "/v2/models/lonely")
 
 
+def test_the_doctor_says_that_a_dealer_is_away_and_nothing_that_only_follows_from_it(folder) -> None:
+    client = ("doctor", "--cluster", folder / "cluster.toml", "--token-file", folder / "token")
+    with running_all(folder) as processes:
+        with connected(folder) as cluster:
+            cluster.share(nn.models.mlp([6, 8, 3]), "waiting")
+        processes["dealer"].kill()
+        processes["dealer"].wait()
+        for _ in range(40):
+            code, output = command(*client)
+            if "BAD" in output:
+                break
+            time.sleep(0.25)
+        seen = [(code, output), command(*client[:3], "--node", folder / "party1")]
+    address = ClusterFile.read(folder / "cluster.toml").servers["dealer"].address
+    for code, output in seen:
+        assert code == 1
+        assert f"Start the dealer at {address}" in output
+        assert "share it again" not in output
+        assert "two versions" not in output
+
+
 def test_a_dealer_keeps_its_workers_and_ports_of_workers_are_those_of_ray(folder) -> None:
     node = ("--node", folder / "dealer")
     code, output = command("workers", 3, *node)

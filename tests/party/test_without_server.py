@@ -118,6 +118,13 @@ def test_a_party_says_in_one_line_what_to_install(python, tmp_path) -> None:
     assert "pip install 'hdcos[server]'" in done.stderr
 
 
+def test_who_makes_a_cluster_of_one_machine_is_told_at_once(python, tmp_path) -> None:
+    done = python("-m", "hdcos", "init", "--single-machine", tmp_path / "home")
+    assert (done.returncode, (tmp_path / "home" / "cluster.toml").exists()) == (0, True)
+    assert "Note: a party needs its server" in done.stderr
+    assert "pip install '.[server]'" in done.stderr
+
+
 def test_a_mistake_of_our_own_is_not_taken_for_a_missing_package(python, tmp_path) -> None:
     folder = make_home(tmp_path / "home")
     broken = "import sys; sys.modules['hdcos.party.http.server'] = None; from hdcos.cli import main; main()"

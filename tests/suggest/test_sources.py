@@ -56,6 +56,7 @@ def table(tmp_path):
 
 
 def suggest(file, *arguments):
+    file.with_name("run.toml").unlink(missing_ok=True)
     given = ["suggest", file, *arguments, "--output", file.with_name("run.toml")]
     return CliRunner().invoke(main, [str(each) for each in given])
 

@@ -21,7 +21,7 @@ def columns(file: Path, label: str | None, output: Path | None) -> None:
     """Guess a declaration of the columns of FILE (CSV or Parquet) from its first rows, and show it as TOML: look at it,
     edit it, and pass it to `hdcos upload --columns` or `hdcos prepare --columns`. Nothing leaves this machine."""
     if output is not None:
-        common.check_output(output)
+        common.check_new(output)
     text = infer(file, label).to_toml()
     if output is None:
         click.echo(text, nl=False)

@@ -63,12 +63,22 @@ def about(file: str | Path) -> Iterator[None]:
         raise type(error)(f"{file}: {error}") from error
 
 
-def check_output(path: Path) -> None:
-    """Before anything is computed: a file can be written there."""
+def check_output(path: Path, *read: Path) -> None:
+    """Before anything is computed: a file can be written there, and is none of those that are read."""
     if path.is_dir():
         raise InputError(f"{path} is a folder: name a file in it for the output")
     if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise InputError(f"{path} cannot be written: {path.parent} is not a folder in which files can be made")
+    for source in read:
+        if path.exists() and source.exists() and path.samefile(source):
+            raise InputError(f"{path} is a file that is read here: name another one for the output")
+
+
+def check_new(path: Path) -> None:
+    """The same of a file that people edit: one that is there is theirs, and is not overwritten."""
+    check_output(path)
+    if path.exists():
+        raise InputError(f"{path} is there already, perhaps with changes of yours: name another file, or delete it")
 
 
 # ---- tables and texts: they fit a terminal of 80 columns, and in a pipe every record is one whole line

@@ -37,7 +37,7 @@ def convert(
     --output nothing is written. Everything happens on this machine.
     """
     if output is not None:
-        check_output(output)
+        check_output(output, model)
     made = nn.convert(model, input_shape=_shape(input_shape), output=output_name, trust=trust)
     if as_json:
         click.echo(json.dumps(made.report.to_json(), indent=1))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -88,7 +88,7 @@ def cost(
     if name in ("activations", "networks") and given:
         raise click.UsageError(f"`hdcos cost {name}` has no {', '.join(given)}")
     if fixed and name not in nn.models.READY:
-        raise click.UsageError(f"{', '.join(fixed)} only apply to ready models: {', '.join(nn.models.READY)}")
+        raise click.UsageError(f"{', '.join(fixed)}: for ready models alone ({', '.join(nn.models.READY)})")
     if train and measure:
         raise click.UsageError("--train plans, it does not --measure")
     if train and label:
@@ -102,15 +102,15 @@ def cost(
     if name == "networks":
         show_networks(as_json)
         return
-    model = compare_by(find_model(name, activation, structure), compare)
+    model = compare_by(find_model(name, activation, structure, ("networks", "activations")), compare)
     if train:
         show_training_cost(name, model, batch, rows, network, as_json)
     else:
         show_model_cost(name, model, batch, network, as_json, measure, LABEL if label else LOGITS)
 
 
-def find_model(name: str, activation: str, structure: str) -> nn.Network:
-    """A ready model by name, or a saved one by its file."""
+def find_model(name: str, activation: str, structure: str, others: Sequence[str] = ()) -> nn.Network:
+    """A ready model by name, or a saved one by its file; an error also lists what else a command takes."""
     if name in nn.models.READY:
         return nn.models.READY[name](activation=activation, structure=structure)
     if name == KERNEL:
@@ -120,7 +120,7 @@ def find_model(name: str, activation: str, structure: str) -> nn.Network:
     if Path(name).exists():
         return nn.load(name)
     known = ", ".join([*nn.models.READY, KERNEL, *nn.models.PRETRAINED])
-    raise ModelError(f"no ready model or file is called {name!r}: choose from {known}, networks, or activations")
+    raise ModelError(f"no ready model or file is called {name!r}: choose from {', '.join([known, *others])}")
 
 
 # ---- activations

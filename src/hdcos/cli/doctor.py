@@ -129,9 +129,9 @@ def examine_as_client(path: Path, secret: str | None) -> Iterator[Finding]:
         record = {"http": node.http, "certificate": node.certificate.pem, "authority": node.authority}
         with closing(Party(rank, record, token(secret or "", cluster.id, rank), TIMEOUT_S)) as party:
             try:
-                yield from _reach_party(party, cluster.id, f"{role} at {node.http}")
+                said = yield from _reach_party(party, cluster, f"{role} at {node.http}")
                 if secret:
-                    held[role] = yield from _known_models(party, role)
+                    held[role] = yield from _known_models(party, role, said)
             except HdcosError as error:
                 yield Finding(f"{role} at {node.http}", False, f"{error}. {CLOSED}")
     yield from _waiting_models(held)
@@ -156,10 +156,10 @@ def _reach_node(
         return
     yield _skew(node.role, said, asked)
     if node.role in PARTIES:
-        held[node.role] = _held(said["models"])
+        held[node.role] = _held(said["models"], said)
         yield _disk(node.role, int(said["storage"]["free_bytes"]))
         available = ", ".join(f"{model['name']}: material for {model['stock']} rows" for model in said["models"])
-        yield _ready(node.role, said, available or "no model is shared yet")
+        yield _ready(node.role, said, available or "no model is shared yet", cluster)
         for model in said["models"]:
             yield from _model(node.role, model)
         yield from _workers(node.role, said["workers"])
@@ -173,23 +173,26 @@ def _workers(role: str, workers: list[dict[str, Any]]) -> Iterator[Finding]:
         yield Finding(f"worker {worker['index']} of {role}", worker["up"], worker["reason"] or text)
 
 
-def _reach_party(party: Party, cluster: str, what: str) -> Iterator[Finding]:
+def _reach_party(party: Party, cluster: ClusterFile, what: str) -> Generator[Finding, None, Mapping[str, Any]]:
+    """How a party is; returns what it says of its being ready."""
     role, started, asked = f"party{party.rank}", time.perf_counter(), time.time()
     _, said = party.look("/v2")
     who = said.get("parameters", {})
-    if (who.get("party"), who.get("cluster")) != (party.rank, cluster):
+    if (who.get("party"), who.get("cluster")) != (party.rank, cluster.id):
         yield Finding(what, False, "another party, or one of another cluster, answers there: ask its operator")
-        return
+        return {}
     clock, version = _skew(role, who, asked), str(said.get("version"))
     text = f"certificate and cluster are those of the file, version {version}; answered in {_since(started)}"
     if version != __version__:
         text += f". This is hdcos {__version__}: install the same version as the parties"
     yield Finding(what, version == __version__, text)
     yield clock
-    yield _ready(role, party.look("/v2/health/ready")[1], "it takes requests")
+    ready = party.look("/v2/health/ready")[1]
+    yield _ready(role, ready, "it takes requests", cluster)
+    return ready
 
 
-def _known_models(party: Party, role: str) -> Generator[Finding, None, Held]:
+def _known_models(party: Party, role: str, ready: Mapping[str, Any]) -> Generator[Finding, None, Held]:
     """Whether the party knows the client; returns the models it holds."""
     status, said = party.look("/v2/models")
     if status != 200:
@@ -202,7 +205,7 @@ def _known_models(party: Party, role: str) -> Generator[Finding, None, Held]:
     yield Finding(f"your secret at {role}", True, f"it is known; {len(models)} models are held there")
     for model in models:
         yield from _model(role, model)
-    return _held(models)
+    return _held(models, ready)
 
 
 def _https(node: NodeCard) -> Finding:
@@ -260,8 +263,12 @@ def _skew(role: str, said: Mapping[str, Any], asked: float) -> Finding:
     return Finding(f"clock of {role}", skew_s <= MOST_SKEW_S, text)
 
 
-def _ready(role: str, said: Mapping[str, Any], otherwise: str) -> Finding:
-    return Finding(f"{role} is ready", bool(said.get("ready")), said.get("reason") or otherwise)
+def _ready(role: str, said: Mapping[str, Any], otherwise: str, cluster: ClusterFile) -> Finding:
+    ready, text = bool(said.get("ready")), str(said.get("reason") or otherwise)
+    if not ready and "dealer" in text and "dealer" in cluster.servers:
+        text += "" if text.endswith((".", "?")) else "."
+        text += f" Start the dealer at {cluster.servers['dealer'].address}, if it does not run"
+    return Finding(f"{role} is ready", ready, text)
 
 
 def _disk(role: str, free_bytes: int) -> Finding:
@@ -284,9 +291,11 @@ def _model(role: str, model: dict[str, Any]) -> Iterator[Finding]:
         yield Finding(f"{model['name']} at {role}", False, text)
 
 
-def _held(models: list[dict[str, Any]]) -> Held:
-    """The models that a party tells of; of one that was given up the reason is told instead."""
-    return {str(model["name"]): None if model.get("error") else bool(model["ready"]) for model in models}
+def _held(models: list[dict[str, Any]], said: Mapping[str, Any]) -> Held:
+    """The models that a party tells of. Of one that was given up the reason is told instead, and while the party itself
+    is not ready, none of its models can be."""
+    known = bool(said.get("ready"))
+    return {str(each["name"]): bool(each["ready"]) if known and not each.get("error") else None for each in models}
 
 
 def _waiting_models(held: Mapping[str, Held]) -> Iterator[Finding]:

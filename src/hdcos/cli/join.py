@@ -97,7 +97,7 @@ def join(
     if (meet is None) != (guest is None):
         raise click.UsageError("--meet and --with belong together: the name of the meeting, and whom to meet")
     target = output or file.with_name(f"{file.name}.joined.json")
-    common.check_output(target)
+    common.check_output(target, file, peer)
     mine, theirs = Identity.load(folder), Certificate.read(peer)
     if mine.certificate == theirs:
         raise InputError(f"{peer} is this owner's own certificate: --peer takes the other owner's")

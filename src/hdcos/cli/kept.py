@@ -12,7 +12,7 @@ from hdcos.cli import common
 from hdcos.cli.remote import Reach, day, reach_cluster
 from hdcos.cluster.connect import open_transport
 from hdcos.cluster.forgetting import forget as forget_at_both
-from hdcos.errors import InputError
+from hdcos.errors import DataMissing, InputError
 
 
 @click.command(short_help="Data sets that you may train on.")
@@ -54,8 +54,14 @@ def forget(name: str, kind: str | None, cluster: str | None, token_file: Path | 
     """Have both parties forget a data set of yours, a model, or a job that has ended, and all that is left of it but
     ledgers. NAME is its name, or the id of a job.
 
-    A party that is away is named: say it again when it is back. What is gone already is no mistake.
+    A party that is away is named: say it again when it is back. A name of which neither party has anything is an error.
     """
     secret = common.read_secret(token_file) if token_file else None
     with closing(open_transport(cluster, secret, timeout_s, greet=False)) as transport:
-        click.echo(forget_at_both(transport, name, kind))
+        done = forget_at_both(transport, name, kind)
+    if not done.parties:
+        what = "model" if kind == "model" else "data set of yours" if kind else "data set of yours, model or job"
+        raise DataMissing(
+            f"no {what} is called {name} at either party: `hdcos datasets`, `hdcos models` and `hdcos jobs` list them"
+        )
+    click.echo(done)

@@ -10,11 +10,13 @@ Anything else is a mistake in hdcos: one line says what it was, and with HDCOS_D
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import sys
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NoReturn, TypeVar
 
@@ -41,6 +43,11 @@ REMEDIES = {
 }
 
 
+SAID_HERE = {
+    "share(model, calibrate=rows)": "`hdcos share-model --calibrate FILE`",
+    "; interval= of a layer states it": "",
+}
+"""What warnings advise in Python, and what commands have for it."""
 PLACES = {
     **{"columns": "columns", "prepare": "prepare"},
     **{"convert": "convert", "cost": "cost", "demo": "demo", "plan": "plan", "train": "train", "doctor": "doctor"},
@@ -69,7 +76,8 @@ class _Commands(click.Group):
         with warnings.catch_warnings():
             warnings.simplefilter("always", RateRaised)
             warnings.showwarning = _show_warning
-            return end_in_one_line(context, lambda: super(_Commands, self).invoke(context))
+            with _telling_of_waiting():
+                return end_in_one_line(context, lambda: super(_Commands, self).invoke(context))
 
 
 def _show_version(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
@@ -91,11 +99,40 @@ def main() -> None:
     """Train and serve neural networks on data that no single machine sees."""
 
 
+class _Waiting(logging.Handler):
+    """Tells each thing once: a command may wait for the same party many times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said = set[str]()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if text not in self._said:
+            self._said.add(text)
+            click.echo(f"{text} (Ctrl-C ends it)", err=True)
+
+
+@contextmanager
+def _telling_of_waiting() -> Iterator[None]:
+    """What a client logs of parties that do not answer is said on stderr: nobody should wait without a word."""
+    log, handler = logging.getLogger("hdcos.cluster"), _Waiting()
+    log.setLevel(logging.INFO)
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+
+
 def _show_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: Any = None
 ) -> None:
     if issubclass(category, HdcosWarning | RateRaised):
-        click.echo(f"{'Note' if category is RateRaised else category.__name__}: {message}", err=True)
+        text = str(message)
+        for python, here in SAID_HERE.items():
+            text = text.replace(python, here)
+        click.echo(f"{'Note' if category is RateRaised else category.__name__}: {text}", err=True)
     else:
         click.echo(warnings.formatwarning(message, category, filename, lineno, line), err=True, nl=False)
 

@@ -146,6 +146,10 @@ def _single_machine(folder: Path, roles: tuple[str, ...], clients: tuple[str, ..
     click.echo("\nand use it with\n")
     click.echo(f"  export HDCOS_CLUSTER={path} HDCOS_TOKEN=$(cat {place})")
     click.echo("  hdcos models")
+    try:
+        _find_server()
+    except click.ClickException as error:
+        click.echo(f"\nNote: {error.message}", err=True)
     for name in clients:
         click.echo(f"The secret of {name} is in {folder / names[name]}.")
 
@@ -266,7 +270,8 @@ def _find_server() -> Callable[[Path, ClusterFile, str, str, float, int, Placeme
         if (error.name or "hdcos").partition(".")[0] == "hdcos":
             raise
         raise click.ClickException(
-            f"a party needs its server, and {error.name} is not installed: pip install 'hdcos[server]'"
+            f"a party needs its server, and {error.name} is not installed: pip install 'hdcos[server]', "
+            f"or in a copy of the repository pip install '.[server]'"
         ) from error
     return serve_party
 

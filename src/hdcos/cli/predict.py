@@ -72,7 +72,7 @@ def predict(
     plain = output is not None and output.suffix.lower() == ".npy"
     if output is not None:
         check_format(output)
-        common.check_output(output)
+        common.check_output(output, file, *preparation)
         if plain and (ids or class_names):
             raise InputError(f"{output}: an NPY file holds numbers alone: write ids and names to .csv or .parquet")
     prepared = Preparations(preparation)
@@ -80,6 +80,8 @@ def predict(
     first = next(pieces)  # what is wrong with all of it is said before anybody is asked
     with reach() as cluster:
         private = find_model(cluster, model)
+        if class_names is not None:
+            _check_naming(private, wanted, prepared.regression)
         answers = Answers(private, wanted, prepared.class_names(class_names), prepared.regression)
         names = [*ids, *answers.names]
         with _opened(output, names, not no_header) as writer, common.about(file):
@@ -88,6 +90,14 @@ def predict(
                 texts: list[Column] = [records.texts[name] for name in ids]
                 found = prepared.unscale(found)
                 writer.write([found] if plain else [*texts, *answers.columns(found)])
+
+
+def _check_naming(private: PrivateModel, wanted: str, regression: bool) -> None:
+    """UsageError where an answer has no place for the names of classes."""
+    if regression:
+        raise click.UsageError("a regression has no classes to name: leave --class-names out")
+    if wanted == LOGITS and np.prod(private.network.output_shape) == 1:
+        raise click.UsageError("--class-names: one logit has no name of a class; ask for --label or --proba")
 
 
 class Answers:

@@ -49,7 +49,7 @@ def prepare(
     Between two owners, the totals tell each the other one's means and deviations.
     """
     place = output or preparation_of(file)
-    common.check_output(place)
+    common.check_output(place, file, columns)
     declared = Columns.read(columns)
     if name is None:
         if owners or clients or collect or withdraw:

@@ -77,9 +77,19 @@ def share_model(
             rows = model.rows(table)
     with reach() as cluster:
         private = cluster.share(model, name, rows, compare=compare)
+        held = next(item for item in cluster.models() if item["name"] == name)
     if private.calibration is not None and not sys.stderr.isatty():
         click.echo(private.calibration)
-    click.echo(f"{name} is ready, {private.rounds['shares']} rounds per prediction")
+    ahead, used = private.rounds["masked"], f", {held['queries']:,} are answered" if held["queries"] else ""
+    click.echo(f"{name} is ready, {_rounds(private.rounds['shares'])} per prediction ({ahead} for rows masked ahead)")
+    click.echo(
+        f"The parties answer {held['queries_allowed']:,} rows of it in all, for all clients together{used}; operators "
+        f"can change that (`hdcos quota`)"
+    )
+
+
+def _rounds(number: int) -> str:
+    return f"{number} round{'s' if number != 1 else ''}"
 
 
 @click.command(short_help="Split the rows of a file between the parties.")
@@ -196,7 +206,7 @@ def models(reach: Reach, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(found))
         return
-    table = common.new_table("name", "version", "ready", "answered", "error", texts=5)
+    table = common.new_table("name", "version", "ready", "rows answered", "error", texts=5)
     table.columns[1].no_wrap = True
     for item in found:
         answered = f"{item['queries']} of {item['queries_allowed']}"

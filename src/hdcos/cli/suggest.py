@@ -101,7 +101,7 @@ def suggest(
     if features_of_others is not None and not beside:
         raise click.UsageError("--features-of-others is about data sets beside yours: --beside")
     if output is not None:
-        common.check_output(output)
+        common.check_new(output)
     own = _Own.of(file, label, preparation, features, seed)
     loss = own.check_loss(loss)
     place: FileSource | DataSets

@@ -132,7 +132,7 @@ def train(config: Path, resume: bool, new: bool, path: str | None, token_file: P
         raise InputError(f"{config}: nothing can be resumed: [training] names no checkpoint folder")
     saved, name = settings["output"].get("model"), settings["output"].get("name")
     if saved:
-        common.check_output(folder / saved)
+        common.check_output(folder / saved, config, *_files_read(given, folder))
     if where and not resume:
         _make_way(folder / kept, config, new)
     common.if_interrupted(lambda: _next_steps(config, folder / kept if where else None, path))
@@ -191,6 +191,12 @@ def _read_files(
 
 def _files(given: dict[str, Any]) -> list[str]:
     return [given["train"]] if isinstance(given["train"], str) else list(given["train"])
+
+
+def _files_read(given: dict[str, Any], folder: Path) -> list[Path]:
+    """The tables that a configuration names."""
+    names = [*(_files(given) if "train" in given else []), *([given["test"]] if "test" in given else [])]
+    return [folder / name for name in names]
 
 
 def _hold_out(config: Path, count: int, part: float, seed: int) -> tuple[np.ndarray, np.ndarray]:

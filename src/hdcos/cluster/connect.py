@@ -85,9 +85,12 @@ def _find(cluster: str | os.PathLike[str] | None, token: str | None) -> tuple[st
     """The cluster file and the client's secret, from the environment where they are not named."""
     cluster, token = cluster or os.environ.get("HDCOS_CLUSTER"), token or os.environ.get("HDCOS_TOKEN")
     if not cluster:
-        raise DataMissing("which cluster? Name its cluster file, or set HDCOS_CLUSTER")
+        raise DataMissing("which cluster? Name its cluster file (--cluster), or set HDCOS_CLUSTER")
     if not token:
-        raise DataMissing("a client needs its secret: pass token=..., or set HDCOS_TOKEN (`hdcos token new` makes one)")
+        raise DataMissing(
+            "a client needs its secret: name its file (--token-file; token=... in Python has the secret itself), or "
+            "set HDCOS_TOKEN. `hdcos token new` makes one"
+        )
     return cluster, token.strip()
 
 

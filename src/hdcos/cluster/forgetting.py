@@ -1,7 +1,8 @@
 """Have both parties forget a data set, a model or a job, also if one of them is away now.
 
 Each party is asked by itself. What one did is not undone because the other is away: that one is named, and the same is
-asked again when it is back. What is gone already is no mistake, so this may be asked as often as one likes.
+asked again when it is back. That neither party has anything is told, and no error here: this may be asked as often as
+one likes.
 
 Security  a party removes its own shares and asks nobody: one share that is left says nothing without the other. What
           was learnt from a model, and what jobs spent, stays in the ledgers: they count what must not be used twice.

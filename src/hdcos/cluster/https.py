@@ -24,6 +24,9 @@ from hdcos.errors import FrameError, HdcosError, InputError, PeerLost
 from hdcos.ring import Array
 
 Tensors = Mapping[str, Array]
+LOOK = "is its node running? `hdcos doctor` says more"
+UNKNOWN = ": check HDCOS_TOKEN or --token-file, or ask its operator for `hdcos token allow`"
+"""What to do about a secret that a party does not know."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,7 @@ class Party:
         if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
             raise InputError(f"the cluster file has no HTTPS address of party {rank}")
         self.address = f"{host}:{port}"
+        self._name = f"party {rank} at {self.address}"
         try:
             der = ssl.PEM_cert_to_DER_cert(str(record.get("certificate", "")).strip())
         except ValueError:
@@ -81,7 +85,7 @@ class Party:
         try:
             answer = self._pool.urlopen(method, path, body=body, headers=headers, retries=False)
         except HTTPError as error:
-            raise RetryableError(self._lost(error)) from None
+            raise RetryableError(self._lost(error), self._name) from None
         if answer.status >= 400:
             raise self._error(answer.status, answer.data)
         length = answer.headers.get(LENGTH_HEADER)
@@ -97,7 +101,7 @@ class Party:
         try:
             answer = self._pool.urlopen(method, path, body=body, headers=self._headers, retries=False)
         except HTTPError as error:
-            raise RetryableError(self._lost(error)) from None
+            raise RetryableError(self._lost(error), self._name) from None
         if answer.status >= 400:
             raise self._error(answer.status, answer.data)
         return answer.data
@@ -108,11 +112,11 @@ class Party:
             answer = self._pool.urlopen("GET", path, headers=self._headers, retries=False)
             said = json.loads(answer.data)
         except HTTPError as error:
-            raise self._lost(error) from None
+            raise self._lost(error, "") from None
         except ValueError:
             said = None
         if not isinstance(said, dict):
-            raise FrameError(f"party {self.rank} at {self.address} answers with something else than hdcos would")
+            raise FrameError(f"{self._name} answers with something else than hdcos would")
         return answer.status, said
 
     @contextmanager
@@ -127,7 +131,7 @@ class Party:
                     raise RetryableError(PeerLost(f"party {self.rank} answered with status {answer.status}"))
                 yield answer.stream(1 << 12, decode_content=False)
         except (HTTPError, OSError) as error:
-            raise RetryableError(self._lost(error)) from None
+            raise RetryableError(self._lost(error), self._name) from None
 
     def close(self) -> None:
         self._pool.close()
@@ -137,15 +141,19 @@ class Party:
         try:
             said = json.loads(data)
             name, text = str(said["name"]), str(said["error"]).partition(": ")[2]
-            error = errors.remote(name, f"party {self.rank}: {text}")
+            remedy = UNKNOWN if status == 401 else ""
+            error = errors.remote(name, f"party {self.rank}: {text}{remedy}")
         except (ValueError, KeyError, TypeError):
             return RetryableError(PeerLost(f"party {self.rank} answered with status {status}"))
         return RetryableError(error) if said.get("retryable") else error
 
-    def _lost(self, error: Exception) -> PeerLost:
-        text, why = str(error), f"out of reach ({type(error).__name__})"
+    def _lost(self, error: Exception, remedy: str = f": {LOOK}") -> PeerLost:
+        """What became of a request, with a remedy unless that is what is being looked for."""
+        text = str(error)
         if "ingerprints did not match" in text:
-            why = "its certificate is not the one in the cluster file"
-        elif "certificate verify failed" in text.lower():
-            why = "its certificate is not signed by the authority in the cluster file"
-        return PeerLost(f"party {self.rank} at {self.address}: {why}")
+            return PeerLost(f"{self._name}: its certificate is not the one in the cluster file")
+        if "certificate verify failed" in text.lower():
+            return PeerLost(f"{self._name}: its certificate is not signed by the authority in the cluster file")
+        if "Connection refused" in text:
+            return PeerLost(f"{self._name} refuses connections{remedy}")
+        return PeerLost(f"{self._name} is out of reach ({type(error).__name__}){remedy}")

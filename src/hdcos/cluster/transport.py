@@ -7,6 +7,7 @@ It checks nothing that the caller can check, joins nothing and decodes nothing. 
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,25 +29,34 @@ Status = dict[str, Any]
 ENDED = ("done", "failed", "cancelled")
 OVER = "this cluster has ended: use it, and what it made, inside its `with` block"
 PAUSE_S, LONGEST_PAUSE_S = 0.1, 1.0
+TELL_S = 1.0
+"""How long somebody who waits for a party need not be told so."""
+log = logging.getLogger(__name__)
 
 
 class RetryableError(HdcosError):
     """A party could not answer now; the same may be asked again, with rows split freshly."""
 
-    def __init__(self, error: HdcosError) -> None:
+    def __init__(self, error: HdcosError, silent: str = "") -> None:
         super().__init__(str(error))
         self.error = error
+        self.silent = silent
+        """Who did not answer at all, if that is why."""
 
 
 def ask_again(work: Callable[[], T], timeout_s: float) -> T:
-    """Repeat work that failed in a way that may pass, until the time is up."""
-    deadline, pause = time.monotonic() + timeout_s, PAUSE_S
+    """Repeat work that failed in a way that may pass, until the time is up. Whom it waits for is logged, once."""
+    began, pause, told = time.monotonic(), PAUSE_S, False
     while True:
         try:
             return work()
         except RetryableError as error:
-            if time.monotonic() + pause > deadline:
+            waited_s = time.monotonic() - began
+            if waited_s + pause > timeout_s:
                 raise error.error from None
+            if error.silent and not told and waited_s >= TELL_S:
+                log.info("%s does not answer yet, trying for %g s", error.silent, timeout_s)
+                told = True
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_S)
 

@@ -61,17 +61,20 @@ def open_writer(path: Path, names: Sequence[str], header: bool = True) -> Iterat
 
 
 class CsvWriter:
-    """Lines of text; numbers with as many digits as an answer has."""
+    """Lines of text; numbers with as many digits as an answer has. The names come with the first of them: what is read
+    as it comes, such as a terminal, shows none where there are no answers."""
 
     def __init__(self, target: IO[str], names: Sequence[str], header: bool = True) -> None:
         self._target, self._lines = target, csv.writer(target, lineterminator="\n")
-        if header:
-            self._lines.writerow(names)
+        self._header = [names] if header else []
 
     def write(self, columns: Sequence[Column]) -> None:
+        self._lines.writerows(self._header)
+        self._header = []
         self._lines.writerows(zip(*map(_cells, columns), strict=True))
 
     def finish(self) -> None:
+        self.write([])
         self._target.flush()
 
 

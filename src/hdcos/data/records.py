@@ -19,7 +19,17 @@ from typing import Any
 import numpy as np
 
 from hdcos.data.files import pyarrow
-from hdcos.data.tables import Array, Table, check_piece, explain, find, open_text, read_header, read_pieces
+from hdcos.data.tables import (
+    Array,
+    Table,
+    check_piece,
+    explain,
+    find,
+    open_text,
+    other_separator,
+    read_header,
+    read_pieces,
+)
 from hdcos.errors import InputError
 from hdcos.files import name_errors
 
@@ -76,7 +86,7 @@ def read_records(
 def _places(path: Path, header: Sequence[str], names: Sequence[str]) -> list[int]:
     missing = [name for name in names if name not in header]
     if missing:
-        raise InputError(f"{path} has no column {missing[0]!r}; it has {list(header)}")
+        raise InputError(f"{path} has no column {missing[0]!r}; it has {list(header)}{other_separator(header)}")
     return [header.index(name) for name in names]
 
 

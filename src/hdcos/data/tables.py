@@ -39,6 +39,8 @@ Array = npt.NDArray[Any]
 Header = list[str] | None
 PIECE_ROWS = 1 << 14
 """That are read at once from files that may be larger than memory."""
+SEPARATORS = (";", "\t", "|")
+"""What stands between cells in files that are called CSV, where that is no comma."""
 BROKEN = (ValueError, EOFError, zipfile.BadZipFile, zlib.error, MemoryError, struct.error, KeyError)
 """What NumPy raises for files that are truncated, damaged or something else."""
 
@@ -302,6 +304,14 @@ def read_header(path: Path, text: TextIO) -> Header:
     return names
 
 
+def other_separator(names: Sequence[str] | None) -> str:
+    """What to add to an error about a file whose first line is one name, if other separators than commas are in it."""
+    if names is None or len(names) != 1:
+        return ""
+    found = next((each for each in SEPARATORS if each in names[0]), None)
+    return "" if found is None else f": the file seems to be separated by {found!r}, write it with commas"
+
+
 def explain(path: Path, otherwise: str, texts: Container[int] = ()) -> NoReturn:
     """InputError with the line and the column of the first cell that is no number, but for columns of text."""
     with open_text(path) as (text, _):
@@ -312,10 +322,13 @@ def explain(path: Path, otherwise: str, texts: Container[int] = ()) -> NoReturn:
             line = rows.line_num + skipped
             width = len(row) if width is None else width
             if row and len(row) != width:
-                raise InputError(f"{path}, line {line}: {len(row)} cells, where the lines before have {width}")
+                hint = other_separator(header)
+                raise InputError(f"{path}, line {line}: {len(row)} cells, where the lines before have {width}{hint}")
             for number, cell in enumerate(row):
                 if number not in texts and (not _is_number(cell) or not math.isfinite(float(cell))):
                     column = header[number] if header is not None else str(number + 1)
+                    if hint := other_separator(header):
+                        raise InputError(f"{path}, line {line}, column {column}: {_quote(cell)} is not a number{hint}")
                     raise InputError(
                         f"{path}, line {line}, column {column}: {_quote(cell)} is not a number that can be used; "
                         f"fill it in, leave the row or the column out, or declare what the columns are (`hdcos "

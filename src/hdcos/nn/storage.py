@@ -113,6 +113,10 @@ def recognise(path: Path) -> str:
         return "an HDF5 file, as Keras saves models. Build the network of hdcos.nn layers and save it with `model.save`"
     if head.startswith(b"\x93NUMPY"):
         return "an array of NumPy. Save a model with `model.save`"
+    if head.startswith(b"PAR1"):
+        return "a Parquet table. Save a model with `model.save`"
+    if _is_text(head):
+        return "a text, perhaps a table. Save a model with `model.save`"
     return ""
 
 
@@ -131,6 +135,11 @@ def _archive(path: Path) -> str:
     if any(name.endswith(".npy") for name in members):
         return "an archive of NumPy arrays. Save a model with `model.save`"
     return "an archive. Save a model with `model.save`"
+
+
+def _is_text(head: bytes) -> bool:
+    """A model begins with the length of its header, in which there are zeros."""
+    return bool(head.strip()) and all(byte >= 32 or byte in b"\t\r\n" for byte in head) and not max(head) > 126
 
 
 def _is_onnx(head: bytes) -> bool:

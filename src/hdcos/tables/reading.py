@@ -18,7 +18,7 @@ from typing import Any
 
 from hdcos.data.files import open_file
 from hdcos.data.records import text_of
-from hdcos.data.tables import PIECE_ROWS
+from hdcos.data.tables import PIECE_ROWS, other_separator
 from hdcos.errors import DataMissing, InputError
 from hdcos.files import name_errors
 from hdcos.tables.cells import pyarrow
@@ -168,6 +168,8 @@ def _read_csv(path: Path) -> Iterator[Any]:
     names = next(csv.reader([line]), [])
     if not any(name.strip() for name in names):
         raise InputError(f"{path} is empty, or its first line is: it has the names of the columns")
+    if hint := other_separator(names):
+        raise InputError(f"{path} has one column{hint}")
     if all(_is_number(name) for name in names):
         raise InputError(f"{path} begins with numbers: its first line must have the names of the columns")
     with open_file(path) as stream:

@@ -84,7 +84,7 @@ def trace(module: tnn.Module) -> fx.GraphModule:
         return fx.GraphModule(whole, _Tracer().trace(whole))
     except Exception as error:  # whatever the forward of a user's module does with a proxy
         raise ModelError(
-            f"the module cannot be traced ({' '.join(str(error).split())[:200]}): its forward must do the same "
+            f"the module cannot be traced ({_first_line(error)}): its forward must do the same "
             f"whatever the numbers are, without `if` or loops over values. Or export it with torch.onnx.export."
         ) from error
 
@@ -144,6 +144,12 @@ class Runner(fx.Interpreter):
         return result
 
 
+def _first_line(error: Exception) -> str:
+    """What went wrong; below it torch.fx adds where in the graph that was, and how it came to be."""
+    lines = [" ".join(line.split()) for line in str(error).splitlines()]
+    return next((line for line in lines if line), type(error).__name__)[:200]
+
+
 def run_graph(traced: fx.GraphModule, rows: torch.Tensor, keep: fx.Node | None = None) -> Runner:
     runner = Runner(traced, keep)
     try:
@@ -151,6 +157,6 @@ def run_graph(traced: fx.GraphModule, rows: torch.Tensor, keep: fx.Node | None =
     except Exception as error:  # whatever a user's module raises
         raise ModelError(
             f"the module cannot be run on {len(rows)} rows of shape {tuple(rows.shape[1:])} "
-            f"({' '.join(str(error).split())[:300]}): pass an example of what it takes, or input_shape"
+            f"({_first_line(error)}): pass an example of what it takes, or input_shape"
         ) from error
     return runner
