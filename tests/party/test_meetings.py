@@ -187,6 +187,7 @@ def process(*arguments) -> tuple[int, str]:
     return done.returncode, done.stdout or done.stderr
 
 
+@pytest.mark.filterwarnings("ignore:column number is about")  # it counts the rows
 def test_two_owners_join_at_a_party_by_the_commands_and_upload_what_they_share(home, tmp_path) -> None:
     cluster = ("--cluster", home / "cluster.toml")
     south_token = tmp_path / "south.token"

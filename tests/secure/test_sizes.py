@@ -1,4 +1,4 @@
-"""Whoever has rows that are too large is told so, since nobody sees it on shares."""
+"""The owner of rows that are too large is told so, since nobody sees it on shares."""
 
 from __future__ import annotations
 

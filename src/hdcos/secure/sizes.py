@@ -1,4 +1,4 @@
-"""Rows that are too large: nobody sees it on shares, so whoever has the rows is told before they are split.
+"""Rows that are too large: nobody sees it on shares, so their owner is told before they are split.
 
 Training steps suit features of size about 1: others learn slowly or not at all, with the same rate. And where a layer
 feeds anything but a cosine, values of 2**RANGE_BITS and more leave the ring: answers are then wrong without a word.
