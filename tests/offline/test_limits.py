@@ -112,7 +112,7 @@ BOMBS = {
                 **{"lifted": {"position": 0, "rows": True}, "mask": {"position": 1, "whole": True}},
             },
         ],
-        "do not make up",
+        "one unit after the other, not all rows",
     ),
 }
 
@@ -143,6 +143,35 @@ def test_a_plan_may_not_refer_to_what_refers_itself_or_to_a_scope_that_is_not_op
     wide = Plan((Need(Mask((5,)), 1), Need(MaskProduct("multiply", (5,), Reference(0), Reference(0, "model")), 1)))
     with pytest.raises(InputError, match="do not make up"):
         dealer.open("new", wide, 0)
+
+
+@pytest.mark.parametrize(
+    ("number", "changes"),
+    [
+        (3, {"mask": {"position": 0, "rows": True}}),
+        (4, {"right": {"position": 2, "rows": False}}),
+        (4, {"right": {"position": 1, "rows": True}}),
+        (4, {"units": 2}),
+    ],
+    ids=["rows of what is no sum", "a sum without rows", "of other rows", "several sums"],
+)
+def test_all_rows_are_for_sums_alone_and_as_many_of_each_factor(number: int, changes: dict) -> None:
+    """Others met in NumPy, which could not put them together: an internal error of the dealer."""
+    masks = [
+        {"kind": "rounding_mask", "shape": [3], "units": 40, "bits": 20, "summed": False},
+        {"kind": "mask", "shape": [3], "units": 12, "bits": 20},
+        {"kind": "mask", "shape": [3], "units": 40, "bits": 20},
+    ]
+    signs = {"kind": "sign_tables", "shape": [3], "units": 40, "bits": 20, "mask": {"position": 0}}
+    factors = {"left": {"position": 2, "rows": True}, "right": {"position": 2, "rows": True}}
+    total = {"kind": "mask_product", "operation": "matmul.weight", "shape": [3, 3], "units": 1, "bits": 20, **factors}
+    plan = [*masks, signs, total]
+    dealer = Dealer()
+    dealer.open("as it should be", Plan.from_json(plan), 1)
+    assert dealer.deal("as it should be", 0, 2, 1).size
+    plan[number] = plan[number] | changes
+    with pytest.raises(InputError, match=rf"position {number}: .* material is (made of|one unit)"):
+        dealer.open("changed", Plan.from_json(plan), 0)
 
 
 def test_material_may_refer_to_a_random_bit_of_another_scope() -> None:

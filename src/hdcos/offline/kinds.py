@@ -209,9 +209,7 @@ class MaskProduct(Kind):
 
     def check(self) -> None:
         super().check()
-        if not self.left.rows == self.right.rows == self.product.over_rows:
-            raise InputError(f"mask_product: {self.operation} takes all rows of both factors, or of neither")
-        by_rows = not self.elementwise and not self.product.over_rows
+        by_rows = not self.elementwise and not self.over_rows
         if by_rows and (self.left.whole or self.left.scope or not (self.right.whole or self.right.scope)):
             raise InputError(f"mask_product: {self.operation} takes its left factor row by row, its right one whole")
 
@@ -229,13 +227,17 @@ class MaskProduct(Kind):
     def elementwise(self) -> bool:
         return self.operation == "multiply"
 
+    @property
+    def over_rows(self) -> bool:
+        return self.product.over_rows
+
     def dealt(self) -> tuple[Field, ...]:
         return (Field("product", self.shape, self.bits),)
 
     def derive(self, uniform: Values, *referred: Values) -> Values:
         left, right = (ring_words(values["mask"]) for values in referred)
         product = self.product(left, right)
-        return {"product": product[None] if self.product.over_rows else product}
+        return {"product": product[None] if self.over_rows else product}
 
 
 def weight_fields(term: int) -> tuple[str, str]:

@@ -68,6 +68,10 @@ class LiftedTotal(Lifted):
     lifted: Reference
     bits: int
 
+    @property
+    def over_rows(self) -> bool:
+        return True
+
     def dealt(self) -> tuple[Field, ...]:
         return (Field("total", self.shape, RING_BITS),)
 

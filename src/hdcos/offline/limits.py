@@ -37,6 +37,7 @@ def check_count(records: Sequence[object]) -> None:
 def check(plan: Plan, scopes: Scopes | None = None) -> None:
     """InputError unless all references fit and one execution can be dealt; without `scopes`, within the plan alone."""
     for position, need in enumerate(plan.needs):
+        _check_rows(plan, position, need)
         for reference, wanted in zip(need.kind.references(), need.kind.wanted(), strict=True):
             _check_reference(plan, position, need, reference, wanted, scopes)
         masks = [mask_shape(plan, reference, scopes) for reference in need.kind.references()]
@@ -88,6 +89,22 @@ def _mask(plan: Plan, reference: Reference) -> tuple[int, ...]:
         if item.name == "mask":
             return item.shape
     raise InputError(f"material refers to position {reference.position}, which has no mask")
+
+
+def _check_rows(plan: Plan, position: int, need: Need) -> None:
+    """A sum over rows is one unit, of as many rows of each factor; everything else is made unit by unit."""
+    references = need.kind.references()
+    if any(reference.rows != need.kind.over_rows for reference in references):
+        which = "all rows of what it refers to" if need.kind.over_rows else "one unit after the other, not all rows"
+        raise InputError(f"position {position}: {need.kind.name} material is made of {which}")
+    if not need.kind.over_rows:
+        return
+    known = [each.position for each in references if not each.scope and each.position < position]
+    if len(known) < len(references) or need.units != 1 or len({plan.needs[place].units for place in known}) > 1:
+        raise InputError(
+            f"position {position}: {need.kind.name} material is one unit for each execution, of the same rows of "
+            f"earlier positions"
+        )
 
 
 def _check_reference(

@@ -197,6 +197,11 @@ class Kind:
         """Whether `derive` works element by element, so that a whole unit may as well be repeated for each row."""
         return True
 
+    @property
+    def over_rows(self) -> bool:
+        """Whether it is one unit, made of all rows of what it refers to."""
+        return False
+
     def derive(self, uniform: Values, *referred: Values) -> Values:
         """The dealt fields of n units at once (leading axis n) from plain values. Only a dealer calls this."""
         return {}
