@@ -123,7 +123,7 @@ class Workshop:
         ):
             result = CliRunner().invoke(main, [str(item) for item in arguments])
             assert result.exit_code == 0, result.output
-        x, y = np.arange(12.0).reshape(4, 3), np.array([0.0, 1, 1, 0])
+        x, y = np.arange(12.0).reshape(4, 3) / 4, np.array([0.0, 1, 1, 0])
         table = np.column_stack([x, y])
         np.savetxt(folder / "rows.csv", table, delimiter=",", header="a,b,c,y", comments="", fmt="%g")
         (folder / "rows.csv.gz").write_bytes(gzip.compress((folder / "rows.csv").read_bytes()))
