@@ -10,6 +10,7 @@ from scipy.linalg import circulant, hadamard
 
 from hdcos.errors import ModelError
 from hdcos.nn import PHD, Circulant, Dense, HadamardDiagonal, LowRank, RandomFeatures, RandomProjection
+from hdcos.nn import hadamard as hadamard_layers
 from hdcos.nn.hadamard import PHD_FRACTION_BITS, walsh_hadamard
 from hdcos.nn.layer import Linear
 
@@ -108,6 +109,15 @@ def test_the_transform_is_the_sylvester_matrix_and_its_own_inverse(log_n: int, s
     x = np.random.default_rng(seed).standard_normal((2, 3, 2**log_n))
     np.testing.assert_allclose(walsh_hadamard(x), x @ orthonormal(2**log_n), atol=1e-12)
     np.testing.assert_allclose(walsh_hadamard(walsh_hadamard(x)), x, atol=1e-12)
+
+
+def test_wide_rows_have_the_same_transform_by_more_and_smaller_products(monkeypatch) -> None:
+    x = np.random.default_rng(0).standard_normal((2, 3, 2**13))
+    expected, work = walsh_hadamard(x), hadamard_layers.transform_work(2**13)
+    monkeypatch.setattr(hadamard_layers, "WIDE", 16)
+    monkeypatch.setattr(hadamard_layers, "FACTOR", 8)
+    np.testing.assert_allclose(walsh_hadamard(x), expected, atol=1e-12)
+    assert hadamard_layers.transform_work(2**13) < work / 3
 
 
 def test_the_transform_of_no_rows_is_no_rows() -> None:

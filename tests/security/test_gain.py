@@ -110,6 +110,16 @@ def test_of_networks_that_are_very_wide_fewer_units_are_looked_at(monkeypatch) -
     assert looked_at[-1] == N
 
 
+def test_a_network_of_which_one_row_takes_seconds_is_not_looked_at_and_that_is_said(monkeypatch) -> None:
+    """Four units of a network that is eight million numbers wide took two minutes."""
+    model, looked_at = hidden(nn.ReLU(), 64), []
+    monkeypatch.setattr(gain, "_gains", lambda *given: looked_at.append(given) or (1.0, 1.0))
+    monkeypatch.setattr(gain, "MOST_WORK", 1 << 10)
+    with pytest.warns(HdcosWarning, match="weights of this network were not looked at"):
+        assert find_exposed(model, compile_network(model)) is None
+    assert not looked_at
+
+
 def test_cosines_bring_noise_that_grows_with_the_weights() -> None:
     model = hidden(nn.Cos(), 64)
     assert find_exposed(model, compile_network(model)) is None

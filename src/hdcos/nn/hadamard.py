@@ -29,6 +29,10 @@ def next_power_of_two(number: int) -> int:
     return 1 << (number - 1).bit_length()
 
 
+WIDE, FACTOR = 1 << 14, 1 << 7
+"""Rows that are wider are transformed by more than two products, the first with a matrix of FACTOR rows."""
+
+
 @cache
 def sylvester(n: int) -> Array:
     """The n x n matrix of +1 and -1 in Sylvester order."""
@@ -41,13 +45,26 @@ def sylvester(n: int) -> Array:
 def walsh_hadamard(x: Array) -> Array:
     """The orthonormal transform of the last axis, whose length is a power of two.
 
-    H_ab is the Kronecker product of H_a and H_b: a row as an a x b matrix X becomes H_a X H_b, two small products.
+    H_ab is the Kronecker product of H_a and H_b: a row as an a x b matrix X becomes H_a X H_b, two small products. Of
+    wide rows b is large too, and H_b is applied in the same way.
     """
     n = x.shape[-1]
+    if n > WIDE:
+        long = x.reshape(*x.shape[:-1], FACTOR, n // FACTOR)
+        mixed: Array = beside(x, sylvester(FACTOR)) @ walsh_hadamard(long)
+        return mixed.reshape(x.shape) / sqrt(FACTOR)
     a = 1 << (n.bit_length() // 2)
     square = x.reshape(*x.shape[:-1], a, n // a)
-    mixed: Array = beside(x, sylvester(a)) @ square @ beside(x, sylvester(n // a))
+    mixed = beside(x, sylvester(a)) @ square @ beside(x, sylvester(n // a))
     return mixed.reshape(x.shape) / sqrt(n)
+
+
+def transform_work(n: int) -> int:
+    """Multiplications of `walsh_hadamard` for a row."""
+    if n > WIDE:
+        return FACTOR * n + FACTOR * transform_work(n // FACTOR)
+    a = 1 << (n.bit_length() // 2)
+    return n * (a + n // a)
 
 
 def moved_places(n: int, term: int) -> Array:

@@ -18,7 +18,7 @@ import numpy as np
 
 from hdcos.errors import HdcosWarning
 from hdcos.nn.columns import Rows
-from hdcos.nn.hadamard import HadamardLinear
+from hdcos.nn.hadamard import HadamardLinear, transform_work
 from hdcos.nn.network import Network
 from hdcos.ring import Array
 from hdcos.secure.activations import Polynomial
@@ -36,6 +36,8 @@ MOST_UNITS, LEAST_UNITS, PIECE_NUMBERS = 512, 4, 1 << 22
 MOST_WORK, NUMBER = 1 << 33, 16
 """Multiplications of all that is looked at, some seconds of one core: fewer units are, where a row takes many of them.
 To have a number in memory and work on it takes as long as this many."""
+LARGEST = 4
+"""Times MOST_WORK is what LEAST_UNITS may take: of larger networks none are looked at."""
 PAIR, PAIRS = 2, 2
 """Rows at which a unit is looked at, of which the one counts where it moves more; and how many times that is done. More
 rows at once would find more than in the networks that were attacked, of the same weights."""
@@ -56,7 +58,9 @@ class Exposed:
         return self.stated / self.gain**2
 
 
-def find_exposed(model: Network, chosen: CompiledNetwork, rows: Rows | None = None) -> Exposed | None:
+def find_exposed(
+    model: Network, chosen: CompiledNetwork, rows: Rows | None = None, stacklevel: int = 2
+) -> Exposed | None:
     """The layer that holds for the fewest queries with the weights the model has; None if all hold for what is stated.
 
     Each is looked at where its value enters it, at some of the rows that the model will meet, if they are known.
@@ -71,8 +75,16 @@ def find_exposed(model: Network, chosen: CompiledNetwork, rows: Rows | None = No
     ]
     if not looked_at:
         return None
-    pairs = [list(model.values(pair)) for pair in _pairs(model, rows, generator)]
     most_units = _most_units(model, len({value for _, _, values in looked_at for value in values}))
+    if not most_units:
+        warnings.warn(
+            "the weights of this network were not looked at, because a row of it takes so long in plaintext: how many "
+            "queries hold depends on them, docs/security.md says how",
+            HdcosWarning,
+            stacklevel,
+        )
+        return None
+    pairs = [list(model.values(pair)) for pair in _pairs(model, rows, generator)]
     gains = dict[int, tuple[float, float]]()
     worst: Exposed | None = None
     for stage, number, values in looked_at:
@@ -114,7 +126,7 @@ def warn_of_gain(
     stacklevel: int = 2,
 ) -> None:
     """Say of a model that parties would answer more rows of it than is safe with its weights."""
-    exposed = find_exposed(model, chosen, rows)
+    exposed = find_exposed(model, chosen, rows, stacklevel + 2)
     if exposed is None or left <= exposed.queries / part:
         return
     warnings.warn(
@@ -128,14 +140,16 @@ def warn_of_gain(
 
 
 def _most_units(model: Network, values: int) -> int:
-    """How many units of each of these values are looked at, by what a row takes in plaintext."""
+    """How many units of each of these values are looked at, by what a row takes in plaintext; none if that is too much
+    for any."""
     row = 0.0
     for layer, reads in zip(model.layers, model.inputs, strict=True):
         shapes = [model.shapes[number] for number in reads]
         row += NUMBER * layer.row_elements(*shapes) + layer.multiplications(shapes[0])
         if isinstance(layer, HadamardLinear):
-            row += 2 * layer.size * sqrt(layer.size) * getattr(layer, "blocks", 1)
-    return max(LEAST_UNITS, min(MOST_UNITS, int(MOST_WORK / (row * PAIR * PAIRS * values))))
+            row += transform_work(layer.size) * getattr(layer, "blocks", 1)
+    units = int(MOST_WORK / (row * PAIR * PAIRS * values))
+    return min(MOST_UNITS, max(LEAST_UNITS, units)) if LARGEST * units >= LEAST_UNITS else 0
 
 
 def _gains(
