@@ -15,7 +15,9 @@ PARTS = {
     "leakage": hardening_leakage.prove,
     "layers": hardening_layers.prove,
     "bombs": hardening_bombs.prove,
-    "exhaust": hardening_exhaust.prove,
+    "disk": hardening_exhaust.disk,
+    "strangers": hardening_exhaust.strangers,
+    "soak": hardening_exhaust.soak,
     "series": hardening_series.prove,
     "cli": hardening_cli.prove,
 }
