@@ -38,15 +38,17 @@ def random_plan(draw: random.Random) -> list[Record]:
     needs: list[Record] = []
     if draw.random() < 0.1:
         needs += _convolution(draw, most_bits)
+    if draw.random() < 0.1:
+        for kind in ("rounding_mask", "trig_pair", "lifted_times_trig"):
+            needs.append(_random_need(draw, needs, most_bits, kind))
     for _ in range(draw.randint(1, 8)):
-        needs.append(_random_need(draw, needs, most_bits))
+        beginning = not needs and draw.random() < 0.9
+        kind = draw.choice(BEGINNINGS if beginning else sorted(Kind.registry))
+        needs.append(_random_need(draw, needs, most_bits, kind))
     return needs
 
 
-def _random_need(draw: random.Random, before: list[Record], most_bits: int) -> Record:
-    kind = draw.choice(sorted(Kind.registry))
-    if not before and draw.random() < 0.9:
-        kind = draw.choice(BEGINNINGS)
+def _random_need(draw: random.Random, before: list[Record], most_bits: int, kind: str) -> Record:
     types = {item.name: str(item.type) for item in fields(Kind.registry[kind])}  # type: ignore[arg-type]
     to: dict[str, int] = {}
     for name in (name for name, type_ in types.items() if type_ == "Reference"):
@@ -55,10 +57,11 @@ def _random_need(draw: random.Random, before: list[Record], most_bits: int) -> R
     shape = example["shape"] if draw.random() < 0.6 else _shape(draw, most_bits)
     units = 1 if draw.random() < 0.5 else size(draw, most_bits / 3)
     record: Record = {"kind": kind, "shape": shape, "units": example["units"] if draw.random() < 0.7 else units}
+    over_rows = draw.random() < 0.15  # then of all references: material is of all rows, or of each
     for name, type_ in types.items():
         if name in to and draw.random() < 0.98:
-            whole = {draw.choice(("whole", "rows")): True} if draw.random() < 0.4 else {}
-            record[name] = {"position": to[name], **whole}
+            rows, whole = draw.random() < (0.95 if over_rows else 0.02), draw.random() < 0.25
+            record[name] = {"position": to[name], **({"rows": True} if rows else {"whole": True} if whole else {})}
         elif name != "shape":
             record[name] = _random_field(draw, kind, name, type_, most_bits)
     if to and "bits" in record and "bits" in example and draw.random() < 0.8:
