@@ -30,6 +30,7 @@ KNOWN = (
     commands.KeepBest("j", 3),
     commands.CloseJob("j", "failed", "InputError: no"),
     commands.Release("r"),
+    commands.Withhold("r"),
     commands.Refuse([["a", "because"]]),
     commands.Settle(),
     commands.Ping(),

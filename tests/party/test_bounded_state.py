@@ -13,13 +13,15 @@ import numpy as np
 import pytest
 
 from hdcos import nn
-from hdcos.errors import DataMissing, PolicyRefused
+from hdcos.api.commands import Withhold
+from hdcos.errors import DataMissing, InputError, PolicyRefused
 from hdcos.party import database, kept_reveals
 from hdcos.party.database import FILE, MIGRATIONS, migrate
 from hdcos.party.engine import fingerprint
 from hdcos.party.failures import Failures
 from hdcos.party.kept_reveals import MOST_DECIDED, MOST_PENDING, PENDING_S
 from hdcos.party.scheduler import Scheduler, inventory
+from hdcos.party.service import Service
 from hdcos.party.store import ENDED, MOST_ENDED, MOST_JOBS, MOST_VERSIONS, Failure, Store, StoredReveal
 from hdcos.secure.training import training_plan
 from party.conftest import Raw, running_all
@@ -122,6 +124,38 @@ def test_of_a_job_that_is_one_of_too_many_the_ledger_stays(store, monkeypatch) -
     assert store.checkpoints(store.jobs()[0], 0, None).reused() == []
     store.keep_job(job, SPEC, "me", WORDS)  # the same id again: its attempts go on where they were
     assert inventory(store, 0, Failures(store))["jobs"][-1][1]["attempt"] == 1
+
+
+def test_of_jobs_that_were_forgotten_the_last_ledgers_stay(store, monkeypatch) -> None:
+    monkeypatch.setattr("hdcos.party.store.MOST_LEDGERS", 3)
+    begun, going = [submit(store) for _ in range(6)], submit(store)
+    for number, job in enumerate((going, *begun)):
+        found = store.checkpoints(store.job(job), 0, None)
+        found.lock()
+        found.begin(1, f"scope {number}")
+        found.unlock()
+    for job in begun:
+        store.note_job(job, state="done")
+        store.forget_job(job)
+    ledgers = {path.parent.parent.name for path in (store.folder / "jobs").rglob("ledger.jsonl")}
+    assert ledgers == {going, *begun[-3:]}
+
+
+def test_a_worker_that_prepares_a_job_that_has_just_ended_is_told_so(store) -> None:
+    job = submit(store)
+    store.note_job(job, state="failed")
+    with pytest.raises(DataMissing, match="has ended"):
+        store.job_data(store.job(job), [["d", "v"]])
+
+
+def test_a_list_of_jobs_leaves_out_those_that_are_forgotten_meanwhile(store) -> None:
+    kept, gone = submit(store), submit(store)
+    listed = store.jobs()
+    store.note_job(gone, state="done")
+    store.forget_job(gone)
+    service = object.__new__(Service)
+    service.store, service.session = store, None
+    assert [job["id"] for job in service.job_statuses(listed)] == [kept]
 
 
 def test_a_party_that_died_while_a_job_ended_goes_on_with_that(tmp_path) -> None:
@@ -234,6 +268,33 @@ def test_of_reveals_that_were_decided_the_last_ones_are_kept_with_their_shares(s
     assert np.array_equal(store.released_words(released[-1])["w"], WORDS["w"])
 
 
+def test_who_approved_may_refuse_while_nothing_is_released(store) -> None:
+    asked, released = ask(store, state="approved"), ask(store, state="approved")
+    store.decide_reveal(asked, "refused")
+    assert store.reveal(asked).state == "refused"
+    store.release(released, WORDS)
+    for state in ("refused", "approved"):
+        with pytest.raises(InputError, match="is released already"):
+            store.decide_reveal(released, state)
+    store.withhold(released)
+    assert store.reveal(released).state == "released"
+
+
+@pytest.mark.parametrize(("zero", "one"), [("approved", "refused"), ("refused", "approved"), ("waiting", "refused")])
+def test_what_one_operator_refuses_waits_at_neither_party(tmp_path, zero, one) -> None:
+    with closing(Store(tmp_path / "0")) as first, closing(Store(tmp_path / "1")) as second:
+        asked = ask(first, state=zero)
+        second.keep_reveal(StoredReveal(asked, "m", "v", "me", one))
+        choosing = object.__new__(Scheduler)
+        choosing._mine, choosing._theirs = inventory(first, 0, Failures(first)), inventory(second, 1, Failures(second))
+        assert list(choosing._reveals()) == [Withhold(asked)]
+        for store in (first, second):
+            store.withhold(asked)
+            assert store.reveal(asked).state == "refused"
+        choosing._mine, choosing._theirs = inventory(first, 0, Failures(first)), inventory(second, 1, Failures(second))
+        assert list(choosing._reveals()) == []
+
+
 def test_what_nobody_decides_is_forgotten_after_a_while(store, monkeypatch) -> None:
     asked, refused = ask(store), ask(store)
     store.decide_reveal(refused, "refused")
@@ -255,6 +316,9 @@ def test_versions_that_only_one_party_holds_are_limited(store) -> None:
         store.keep_model("m", secrets.token_hex(16), {"layers": []}, 16, "me", WORDS)
     with pytest.raises(PolicyRefused, match=r"32 versions of m are here.*hdcos forget m"):
         store.keep_model("m", secrets.token_hex(16), {"layers": []}, 16, "me", WORDS)
+    with pytest.raises(PolicyRefused, match="32 versions of m are here"):
+        store.check_versions("m")
+    store.check_versions("other")
     store.keep_model("other", secrets.token_hex(16), {"layers": []}, 16, "me", WORDS)
     ask(store, "somebody", "m", store.models("m")[0].version)
     store.keep_model("m", secrets.token_hex(16), {"layers": []}, 16, "me", WORDS)  # what they pin is their number
@@ -265,21 +329,26 @@ def test_versions_that_only_one_party_holds_are_limited(store) -> None:
 def test_of_models_after_epochs_that_nobody_loads_the_last_are_kept(store) -> None:
     made = [secrets.token_hex(16) for _ in range(2 * MOST_VERSIONS)]
     for version in made:
-        store.keep_model("job-1", version, {"layers": []}, 16, "me", WORDS, float("inf"))
+        store.keep_model("job-1", version, {"layers": []}, 16, "me", WORDS, True)
     assert [model.version for model in store.models("job-1")] == made[-MOST_VERSIONS:]
 
 
 # ---- counts, failures, ledger
 
 
-def test_rows_of_models_that_are_gone_are_counted_for_the_last_ones(store, monkeypatch) -> None:
+def test_rows_of_models_that_are_gone_are_counted_for_those_with_most_of_them(store, monkeypatch) -> None:
+    """Names that are used once and forgotten do not wash away the count of a model that is shared again."""
     monkeypatch.setattr("hdcos.party.store.MOST_COUNTED", 8)
     store.keep_model("live", "0" * 32, {"layers": []}, 16, "me", WORDS)
     submit(store, spec={"model": "coming"})
+    store.set_aside("forgotten", 90, 100)
     for name in ("live", "coming", *(f"gone-{number}" for number in range(50))):
         store.set_aside(name, 3, 100)
-    assert set(store.all_queries()) == {"live", "coming", *(f"gone-{number}" for number in range(41, 50))}
+    counted = store.all_queries()
+    assert {"live", "coming", "forgotten"} < set(counted)
+    assert len(counted) <= 2 + 8 + 1
     assert store.queries("live") == store.queries("coming") == 3
+    assert store.set_aside("forgotten", 20, 100) == 10
 
 
 def test_what_failed_and_is_gone_is_not_held_against_anybody(store) -> None:

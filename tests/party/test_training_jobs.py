@@ -24,6 +24,7 @@ from hdcos.secure.training.plain import plain_fit
 from hdcos.secure.training.step import plan_step
 from hdcos.secure.training.targets import one_hot
 from party.conftest import Raw, command, connected, running, running_all
+from serve_nodes import await_that
 
 
 @pytest.fixture(scope="module")
@@ -251,6 +252,20 @@ def test_a_reveal_takes_both_operators(cluster, home) -> None:
     assert command("approve", number, "--node", home / "party1", "--refuse")[0] == 0
     with pytest.raises(PolicyRefused, match="refused to reveal"):
         private.reveal(request=number)
+
+
+def test_what_one_operator_refuses_no_longer_waits_at_the_other_party(cluster, home) -> None:
+    private = cluster.share(nn.models.mlp([6, 8, 3]), "withheld")
+    with pytest.raises(PolicyRefused) as refusal:
+        private.reveal(wait_s=0.1)
+    number = str(refusal.value).split("reveal ")[1].split()[0]
+    assert command("approve", number, "--node", home / "party0")[0] == 0
+    assert command("approve", number, "--node", home / "party1", "--refuse")[0] == 0
+
+    def listed() -> str:
+        return " ".join(command("approve", "list", "--node", home / "party0")[1].split())
+
+    await_that(lambda: f"{number} refused" in listed())
 
 
 def test_revoked_clients_are_shut_out(home) -> None:

@@ -44,6 +44,14 @@ def test_standardised_features_are_not() -> None:
         encode_stream(x, y, 1, None, None, None)
 
 
+def test_features_that_public_cosines_make_of_large_ones_are_not() -> None:
+    x, y = table(20)
+    model = nn.models.kernel_machine(3, 1, 16, bandwidth=20.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_run(model, x, y, 16, **OPTIONS)
+
+
 def test_labels_that_are_all_the_same_are_told() -> None:
     x, y = table(1)
     with pytest.warns(HdcosWarning, match="labels of all 40 rows are the same"):

@@ -192,6 +192,12 @@ class Release(Command, frozen=True):
     reveal: str
 
 
+class Withhold(Command, frozen=True):
+    """One of the operators refused to release a model: neither party waits for that any more."""
+
+    reveal: str
+
+
 class Refuse(Command, frozen=True):
     """Requests that party 0 does not run, each with the reason."""
 

@@ -88,7 +88,7 @@ def cost(
     if name in ("activations", "networks") and given:
         raise click.UsageError(f"`hdcos cost {name}` has no {', '.join(given)}")
     if fixed and name not in nn.models.READY:
-        raise click.UsageError(f"{', '.join(fixed)}: for ready models alone ({', '.join(nn.models.READY)})")
+        raise click.UsageError(f"{', '.join(fixed)}: only for ready models ({', '.join(nn.models.READY)})")
     if train and measure:
         raise click.UsageError("--train plans, it does not --measure")
     if train and label:

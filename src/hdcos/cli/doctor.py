@@ -292,9 +292,9 @@ def _model(role: str, model: dict[str, Any]) -> Iterator[Finding]:
 
 
 def _held(models: list[dict[str, Any]], said: Mapping[str, Any]) -> Held:
-    """The models that a party tells of. Of one that was given up the reason is told instead, and while the party itself
-    is not ready, none of its models can be."""
-    known = bool(said.get("ready"))
+    """The models that a party tells of. Of one that was given up the reason is told instead, and where the party is not
+    ready and no model is, it waits for something else than a share."""
+    known = bool(said.get("ready")) or any(each["ready"] for each in models)
     return {str(each["name"]): bool(each["ready"]) if known and not each.get("error") else None for each in models}
 
 

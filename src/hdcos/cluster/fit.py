@@ -145,7 +145,7 @@ def check_run(
         watched = watched or Watch.sample(model, loss, own.rows, own.targets, watch)
         if batch_size > len(own.rows):
             raise InputError(f"a batch of {batch_size} rows cannot be drawn from {len(own.rows)}")
-        warn_of_large_features(own.rows, model.feature_names, stacklevel=4)
+        warn_of_large_features(own.shared, model.feature_names, stacklevel=4)
         warn_of_equal_labels(own.targets, stacklevel=4)
     names, join = named or ([f"rows-{number}"], "rows")
     spec = {

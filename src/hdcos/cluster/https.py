@@ -85,7 +85,7 @@ class Party:
         try:
             answer = self._pool.urlopen(method, path, body=body, headers=headers, retries=False)
         except HTTPError as error:
-            raise RetryableError(self._lost(error), self._name) from None
+            raise self._again(error) from None
         if answer.status >= 400:
             raise self._error(answer.status, answer.data)
         length = answer.headers.get(LENGTH_HEADER)
@@ -101,7 +101,7 @@ class Party:
         try:
             answer = self._pool.urlopen(method, path, body=body, headers=self._headers, retries=False)
         except HTTPError as error:
-            raise RetryableError(self._lost(error), self._name) from None
+            raise self._again(error) from None
         if answer.status >= 400:
             raise self._error(answer.status, answer.data)
         return answer.data
@@ -131,7 +131,7 @@ class Party:
                     raise RetryableError(PeerLost(f"party {self.rank} answered with status {answer.status}"))
                 yield answer.stream(1 << 12, decode_content=False)
         except (HTTPError, OSError) as error:
-            raise RetryableError(self._lost(error), self._name) from None
+            raise self._again(error) from None
 
     def close(self) -> None:
         self._pool.close()
@@ -146,6 +146,11 @@ class Party:
         except (ValueError, KeyError, TypeError):
             return RetryableError(PeerLost(f"party {self.rank} answered with status {status}"))
         return RetryableError(error) if said.get("retryable") else error
+
+    def _again(self, error: Exception) -> RetryableError:
+        """What became of a request that may be asked again; a party with another certificate has answered."""
+        lost = self._lost(error)
+        return RetryableError(lost, "" if "certificate" in str(lost) else self._name)
 
     def _lost(self, error: Exception, remedy: str = f": {LOOK}") -> PeerLost:
         """What became of a request, with a remedy unless that is what is being looked for."""

@@ -167,8 +167,9 @@ class PrivateModel:
         if mode not in (None, "masked", "shares"):
             raise InputError(f"inputs go out masked or as shares, not {mode!r}")
         check_whole(batch_rows, "batch_rows")
-        warn_of_range(self._outline, rows)
-        words = encode(self.network.apply_front(rows), self.network.input_scale)  # all of them, before any is sent
+        fronted = self.network.apply_front(rows)
+        warn_of_range(self._outline, fronted)
+        words = encode(fronted, self.network.input_scale)  # all of them, before any is sent
         asked, size = LOGITS, min(batch_rows, self._record.most_rows)
         if output == LABEL:
             asked, size = LABEL, min(size, self._record.label_rows)

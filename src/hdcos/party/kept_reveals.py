@@ -75,15 +75,24 @@ class KeptReveals(KeptData):
         return self._record(StoredReveal, "reveals", f"no reveal has the id {reveal}", id=reveal)
 
     def decide_reveal(self, reveal: str, state: str) -> None:
-        """What the operator, or both parties, decided: what waits is approved or refused, what is approved released."""
-        before = "approved" if state == "released" else "waiting"
+        """What the operator, or both parties, decided: what waits is approved, what is approved released.
+
+        An operator who approved may refuse for as long as nothing was released: the other one may never decide.
+        """
+        before = {"approved": "waiting", "released": "approved"}.get(state)
         now = self.reveal(reveal).state
-        with self._changing() as database:
-            changed = database.execute(
-                "UPDATE reveals SET state = ? WHERE id = ? AND state = ?", (state, reveal, before)
-            ).rowcount
-        if not changed:
+        if not self._decide(reveal, state, PENDING if before is None else (before,)):
             raise InputError(f"reveal {reveal} is {now} already")
+
+    def withhold(self, reveal: str) -> None:
+        """The operator of one of the parties refused: nothing is to be decided any more."""
+        self._decide(reveal, "refused", PENDING)
+
+    def _decide(self, reveal: str, state: str, before: tuple[str, ...]) -> bool:
+        places = ", ".join("?" * len(before))
+        wanted = f"UPDATE reveals SET state = ? WHERE id = ? AND state IN ({places})"
+        with self._changing() as database:
+            return bool(database.execute(wanted, (state, reveal, *before)).rowcount)
 
     def release(self, reveal: str, words: Mapping[str, Array]) -> None:
         self._folder("reveals")

@@ -62,7 +62,14 @@ class MemoryStore:
         """What reveals gave, until it is told."""
 
     def keep_model(
-        self, name: str, version: str, architecture: Any, phase_bits: int, owner: str, words: Words, most: float = 0
+        self,
+        name: str,
+        version: str,
+        architecture: Any,
+        phase_bits: int,
+        owner: str,
+        words: Words,
+        interim: bool = False,
     ) -> None:
         stored = StoredModel(name, version, architecture, phase_bits, owner, time.time(), ARITHMETIC)
         self._models[name, version] = stored, words
@@ -84,6 +91,9 @@ class MemoryStore:
 
     def check_owner(self, name: str, owner: str) -> None:
         """Everything belongs to the one caller."""
+
+    def check_versions(self, name: str) -> None:
+        """Older ones are dropped at once."""
 
     def counted_as(self, model: str) -> str:
         return model
@@ -135,7 +145,7 @@ class MemoryStore:
         return self._datasets[dataset.name, dataset.version][1]
 
     def keep_job(self, job: str, spec: dict[str, Any], words: Words) -> None:
-        self._jobs[job] = StoredJob(job, spec, [], CALLER, "waiting", 0, "", 0, {}, ""), words
+        self._jobs[job] = StoredJob(job, spec, owner=CALLER), words
 
     def job(self, job: str) -> StoredJob:
         if job not in self._jobs:
@@ -160,6 +170,9 @@ class MemoryStore:
 
     def reveal(self, reveal: str) -> StoredReveal:
         return self._reveals[reveal]
+
+    def withhold(self, reveal: str) -> None:
+        raise AssertionError("the one caller has nobody who could refuse")
 
     def release(self, reveal: str, words: Words) -> None:
         self.released[reveal] = words

@@ -34,6 +34,7 @@ from hdcos.api.commands import (
     Steps,
     StepsTogether,
     Unload,
+    Withhold,
 )
 from hdcos.errors import DataMissing, HdcosError, InputError
 from hdcos.nn import Network
@@ -334,8 +335,11 @@ class Scheduler:
         assert self._theirs is not None
         theirs = dict(self._theirs["reveals"])
         for number, said in self._mine["reveals"]:
+            states = {said[2], theirs.get(number, said)[2]}
             if said[2] == "approved" and theirs.get(number) == said:
                 yield Release(number)
+            elif "refused" in states and states & set(PENDING):
+                yield Withhold(number)
 
     def _jobs(self) -> Iterator[Command]:
         """Begin jobs that both were told alike and whose data sets both hold; end those that were cancelled."""

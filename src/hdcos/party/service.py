@@ -6,6 +6,8 @@ import asyncio
 import logging
 import time
 from collections import deque
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from threading import Event, Thread
 from typing import Any
@@ -286,7 +288,7 @@ class Service:
             "workers": [self._first_worker(worker), *self.side_workers.status()],
             "models": self._model_states(worker),
             "functions": len(self.functions),
-            "jobs": [self.job_status(job.id) for job in self.store.unfinished()],
+            "jobs": self.job_statuses(self.store.unfinished()),
             "connections": {"open": len(self.connections), "most": self.connections.most},
             "storage": {"free_bytes": self.store.room.free_bytes, "full": bool(self.store.room.trouble)},
             "counters": {
@@ -343,6 +345,14 @@ class Service:
                 }
             )
         return states
+
+    def job_statuses(self, jobs: Iterable[StoredJob]) -> list[answers.Job]:
+        """What becomes of these jobs, but for those that are forgotten meanwhile."""
+        found = []
+        for job in jobs:
+            with suppress(DataMissing):
+                found.append(self.job_status(job.id))
+        return found
 
     def job_status(self, number: str) -> answers.Job:
         progress = self.progress(number)  # before the record, which is written before a job that has ended is let go

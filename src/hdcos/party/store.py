@@ -18,7 +18,7 @@ until both parties are known to hold the newer one: whenever a process dies, som
 from __future__ import annotations
 
 import json
-import math
+import shutil
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -53,7 +53,9 @@ MOST_ENDED = 64
 MOST_VERSIONS = 32
 """Of one model. Older ones go when both parties hold a newer one: what one party lacks, or cannot load, piles up."""
 MOST_COUNTED = 1024
-"""Models that are not here any more whose answered rows are still counted: the last ones."""
+"""Models that are not here any more whose answered rows are still counted: those with most of them."""
+MOST_LEDGERS = 1024
+"""Ledgers of jobs that were forgotten: the last ones."""
 MOST_AUDITED = MOST_RESERVED = 1_000_000
 """Older records are dropped."""
 UNFINISHED = f"state NOT IN {ENDED}"
@@ -189,33 +191,36 @@ class Store(KeptReveals):
         phase_bits: int,
         owner: str,
         words: Mapping[str, Array],
-        most: float = MOST_MODELS,
+        interim: bool = False,
     ) -> None:
-        """Keep a new version. A name belongs to the client that used it first."""
+        """Keep a new version. A name belongs to the client that used it first, and one of a job does not count."""
         content = to_bytes(dict(words), {"format": "hdcos-model-half", "version": "1"})
         self.require(len(content), f"this party's share of {name}")
-        if most == math.inf:  # after an epoch: nobody goes back to the models after those before
+        if interim:  # nobody goes back to the models after earlier epochs
             self._forget_older(name)
         with self._making() as made, self._changing() as database:
             self.check_owner(name, owner)
-            known = [row["version"] for row in self._rows("SELECT version FROM models WHERE name = ?", name)]
-            if version in known:
+            if self.holds_model(name, version):
                 raise InputError(f"version {version} of {name} is here already: draw a new one")
-            (names,) = self._rows("SELECT count(DISTINCT name) FROM models WHERE owner = ?", owner)[0]
-            if not known and names >= most:
-                raise PolicyRefused(f"{owner} has {most} models: forget some first")
-            if most < math.inf:
-                self._check_versions(name, known)
+            if not interim:
+                self._check_names(name, owner)
+                self.check_versions(name)
             made.append(self._model_path(name, version))
             private_folder(made[0].parent)
             write_whole(made[0], content)
             stored = StoredModel(name, version, architecture, phase_bits, owner, time.time(), ARITHMETIC)
             self._insert(database, "models", "it is here already", **asdict(stored))
 
-    def _check_versions(self, name: str, known: Sequence[str]) -> None:
+    def _check_names(self, name: str, owner: str) -> None:
+        others = "SELECT count(DISTINCT name) FROM models WHERE owner = ? AND name != ?"
+        if self._rows(others, owner, name)[0][0] >= MOST_MODELS:
+            raise PolicyRefused(f"{owner} has {MOST_MODELS} models: forget some first")
+
+    def check_versions(self, name: str) -> None:
         """PolicyRefused if versions of a model pile up; those that somebody asked to reveal are counted there."""
-        wanted = f"SELECT version FROM reveals WHERE model = ? AND state IN {PENDING}"
-        if len(set(known) - {row["version"] for row in self._rows(wanted, name)}) >= MOST_VERSIONS:
+        asked = f"SELECT version FROM reveals WHERE model = ? AND state IN {PENDING}"
+        held = f"SELECT count(*) FROM models WHERE name = ? AND version NOT IN ({asked})"
+        if self._rows(held, name, name)[0][0] >= MOST_VERSIONS:
             raise PolicyRefused(
                 f"{MOST_VERSIONS} versions of {name} are here: older ones go when both parties hold a newer one, which "
                 f"the other party lacks, or it cannot be loaded. Forget it (`hdcos forget {name}`), then share it with "
@@ -297,6 +302,8 @@ class Store(KeptReveals):
 
     def job_data(self, job: StoredJob, versions: Sequence[Sequence[str]]) -> list[StoredDataset]:
         """The data sets that a job goes on with, in order: those it was begun with, on which its owner may train."""
+        if not job.spec:
+            raise DataMissing(f"the job {job.id} has ended")
         if job.data and job.data != versions:
             raise CheckpointMismatch("the job was begun with other versions of its data sets")
         found = list[StoredDataset]()
@@ -386,6 +393,16 @@ class Store(KeptReveals):
             file.unlink(missing_ok=True)
         for place in (*folder.glob("party*"), folder):
             remove_empty(place)
+        if folder.exists():
+            self._forget_ledgers()
+
+    def _forget_ledgers(self) -> None:
+        """Of jobs that were forgotten the last ledgers stay: their scopes have random names that never come again."""
+        with self._lock:
+            known = {row["id"] for row in self._rows("SELECT id FROM jobs")}
+            gone = [folder for folder in (self.folder / "jobs").iterdir() if folder.name not in known]
+            for folder in sorted(gone, key=lambda folder: folder.stat().st_mtime)[:-MOST_LEDGERS]:
+                shutil.rmtree(folder)
 
     # ---- queries and failures
 
@@ -405,7 +422,7 @@ class Store(KeptReveals):
             database.execute(
                 "DELETE FROM queries WHERE rowid IN (SELECT rowid FROM queries WHERE model != ? AND model NOT IN "
                 "(SELECT name FROM models UNION SELECT model FROM jobs WHERE ended = 0) "
-                "ORDER BY rowid DESC LIMIT -1 OFFSET ?)",
+                "ORDER BY set_aside DESC LIMIT -1 OFFSET ?)",
                 (model, MOST_COUNTED),
             )
             return granted

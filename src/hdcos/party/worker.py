@@ -10,7 +10,6 @@ Security  every execution of a scope is reserved before it is used, on disk wher
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -30,7 +29,7 @@ from hdcos.party.dataset import Dataset, join_datasets
 from hdcos.party.engine import Engine, fingerprint
 from hdcos.party.opened import Opened, OpenedFunction, OpenedModel, check_shares, open_model
 from hdcos.party.rows import RowSource
-from hdcos.party.store import MOST_MODELS, StoredDataset, StoredJob, StoredModel, StoredReveal
+from hdcos.party.store import StoredDataset, StoredJob, StoredModel, StoredReveal
 from hdcos.party.training import Progress, Training, Viewing
 from hdcos.protocol.catalogue import Call
 from hdcos.protocol.party import Party
@@ -56,8 +55,9 @@ class Records(Protocol):
     def model_words(self, name: str, version: str) -> Words: ...
     def check_owner(self, name: str, owner: str) -> None: ...
     def keep_model(
-        self, name: str, version: str, architecture: Any, phase_bits: int, owner: str, words: Words, most: float
+        self, name: str, version: str, architecture: Any, phase_bits: int, owner: str, words: Words, interim: bool
     ) -> None: ...
+    def check_versions(self, name: str) -> None: ...
     def forget_model(self, name: str, versions: Sequence[str]) -> None: ...
     def forget_version(self, name: str, version: str) -> None: ...
     def counted_as(self, model: str) -> str: ...
@@ -70,6 +70,7 @@ class Records(Protocol):
     def note_job(self, job: str, heard: bool = False, **changes: Any) -> None: ...
     def reveal(self, reveal: str) -> StoredReveal: ...
     def release(self, reveal: str, words: Words) -> None: ...
+    def withhold(self, reveal: str) -> None: ...
     def forget_scope(self, scope: str) -> None: ...
 
 
@@ -141,6 +142,7 @@ class Worker(Generic[A]):
             commands.KeepBest: self._keep_best,
             commands.CloseJob: self._close_job,
             commands.Release: self._release,
+            commands.Withhold: self._withhold,
             commands.Refuse: self._refuse,
             commands.Settle: self._settle,
             commands.Ping: self._ping,
@@ -410,14 +412,15 @@ class Worker(Generic[A]):
         network = compile_network(model, job.spec["phase_bits"], self.engine.dealer.has_dealer)
         name = job.interim if command.interim else job.spec["model"]
         self._store.check_owner(name, job.owner)
-        # Here, before either party has kept a version that the other has no room for.
+        # Here, before either party has kept a version that the other one refuses or has no room for.
+        if not command.interim:
+            self._store.check_versions(name)
         size = sum(8 * prod(tensor.shape) for tensor in network.tensors)
         self._store.require(size, f"this party's share of {name}")
 
         def rest() -> None:
             words = training.words_for(command.scope, network, command.together, best=not command.interim)
-            most = math.inf if command.interim else MOST_MODELS
-            kept = (model.architecture(), job.spec["phase_bits"], job.owner, words, most)
+            kept = (model.architecture(), job.spec["phase_bits"], job.owner, words, command.interim)
             self._store.keep_model(name, command.version, *kept)
             if not command.interim:
                 self._store.note_job(job.id, version=command.version)
@@ -459,10 +462,13 @@ class Worker(Generic[A]):
         stored = self._store.model(reveal.model, reveal.version)
         _, network = self._compile(stored)
         shares = self._read_shares(stored, network)
-        # Both parties use the same, once: an id may come again when the reveal was forgotten, for another version.
-        seed, token = self.engine.pair_seed, f"reveal {reveal.id} {reveal.version}"
+        # Both parties use the same, once: an id may come again when the reveal was forgotten, for another model.
+        seed, token = self.engine.pair_seed, f"reveal {reveal.id} {reveal.model} {reveal.version}"
         words = {name: refresh(share, self.rank, seed, f"{token} {name}").words for name, share in shares.items()}
         self._store.release(reveal.id, words)
+
+    def _withhold(self, command: commands.Withhold) -> None:
+        self._store.withhold(command.reveal)
 
     def _refuse(self, command: commands.Refuse) -> None:
         self._requests.drop(command.refusals)

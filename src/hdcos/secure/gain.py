@@ -78,8 +78,8 @@ def find_exposed(
     most_units = _most_units(model, len({value for _, _, values in looked_at for value in values}))
     if not most_units:
         warnings.warn(
-            "the weights of this network were not looked at, because a row of it takes so long in plaintext: how many "
-            "queries hold depends on them, docs/security.md says how",
+            "the weights of this network were not looked at, which would take too long in plaintext: how many queries "
+            "are safe depends on them (docs/security.md)",
             HdcosWarning,
             stacklevel,
         )

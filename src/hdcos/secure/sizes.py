@@ -54,7 +54,7 @@ def warn_of_equal_labels(targets: Array, stacklevel: int = 2) -> None:
 
 
 def warn_of_range(network: Network, rows: Array, stacklevel: int = 2) -> None:
-    """Before a prediction: say that rows are so large that what they become may leave the ring."""
+    """Before a prediction: say that rows, as they leave the public layers in front, may leave the ring."""
     largest = float(np.abs(rows).max(initial=0))
     first = next((layer for layer in network.layers if isinstance(layer, Activation)), None)
     if largest >= 2**RANGE_BITS and not isinstance(first, nn.Cos | nn.Sin):

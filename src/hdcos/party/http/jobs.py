@@ -31,8 +31,7 @@ class Jobs(Handlers):
 
     @Endpoint("GET", "/v2/jobs", "train", "your jobs")
     async def all(self, call: Call[None]) -> answers.Jobs:
-        mine = [job.id for job in self._store.jobs() if job.owner == call.client]
-        return {"jobs": [self._service.job_status(job) for job in mine]}
+        return {"jobs": self._service.job_statuses(job for job in self._store.jobs() if job.owner == call.client)}
 
     @Endpoint("POST", "/v2/jobs", "train", "train", status=201)
     async def submit(self, call: Call[requests.JobRequest]) -> answers.Job:
@@ -61,6 +60,7 @@ class Jobs(Handlers):
         check_shares(tensors, {tensor.name: tensor.shape for tensor in plan.tensors})
         if any(known.owner != client for known in self._store.models(given.model)):
             raise PolicyRefused(f"a model named {given.model!r} belongs to another client: choose another name")
+        self._store.check_versions(given.model)
         for name in given.datasets:
             self._store.find_dataset(name, client)  # what cannot be used is refused, what is not here yet may come
         self._store.keep_job(number, spec, client, tensors)
