@@ -41,7 +41,7 @@ from hdcos.link import Emulation
 from hdcos.party.batcher import Answer, Batcher, Request
 from hdcos.party.checkpoint import Checkpoints
 from hdcos.party.config import Config
-from hdcos.planning.costs import serving_costs, training_costs
+from hdcos.planning.costs import ServingCosts, serving_costs, training_costs
 from hdcos.planning.machines import Machines
 from hdcos.planning.measure import measure_network
 from hdcos.planning.serving import Load, Serving
@@ -59,7 +59,7 @@ HIGGS_TRAINED, HIGGS_TESTED = 51_200, 20_000
 PLANNED, PLANNED_PART = (1, 2, 4), 0.6
 """Pairs for which the planner is compared with what they do, and the part of their most rows at which latencies are."""
 REPEATS = 3
-"""Times that steps are timed, whose median counts."""
+"""Times that steps are timed, and that a plan is compared with a load: the median counts."""
 PLANNED_CORES = 12
 """With which four pairs do more than one."""
 PARTS_OF_LOAD = 8
@@ -338,41 +338,62 @@ def _planned_serving(seed: int) -> Iterator[Line]:
     workers of both parties, and dealers that make material meanwhile. Not compared are HTTPS, the matching of requests
     of two parties and the choice between pairs that are free, which have no part in a cluster of one caller.
 
+    A machine may be a third slower in one minute than in the next, as virtual ones are: costs and loads are measured
+    several times by turns, and the median of their ratios counts.
+
     With two cores, more pairs do no more, and a plan that knew of no pairs would be right as well. Where there are
     cores for four pairs they must do more than twice what one does, so that a plan within the limits knows of them.
     """
     cores, model = os.cpu_count() or 1, nn.models.criteo_mlp()
-    measured = measure_network("criteo_mlp", model, steps=False)
-    costs = replace(serving_costs(model, measured), most_rows=QUEUE_MOST * QUEUE_ROWS, ahead=QUEUE_AHEAD)
-    print(f"measured: {measured.inference}", flush=True)
-    done_rows_per_s: dict[int, float] = {}
-    for count in PLANNED:
-        machines = Machines(count, count, cores, on_one=True)
-        full = Serving(costs, machines, Emulation(), Load(rows=QUEUE_ROWS), batches=400, seed=seed).run()
-        with hdcos.local(workers=count) as cluster:
-            private = cluster.share(model, "criteo", ahead=count * QUEUE_AHEAD)
-            private.predict(np.zeros((QUEUE_ROWS, 1023)))
-            done = _arrivals(private, count, np.zeros(1 + int(3 * LOAD_S * full.rows_per_s / QUEUE_ROWS)), LOAD_S)
-            rows_per_s = done_rows_per_s[count] = done.rows / done.seconds
-            rate = PLANNED_PART * rows_per_s / QUEUE_ROWS
-            gaps = np.random.default_rng(seed).exponential(1 / rate, int(rate * 5 * LOAD_S))
-            seen = _arrivals(private, count, np.cumsum(gaps))
-        load = Load(rate, QUEUE_ROWS)
-        told = Serving(costs, machines, Emulation(), load, batches=4000, seed=seed).run()
-        p99_s = median(np.quantile(part, 0.99) for part in np.array_split(seen.latencies_s, PARTS_OF_LOAD))
-        print(
-            f"{count} pairs: {rows_per_s:.0f} rows/s, planned {full.rows_per_s:.0f}; at {rate * QUEUE_ROWS:.0f} rows/s "
-            f"p50 {np.median(seen.latencies_s) * 1e3:.1f} ms, planned {told.quantile(0.5) * 1e3:.1f}; "
-            f"p99 {p99_s * 1e3:.1f} ms, planned {told.quantile(0.99) * 1e3:.1f}; planned {full.use}",
-            flush=True,
-        )
+    found: dict[int, list[_Planned]] = {count: [] for count in PLANNED}
+    for _ in range(REPEATS):
+        measured = measure_network("criteo_mlp", model, steps=False)
+        print(f"measured: {measured.inference}, a cold turn {measured.switch_s * 1e3:.3f} ms", flush=True)
+        costs = replace(serving_costs(model, measured), most_rows=QUEUE_MOST * QUEUE_ROWS, ahead=QUEUE_AHEAD)
+        for count, several in found.items():
+            several.append(_serve(model, costs, count, seed))
+            print(f"{count} pairs: {several[-1]}", flush=True)
+    for count, several in found.items():
         shown = f"{count} pair{'s' if count > 1 else ''} on {cores} cores, criteo_mlp"
-        yield _close(f"{shown}: rows a second, planned over measured", full.rows_per_s, rows_per_s, "rows/s")
+        middle = sorted(several, key=lambda each: each.planned_rows_per_s / each.rows_per_s)[REPEATS // 2]
+        name = f"{shown}: rows a second, planned over measured"
+        yield _close(name, middle.planned_rows_per_s, middle.rows_per_s, "rows/s")
+        middle = sorted(several, key=lambda each: each.planned_p99_ms / each.p99_ms)[REPEATS // 2]
         name = f"{shown}, {PLANNED_PART:.0%} of that load: p99, planned over measured"
-        yield _close(name, told.quantile(0.99) * 1e3, p99_s * 1e3, "ms")
+        yield _close(name, middle.planned_p99_ms, middle.p99_ms, "ms")
     if cores >= PLANNED_CORES:
-        most = done_rows_per_s[PLANNED[-1]] / done_rows_per_s[1]
-        yield at_least(f"what {PLANNED[-1]} pairs do over what one does, measured", most, 2.0)
+        most, one = (median(each.rows_per_s for each in found[count]) for count in (PLANNED[-1], 1))
+        yield at_least(f"what {PLANNED[-1]} pairs do over what one does, measured", most / one, 2.0)
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """What some pairs did, with as much to do as they can and with a part of that, and what was planned of both."""
+
+    rows_per_s: float
+    planned_rows_per_s: float
+    p50_ms: float
+    planned_p50_ms: float
+    p99_ms: float
+    planned_p99_ms: float
+
+
+def _serve(model: nn.Network, costs: ServingCosts, count: int, seed: int) -> _Planned:
+    machines = Machines(count, count, os.cpu_count() or 1, on_one=True)
+    full = Serving(costs, machines, Emulation(), Load(rows=QUEUE_ROWS), batches=400, seed=seed).run()
+    with hdcos.local(workers=count) as cluster:
+        private = cluster.share(model, "criteo", ahead=count * QUEUE_AHEAD)
+        private.predict(np.zeros((QUEUE_ROWS, 1023)))
+        done = _arrivals(private, count, np.zeros(1 + int(3 * LOAD_S * full.rows_per_s / QUEUE_ROWS)), LOAD_S)
+        rows_per_s = done.rows / done.seconds
+        rate = PLANNED_PART * rows_per_s / QUEUE_ROWS
+        gaps = np.random.default_rng(seed).exponential(1 / rate, int(rate * 5 * LOAD_S))
+        seen = _arrivals(private, count, np.cumsum(gaps)).latencies_s
+    load = Load(rate, QUEUE_ROWS)
+    told = Serving(costs, machines, Emulation(), load, batches=4000, seed=seed).run()
+    p99_s = median(float(np.quantile(part, 0.99)) for part in np.array_split(seen, PARTS_OF_LOAD))
+    times_s = (float(np.median(seen)), told.quantile(0.5), p99_s, told.quantile(0.99))
+    return _Planned(rows_per_s, full.rows_per_s, *(1e3 * time_s for time_s in times_s))
 
 
 @dataclass

@@ -5,10 +5,11 @@ Parties have two workers. Memory is that of the process that had most, of all wo
 sizes are compared in both directions: if the smaller one is much slower, something else slowed it down, and the larger
 one might be slow unseen. So what comes first in a cluster, other rows and an epoch on them, is not counted, and both do
 the same: one upload and one epoch of each kind in a new cluster. The smaller size is measured in several clusters,
-before the larger one and after it, and the median counts. The tenths of an upload tell whether its work grows. An upload fills memory with pages of files, and
-memory that a virtual machine takes from its host takes five times as long as memory that it has: 2 s a gigabyte were
-seen, which cost a fifth of the speed from the gigabyte on where that began. So a file of nothing fills what is free
-before each upload, and the upload takes its pages.
+before the larger one and after it, and the median counts. The tenths of an upload tell whether its work grows.
+
+An upload fills memory with pages of files, and memory that a virtual machine takes from its host takes five times as
+long as memory that it has: 2 s a gigabyte were seen, which cost a fifth of the speed from the gigabyte on where that
+began. So a file of nothing fills what is free before each upload, and the upload takes its pages.
 
 HDCOS_STREAMED names other numbers of rows than 10^6 and 10^7, two of them: HDCOS_STREAMED=100000,1000000.
 """

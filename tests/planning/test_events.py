@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from math import exp
+
 import pytest
 
-from hdcos.planning.events import Clock, Line, Processor, Thread, after_all
+from hdcos.planning.events import COOLING_S, Clock, Line, Processor, Thread, after_all, coldness
 
 
 def ends(clock: Clock, starts: list) -> list[float]:
@@ -41,6 +43,17 @@ def test_with_a_slice_threads_take_turns_and_fill_their_caches_again() -> None:
     works = [lambda done: processor.run(3.0, done), lambda done: processor.run(1.0, done)]
     # The first has its slice, the second its work, and then the first the second that is left: both of these waited.
     assert ends(clock, works) == pytest.approx([2.0 + 1.25 + 1.25, 2.0 + 1.25])
+
+
+def test_caches_are_the_colder_the_longer_a_thread_waited() -> None:
+    clock = Clock()
+    processor = Processor(clock, 1, slice_s=1.0, switch_s=2e-4)
+    works = [lambda done, work=work: processor.run(work, done) for work in (COOLING_S, 1e-3, 1e-3)]
+    first, later = COOLING_S, COOLING_S + 1e-3 + 2e-4 * coldness(COOLING_S)
+    last = later + 1e-3 + 2e-4 * coldness(later)
+    assert ends(clock, works) == pytest.approx([first, later, last])
+    assert coldness(COOLING_S) == pytest.approx(1 - exp(-1))
+    assert [coldness(0.0), coldness(1.0)] == pytest.approx([0.0, 1.0])
 
 
 def test_a_slice_that_ends_while_nobody_waits_costs_nothing() -> None:

@@ -50,7 +50,7 @@ class Costs(ABC):
     slice_s: float
     """How long a thread that computes keeps its core while others wait for one."""
     switch_s: float
-    """What a thread that waited for a core spends besides its work."""
+    """What a thread that waited for a core for long spends besides its work."""
     wire: Work
     """Bytes from each party to the other."""
     dealt: Work

@@ -16,9 +16,12 @@ from collections.abc import Callable
 from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import count
-from math import ceil, inf, isinf
+from math import ceil, expm1, inf, isinf
 
 Action = Callable[[], None]
+COOLING_S = 0.0016
+"""In which threads that compute displace two thirds of what another one had in caches. Measured with criteo_mlp on one,
+two and four pairs of two cores: turns that had waited for 0.34, 1.3 and 3.7 ms took 0.04, 0.08 and 0.13 ms more."""
 
 
 class Clock:
@@ -43,8 +46,8 @@ class Processor:
     """Cores that threads take by turns; without a slice, all running threads share them equally at any time."""
 
     def __init__(self, clock: Clock, cores: float = inf, slice_s: float = 0.0, switch_s: float = 0.0) -> None:
-        """`slice_s` is how long a thread keeps its core while others wait for one, `switch_s` what one that waited
-        does besides its work."""
+        """`slice_s` is how long a thread keeps its core while others wait for one, `switch_s` what one that waited for
+        long does besides its work."""
         self._clock, self._cores = clock, cores
         self._room = ceil(cores) if slice_s and not isinf(cores) else inf
         """Threads that run at the same time; the others wait in line."""
@@ -53,7 +56,8 @@ class Processor:
         self._running: list[tuple[float, int, float, float, Action]] = []
         """By the progress at which their turns end: a number, the progress at which they began and at which their work
         ends, and what comes after it. A turn is all of the work where nobody waits."""
-        self._waiting: deque[tuple[float, Action]] = deque()
+        self._waiting: deque[tuple[float, float, Action]] = deque()
+        """Since when, what is to be done, and what comes after it."""
         self._kept = False
         """Whether a thread that has ended its work has not let go of its core yet."""
         self._numbers = count()
@@ -73,7 +77,7 @@ class Processor:
         else:
             if not self._waiting:
                 self._cut()
-            self._waiting.append((work_s, done))
+            self._waiting.append((self._clock.now, work_s, done))
         self._expect()
 
     def _begin(self, work_s: float, done: Action) -> None:
@@ -112,7 +116,7 @@ class Processor:
         turn_end, _, _, end, done = heappop(self._running)
         if turn_end < end:
             if self._waiting:
-                self._waiting.append((end - turn_end, done))
+                self._waiting.append((self._clock.now, end - turn_end, done))
             else:
                 self._begin(end - turn_end, done)
         else:
@@ -120,9 +124,14 @@ class Processor:
             done()
             self._kept = False
         if self._waiting and len(self._running) < self._room:
-            work_s, done = self._waiting.popleft()
-            self._begin(work_s + self._switch_s, done)
+            since, work_s, done = self._waiting.popleft()
+            self._begin(work_s + self._switch_s * coldness(self._clock.now - since), done)
         self._expect()
+
+
+def coldness(waited_s: float) -> float:
+    """The part of what a thread had in caches that others have displaced while it waited for a core."""
+    return -expm1(-waited_s / COOLING_S)
 
 
 class Thread:

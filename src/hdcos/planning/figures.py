@@ -66,7 +66,8 @@ class NetworkFigures(Table, frozen=True):
     slice_s: Amount
     """How long a thread that computes keeps its core while others wait for one."""
     switch_s: Amount
-    """What a thread spends besides when it is given a core that others had meanwhile: its caches are cold."""
+    """What a thread spends besides when it is given a core that others had for long: its caches are cold. After a short
+    wait it is less, see `events.coldness`."""
     party_mb: Amount
     dealer_mb: Amount
     """Memory of a process, apart from the material that it keeps."""

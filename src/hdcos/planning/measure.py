@@ -30,6 +30,7 @@ from hdcos.cluster.fit import check_run
 from hdcos.cluster.local import local
 from hdcos.cluster.transport import split_words
 from hdcos.errors import HdcosError, InputError, ModelError, PeerLost
+from hdcos.planning.events import coldness
 from hdcos.planning.figures import Measured, NetworkFigures, Work
 from hdcos.planning.slices import measure_slice, on_one_core
 from hdcos.ring import Array, backend
@@ -205,14 +206,16 @@ class _Batches:
         return Spent(work.online, material.material, material.dealer, work.caller)
 
     def measure_switch(self, alone: Spent, rows: int, count: int) -> float:
-        """What a turn takes more where all processes share a core, material made meanwhile; a batch took `alone`."""
+        """What a turn takes more after a long wait, from what turns take more where all processes share a core and
+        material is made meanwhile; a batch took `alone`."""
         self._private.keep_ahead(2 * rows)
         with on_one_core(self._cluster.pids.values()):
-            before = self._turns()
+            turns_before, waited_before_s = self._turns()
             work = [self._ask(rows, count)[0] for _ in range(TURNS)]
-            given = (self._turns() - before) / (TURNS * (WARM_UP + count))
+            turns, waited_s = self._turns()
         self._cluster.cost  # noqa: B018
-        return max(0.0, float((_least(work).online - alone.online).sum())) / given
+        given, more_s = turns - turns_before, max(0.0, float((_least(work).online - alone.online).sum()))
+        return more_s * TURNS * (WARM_UP + count) / (given * coldness((waited_s - waited_before_s) / given))
 
     def _ask(self, rows: int, count: int) -> tuple[Spent, float]:
         """What one of some batches takes that come a moment apart, and how long it is until its answer."""
@@ -227,10 +230,11 @@ class _Batches:
             passed_s += time.perf_counter() - asked_at
         return (spent(self._cluster.pids) - before).each(count), passed_s / count
 
-    def _turns(self) -> int:
-        """How often the threads that compute were given a core so far."""
+    def _turns(self) -> tuple[int, float]:
+        """How often the threads that compute were given a core so far, and the seconds that they waited for one."""
         places = [PROC / str(self._cluster.pids[role]) / "schedstat" for role in ("party0", "party1")]
-        return sum(int(place.read_text().split()[2]) for place in places)
+        told = [place.read_text().split() for place in places]
+        return sum(int(turns) for *_, turns in told), sum(int(waited_ns) for _, waited_ns, _ in told) * 1e-9
 
 
 def _least(several: Sequence[Spent]) -> Spent:
