@@ -69,7 +69,7 @@ SQUARE, RECTIFIED, LARGEST = 3e4, 3e5, 7e4
 in an output is known g**2 times as early. All outputs are projected on the public columns of the last layer. ReLU opens
 19 fraction bits and was attacked at 15, squares 18 and at 14; max-pooling opens one fewer than ReLU, which makes a
 quarter of it."""
-MOST_SQUARE, MOST_RECTIFIED, MOST_LARGEST = 1.6e6, 1e7, 1.9e6
+MOST_SQUARE, MOST_RECTIFIED, MOST_LARGEST = 1.6e6, 1e7, 1.5e6
 WITHOUT_NOISE = (
     activations.Polynomial, activations.Growing, activations.Rectified, activations.Clipped, activations.Largest,
     stages.LiftedDiagonal, stages.Lift, stages.Product,
