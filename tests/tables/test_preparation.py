@@ -254,6 +254,16 @@ def test_files_that_are_no_tables_are_named(tmp_path, content, said) -> None:
         Preparation.fit(tmp_path / "t.csv", {"a": "numeric", "b": "numeric"})
 
 
+def test_a_column_may_have_other_separators_in_its_name(tmp_path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text("dose | mg\n3\n4.5\n")
+    (piece,) = reading.read_pieces(path)
+    assert piece.table.to_pydict() == {"dose | mg": ["3", "4.5"]}
+    path.write_text("dose|weight\n3|70\n")
+    with pytest.raises(InputError, match="seems to be separated by"):
+        list(reading.read_pieces(path))
+
+
 def test_what_is_no_table_is_refused(tmp_path) -> None:
     (tmp_path / "t.npy").write_bytes(b"x")
     (tmp_path / "t.parquet").write_bytes(b"PAR1 and nothing more")

@@ -164,11 +164,11 @@ def _read_csv(path: Path) -> Iterator[Any]:
     import pyarrow.csv as arrow_csv
 
     with open_file(path) as stream, io.TextIOWrapper(stream, encoding="utf-8-sig", newline="") as text:
-        line = text.readline()
+        line, following = text.readline(), text.readline()
     names = next(csv.reader([line]), [])
     if not any(name.strip() for name in names):
         raise InputError(f"{path} is empty, or its first line is: it has the names of the columns")
-    if hint := other_separator(names):
+    if (hint := other_separator(names)) and other_separator([following]):
         raise InputError(f"{path} has one column{hint}")
     if all(_is_number(name) for name in names):
         raise InputError(f"{path} begins with numbers: its first line must have the names of the columns")

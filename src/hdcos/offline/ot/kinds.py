@@ -198,12 +198,12 @@ def _mask_product(party: OtParty, kind: MaskProduct, mine: Shares, left: Referre
         term = times_shared(party, reshape(y, y.shape[0], -1), reshape(x, units, size, -1), kind.bits)
         (product,) = yield from ask(term)
         return {"product": modulo(reshape(product, units, *kind.shape), kind.bits)}
-    if not kind.product.over_rows:
+    if not kind.over_rows:
         if y.shape[0] != 1:
             raise InputError("a matrix of masks serves all rows, and material with one is made execution by execution")
         y = y[0]
     (product,) = yield from ask(times_bilinear(party, kind.product, x, y, kind.bits))
-    return {"product": modulo(product[None] if kind.product.over_rows else product, kind.bits)}
+    return {"product": modulo(product[None] if kind.over_rows else product, kind.bits)}
 
 
 def _fused_trig(party: OtParty, kind: FusedTrig, mine: Shares, weight: Referred) -> Rounds[Shares]:
