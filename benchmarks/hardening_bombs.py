@@ -451,9 +451,8 @@ def _bodies(nodes: Nodes, cluster: Cluster) -> Iterator[Line]:
 
 def _bodies_at(role: str, words: Mapping[str, np.ndarray], nodes: Nodes, cluster: Cluster) -> Iterator[Line]:
     pid, size = nodes.processes[role].pid, words["input"].nbytes / 1e6
-    ended = (
-        time.monotonic() + ALONE_S
-    )  # what the other client alone takes, and material that is made ahead, came before
+    # What the other client alone takes, and material that is made ahead, is there before.
+    ended = time.monotonic() + ALONE_S
     while time.monotonic() < ended:
         cluster.model("served").predict(ROWS)
     before = most = _memory_mb(pid, "VmRSS")
