@@ -30,12 +30,14 @@ from hdcos.cluster.fit import check_run
 from hdcos.cluster.local import local
 from hdcos.cluster.transport import split_words
 from hdcos.errors import HdcosError, InputError, ModelError, PeerLost
+from hdcos.offline.limits import MOST_DEALT_BYTES
 from hdcos.planning.events import coldness
 from hdcos.planning.figures import Measured, NetworkFigures, Work
 from hdcos.planning.slices import measure_slice, on_one_core
 from hdcos.ring import Array, backend
 from hdcos.secure.calibrate import state_intervals
 from hdcos.secure.training import training_plan
+from hdcos.secure.training.step import plan_step
 
 SMALL, MIDDLE = 1, 32
 """Rows of the batches that are measured, besides a large one."""
@@ -273,11 +275,16 @@ def _measure_training(model: nn.Network) -> tuple[Measured, float]:
     """Steps at one pair, and what it takes to add the changes of a second one."""
     with local() as cluster:
         few, middle = _steps(cluster, model, FEW), _steps(cluster, model, MIDDLE)
-        large = _rows_in(PARTS, PART_S, middle)
+        large = min(_rows_in(PARTS, PART_S, middle), most_part(model))
         measured = _measured({MIDDLE: middle, large: _steps(cluster, model, large)})
     with local(workers=2) as cluster:
         together = _steps(cluster, model, 2 * FEW)
     return measured, max(0.0, float((together.online - few.online).max()))
+
+
+def most_part(model: nn.Network) -> int:
+    """Rows of a step whose material a dealer makes at once."""
+    return int(MIDDLE * MOST_DEALT_BYTES / plan_step(model, MIDDLE).material.execution_bytes)
 
 
 def _steps(cluster: Cluster, model: nn.Network, batch: int) -> Spent:
