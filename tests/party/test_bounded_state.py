@@ -22,7 +22,7 @@ from hdcos.party.failures import Failures
 from hdcos.party.kept_reveals import MOST_DECIDED, MOST_PENDING, PENDING_S
 from hdcos.party.scheduler import Scheduler, inventory
 from hdcos.party.service import Service
-from hdcos.party.store import ENDED, MOST_ENDED, MOST_JOBS, MOST_VERSIONS, Failure, Store, StoredReveal
+from hdcos.party.store import ENDED, MOST_ENDED, MOST_JOBS, MOST_MODELS, MOST_VERSIONS, Failure, Store, StoredReveal
 from hdcos.secure.training import training_plan
 from party.conftest import Raw, running_all
 
@@ -324,6 +324,16 @@ def test_versions_that_only_one_party_holds_are_limited(store) -> None:
     store.keep_model("m", secrets.token_hex(16), {"layers": []}, 16, "me", WORDS)  # what they pin is their number
     store.forget_model("m")
     store.keep_model("m", secrets.token_hex(16), {"layers": []}, 16, "me", WORDS)
+
+
+def test_who_has_as_many_models_as_there_may_be_shares_new_versions_of_them(store) -> None:
+    for number in range(MOST_MODELS):
+        store.keep_model(f"m-{number}", "0" * 32, {"layers": []}, 16, "me", WORDS)
+    store.keep_model("job-1", "0" * 32, {"layers": []}, 16, "me", WORDS, True)
+    store.keep_model("m-1", "1" * 32, {"layers": []}, 16, "me", WORDS)
+    with pytest.raises(PolicyRefused, match="me has 64 models"):
+        store.keep_model("more", "0" * 32, {"layers": []}, 16, "me", WORDS)
+    store.keep_model("more", "0" * 32, {"layers": []}, 16, "other", WORDS)
 
 
 def test_of_models_after_epochs_that_nobody_loads_the_last_are_kept(store) -> None:

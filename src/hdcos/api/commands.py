@@ -195,6 +195,7 @@ class Release(Command, frozen=True):
 class Withhold(Command, frozen=True):
     """One of the operators refused to release a model: neither party waits for that any more."""
 
+    answered: ClassVar[bool] = True
     reveal: str
 
 

@@ -86,12 +86,12 @@ class KeptReveals(KeptData):
 
     def withhold(self, reveal: str) -> None:
         """The operator of one of the parties refused: nothing is to be decided any more."""
-        self._decide(reveal, "refused", PENDING)
+        self._decide(reveal, "refused", PENDING, needed=True)
 
-    def _decide(self, reveal: str, state: str, before: tuple[str, ...]) -> bool:
+    def _decide(self, reveal: str, state: str, before: tuple[str, ...], needed: bool = False) -> bool:
         places = ", ".join("?" * len(before))
         wanted = f"UPDATE reveals SET state = ? WHERE id = ? AND state IN ({places})"
-        with self._changing() as database:
+        with self._changing(needed=needed) as database:
             return bool(database.execute(wanted, (state, reveal, *before)).rowcount)
 
     def release(self, reveal: str, words: Mapping[str, Array]) -> None:

@@ -212,8 +212,8 @@ class Store(KeptReveals):
             self._insert(database, "models", "it is here already", **asdict(stored))
 
     def _check_names(self, name: str, owner: str) -> None:
-        others = "SELECT count(DISTINCT name) FROM models WHERE owner = ? AND name != ?"
-        if self._rows(others, owner, name)[0][0] >= MOST_MODELS:
+        names = {row["name"] for row in self._rows("SELECT DISTINCT name FROM models WHERE owner = ?", owner)}
+        if name not in names and len(names) >= MOST_MODELS:
             raise PolicyRefused(f"{owner} has {MOST_MODELS} models: forget some first")
 
     def check_versions(self, name: str) -> None:

@@ -216,8 +216,11 @@ class _Batches:
             work = [self._ask(rows, count)[0] for _ in range(TURNS)]
             turns, waited_s = self._turns()
         self._cluster.cost  # noqa: B018
-        given, more_s = turns - turns_before, max(0.0, float((_least(work).online - alone.online).sum()))
-        return more_s * TURNS * (WARM_UP + count) / (given * coldness((waited_s - waited_before_s) / given))
+        given, waited_s = turns - turns_before, waited_s - waited_before_s
+        if not waited_s:
+            return 0.0
+        more_s = max(0.0, float((_least(work).online - alone.online).sum()))
+        return more_s * TURNS * (WARM_UP + count) / (given * coldness(waited_s / given))
 
     def _ask(self, rows: int, count: int) -> tuple[Spent, float]:
         """What one of some batches takes that come a moment apart, and how long it is until its answer."""
