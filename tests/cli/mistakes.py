@@ -786,7 +786,7 @@ def _values(shop: Workshop) -> Iterator[Mistake]:
         (("cost", "lenet5", "--batch", "0"), USAGE, "--batch"),
         (("cost", "activations", "--batch", "3"), USAGE, "--batch"),
         (("cost", "nothing"), 1, "convnet_fashion_mnist, networks, activations"),
-        (("cost", "digits", "--activation", "cos"), USAGE, "--activation: for ready models alone"),
+        (("cost", "digits", "--activation", "cos"), USAGE, "--activation: only for ready models"),
         (("plan", "nothing", "--rows-per-second", "5"), 1, "nothing"),
         (("plan", "networks", "--rows-per-second", "5"), 1, "convnet_fashion_mnist\n"),
         (("plan", "higgs_mlp"), USAGE, "--rows-per-second"),
