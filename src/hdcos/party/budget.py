@@ -5,6 +5,7 @@ Security  answers tell a party that is also a client a little about hidden activ
           can make it answer more. Rows are set aside on disk in blocks before the first of them is answered, so that a
           crash can only count too many. New versions, new masks and forgetting a model do not change what was learnt
           of its weights: the count belongs to the name, and the operator alone resets it (`hdcos quota MODEL --reset`).
+          Of names that are gone those with most rows are counted: to wash one away takes as many rows of 1024 others.
           Rows that are predicted to validate a training job are rows like others.
 """
 

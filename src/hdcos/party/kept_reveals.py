@@ -1,7 +1,8 @@
 """Models that clients ask to see in plaintext: who asked, what the operator decided, and what was released.
 
-What waits keeps the version it was asked for, so what waits is limited, of each client: both operators decide, or it is
-forgotten after a while. Of what was decided the last are kept, with the shares that were released.
+What waits keeps the version it was asked for, so what waits is limited, of each client: both operators approve it, one
+of them refuses it for both parties, or it is forgotten after a while. Of what was decided the last are kept, with the
+shares that were released.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ PENDING = ("waiting", "approved")
 MOST_PENDING = MOST_DECIDED = 16
 """Of one client."""
 PENDING_S = 30 * DAY_S
+BEFORE = {"approved": ("waiting",), "refused": PENDING, "released": ("approved",)}
+"""What a reveal may be before it becomes that. An operator who approved may refuse for as long as nothing was released:
+the other one may never decide."""
 
 
 @dataclass(frozen=True)
@@ -75,20 +79,17 @@ class KeptReveals(KeptData):
         return self._record(StoredReveal, "reveals", f"no reveal has the id {reveal}", id=reveal)
 
     def decide_reveal(self, reveal: str, state: str) -> None:
-        """What the operator, or both parties, decided: what waits is approved, what is approved released.
-
-        An operator who approved may refuse for as long as nothing was released: the other one may never decide.
-        """
-        before = {"approved": "waiting", "released": "approved"}.get(state)
+        """What the operator, or both parties, decided."""
         now = self.reveal(reveal).state
-        if not self._decide(reveal, state, PENDING if before is None else (before,)):
+        if not self._decide(reveal, state):
             raise InputError(f"reveal {reveal} is {now} already")
 
     def withhold(self, reveal: str) -> None:
         """The operator of one of the parties refused: nothing is to be decided any more."""
-        self._decide(reveal, "refused", PENDING, needed=True)
+        self._decide(reveal, "refused", needed=True)
 
-    def _decide(self, reveal: str, state: str, before: tuple[str, ...], needed: bool = False) -> bool:
+    def _decide(self, reveal: str, state: str, needed: bool = False) -> bool:
+        before = BEFORE[state]
         places = ", ".join("?" * len(before))
         wanted = f"UPDATE reveals SET state = ? WHERE id = ? AND state IN ({places})"
         with self._changing(needed=needed) as database:

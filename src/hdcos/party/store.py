@@ -422,7 +422,7 @@ class Store(KeptReveals):
             database.execute(
                 "DELETE FROM queries WHERE rowid IN (SELECT rowid FROM queries WHERE model != ? AND model NOT IN "
                 "(SELECT name FROM models UNION SELECT model FROM jobs WHERE ended = 0) "
-                "ORDER BY set_aside DESC LIMIT -1 OFFSET ?)",
+                "ORDER BY set_aside DESC, rowid DESC LIMIT -1 OFFSET ?)",
                 (model, MOST_COUNTED),
             )
             return granted

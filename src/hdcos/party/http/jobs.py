@@ -58,8 +58,7 @@ class Jobs(Handlers):
         )
         budget.job(model, spec, 0, 0)  # with its rows, when it begins
         check_shares(tensors, {tensor.name: tensor.shape for tensor in plan.tensors})
-        if any(known.owner != client for known in self._store.models(given.model)):
-            raise PolicyRefused(f"a model named {given.model!r} belongs to another client: choose another name")
+        self._store.check_owner(given.model, client)
         self._store.check_versions(given.model)
         for name in given.datasets:
             self._store.find_dataset(name, client)  # what cannot be used is refused, what is not here yet may come
@@ -153,7 +152,7 @@ class Reveals(Handlers):
     async def shares(self, call: Call[None]) -> tuple[answers.Revealed, Tensors]:
         reveal = self._own(call)
         if reveal.state == "refused":
-            raise PolicyRefused("the operator of this party refused to reveal the model")
+            raise PolicyRefused("the operator of this party or the other one refused to reveal the model")
         if reveal.state != "released":
             raise DataMissing(f"the reveal is {reveal.state}: both operators must approve it first")
         self._api.audit(call.client, "reveal", reveal.model, reveal.id)
