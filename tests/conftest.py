@@ -1,7 +1,8 @@
 """What all tests share: machines that run them are slow at times, which is no failure of an example."""
 
-import os
 import signal
+import socket
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
@@ -18,14 +19,27 @@ settings.load_profile("patient")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def ports_of_its_own() -> Iterator[None]:
-    """Tests that run beside each other choose none of each other's ports before these are listened on."""
+def ports_of_their_own() -> Iterator[None]:
+    """Ports that a test has found stay its own until it listens there, however many tests run beside it.
+
+    They stay bound, so that they are not found again, by this process or another. Whoever binds with SO_REUSEADDR, as
+    servers do, may listen there all the same.
+    """
     from hdcos.link import ports
 
-    number, count = (os.environ.get(f"PYTEST_XDIST_WORKER{what}") for what in ("", "_COUNT"))
-    mine = ports.candidates()[int((number or "gw0")[2:]) :: int(count or 1)]
-    with mock.patch.object(ports, "candidates", return_value=mine):
+    kept: deque[socket.socket] = deque(maxlen=100)
+    bind = ports.bind_somewhere
+
+    def keep(host: str) -> socket.socket:
+        found = bind(host)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        kept.append(found.dup())
+        return found
+
+    with mock.patch.object(ports, "bind_somewhere", keep):
         yield
+    for each in kept:
+        each.close()
 
 
 @pytest.fixture
