@@ -44,8 +44,9 @@ static void pack_slowly(const T* values, Byte* out, std::size_t count, int bits)
     for (; fill > 0; fill -= 8, pending >>= 8) *out++ = static_cast<Byte>(pending);
 }
 
-// Eight values of 33 to 56 bits are `bits` whole bytes: each is one store from the byte it begins in, together with what
-// the value before it left in that byte; what it writes beyond its own end the next store repairs.
+// Eight values of 33 to 63 bits are `bits` whole bytes: each is one store from the byte it begins in, together with what
+// the value before it left in that byte. What it writes beyond its own end the next store repairs; what of it does not
+// fit into the store lies in the byte that the next one begins in.
 static std::size_t pack_wide(const u64* values, Byte* out, std::size_t count, int bits) {
     const u64 keep = low_bits(bits);
     const Byte* end = out + (count * bits + 7) / 8;
@@ -68,7 +69,7 @@ template <class T>
 static void pack_as(const T* values, Byte* out, std::size_t count, int bits) {
     std::size_t i = 0;
     if constexpr (sizeof(T) == 8)
-        if (bits > 32 && bits <= 56) {
+        if (bits > 32 && bits < 64) {
             i = pack_wide(values, out, count, bits);
             out += i / 8 * bits;
         }
@@ -110,12 +111,18 @@ static void unpack_as(const Byte* buffer, std::size_t size, const T* add, T* out
             std::memcpy(&value, from, sizeof(T));
             put(i, value);
         }
-    if (bits <= 56) {
+    if (bits < 64) {
         int offset[8], shift[8];
         for (int j = 0; j < 8; ++j) offset[j] = j * bits / 8, shift[j] = j * bits % 8;
-        for (; i + 8 <= count && from + bits + 8 <= buffer + size; i += 8, from += bits)
+        const auto groups = [&](auto read) {
+            for (; i + 8 <= count && from + bits + 8 <= buffer + size; i += 8, from += bits)
 #pragma GCC unroll 8
-            for (int j = 0; j < 8; ++j) put(i + j, read_word(from + offset[j]) >> shift[j]);
+                for (int j = 0; j < 8; ++j) put(i + j, read(from + offset[j], shift[j]));
+        };
+        if (bits <= 56)
+            groups([](const Byte* at, int skip) { return read_word(at) >> skip; });
+        else  // up to seven bits and 63 of the value: the last ones are in a ninth byte
+            groups([](const Byte* at, int skip) { return read_word(at) >> skip | u64{at[8]} << 1 << (63 - skip); });
     }
     Wide pending = 0;
     int fill = 0;
