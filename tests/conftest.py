@@ -22,8 +22,8 @@ settings.load_profile("patient")
 def ports_of_their_own() -> Iterator[None]:
     """Ports that a test has found stay its own until it listens there, however many tests run beside it.
 
-    They stay bound, so that they are not found again, by this process or another. Whoever binds with SO_REUSEADDR, as
-    servers do, may listen there all the same.
+    They stay bound, so that they are not found again, by this process or another. Servers, which bind with
+    SO_REUSEADDR, may listen there all the same.
     """
     from hdcos.link import ports
 
