@@ -37,6 +37,12 @@ def test_where_no_port_is_left_over_any_will_do(monkeypatch: pytest.MonkeyPatch)
     socket.create_server(("127.0.0.1", found)).close()
 
 
+def test_where_nobody_can_listen_no_socket_is_left_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ports, "TRIES", 2)
+    with pytest.raises(OSError, match="assign requested address"):
+        find_free_ports(1, "192.0.2.1")
+
+
 def _both_free(port: int) -> bool:
     with suppress(OSError), socket.socket() as one, socket.socket() as two:
         one.bind(("127.0.0.1", port))

@@ -25,9 +25,13 @@ def bind_somewhere(host: str) -> socket.socket:
     candidates = range(LOWEST, int(RANGE.read_text().split()[0]) if RANGE.exists() else USUAL)
     tried = random.sample(candidates, TRIES) if len(candidates) > TRIES else []
     found = socket.socket()  # without SO_REUSEADDR, with which ports may be shared until somebody listens
-    for port in tried:
-        with suppress(OSError):
-            found.bind((host, port))
-            return found
-    found.bind((host, 0))  # any, where none of these is to be had
+    try:
+        for port in tried:
+            with suppress(OSError):
+                found.bind((host, port))
+                return found
+        found.bind((host, 0))  # any, where none of these is to be had
+    except OSError:
+        found.close()
+        raise
     return found
