@@ -27,13 +27,15 @@ def ports_of_their_own() -> Iterator[None]:
     """
     from hdcos.link import ports
 
-    kept: deque[socket.socket] = deque(maxlen=100)
+    kept = deque[socket.socket]()
     bind = ports.bind_somewhere
 
     def keep(host: str) -> socket.socket:
         found = bind(host)
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         kept.append(found.dup())
+        if len(kept) > 100:
+            kept.popleft().close()
         return found
 
     with mock.patch.object(ports, "bind_somewhere", keep):
