@@ -5,14 +5,15 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pytest
 
 from hdcos.errors import FrameError, HdcosError, InputError, MaterialReused, PeerLost
-from hdcos.link import Kind
+from hdcos.link import Kind, Link
 from hdcos.link.message import encode_message, request
-from hdcos.offline import Dealer, Mask, MaterialPool, Need, Plan, Reference, SignKeys, TrigPair, material
+from hdcos.offline import Dealer, Mask, MaterialPool, Need, Plan, Reference, SignKeys, TrigPair, material, source
 from hdcos.offline.source import DealerClient, serve_dealer
 from hdcos.ring import dcf_words
 from tls_pair import tls_pair
@@ -55,6 +56,68 @@ def test_material_streams_in_chunks_and_costs_what_was_planned() -> None:
         (_, cos0, sin0), (_, cos1, sin1) = (allocation.take(PLAN.needs[0].kind, 60 * 64) for allocation in allocations)
         norm = ((cos0 + cos1).astype(np.int64) / 2**16) ** 2 + ((sin0 + sin1).astype(np.int64) / 2**16) ** 2
         assert np.abs(norm - 1).max() < 1e-4
+
+
+def test_the_next_order_is_asked_for_before_the_last_chunk_is_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
+    dealer, said = Dealer(), list[str]()
+    ask, fill = source._ask_to_deal, MaterialPool.fill
+
+    def note_ask(link: Link, pool: MaterialPool, start: int, executions: int) -> None:
+        said.append(f"ask {pool.name} {start} {executions}")
+        ask(link, pool, start, executions)
+
+    def note_fill(pool: MaterialPool, start: int, executions: int, corrections: Any) -> None:
+        fill(pool, start, executions, corrections)
+        said.append(f"fill {pool.name} {start} {executions}")
+
+    monkeypatch.setattr(source, "_ask_to_deal", note_ask)
+    with served(dealer, 0) as zero, served(dealer, 1) as one:
+        first, second, mine = one.open("a", PLAN), one.open("b", PLAN), zero.open("a", PLAN)
+        zero.open("b", PLAN)
+        monkeypatch.setattr(MaterialPool, "fill", note_fill)
+        orders = [(first, 20), (first, 2), (second, 3), (first, 1)]
+        for place, (pool, executions) in enumerate(orders):
+            one.fill(pool, executions, lambda place=place: dict(enumerate(orders)).get(place + 1))
+        *whole, last = PLAN.chunks(20)
+        assert whole
+        assert said == [
+            "ask a 0 20",
+            *(f"fill a {start} {count}" for start, count in zip(np.cumsum([0, *whole[:-1]]), whole, strict=True)),
+            "ask a 20 2",
+            f"fill a {sum(whole)} {last}",
+            "ask b 0 3",
+            "fill a 20 2",
+            "ask a 22 1",
+            "fill b 0 3",
+            "fill a 22 1",
+        ]
+        zero.fill(mine, 23)
+        allocations = [pool.begin(23) for pool in (mine, first)]
+        (_, cos0, sin0), (_, cos1, sin1) = (allocation.take(PLAN.needs[0].kind, 23 * 64) for allocation in allocations)
+        norm = ((cos0 + cos1).astype(np.int64) / 2**16) ** 2 + ((sin0 + sin1).astype(np.int64) / 2**16) ** 2
+        assert np.abs(norm - 1).max() < 1e-4
+
+
+@pytest.mark.parametrize("instead", ["open", "another order", "lost"])
+def test_what_was_asked_for_ahead_is_never_taken_for_something_else(instead: str) -> None:
+    """Whatever comes instead of the order that was announced gets a link of its own."""
+    dealer = Dealer()
+    with served(dealer, 1) as one, served(dealer, 1) as other:
+        links = [one.link, other.link]
+        client = DealerClient(lambda meter: links.pop(0), 1)
+        pools = [client.open(name, PLAN) for name in ("a", "b")]
+        client.fill(pools[0], 2, lambda: (pools[1], 3))
+        assert len(links) == 1
+        if instead == "open":
+            client.open("c", PLAN)
+        elif instead == "another order":
+            client.fill(pools[0], 1)
+        else:
+            client._link.close()
+        assert len(links) == (1 if instead == "lost" else 0)
+        client.fill(pools[1], 3)
+        assert not links
+        assert [pool.available for pool in pools] == [3 if instead == "another order" else 2, 3]
 
 
 def test_a_dealer_remembers_of_a_link_the_scopes_that_are_open_on_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,6 +26,10 @@ from hdcos.ring.device import Device
 
 MOST_REQUEST_BYTES = 1 << 22
 """The longest plan has some hundred bytes for each of its positions."""
+Order = tuple[MaterialPool, int]
+"""A pool, and how many executions it is to be given."""
+Following = Callable[[], Order | None]
+"""The order that is filled next, if one waits and nothing else is done before."""
 
 
 def serve_dealer(dealer: Dealer, link: Link, rank: int, closing: bool = False, workers: int = 1) -> None:
@@ -93,7 +98,7 @@ class MaterialSource(Protocol):
 
     def close(self, name: str) -> None: ...
 
-    def fill(self, pool: MaterialPool, executions: int) -> None: ...
+    def fill(self, pool: MaterialPool, executions: int, following: Following = lambda: None) -> None: ...
 
     def look(self) -> float: ...
 
@@ -111,11 +116,14 @@ class DealerClient:
         self.workers = 1
         """That the dealer has, as it said when it was last looked at."""
         self._link = dial(self.meter)
+        self._asked: tuple[str, int, int] | None = None
+        """A scope, a start and a number of executions: what was asked for ahead, and is the next that comes."""
 
     @property
     def link(self) -> Link:
-        if self._link.worn:
+        if self._link.worn or self._asked is not None:  # what was asked for would be taken for another answer
             self._link.close()
+            self._asked = None
         if self._link.closed:
             self._link = self._dial(self.meter)
         return self._link
@@ -144,17 +152,19 @@ class DealerClient:
         link = self.link
         return request(link, meta, timeout_s=link.timeout_s)
 
-    def fill(self, pool: MaterialPool, executions: int) -> None:
-        """Deal more executions into the pool, chunk by chunk; the dealer makes the next meanwhile."""
+    def fill(self, pool: MaterialPool, executions: int, following: Following = lambda: None) -> None:
+        """Deal more executions into the pool, chunk by chunk; the dealer makes the next meanwhile.
+
+        The order that is filled next is asked for before the last chunk is expanded: the dealer need not wait for it.
+        """
         if not pool.plan.sent(self.rank):
             for count in pool.plan.chunks(executions):
                 pool.fill(pool.filled, count, None)
         elif executions:
-            self._receive(self.link, pool, executions)
+            self._receive(pool, executions, following)
 
-    def _receive(self, link: Link, pool: MaterialPool, executions: int) -> None:
-        meta = {"operation": "deal", "scope": pool.name, "start": pool.filled, "executions": executions}
-        link.send(Kind.REQUEST, *encode_message(meta))
+    def _receive(self, pool: MaterialPool, executions: int, following: Following) -> None:
+        link, left = self._begin(pool, executions), executions
         try:
             for count in pool.plan.chunks(executions):
                 size = pool.corrections(count).size
@@ -163,11 +173,15 @@ class DealerClient:
                     kind, payload = link.receive(kinds, limit=limit, allocate=pool.room)
                 if kind is Kind.REPLY:
                     break
+                left -= count
+                if not left:
+                    self._ask_ahead(link, following(), pool, count)
                 pool.fill(pool.filled, count, payload)
             else:
                 return
         except BaseException as error:
             # What is still on its way must not be taken for an answer to a later request.
+            self._asked = None
             link.abort(error)
             raise
         try:
@@ -179,3 +193,26 @@ class DealerClient:
         lie = FrameError("the dealer answered with something else than material")
         link.abort(lie)
         raise lie
+
+    def _begin(self, pool: MaterialPool, executions: int) -> Link:
+        """The link from which these executions come, asked for now or before."""
+        if self._asked == (pool.name, pool.filled, executions) and not self._link.closed:
+            self._asked = None
+            return self._link
+        link = self.link
+        _ask_to_deal(link, pool, pool.filled, executions)
+        return link
+
+    def _ask_ahead(self, link: Link, order: Order | None, pool: MaterialPool, count: int) -> None:
+        """Ask for the next order while these last executions of a pool have yet to be expanded."""
+        if order is None or link.worn or order[1] < 1 or not order[0].plan.sent(self.rank):
+            return
+        start = order[0].filled + (count if order[0] is pool else 0)
+        with suppress(PeerLost):  # it is asked for again when its turn comes, on a new link
+            _ask_to_deal(link, order[0], start, order[1])
+            self._asked = (order[0].name, start, order[1])
+
+
+def _ask_to_deal(link: Link, pool: MaterialPool, start: int, executions: int) -> None:
+    meta = {"operation": "deal", "scope": pool.name, "start": start, "executions": executions}
+    link.send(Kind.REQUEST, *encode_message(meta))

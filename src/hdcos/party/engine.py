@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from threading import Lock
 from time import perf_counter
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -21,7 +23,7 @@ from hdcos.errors import HdcosError, MaterialReused, PeerLost
 from hdcos.link import Count, Link, Meter
 from hdcos.offline import Allocation, MaterialPool
 from hdcos.offline.dealer import REMEMBERED
-from hdcos.offline.source import MaterialSource
+from hdcos.offline.source import MaterialSource, Order
 from hdcos.party.group import Gather, gather_nobody
 from hdcos.party.patience import MATERIAL
 from hdcos.protocol.party import Party
@@ -63,6 +65,9 @@ class Engine:
         self._connection: tuple[Link, bytes] | None = None
         # The dealer's link belongs to this one thread, which fills pools while rounds go on.
         self._supply = ThreadPoolExecutor(1, thread_name_prefix="supply")
+        self._waiting: deque[Order | None] = deque()
+        """What it has still to do, one behind the other: an order, or something else."""
+        self._queueing = Lock()
 
     def _connected(self) -> tuple[Link, bytes]:
         """The link to the other party, a new one after a failure, and the seed that came with it."""
@@ -88,23 +93,23 @@ class Engine:
         self._scopes[scope] = None
         if len(self._scopes) > REMEMBERED:  # names are random: this guards against a mistake, not against somebody
             del self._scopes[next(iter(self._scopes))]
-        return self._supply.submit(self.dealer.open, scope, planned.material, planned.precompute, singly).result()
+        return self._later(self.dealer.open, scope, planned.material, planned.precompute, singly).result()
 
     def material_cost(self, pool: MaterialPool) -> Count:
         """What filling a pool took so far, at this party."""
         return self._filling.get(pool, Count())
 
     def close(self, pool: MaterialPool) -> None:
-        self._supply.submit(self.dealer.close, pool.name).result()
+        self._later(self.dealer.close, pool.name).result()
 
     def order(self, pool: MaterialPool, executions: int) -> Future[None]:
         """Have material made in the background."""
         pool.order(executions)
-        return self._supply.submit(self._fill, pool, executions)
+        return self._later(self._fill, pool, executions, order=(pool, executions))
 
     def greet_dealer(self) -> Future[None]:
         """See in the background whether the dealer still answers."""
-        return self._supply.submit(self._look)
+        return self._later(self._look)
 
     def _look(self) -> None:
         try:
@@ -114,13 +119,27 @@ class Engine:
 
     def settle(self) -> None:
         """Wait until everything ordered so far has arrived."""
-        self._supply.submit(lambda: None).result()
+        self._later(lambda: None).result()
+
+    def _later(self, work: Callable[..., T], *arguments: Any, order: Order | None = None) -> Future[T]:
+        """Have the supply thread do this behind all else."""
+        with self._queueing:
+            self._waiting.append(order)
+            return self._supply.submit(self._do, work, arguments)
+
+    def _do(self, work: Callable[..., T], arguments: tuple[Any, ...]) -> T:
+        self._waiting.popleft()
+        return work(*arguments)
+
+    def _following(self) -> Order | None:
+        """The order that the supply thread fills next, if that is what it does next."""
+        return self._waiting[0] if self._waiting else None
 
     def _fill(self, pool: MaterialPool, executions: int) -> None:
         started, before = perf_counter(), self.dealer.meter.total("offline")
         try:
             with guarded(self.device):
-                self.dealer.fill(pool, executions)
+                self.dealer.fill(pool, executions, self._following)
         except Exception as error:
             if not isinstance(error, HdcosError):
                 error = HdcosError(f"making material failed ({type(error).__name__})")

@@ -39,6 +39,7 @@ from hdcos.offline.ot.session import Session, Talk, talk_over
 from hdcos.offline.ot.terms import Rounds
 from hdcos.offline.pool import Allocation, MaterialPool
 from hdcos.offline.shares import field_stream
+from hdcos.offline.source import Following
 from hdcos.ring import Array, compact_dtype
 from hdcos.ring.device import Device
 from hdcos.sharing import Stream, fresh_seed
@@ -194,8 +195,8 @@ class OtSource:
         """Forget a scope: nothing more can be made for it, nor refer to it."""
         self._pools.pop(name, None)
 
-    def fill(self, pool: MaterialPool, executions: int) -> None:
-        """Make more executions, together with the other party, which must want the same."""
+    def fill(self, pool: MaterialPool, executions: int, following: Following = lambda: None) -> None:
+        """Make more executions, together with the other party, which must want the same; orders one by one."""
         mine = self._pools.get(pool.name)
         if mine is not pool or mine is None:
             raise InputError(f"no material is open under the name {pool.name}")
