@@ -3,6 +3,9 @@
 The dealer answers four requests: open a scope (a root seed comes back), deal executions (what the party is sent of
 them comes back chunk by chunk), close a scope, and look (its clock comes back). It receives plans and counts, nothing
 that depends on a secret.
+
+A party asks for an order ahead while it still expands the one before. What then comes is taken for that order and for
+nothing else: whatever the party does instead, it does over another link.
 """
 
 from __future__ import annotations
