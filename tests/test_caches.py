@@ -94,6 +94,7 @@ COLLECTIONS = {
     "party/budget.py:Budget._known": HERE,
     "party/budget.py:Quota._left": "at most MOST_SET_ASIDE models",
     "party/engine.py:Engine._scopes": "the last REMEMBERED",
+    "party/engine.py:Engine._waiting": DONE,
     "party/failures.py:Failures._waiting": "the last MOST_WAITING",
     "party/functions.py:Functions._asked": "at most MOST_OPEN",
     "party/http/api.py:Api._audit": "at most AUDIT_AT_ONCE, and what is on disk is taken out",
